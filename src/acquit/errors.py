@@ -1,0 +1,244 @@
+"""Every exception acquit raises, as one tree.
+
+::
+
+    AcquitError
+    ├── ConfigurationError            a setting or argument is wrong; names the key and what was expected
+    ├── LocalProtocolError            the calling code asked for something the protocol forbids; nothing was sent
+    ├── RemoteProtocolError           the peer broke the protocol; `condition` is what we close its scope with
+    │   ├── DecodeError               bytes that are not an AMQP value of the expected type
+    │   ├── FramingError              bytes that are not a frame
+    │   └── ResourceLimitExceeded     more than an option allows (depth, count, size, links, sessions)
+    ├── EndpointError                 an endpoint is gone; `error` is the peer's reason, `remote` says who ended it
+    │   ├── ConnectionFailed          never opened, or opened and now gone
+    │   │   ├── ConnectionLost        the socket ended, or fell silent, without a close
+    │   │   ├── ConnectionClosed      the peer, or we, closed it
+    │   │   ├── ConnectTimeout        no open within the connect timeout
+    │   │   └── AuthenticationFailed  SASL refused us
+    │   ├── SessionEnded              the session ended
+    │   └── LinkDetached              the link was detached
+    │       ├── NotFound              amqp:not-found: no such address, or creation is forbidden
+    │       ├── Unauthorized          amqp:unauthorized-access
+    │       └── LinkStolen            amqp:link:stolen
+    ├── SendFailed                    the peer answered a send with an outcome that is not accepted
+    │   ├── MessageRejected           the message is invalid and will not be taken; `error` says why
+    │   ├── MessageReleased           the message was not and will not be processed there
+    │   └── MessageModified           as released, and the attempt may count as failed
+    ├── DeliveryInDoubt               no outcome was heard: the message may or may not have been taken
+    ├── SettlementError               an acknowledgement that cannot be made
+    │   ├── AlreadySettled            this delivery has its outcome
+    │   ├── Unreliable                the link is pre-settled: there is nothing to acknowledge
+    │   └── CreditExhausted           nothing more comes until messages are acknowledged
+    ├── StoreError                    the journal
+    │   ├── StoreLocked               another process has the folder open
+    │   ├── StoreVersionUnsupported   written by a version this one cannot read
+    │   ├── StoreCorrupt              damage before the last synced batch: `path` and `offset` say where
+    │   ├── StoreFull                 no room for this record now; nothing was lost
+    │   └── StoreFailed               the disk reported an I/O error: nothing later is accepted
+    └── SpoolError                    the Spark spool
+        ├── SpoolNotShared            a worker does not see the folder the driver sees
+        ├── SpoolOwned                another query owns this spool
+        └── SpoolFenced               the epoch is at or below the floor
+
+Who is to blame is in the class: ``Local…`` is the caller, ``Remote…`` the peer (after h11's split). Classes that
+travel on the wire know their condition (specification sections 2.8.15-2.8.18).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class AcquitError(Exception):
+    """Base of everything acquit raises on purpose."""
+
+
+class ConfigurationError(AcquitError, ValueError):
+    """A setting, option or argument is wrong. The message names the key, what was found and what was expected."""
+
+
+class LocalProtocolError(AcquitError):
+    """The calling code asked for something AMQP forbids in the present state. Nothing was sent, nothing changed."""
+
+
+class RemoteProtocolError(AcquitError):
+    """The peer broke the protocol.
+
+    `condition` is the AMQP error condition that the offended scope is closed with.
+    """
+
+    condition: str
+    default_condition: ClassVar[str] = "amqp:not-allowed"
+
+    def __init__(self, description: str, *, condition: str | None = None) -> None:
+        super().__init__(description)
+        self.description = description
+        self.condition = condition if condition is not None else self.default_condition
+
+
+class DecodeError(RemoteProtocolError):
+    """Bytes that are not an AMQP value, or not one of the expected type (amqp:decode-error)."""
+
+    default_condition = "amqp:decode-error"
+
+
+class FramingError(RemoteProtocolError):
+    """Bytes that are not a frame, or a frame that may not come now (amqp:connection:framing-error)."""
+
+    default_condition = "amqp:connection:framing-error"
+
+
+class ResourceLimitExceeded(RemoteProtocolError):
+    """The peer asked for more than an option allows (amqp:resource-limit-exceeded)."""
+
+    default_condition = "amqp:resource-limit-exceeded"
+
+
+class EndpointError(AcquitError):
+    """A connection, session or link is gone.
+
+    `condition` and `description` are the AMQP error given with it, or None where there was none; `remote` is True
+    when the peer ended it.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        condition: str | None = None,
+        description: str | None = None,
+        remote: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.condition = condition
+        self.description = description
+        self.remote = remote
+
+
+class ConnectionFailed(EndpointError):
+    """The connection never opened, or opened and is now gone."""
+
+
+class ConnectionLost(ConnectionFailed):
+    """The socket ended, or fell silent past the idle time-out, without a close: what was in flight is in doubt."""
+
+
+class ConnectionClosed(ConnectionFailed):
+    """The connection was closed in order, by the peer (`remote`) or by us."""
+
+
+class ConnectTimeout(ConnectionFailed):
+    """No open from the peer within the connect timeout."""
+
+
+class AuthenticationFailed(ConnectionFailed):
+    """SASL refused us. Trying again with the same credentials will not help."""
+
+
+class SessionEnded(EndpointError):
+    """The session ended, and every link on it."""
+
+
+class LinkDetached(EndpointError):
+    """The link was detached."""
+
+
+class NotFound(LinkDetached):
+    """No such address, or its creation is forbidden (amqp:not-found)."""
+
+
+class Unauthorized(LinkDetached):
+    """The user may not do this at this address (amqp:unauthorized-access)."""
+
+
+class LinkStolen(LinkDetached):
+    """The same link name was attached elsewhere (amqp:link:stolen)."""
+
+
+class SendFailed(AcquitError):
+    """The peer answered a send with an outcome other than accepted.
+
+    `condition` and `description` are the peer's reason where it gave one.
+    """
+
+    def __init__(self, message: str, *, condition: str | None = None, description: str | None = None) -> None:
+        super().__init__(message)
+        self.condition = condition
+        self.description = description
+
+
+class MessageRejected(SendFailed):
+    """The peer finds the message invalid (outcome *rejected*). Sending the same message again will not help."""
+
+
+class MessageReleased(SendFailed):
+    """The peer did not and will not process the message (outcome *released*). It may be sent again."""
+
+
+class MessageModified(SendFailed):
+    """The peer did not take the message (outcome *modified*)."""
+
+
+class DeliveryInDoubt(AcquitError):
+    """No outcome was heard before the time-out or the loss of the peer: the message may or may not have been taken."""
+
+
+class SettlementError(AcquitError):
+    """An acknowledgement that cannot be made."""
+
+
+class AlreadySettled(SettlementError):
+    """This delivery already has its outcome; the first one stands."""
+
+
+class Unreliable(SettlementError):
+    """The link is pre-settled: the acknowledgement was implicit and nothing can be released or rejected."""
+
+
+class CreditExhausted(SettlementError):
+    """The prefetch limit is reached and nothing more comes until messages are acknowledged."""
+
+
+class StoreError(AcquitError):
+    """The journal cannot do what was asked."""
+
+
+class StoreLocked(StoreError):
+    """Another process has the data folder open."""
+
+
+class StoreVersionUnsupported(StoreError):
+    """The data folder was written by a version of acquit that this one cannot read."""
+
+
+class StoreCorrupt(StoreError):
+    """Damage before the end of the last synced batch. `path` and `offset` (bytes) say where."""
+
+    def __init__(self, message: str, *, path: str, offset: int) -> None:
+        super().__init__(f"{path}, offset {offset}: {message}")
+        self.path = path
+        self.offset = offset
+
+
+class StoreFull(StoreError):
+    """There is no room for this record now. Nothing was lost; service resumes when there is room."""
+
+
+class StoreFailed(StoreError):
+    """The disk reported an I/O error on write or sync: what was not yet answered is unknown, nothing later is taken."""
+
+
+class SpoolError(AcquitError):
+    """The Spark spool cannot do what was asked."""
+
+
+class SpoolNotShared(SpoolError):
+    """A worker does not see the spool folder that the driver sees."""
+
+
+class SpoolOwned(SpoolError):
+    """Another query owns this spool."""
+
+
+class SpoolFenced(SpoolError):
+    """The epoch is at or below the spool's floor: its data may be gone, so it is never drained again."""
