@@ -1,0 +1,61 @@
+# Every target works as the first command in a fresh clone: it makes .venv itself (see tools/environment.sh).
+# SEED=n repeats a seeded run; ARGS="..." goes to pytest: make test ARGS="tests/unit/store -x".
+
+SHELL := /bin/sh
+BIN := .venv/bin
+SEED ?=
+ARGS ?=
+export ACQUIT_TEST_SEED := $(SEED)
+
+.PHONY: help demo test check format generate interop bench soak clean
+
+help:
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
+
+demo: ## messages, kills, a Spark table, and a balance sheet: about 4 minutes after installation
+	@tools/environment.sh spark
+	@$(BIN)/acquit demo --spark
+
+test: ## unit, property and simulation tests, warnings as errors (under 10 minutes on 2 cores)
+	@tools/environment.sh dev spark
+	$(BIN)/python -m pytest $(ARGS)
+
+check: ## format, lint, types, import directions, public names, generated files, repository hygiene
+	@tools/environment.sh dev spark
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/python tools/check_imports.py
+	$(BIN)/python tools/check_public_names.py
+	$(BIN)/python tools/check_hygiene.py
+	$(BIN)/python tools/generate_definitions.py --check
+	$(BIN)/python tools/generate_docs.py --check
+	$(BIN)/python tools/generate_cli_docs.py --check
+
+format: ## rewrite sources in the house format and mend what ruff can mend
+	@tools/environment.sh dev
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+generate: ## rewrite everything that is generated from a table
+	@tools/environment.sh dev
+	$(BIN)/python tools/generate_definitions.py
+	$(BIN)/python tools/generate_docs.py
+	$(BIN)/python tools/generate_cli_docs.py
+
+interop: ## against python-qpid-proton and rhea, which we did not write; a missing peer is a failure
+	@tools/environment.sh dev interop
+	@cd tests/interop && npm ci --silent --no-audit --no-fund
+	$(BIN)/python -m pytest -m interop tests/interop $(ARGS)
+
+soak: ## long seeded runs with kills and replayed power losses; prints the seed that repeats them
+	@tools/environment.sh dev spark
+	$(BIN)/python -m pytest -m soak $(ARGS)
+
+bench: ## each script of benchmarks/ in its short form
+	@tools/environment.sh dev interop
+	@set -e; for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python "$$script" --short; done
+
+clean: ## remove the environment, caches and builds
+	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist tests/interop/node_modules
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

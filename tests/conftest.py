@@ -1,0 +1,89 @@
+"""What all tests share: one seed, one Hypothesis profile, a broker in this process.
+
+The seed is printed at the top of every run. It is 1 unless ``ACQUIT_TEST_SEED`` (``make test SEED=7``) says otherwise, so
+that a red run is red again; only the soak tests draw their own. Random choices in tests come from the `rng` fixture,
+which depends on the seed and the test's own name, never on what ran before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    import acquit
+
+SEED = pytest.StashKey[int]()
+
+# Derandomized: the examples depend on the test alone. A slow machine is no failure, hence no deadline.
+settings.register_profile(
+    "acquit",
+    derandomize=True,
+    deadline=None,
+    max_examples=100,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--soak-rounds", type=int, default=20, help="rounds (kills, replayed power losses, schedules) of each soak test"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    given = os.environ.get("ACQUIT_TEST_SEED", "")
+    soaking = "soak" in config.option.markexpr and "not soak" not in config.option.markexpr
+    if given:
+        seed = int(given)
+    elif soaking:
+        seed = random.SystemRandom().randrange(1_000_000)
+    else:
+        seed = 1
+    config.stash[SEED] = seed
+    settings.load_profile("acquit")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"acquit: seed {config.stash[SEED]} (make test SEED={config.stash[SEED]} repeats it)"
+
+
+@pytest.fixture(scope="session")
+def seed(pytestconfig: pytest.Config) -> int:
+    """The seed of this run."""
+    return pytestconfig.stash[SEED]
+
+
+@pytest.fixture
+def rng(seed: int, request: pytest.FixtureRequest) -> random.Random:
+    """A source of random choices of this test's own, repeated by the seed."""
+    digest = hashlib.sha256(f"{seed}:{request.node.nodeid}".encode()).digest()
+    return random.Random(int.from_bytes(digest[:8], "big"))
+
+
+@pytest.fixture(scope="session")
+def soak_rounds(pytestconfig: pytest.Config) -> int:
+    """How many rounds a soak test runs."""
+    return int(pytestconfig.getoption("--soak-rounds"))
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[acquit.Broker]:
+    """A durable broker in this process, on a port of its own, shared by the run: use an `address` of your own."""
+    import acquit
+
+    with acquit.Broker() as running:
+        yield running
+
+
+@pytest.fixture
+def address(request: pytest.FixtureRequest) -> str:
+    """An address that no other test uses."""
+    return "test." + hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:16]
