@@ -1,0 +1,149 @@
+"""The fixed-width event: what happened to which message, in 48 bytes.
+
+Every record of the journal carries at least one. The event is what the audit reads: who (actor) did what (kind) to
+which message (sequence) in which queue, and when. It has a fixed width so that a million of them are one array::
+
+    offset  size  field        meaning
+         0     8  sequence     the message, unique in the broker, never reused; 0 where no message is meant
+         8     8  origin       a link to elsewhere, by kind. Entering kinds: the copy it came from. Retiring kinds: the
+                               copy it became. RELEASED, MODIFIED: not offered again before this time (milliseconds
+                               since the epoch). 0: none, at once
+        16     8  time_us      wall clock, microseconds since the epoch, signed
+        24     4  crc          CRC-32 of the payload of the message's posting
+        28     4  size         bytes of that payload
+        32     4  queue        queue number, never reused; 0 where no queue is meant
+        36     4  actor        who: the number of a link or user declared by an ACTOR record; 0: the broker itself
+        40     1  kind         EventKind
+        41     1  flags        EventFlag
+        42     2  attempt      delivery-count after the event (stays at 65535)
+        44     4  transaction  number of the transaction it belongs to, within its run; 0: none
+
+All little-endian, every field aligned to its size, so that an array of events is also an array of 64-bit words of which
+every sixth is a sequence, and crc and size together are one word: the message's *fingerprint*, size << 32 | crc.
+`numpy.frombuffer(data, EVENT_DTYPE)` reads the lot.
+
+**Place is sequence.** Within a queue (and priority) messages are ordered by sequence: nothing else records their place. A
+message posted in a transaction is recorded under a provisional sequence (HELD, not yet in the queue) and enters at the
+commit under a fresh one, by a POSTED event whose origin is the provisional one.
+
+Numbers in this module are part of the format and never reused.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, IntFlag
+from struct import Struct
+from typing import Final, NamedTuple
+
+from acquit.store.interface import EVENT_BYTES
+
+
+class EventKind(IntEnum):
+    """What happened. 1 to 15: entered a queue; 16 to 31: left it for good; 32 and up: neither."""
+
+    NONE = 0
+    """No message is concerned: the record's own kind says all."""
+
+    POSTED = 1
+    MOVED_IN = 2
+    DEAD_LETTERED_IN = 3
+    EXPIRED_IN = 4
+
+    ACCEPTED = 16
+    CONSUMED = 17
+    """Taken by a pre-settled link."""
+    DEAD_LETTERED = 18
+    EXPIRED = 19
+    DROPPED = 20
+    """Rejected, or tried too often, at an address without a dead letter address."""
+    DISPLACED = 21
+    """By a newer message: ring, last value, drop-oldest."""
+    MOVED_OUT = 22
+    PURGED = 23
+    """By a purge, or with its queue; the actor says who asked."""
+    LOST_VOLATILE = 24
+
+    ACQUIRED = 32
+    RELEASED = 33
+    """Back in its place, the count unchanged."""
+    MODIFIED = 34
+    """Back in its place; the count went up if `attempt` says so."""
+    DUE = 35
+    """A scheduled message became available."""
+    SUSPENDED = 36
+    RESUMED = 37
+
+    UNROUTED = 48
+    """Posted to an address where nothing matched."""
+    DUPLICATE = 49
+    """Suppressed by duplicate detection."""
+    HELD = 50
+    """Posted in a transaction: recorded, not in the queue before the commit."""
+    ROLLED_BACK = 51
+    COPIED_FORWARD = 52
+    """Nothing happened to the message: its record was rewritten further on."""
+
+
+ENTERING: Final = frozenset(kind for kind in EventKind if 1 <= kind < 16)
+RETIRING: Final = frozenset(kind for kind in EventKind if 16 <= kind < 32)
+
+
+class EventFlag(IntFlag):
+    DURABLE = 0x01
+    COPY = 0x02
+    """Entered without a payload of its own: the message of `origin`, live at this moment, holds it."""
+    CONNECTION_LOST = 0x04
+    """Returned because the connection was lost, not because the consumer said so."""
+    UNDELIVERABLE_HERE = 0x08
+    ID_REUSED = 0x10
+    """The posting repeats a duplicate-detection id with another body: it passed, flagged."""
+    DISPATCHED = 0x20
+    """On COPIED_FORWARD: the message had been acquired before (first-acquirer is false)."""
+
+
+class Event(NamedTuple):
+    """See the module's table."""
+
+    sequence: int
+    origin: int
+    time_us: int
+    crc: int
+    size: int
+    queue: int
+    actor: int
+    kind: int
+    flags: int
+    attempt: int
+    transaction: int
+
+
+EVENT: Final = Struct("<QQqIIIIBBHI")
+EVENT_DTYPE: Final = (
+    ("sequence", "<u8"),
+    ("origin", "<u8"),
+    ("time_us", "<i8"),
+    ("crc", "<u4"),
+    ("size", "<u4"),
+    ("queue", "<u4"),
+    ("actor", "<u4"),
+    ("kind", "u1"),
+    ("flags", "u1"),
+    ("attempt", "<u2"),
+    ("transaction", "<u4"),
+)
+"""For ``numpy.dtype(list(EVENT_DTYPE))``; this package itself does not import numpy."""
+
+pack_event = EVENT.pack
+"""The eleven fields of `Event`, in order and by position -> 48 bytes."""
+
+NO_EVENT: Final = bytes(EVENT_BYTES)
+"""The event of a record that concerns no message."""
+
+
+def unpack_event(data: bytes) -> Event:
+    return Event._make(EVENT.unpack(data))
+
+
+def unpack_events(data: bytes) -> list[Event]:
+    """An array of events. Its length must be a multiple of 48 (struct.error otherwise)."""
+    return list(map(Event._make, EVENT.iter_unpack(data)))

@@ -1,0 +1,667 @@
+"""What the journal's records say: their kinds, and the plain fields beside the event.
+
+A record is framed by `acquit.store.record`; here it is an event (`acquit.ledger.events`), `meta` and `payload`. Each
+kind has one class below with `encode()` and `decode(record)`; postings and transitions, the hot path, are written
+through `acquit.ledger.recorder` from prepared pieces. Plain fields are little-endian; texts are UTF-8 behind a 16-bit
+length. No AMQP is needed to read any of them: only the payload, the message as it came, is AMQP, and no reader of
+the ledger looks into it.
+
+Acquisitions and outcomes of one wake-up are **one** TRANSITIONS record: its event and its meta together are an array
+of events, so an acknowledgement costs 48 bytes and no framing.
+
+**Setting, not changing.** Records about anything but messages *set* a state by its key (a queue by number, keyed state
+by namespace and key, totals by queue). That is what lets a checkpoint be written in small steps while the broker works
+on: wherever a record of it lands, it says how its one key stood at that place in the log.
+
+**What may be added later.** New record kinds flagged `store.interface.SKIPPABLE` are passed over by older readers;
+without the flag they refuse the journal, naming the kind. The meta of postings ends in tagged extras: unknown tags
+below 0x80 are refused, from 0x80 on ignored. Numbers in this module are never reused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum, IntFlag
+from struct import Struct
+from typing import Final, NamedTuple, Self
+from uuid import UUID
+from zlib import crc32
+
+from acquit.ledger.events import EVENT, NO_EVENT, Event, EventFlag, EventKind, pack_event, unpack_event, unpack_events
+from acquit.ledger.fields import FieldReader, blob_field, text_field
+from acquit.store.interface import Record
+
+
+class RecordKind(IntEnum):
+    """How to read a record. 240 and up belong to the store (`acquit.store.record.StoreKind`)."""
+
+    START = 1
+    STOP = 2
+    QUEUE = 3
+    QUEUE_DELETED = 4
+    POSTING = 5
+    COPIES = 6
+    """More queues that a message entered: an array of POSTED events flagged COPY, `origin` holding the payload."""
+    TRANSITIONS = 7
+    """An array of events."""
+    ATTEMPT = 8
+    COUNTERS = 9
+    RESERVED = 10
+    DISPATCHED = 11
+    ACTOR = 12
+    STATE = 13
+    STATE_DELETED = 14
+    TRANSACTION = 15
+    COMMIT = 16
+    ROLLBACK = 17
+    COPIED = 18
+    TOTALS = 19
+
+
+class Encoded(NamedTuple):
+    """What `Journal.append` takes, in its order: ``journal.append(*encoded)``."""
+
+    kind: int
+    event: bytes
+    meta: bytes = b""
+    payload: bytes = b""
+    payload_crc: int = 0
+
+
+MessageId = str | int | UUID | bytes
+"""AMQP 1.0 message ids: string, ulong, uuid, binary (specification 3.2.11 to 3.2.14)."""
+
+
+def encode_id(value: MessageId | None) -> bytes:
+    """One letter for the type and the plain value; b"" for None. Ids are equal exactly when their encodings are."""
+    match value:
+        case None:
+            return b""
+        case str():
+            return b"s" + value.encode()
+        case bytes():
+            return b"b" + value
+        case UUID():
+            return b"u" + value.bytes
+        case int():
+            return b"n" + value.to_bytes(8, "big")
+
+
+def decode_id(data: bytes) -> MessageId | None:
+    """Raises ValueError for bytes that `encode_id` does not give."""
+    if not data:
+        return None
+    tag, value = data[:1], data[1:]
+    if tag == b"s":
+        return value.decode()
+    if tag == b"b":
+        return value
+    if tag == b"u":
+        return UUID(bytes=value)
+    if tag == b"n" and len(value) == 8:
+        return int.from_bytes(value, "big")
+    raise ValueError(f"not a message id: {data[:20]!r}")
+
+
+def _plain_event(time_us: int, *, sequence: int = 0, queue: int = 0, actor: int = 0, transaction: int = 0) -> bytes:
+    """The event of a record that is not about one message."""
+    return pack_event(sequence, 0, time_us, 0, 0, queue, actor, EventKind.NONE, 0, 0, transaction)
+
+
+# -- runs -------------------------------------------------------------------------------------------------------------
+
+_START: Final = Struct("<QB")
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A process opened the journal."""
+
+    time_us: int
+    run: int
+    """Random, 64 bits: names the run."""
+    clean: bool
+    """The run before ended with a STOP."""
+    software: str
+
+    def encode(self) -> Encoded:
+        meta = _START.pack(self.run, self.clean) + text_field(self.software)
+        return Encoded(RecordKind.START, _plain_event(self.time_us), meta)
+
+    @classmethod
+    def decode(cls, record: Record) -> Self:
+        reader = FieldReader(record.meta)
+        run, clean = reader.struct(_START)
+        return cls(unpack_event(record.event).time_us, run, bool(clean), reader.text())
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A clean stop: nothing else of this run follows."""
+
+    time_us: int
+
+    def encode(self) -> Encoded:
+        return Encoded(RecordKind.STOP, _plain_event(self.time_us))
+
+    @classmethod
+    def decode(cls, record: Record) -> Self:
+        return cls(unpack_event(record.event).time_us)
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """Sequences up to `up_to` may be in use: after any stop, the next run begins above. Synced before use."""
+
+    time_us: int
+    up_to: int
+
+    def encode(self) -> Encoded:
+        return Encoded(RecordKind.RESERVED, _plain_event(self.time_us, sequence=self.up_to))
+
+    @classmethod
+    def decode(cls, record: Record) -> Self:
+        event = unpack_event(record.event)
+        return cls(event.time_us, event.sequence)
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatched:
+    """Messages of `queue` up to sequence `up_to` may have been acquired: after an unclean stop, they are offered with
+    first-acquirer false. Synced before any message beyond the last such mark is handed out."""
+
+    time_us: int
+    queue: int
+    up_to: int
+
+    def encode(self) -> Encoded:
+        return Encoded(RecordKind.DISPATCHED, _plain_event(self.time_us, sequence=self.up_to, queue=self.queue))
+
+    @classmethod
+    def decode(cls, record: Record) -> Self:
+        event = unpack_event(record.event)
+        return cls(event.time_us, event.queue, event.sequence)
+
+
+# -- queues, actors, keyed state -------------------------------------------------------------------------------------
+
+
+class QueueFlag(IntFlag):
+    DURABLE = 0x01
+    AUTO_CREATED = 0x02
+    TEMPORARY = 0x04
+    MULTICAST = 0x08
+    """A subscription of a topic; otherwise anycast."""
+    NON_DESTRUCTIVE = 0x10
+
+
+_QUEUE: Final = Struct("<I")
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A queue as it now is; declared again whenever something about it changes."""
+
+    time_us: int
+    number: int
+    name: str
+    address: str
+    flags: int = QueueFlag.DURABLE
+    fingerprint: bytes = b""
+    """Of the policy it was made under, to see a change of configuration."""
+    properties: bytes = b""
+    """The broker's own, opaque here."""
+    actor: int = 0
+
+    def encode(self) -> Encoded:
+        meta = _QUEUE.pack(self.flags) + text_field(self.name) + text_field(self.address) + blob_field(self.fingerprint)
+        event = _plain_event(self.time_us, queue=self.number, actor=self.actor)
+        return Encoded(RecordKind.QUEUE, event, meta, self.properties, crc32(self.properties))
+
+    @classmethod
+    def decode(cls, record: Record) -> Self:
+        event = unpack_event(record.event)
+        reader = FieldReader(record.meta)
+        (flags,) = reader.struct(_QUEUE)
+        name, address, fingerprint = reader.text(), reader.text(), reader.blob()
+        return cls(event.time_us, event.queue, name, address, flags, fingerprint, record.payload, event.actor)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDeleted:
+    """The queue is gone. What was in it was purged before, message by message."""
+
+    time_us: int
+    number: int
+    actor: int = 0
+
+    def encode(self) -> Encoded:
+        return Encoded(RecordKind.QUEUE_DELETED, _plain_event(self.time_us, queue=self.number, actor=self.actor))
+
+    @classmethod
+    def decode(cls, record: Record) -> Self:
+        event = unpack_event(record.event)
+        return cls(event.time_us, event.queue, event.actor)
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """The number that events call this link or user by. Numbers grow over the life of the journal."""
+
+    time_us: int
+    number: int
+    container: str
+    link: str
+    user: str
+    address: str
+
+    def encode(self) -> Encoded:
+        meta = b"".join(map(text_field, (self.container, self.link, self.user, self.address)))
+        return Encoded(RecordKind.ACTOR, _plain_event(self.time_us, actor=self.number), meta)
+
+    @classmethod
+    def decode(cls, record: Record) -> Self:
+        event = unpack_event(record.event)
+        reader = FieldReader(record.meta)
+        return cls(event.time_us, event.actor, reader.text(), reader.text(), reader.text(), reader.text())
+
+
+class Namespace(IntEnum):
+    """Whose keyed state it is. The values are the broker's own encodings."""
+
+    SUBSCRIPTION = 1
+    TERMINUS = 2
+    """Resumable links: unsettled maps, expiry, exclusions."""
+    DUPLICATES = 3
+    FATE = 4
+    """What became of a transaction, by its id, kept for a bounded time."""
+    ADDRESS = 5
+    SENDER_MARK = 6
+    """The high-water mark of a sender with monotone ids (Spark's sink)."""
+
+
+_NAMESPACE: Final = Struct("<H")
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Keyed state is now this value."""
+
+    time_us: int
+    namespace: int
+    key: bytes
+    value: bytes
+
+    def encode(self) -> Encoded:
+        meta = _NAMESPACE.pack(self.namespace) + blob_field(self.key)
+        return Encoded(RecordKind.STATE, _plain_event(self.time_us), meta, self.value, crc32(self.value))
+
+    @classmethod
+    def decode(cls, record: Record) -> Self:
+        reader = FieldReader(record.meta)
+        (namespace,) = reader.struct(_NAMESPACE)
+        return cls(unpack_event(record.event).time_us, namespace, reader.blob(), record.payload)
+
+
+@dataclass(frozen=True, slots=True)
+class StateDeleted:
+    time_us: int
+    namespace: int
+    key: bytes
+
+    def encode(self) -> Encoded:
+        meta = _NAMESPACE.pack(self.namespace) + blob_field(self.key)
+        return Encoded(RecordKind.STATE_DELETED, _plain_event(self.time_us), meta)
+
+    @classmethod
+    def decode(cls, record: Record) -> Self:
+        reader = FieldReader(record.meta)
+        (namespace,) = reader.struct(_NAMESPACE)
+        return cls(unpack_event(record.event).time_us, namespace, reader.blob())
+
+
+# -- messages ---------------------------------------------------------------------------------------------------------
+
+
+class Extra(IntEnum):
+    """Tags of the optional fields at the end of a posting's meta: tag u8, length u16, bytes."""
+
+    DUPLICATE_ID = 1
+    """The id that duplicate detection compares, as `encode_id` gives it."""
+    GROUP_ID = 2
+    LAST_VALUE_KEY = 3
+    ATTEMPTS = 4
+    """On COPIED: the history of attempts so far, as `encode_attempts` gives it."""
+    EXCLUDED = 5
+    """On COPIED: a terminus that said undeliverable-here; may repeat."""
+    ANNOTATIONS = 6
+    """On COPIED and ATTEMPT: an AMQP map that *modified* outcomes merged into the message annotations; opaque here."""
+
+
+_EXTRA: Final = Struct("<BH")
+_EXTRA_IGNORABLE: Final = 0x80
+
+
+def encode_extras(extras: Iterable[tuple[int, bytes]]) -> bytes:
+    """Raises ValueError for a value above 65535 bytes."""
+    return b"".join(bytes((tag,)) + blob_field(value) for tag, value in extras)
+
+
+def _read_extras(reader: FieldReader) -> tuple[tuple[int, bytes], ...]:
+    extras = []
+    while reader.left:
+        tag, length = reader.struct(_EXTRA)
+        value = reader.raw(length)
+        if tag in Extra._value2member_map_:
+            extras.append((tag, value))
+        elif tag < _EXTRA_IGNORABLE:
+            raise ValueError(f"unknown extra field {tag}")
+    return tuple(extras)
+
+
+POSTING_META: Final = Struct("<qqIHHB3x")
+"""expires_at_ms, due_at_ms, message_format, address length, message id length, priority; then address, id, extras."""
+
+
+def encode_posting_meta(
+    address: bytes,
+    message_id: bytes,
+    *,
+    expires_at_ms: int = 0,
+    due_at_ms: int = 0,
+    message_format: int = 0,
+    priority: int = 4,
+    extras: bytes = b"",
+) -> bytes:
+    """The plain fields of a posting. `address` is UTF-8, `message_id` as `encode_id` gives it, both at most 65535
+    bytes; times are milliseconds since the epoch, 0 for none; `extras` as `encode_extras` gives them."""
+    fixed = POSTING_META.pack(expires_at_ms, due_at_ms, message_format, len(address), len(message_id), priority)
+    return fixed + address + message_id + extras
+
+
+@dataclass(frozen=True, slots=True)
+class Posting:
+    """A message as it was posted: the event is one of the entering kinds, or HELD."""
+
+    event: Event
+    address: str
+    message_id: MessageId | None
+    expires_at_ms: int
+    due_at_ms: int
+    message_format: int
+    priority: int
+    extras: tuple[tuple[int, bytes], ...]
+
+    def encode(self, payload: bytes) -> Encoded:
+        meta = encode_posting_meta(
+            self.address.encode(),
+            encode_id(self.message_id),
+            expires_at_ms=self.expires_at_ms,
+            due_at_ms=self.due_at_ms,
+            message_format=self.message_format,
+            priority=self.priority,
+            extras=encode_extras(self.extras),
+        )
+        return Encoded(RecordKind.POSTING, pack_event(*self.event), meta, payload, crc32(payload))
+
+    @classmethod
+    def decode(cls, record: Record) -> Self:
+        return cls.read(unpack_event(record.event), FieldReader(record.meta))
+
+    @classmethod
+    def read(cls, event: Event, reader: FieldReader) -> Self:
+        expires, due, message_format, address_length, id_length, priority = reader.struct(POSTING_META)
+        address = reader.raw(address_length).decode()
+        message_id = decode_id(reader.raw(id_length))
+        return cls(event, address, message_id, expires, due, message_format, priority, _read_extras(reader))
+
+
+class Cause(IntEnum):
+    """Why an attempt ended; beside the event kind, which says what it meant for the message."""
+
+    REJECTED = 1
+    RELEASED = 2
+    MODIFIED = 3
+    DETACHED = 4
+    CONNECTION_LOST = 5
+    LOCK_EXPIRED = 6
+    RESTART = 7
+
+
+_ATTEMPT: Final = Struct("<B")
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One event with what the consumer said about it: rejected with an error, modified with annotations."""
+
+    event: Event
+    cause: int
+    condition: str = ""
+    description: str = ""
+    excluded: str = ""
+    """With UNDELIVERABLE_HERE: the terminus that shall not see it again."""
+    annotations: bytes = b""
+    """An AMQP map to merge into the message annotations; opaque here."""
+
+    def encode(self) -> Encoded:
+        texts = b"".join(map(text_field, (self.condition, self.description, self.excluded)))
+        meta = _ATTEMPT.pack(self.cause) + texts
+        annotations = self.annotations
+        return Encoded(RecordKind.ATTEMPT, pack_event(*self.event), meta, annotations, crc32(annotations))
+
+    @classmethod
+    def decode(cls, record: Record) -> Self:
+        reader = FieldReader(record.meta)
+        (cause,) = reader.struct(_ATTEMPT)
+        texts = reader.text(), reader.text(), reader.text()
+        return cls(unpack_event(record.event), cause, *texts, record.payload)
+
+
+class AttemptNote(NamedTuple):
+    """One failed attempt, as a live message remembers it and as a dead letter tells it."""
+
+    time_us: int
+    actor: int
+    kind: int
+    cause: int
+    condition: str
+    description: str
+
+
+_NOTE: Final = Struct("<qIBB")
+
+
+def encode_attempts(notes: Iterable[AttemptNote]) -> bytes:
+    return b"".join(
+        _NOTE.pack(note.time_us, note.actor, note.kind, note.cause)
+        + text_field(note.condition)
+        + text_field(note.description)
+        for note in notes
+    )
+
+
+def decode_attempts(data: bytes) -> tuple[AttemptNote, ...]:
+    reader = FieldReader(data)
+    notes = []
+    while reader.left:
+        time_us, actor, kind, cause = reader.struct(_NOTE)
+        notes.append(AttemptNote(time_us, actor, kind, cause, reader.text(), reader.text()))
+    return tuple(notes)
+
+
+_COPIED: Final = Struct("<QIBB2x")
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """A live message, rewritten before the segment of its record leaves.
+
+    Its posting's event with kind COPIED_FORWARD: `time_us` is still the posting's, `actor` who holds it acquired (0:
+    nobody), `attempt` and the flags as they now are.
+    """
+
+    posting: Posting
+    original_lsn: int
+    """Ordinal and CRC of the record it was first posted by."""
+    original_crc: int
+    entered: int
+    """The kind it entered by."""
+
+    def encode(self, payload: bytes) -> Encoded:
+        _, event, meta, _, crc = self.posting.encode(payload)
+        head = _COPIED.pack(self.original_lsn, self.original_crc, self.entered, 0)
+        return Encoded(RecordKind.COPIED, event, head + meta, payload, crc)
+
+    @classmethod
+    def decode(cls, record: Record) -> Self:
+        reader = FieldReader(record.meta)
+        lsn, crc, entered, _ = reader.struct(_COPIED)
+        return cls(Posting.read(unpack_event(record.event), reader), lsn, crc, entered)
+
+
+def encode_events(kind: RecordKind, events: list[bytes]) -> Encoded:
+    """An array of packed events as one record (TRANSITIONS, COPIES, or COMMIT with its NONE event first)."""
+    return Encoded(kind, events[0], b"".join(events[1:]))
+
+
+def decode_events(record: Record) -> list[Event]:
+    """Every event of any record but NONE: of the arrays all, of the others their one. Raises ValueError for an array
+    that is not whole."""
+    if record.kind not in _ARRAYS:
+        events = [unpack_event(record.event)]
+    elif len(record.meta) % EVENT.size:
+        raise ValueError(f"an event array of {len(record.meta)} bytes")
+    else:
+        events = unpack_events(record.event + record.meta)
+    return [event for event in events if event.kind]
+
+
+_ARRAYS: Final = frozenset({RecordKind.TRANSITIONS, RecordKind.COPIES, RecordKind.COMMIT})
+
+
+# -- volatile messages and totals -------------------------------------------------------------------------------------
+
+_COUNT: Final = Struct("<IIQ")
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What happened to volatile messages since the last such record of this run: (queue, EventKind, how many)."""
+
+    time_us: int
+    counts: tuple[tuple[int, int, int], ...]
+
+    def encode(self) -> Encoded:
+        meta = b"".join(_COUNT.pack(*count) for count in self.counts)
+        return Encoded(RecordKind.COUNTERS, _plain_event(self.time_us), meta)
+
+    @classmethod
+    def decode(cls, record: Record) -> Self:
+        if len(record.meta) % _COUNT.size:
+            raise ValueError(f"counters of {len(record.meta)} bytes")
+        counts = tuple((queue, kind, count) for queue, kind, count in _COUNT.iter_unpack(record.meta))
+        return cls(unpack_event(record.event).time_us, counts)
+
+
+# -- transactions -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A transaction began. `number` is what events of this run call it by."""
+
+    time_us: int
+    number: int
+    txn_id: bytes
+    """16 random bytes, never reused."""
+    user: str
+    actor: int = 0
+
+    def encode(self) -> Encoded:
+        event = _plain_event(self.time_us, actor=self.actor, transaction=self.number)
+        return Encoded(RecordKind.TRANSACTION, event, blob_field(self.txn_id) + text_field(self.user))
+
+    @classmethod
+    def decode(cls, record: Record) -> Self:
+        event = unpack_event(record.event)
+        reader = FieldReader(record.meta)
+        return cls(event.time_us, event.transaction, reader.blob(), reader.text(), event.actor)
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A transaction committed: the events of all it held. Held postings enter under fresh sequences (origin = held)."""
+
+    time_us: int
+    number: int
+    events: tuple[Event, ...]
+
+    def encode(self) -> Encoded:
+        meta = b"".join(pack_event(*event) for event in self.events)
+        return Encoded(RecordKind.COMMIT, _plain_event(self.time_us, transaction=self.number), meta)
+
+    @classmethod
+    def decode(cls, record: Record) -> Self:
+        head = unpack_event(record.event)
+        return cls(head.time_us, head.transaction, tuple(decode_events(record)))
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """A transaction was rolled back: its held postings never enter, its deliveries are as before."""
+
+    time_us: int
+    number: int
+
+    def encode(self) -> Encoded:
+        return Encoded(RecordKind.ROLLBACK, _plain_event(self.time_us, transaction=self.number))
+
+    @classmethod
+    def decode(cls, record: Record) -> Self:
+        head = unpack_event(record.event)
+        return cls(head.time_us, head.transaction)
+
+
+__all__ = [
+    "NO_EVENT",
+    "POSTING_META",
+    "Actor",
+    "Attempt",
+    "AttemptNote",
+    "Cause",
+    "Commit",
+    "Copied",
+    "Counters",
+    "Dispatched",
+    "Encoded",
+    "Event",
+    "EventFlag",
+    "EventKind",
+    "Extra",
+    "MessageId",
+    "Namespace",
+    "Posting",
+    "Queue",
+    "QueueDeleted",
+    "QueueFlag",
+    "Record",
+    "RecordKind",
+    "Reserved",
+    "Rollback",
+    "Start",
+    "State",
+    "StateDeleted",
+    "Stop",
+    "Transaction",
+    "decode_attempts",
+    "decode_events",
+    "decode_id",
+    "encode_attempts",
+    "encode_events",
+    "encode_extras",
+    "encode_id",
+    "encode_posting_meta",
+    "pack_event",
+]
