@@ -1,7 +1,7 @@
 """What all tests share: one seed, one Hypothesis profile, a broker in this process.
 
-The seed is printed at the top of every run. It is 1 unless ``ACQUIT_TEST_SEED`` (``make test SEED=7``) says otherwise, so
-that a red run is red again; only the soak tests draw their own. Random choices in tests come from the `rng` fixture,
+The seed is printed at the top of every run. It is 1 unless ``ACQUIT_TEST_SEED`` (``make test SEED=7``) says otherwise,
+so that a red run is red again; only the soak tests draw their own. Random choices in tests come from the `rng` fixture,
 which depends on the seed and the test's own name, never on what ran before.
 """
 

@@ -46,7 +46,8 @@ REGISTRY_HOSTS = tuple(
     ]
 )
 MACHINE_PATH = re.compile(r"(?<![\w.])/(?:work|root|home/\w+|Users/\w+)/|(?<![\w.])/(?:work|root)(?![\w/.-])")
-UNFINISHED = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
+# (?#) matches nothing: it lets this file pass its own rule.
+UNFINISHED = re.compile(r"\b(?:TO(?#)DO|FIX(?#)ME|XX(?#)X|HA(?#)CK)\b")
 CONFLICT = re.compile(r"^(?:<{7} |={7}$|>{7} )")
 
 Faults = Iterator[tuple[int, str]]
