@@ -5,6 +5,7 @@
     AcquitError
     ├── ConfigurationError            a setting or argument is wrong; names the key and what was expected
     ├── LocalProtocolError            the calling code asked for something the protocol forbids; nothing was sent
+    │   └── EncodeError               a Python value that has no AMQP encoding, or not the one its field demands
     ├── RemoteProtocolError           the peer broke the protocol; `condition` is what we close its scope with
     │   ├── DecodeError               bytes that are not an AMQP value of the expected type
     │   ├── FramingError              bytes that are not a frame
@@ -59,6 +60,10 @@ class ConfigurationError(AcquitError, ValueError):
 
 class LocalProtocolError(AcquitError):
     """The calling code asked for something AMQP forbids in the present state. Nothing was sent, nothing changed."""
+
+
+class EncodeError(LocalProtocolError, ValueError):
+    """A Python value that has no AMQP encoding, or not the one its field demands. Nothing was encoded."""
 
 
 class RemoteProtocolError(AcquitError):
