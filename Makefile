@@ -45,17 +45,18 @@ generate: ## rewrite everything that is generated from a table
 
 interop: ## against python-qpid-proton and rhea, which we did not write; a missing peer is a failure
 	@tools/environment.sh dev interop
-	@cd tests/interop && npm ci --silent --no-audit --no-fund
-	$(BIN)/python -m pytest -m interop tests/interop $(ARGS)
+	@mkdir -p build/interop && cp tests/interop/package.json tests/interop/package-lock.json build/interop
+	@npm ci --prefix build/interop --silent --no-audit --no-fund
+	ACQUIT_INTEROP_NODE_MODULES=$(CURDIR)/build/interop/node_modules $(BIN)/python -m pytest -m interop tests/interop $(ARGS)
 
 soak: ## long seeded runs with kills and replayed power losses; prints the seed that repeats them
 	@tools/environment.sh dev spark
-	$(BIN)/python -m pytest -m soak $(ARGS)
+	$(BIN)/python -m pytest -m slow $(ARGS)
 
 bench: ## each script of benchmarks/ in its short form
 	@tools/environment.sh dev interop
 	@set -e; for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python "$$script" --short; done
 
 clean: ## remove the environment, caches and builds
-	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist tests/interop/node_modules
+	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

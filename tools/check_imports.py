@@ -39,6 +39,7 @@ ALLOWED: dict[str, tuple[frozenset[str], frozenset[str]]] = {
         ("console", "errors protocol store ledger transport broker", ""),
         ("demo", "acquit errors protocol store ledger client embedded spark", "click pyspark rich"),
         ("cli", "errors protocol store ledger transport broker client spark console demo", "click rich structlog"),
+        ("__main__", "cli", ""),
         ("acquit", "errors protocol broker client embedded", ""),
         ("pyspark_acquit", "spark", "pyspark"),
     ]
