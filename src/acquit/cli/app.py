@@ -1,0 +1,98 @@
+"""The root of the command tree, and the one place where a failure becomes a line and an exit code.
+
+`COMMANDS` is the tree. A command's module is imported when the command runs, or when its help is asked for; the list
+that `acquit --help` prints comes from the table.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib.metadata import version
+
+import click
+
+from acquit.cli.exits import Exit, exit_of, one_line
+
+# name: (module under acquit.cli, what it does)
+COMMANDS: dict[str, tuple[str, str]] = {
+    "serve": ("serve", "Run a broker on a folder of data."),
+    "send": ("send", "Send messages and report their outcomes."),
+    "receive": ("receive", "Take messages from a queue."),
+    "browse": ("receive", "Look at the messages of a queue and leave them there."),
+    "queues": ("queues", "Show the queues of a running broker, or of a stopped one's folder."),
+    "purge": ("queues", "Remove all messages of a queue that nobody has acquired."),
+    "ledger": ("ledger", "Ask the journal what became of every message."),
+    "pipeline": ("pipeline", "Take queues into tables with Spark."),
+    "demo": ("demo", "Post real files, kill what can be killed, and show that nothing was lost or doubled."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are modules, imported one at a time."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"acquit.cli.{COMMANDS[cmd_name][0]}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        # click suggests by loading every command; the names alone do.
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            ctx.fail(f"no such command {args[0]!r}; there are {', '.join(COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+
+@click.command(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit codes: 0 done; 1 failed, or not all of it done; 2 wrong usage, configuration or input; "
+    "3 no broker; 4 damaged, or the balance does not hold.",
+)
+@click.option("--debug", is_flag=True, envvar="ACQUIT_DEBUG", help="Show the traceback of a failure.")
+@click.version_option(version("acquit"), prog_name="acquit", message="%(prog)s %(version)s")
+@click.pass_context
+def acquit(ctx: click.Context, debug: bool) -> None:
+    """Message delivery with every message accounted for."""
+    ctx.obj["debug"] = debug
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code. Failures are printed on standard error, in one line."""
+    settings: dict[str, bool] = {"debug": False}
+    try:
+        result = acquit.main(args=list(arguments), prog_name="acquit", standalone_mode=False, obj=settings)
+        sys.stdout.flush()
+        return int(result) if isinstance(result, int) else Exit.OK
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        # The reader has seen enough (`acquit browse orders | head`). What is left in the buffer has nowhere to go,
+        # and Python would complain about it at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.OK
+    except Exception as error:
+        code = exit_of(error)
+        if code is None:
+            raise
+        if settings["debug"]:
+            traceback.print_exc()
+        click.echo(f"acquit: {one_line(error)}", err=True)
+        return code

@@ -1,0 +1,58 @@
+"""Exit codes that scripts can use, and which failure gets which.
+
+======  ==============================================================================================================
+0       done: everything that was asked for happened
+1       it did not, or not all of it: a message was not accepted, fewer came than were asked for, access was refused
+2       the command line, the configuration or the input is wrong: trying again will not help
+3       no broker answered, or it was lost: trying again may help
+4       the journal is damaged, or its balance does not hold
+130     interrupted (Ctrl-C)
+======  ==============================================================================================================
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from acquit import errors
+
+
+class Exit(IntEnum):
+    """What a command's exit code means; see the module's table."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    UNREACHABLE = 3
+    UNSOUND = 4
+    INTERRUPTED = 130
+
+
+# The first class that fits decides, so the special stands before the general.
+TABLE: tuple[tuple[type[Exception], Exit], ...] = (
+    (errors.ConfigurationError, Exit.USAGE),
+    (errors.EncodeError, Exit.USAGE),
+    (errors.AuthenticationFailed, Exit.FAILED),
+    (errors.ConnectionFailed, Exit.UNREACHABLE),
+    (errors.StoreCorrupt, Exit.UNSOUND),
+    (errors.AcquitError, Exit.FAILED),
+    (ConnectionError, Exit.UNREACHABLE),
+    (OSError, Exit.FAILED),
+)
+
+
+def exit_of(error: Exception) -> Exit | None:
+    """The exit code of a failure; None for one that is a defect of ours and deserves its traceback."""
+    for kind, code in TABLE:
+        if isinstance(error, kind):
+            return code
+    return None
+
+
+def one_line(error: Exception) -> str:
+    """The failure as one readable line, with the peer's condition where it gave one that the text lacks."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    condition = getattr(error, "condition", None)
+    if condition and condition not in text:
+        text = f"{text} ({condition})"
+    return text

@@ -1,0 +1,55 @@
+"""Where a serving process's logs go: standard error, one event a line, for people or as JSON.
+
+The library's modules log through the standard library or through structlog and know nothing of this; both end in one
+handler here, so that a line looks the same whoever wrote it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import structlog
+
+FORMATS = ("console", "json")
+LEVELS = ("debug", "info", "warning", "error")
+
+
+def configure(log_format: str, level: str) -> None:
+    """Send everything of `level` and above to standard error. `log_format` is one of FORMATS, `level` of LEVELS."""
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.PositionalArgumentsFormatter(),
+        structlog.stdlib.ExtraAdder(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    render: list[structlog.typing.Processor]
+    if log_format == "json":
+        render = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    else:
+        render = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=0)]
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    # asyncio at debug level tells of every selector it makes.
+    logging.getLogger("asyncio").setLevel(max(logging.INFO, root.level))
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )

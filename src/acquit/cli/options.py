@@ -1,0 +1,62 @@
+"""Options that several commands share, so that they are spelled and explained once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+DEFAULT_URL = "amqp://127.0.0.1:5672"
+
+
+def url_option(command: Command) -> Command:
+    """``--url``: where the broker is."""
+    return click.option(
+        "--url",
+        envvar="ACQUIT_URL",
+        default=DEFAULT_URL,
+        show_default=True,
+        show_envvar=True,
+        metavar="URL",
+        help="The broker: amqp://[USER:PASSWORD@]HOST[:PORT], or amqps:// for TLS.",
+    )(command)
+
+
+def json_option(command: Command) -> Command:
+    """``--json``: output for machines."""
+    return click.option("--json", "as_json", is_flag=True, help="One JSON document a line, for machines.")(command)
+
+
+def data_option(*, required: bool) -> Callable[[Command], Command]:
+    """``--data``: a broker's folder, which must exist."""
+
+    def decorate(command: Command) -> Command:
+        return click.option(
+            "--data",
+            "data",
+            type=click.Path(exists=True, file_okay=False, path_type=Path),
+            required=required,
+            envvar="ACQUIT_DATA",
+            show_envvar=True,
+            metavar="DIR",
+            help="The broker's folder of data.",
+        )(command)
+
+    return decorate
+
+
+def seconds(default: float | None, text: str, *, name: str = "--timeout") -> Callable[[Command], Command]:
+    """An option that is a time in seconds, not negative."""
+    return click.option(
+        name,
+        f"{name.strip('-').replace('-', '_')}_s",
+        type=click.FloatRange(min=0),
+        default=default,
+        show_default=default is not None,
+        metavar="SECONDS",
+        help=text,
+    )

@@ -1,0 +1,101 @@
+"""How results are shown: tables and lines for people, one JSON document a line for machines.
+
+Results go to standard output and nothing else does; progress and remarks go to standard error, so that
+``acquit receive orders --json | jq .body`` always works.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from acquit.cli.jsonform import Json
+
+PROGRESS_AFTER_S = 1.0
+"""Work that ends sooner shows no progress."""
+
+
+def emit_json(document: Mapping[str, Json]) -> None:
+    """One document, on one line, flushed: a reader in a pipe sees it now."""
+    click.echo(json.dumps(document, ensure_ascii=False, separators=(", ", ": "), allow_nan=False))
+
+
+def line(*parts: tuple[str, str] | str) -> None:
+    """One line of text and (text, style) parts on standard output. Nothing in it is taken for markup."""
+    Console(highlight=False, soft_wrap=True).print(Text.assemble(*parts))
+
+
+def remark(text: str) -> None:
+    """A line on standard error."""
+    click.echo(text, err=True)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, footer: Sequence[object] | None = None) -> None:
+    """A table; columns whose cells are all numbers are set flush right. Written in full, however narrow the screen."""
+    listed = [list(row) for row in rows]
+    console = Console(highlight=False, soft_wrap=True)
+    sheet = Table(box=None, pad_edge=False, show_footer=footer is not None, header_style="bold", footer_style="bold")
+    for index, name in enumerate(columns):
+        numeric = all(isinstance(row[index], int | float) for row in listed) and bool(listed)
+        foot = "" if footer is None else _cell(footer[index])
+        sheet.add_column(name, justify="right" if numeric else "left", footer=foot, no_wrap=True, overflow="ignore")
+    for row in listed:
+        sheet.add_row(*(Text(_cell(value)) for value in row))
+    width = console.measure(sheet).maximum
+    if width > console.width:
+        console = Console(highlight=False, soft_wrap=True, width=width)
+    console.print(sheet)
+
+
+def _cell(value: object) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:,.1f}"
+        case _:
+            return str(value)
+
+
+class Counter:
+    """A running count that shows itself on a terminal once the work turns out to be long."""
+
+    def __init__(self, progress: Progress, description: str, total: int | None) -> None:
+        self._progress = progress
+        self._task = progress.add_task(description, total=total, visible=False)
+        self._shown = False
+
+    def advance(self, by: int = 1) -> None:
+        """Count `by` more."""
+        self._progress.advance(self._task, by)
+        if not self._shown:
+            elapsed = self._progress.tasks[0].elapsed
+            if elapsed is not None and elapsed > PROGRESS_AFTER_S:
+                self._shown = True
+                self._progress.update(self._task, visible=True)
+
+
+@contextmanager
+def counting(description: str, total: int | None) -> Iterator[Counter]:
+    """Show how far the work is, on standard error and only where that is a terminal."""
+    columns = [
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    ]
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        yield Counter(progress, description, total)
