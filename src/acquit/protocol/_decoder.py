@@ -15,8 +15,6 @@ draw on an allowance, `Scope.free_items_left`, that grows with the bytes and not
 `Scope.depth_left`.
 """
 
-
-
 from __future__ import annotations
 
 import struct
@@ -73,6 +71,9 @@ class Scope:
     def leave(self) -> None:
         self.depth_left += 1
 
+
+FLAT: Final = Scope(0, depth_max=0)
+"""For values that nest nothing: refuses to be entered, and can be shared as nothing is ever taken from it."""
 
 Reader: TypeAlias = Callable[[bytes, int, Scope], tuple[Value, int]]
 CompositeReader: TypeAlias = Callable[[bytes, int, Scope], tuple[object, int]]
@@ -247,6 +248,28 @@ def compound32(data: bytes, offset: int) -> tuple[int, int, int]:
     if end > len(data) or count > end - start:
         raise DecodeError(f"{count} items cannot be in the {min(end, len(data)) - start} bytes that are there")
     return count, start, end
+
+
+def list_head(data: bytes, offset: int) -> tuple[int, int, int]:
+    """The head of the list whose format code is at `offset` -> (count, offset of the first item, end)."""
+    code = data[offset]
+    if code == 0xC0:
+        return compound8(data, offset + 1)
+    if code == 0xD0:
+        return compound32(data, offset + 1)
+    if code == 0x45:
+        return 0, offset + 1, offset + 1
+    raise DecodeError(f"a list must come, not 0x{code:02x}")
+
+
+def map_head(data: bytes, offset: int) -> tuple[int, int, int]:
+    """The head of the map whose format code is at `offset` -> (count, offset of the first key, end)."""
+    code = data[offset]
+    if code == 0xC1:
+        return compound8(data, offset + 1)
+    if code == 0xD1:
+        return compound32(data, offset + 1)
+    raise DecodeError(f"a map must come, not 0x{code:02x}")
 
 
 def _read_items(data: bytes, offset: int, count: int, end: int, scope: Scope) -> list[Value]:
@@ -437,11 +460,11 @@ def decode(data: bytes, offset: int = 0, end: int | None = None, *, depth_max: i
 
 _FIXED_WIDTH: Final = (0, 0, 0, 0, 0, 1, 2, 4, 8, 16)
 
-_SKIP: Final[list[int]] = [-1] * 256
+SKIP_WIDTHS: Final[list[int]] = [-1] * 256
 """By format code: the fixed width (0..16), 32 + width of the size octets for the others, -1 for what is no code."""
 for _code in TYPED:
     _category = _code >> 4
-    _SKIP[_code] = _FIXED_WIDTH[_category] if _category <= 9 else 33 if _category in (0xA, 0xC, 0xE) else 36
+    SKIP_WIDTHS[_code] = _FIXED_WIDTH[_category] if _category <= 9 else 33 if _category in (0xA, 0xC, 0xE) else 36
 
 
 def skip(data: bytes, offset: int, end: int) -> int:
@@ -453,7 +476,7 @@ def skip(data: bytes, offset: int, end: int) -> int:
             if offset >= end:
                 raise DecodeError(f"the bytes end at {end}, inside of a value")
             code = data[offset]
-            width = _SKIP[code]
+            width = SKIP_WIDTHS[code]
             if width < 0:
                 if code:
                     raise DecodeError(f"0x{code:02x} at offset {offset} is not an AMQP format code")

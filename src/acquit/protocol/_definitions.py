@@ -15,10 +15,10 @@ from typing import ClassVar, Final, TypeAlias
 from uuid import UUID
 
 from acquit.protocol._schema import Field
-from acquit.protocol.types import Described, ULong, Value
+from acquit.protocol.types import Described, Value
 
-MessageId: TypeAlias = str | ULong | UUID | bytes
-"""The four types of a message-id or correlation-id (3.2.11 to 3.2.14)."""
+MessageId: TypeAlias = str | int | UUID | bytes
+"""The four types of a message-id or correlation-id (3.2.11 to 3.2.14); the integer is a ulong."""
 
 PORT: Final = 5672  # 2.8.19
 SECURE_PORT: Final = 5671  # 2.8.19

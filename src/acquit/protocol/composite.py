@@ -5,7 +5,7 @@ Theory of operation. A composite is a described list (specification 1.4). From t
 only for the encodings of its own type, and a refusing one everywhere else, so finding the reader *is* the type check;
 its reader for null gives the default. Decoding is then one loop over the fields that are there.
 
-Only fields with values of any depth (maps, ``*``, nested composites) draw on a `Scope`; the others get `_FLAT`, which
+Only fields with values of any depth (maps, ``*``, nested composites) draw on a `Scope`; the others get `FLAT`, which
 refuses to be entered. The bounds of `acquit.protocol._decoder` hold here: the fields must end exactly where the list
 does, which is the one check that catches everything cut short.
 
@@ -25,14 +25,12 @@ from acquit.errors import DecodeError, EncodeError
 from acquit.protocol import _decoder as d
 from acquit.protocol import _definitions as definitions
 from acquit.protocol import _encoder as e
-from acquit.protocol._decoder import DEPTH_MAX, MALFORMED, READERS, Scope, malformed
+from acquit.protocol._decoder import DEPTH_MAX, FLAT, MALFORMED, READERS, Scope, malformed
 from acquit.protocol._schema import Field
 from acquit.protocol.types import Array, Symbol, ULong
 
 FieldReader: TypeAlias = Callable[[bytes, int, Scope], tuple[Any, int]]
 FieldWriter: TypeAlias = Callable[[Any], bytes]
-
-_FLAT: Final = Scope(0, depth_max=0)
 
 
 # -- readers: per type of a field, format code -> reader -------------------------------------------------------------
@@ -313,7 +311,7 @@ class _Plan:
             raise DecodeError(f"{self.kind.__name__} has {len(self.fields)} fields, not {count}")
         values = []
         for table in self.heads[count]:
-            value, offset = table[data[offset]](data, offset + 1, _FLAT)
+            value, offset = table[data[offset]](data, offset + 1, FLAT)
             values.append(value)
         if offset != end:
             raise DecodeError(f"{self.kind.__name__} ends at offset {offset}, but the size given says {end}")
@@ -325,19 +323,27 @@ class _Plan:
         return next(field.name for field in self.fields[count:] if field.mandatory)
 
     def write(self, value: object) -> bytes:
-        parts = []
-        present = 0  # fields up to the last one that is not null
-        for item, default, write in zip(self.get(value), self.defaults, self.writers, strict=True):
-            if item is None or item is default:  # an equal one that is another object is written out, which is as good
-                parts.append(e.NULL)
-            else:
-                parts.append(write(item))
-                present = len(parts)
-        if present < self.required:
-            raise EncodeError(f"{self.kind.__name__}.{self._missing(present)} is mandatory")
-        if not present:
+        """The whole composite. A default is known by identity: an equal one that is another object is written out."""
+        items, defaults = self.get(value), self.defaults
+        count = len(items)
+        while count and items[count - 1] is defaults[count - 1]:
+            count -= 1
+        if count < self.required:
+            raise EncodeError(f"{self.kind.__name__}.{self._missing(count)} is mandatory")
+        if not count:
             return self.constructor + b"\x45"
-        return self.constructor + e.compound_bytes(0, present, b"".join(parts[:present]))
+        written = [
+            e.NULL if item is None or item is default else write(item)
+            for item, default, write in zip(items[:count], defaults, self.writers, strict=False)
+        ]
+        if None in items[: self.required]:
+            self._refuse_none(items)
+        return self.constructor + e.compound_bytes(0, count, b"".join(written))
+
+    def _refuse_none(self, items: tuple[object, ...]) -> None:
+        for field, item in zip(self.fields, items, strict=True):
+            if field.mandatory and item is None:
+                raise EncodeError(f"{self.kind.__name__}.{field.name} is mandatory")
 
 
 _BY_CLASS: Final[dict[type, _Plan]] = {kind: _Plan(kind) for kind in definitions.COMPOSITES}
@@ -370,6 +376,11 @@ def _find_plan(data: bytes, offset: int) -> tuple[_Plan | None, int]:
     if type(descriptor) is Symbol:
         return _BY_SYMBOL.get(descriptor), offset
     return None, offset
+
+
+def field_readers(kind: type) -> tuple[list[FieldReader], ...]:
+    """For each field of a composite class, the readers by format code: to read single fields where they stand."""
+    return _BY_CLASS[kind].heads[-1]
 
 
 def decode_composite(data: bytes, offset: int = 0, end: int | None = None) -> tuple[Any, int]:

@@ -11,7 +11,8 @@ more than the maximum frame size and what one `feed` brought.
 from __future__ import annotations
 
 import struct
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Iterator
+from typing import Final, NamedTuple, NoReturn, TypeAlias
 
 from acquit.errors import FramingError
 from acquit.protocol._definitions import MIN_MAX_FRAME_SIZE, Performative, SaslPerformative
@@ -93,43 +94,41 @@ class FrameDecoder:
         self._needed = _HEADER_BYTES
         return rest
 
-    def __iter__(self) -> FrameDecoder:
-        return self
+    def __iter__(self) -> Iterator[Frame]:
+        # All state is on self before each yield: the connection may change `frame_type`, or take the rest, in between.
+        while True:
+            data, start = self._data, self._offset
+            if len(data) - start < _HEADER_BYTES:
+                self._check_size_so_far(data, start)
+                self._needed = _HEADER_BYTES
+                return
+            size, words, frame_type, channel = _HEADER.unpack_from(data, start)
+            body = start + 4 * words
+            end = start + size
+            if size > self.max_frame_size or words < 2 or body > end or frame_type != self.frame_type:
+                self._refuse(size, words, frame_type)
+            if end > len(data):
+                self._needed = size
+                return
+            self._offset = end
+            if body == end:
+                if frame_type == SASL_FRAME:
+                    raise FramingError("a SASL frame without a body (5.3.1)")
+                yield Frame(frame_type, channel, None, b"")
+                continue
+            performative, offset = decode_composite(data, body, end)
+            if type(performative) not in _BODIES[frame_type]:
+                raise FramingError(f"a {type(performative).__name__} may not stand in a frame of type {frame_type}")
+            yield Frame(frame_type, channel, performative, data[offset:end])
 
-    def __next__(self) -> Frame:
-        data, start = self._data, self._offset
-        if len(data) - start < _HEADER_BYTES:
-            self._check_size_so_far(data, start)
-            self._needed = _HEADER_BYTES
-            raise StopIteration
-        size, words, frame_type, channel = _HEADER.unpack_from(data, start)
-        self._check(size, words, frame_type)
-        end = start + size
-        if end > len(data):
-            self._needed = size
-            raise StopIteration
-        self._offset = end
-        body = start + 4 * words
-        if body == end:
-            if frame_type == SASL_FRAME:
-                raise FramingError("a SASL frame without a body (5.3.1)")
-            return Frame(frame_type, channel, None, b"")
-        performative, offset = decode_composite(data, body, end)
-        if type(performative) not in _BODIES[frame_type]:
-            raise FramingError(f"a {type(performative).__name__} may not stand in a frame of type {frame_type}")
-        if offset == end:
-            return Frame(frame_type, channel, performative, b"")
-        return Frame(frame_type, channel, performative, data[offset:end])
-
-    def _check(self, size: int, words: int, frame_type: int) -> None:
+    def _refuse(self, size: int, words: int, frame_type: int) -> NoReturn:
         if size > self.max_frame_size:
             raise FramingError(f"a frame of {size} octets, more than the maximum of {self.max_frame_size}")
         if words < 2:
             raise FramingError(f"a data offset of {words} words, must be at least 2")
         if size < 4 * words:
             raise FramingError(f"a frame of {size} octets with a data offset of {4 * words}")
-        if frame_type != self.frame_type:
-            raise FramingError(f"a frame of type 0x{frame_type:02x} where type 0x{self.frame_type:02x} must come")
+        raise FramingError(f"a frame of type 0x{frame_type:02x} where type 0x{self.frame_type:02x} must come")
 
     def _check_size_so_far(self, data: bytes, start: int) -> None:
         """Do not wait for the rest of a header whose size is already impossible."""
