@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 from uuid import UUID
 
 from acquit.errors import DecodeError
@@ -102,6 +102,11 @@ def malformed(what: str, exc: Exception) -> DecodeError:
     if isinstance(exc, IndexError | struct.error):
         return DecodeError(f"{what}: the bytes end inside of a value")
     return DecodeError(f"{what}: {exc}")
+
+
+def uint32_at(data: bytes, offset: int) -> int:
+    """Four octets as a size or count."""
+    return cast(int, _UINT32(data, offset)[0])
 
 
 # -- flat values ----------------------------------------------------------------------------------------------------

@@ -1,0 +1,391 @@
+"""The message as its author and its reader see it (specification 3.2).
+
+Theory of operation. A `Message` is made of the specification's sections. One that was received keeps its encoded
+sections and decodes each when it is first asked for, so who only reads the body pays for little else, and a section
+that was never looked at is sent on as it came, byte for byte. Each section is an attribute; the fields of *header* and
+*properties* are attributes of the message as well.
+
+The body says which kind of section it becomes::
+
+    bytes            one data section                        (3.2.6)
+    Data             several data sections
+    AmqpSequence     one or more amqp-sequence sections      (3.2.7)
+    AmqpValue        an amqp-value section, explicitly       (3.2.8)
+    anything else    an amqp-value section: str, None, numbers, list, dict, Described...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Generic, Self, TypeAlias, TypeVar, cast, overload
+
+from acquit.errors import DecodeError, EncodeError
+from acquit.protocol import _decoder as d
+from acquit.protocol import _encoder as e
+from acquit.protocol import sections as s
+from acquit.protocol._definitions import Header, MessageId, Properties, SectionCode
+from acquit.protocol.composite import encode_composite
+from acquit.protocol.sections import Sections, encode_header, scan_sections
+from acquit.protocol.types import Array, Described, Symbol, ULong, Value
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """A body of any number of data sections but one (one is plain bytes). Their borders mean nothing to AMQP."""
+
+    parts: tuple[bytes, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parts", tuple(self.parts))
+
+    def __bytes__(self) -> bytes:
+        return b"".join(self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class AmqpSequence:
+    """A body of amqp-sequence sections, each a list of values."""
+
+    lists: tuple[list[Value], ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lists", tuple(self.lists))
+
+
+@dataclass(frozen=True, slots=True)
+class AmqpValue:
+    """An amqp-value section for what would not become one by itself: bytes."""
+
+    value: Value
+
+
+Body: TypeAlias = Value | Data | AmqpSequence | AmqpValue
+
+
+class _Section(Generic[T]):
+    """A section, decoded when first asked for and then an ordinary attribute (this has no __set__ on purpose)."""
+
+    def __init__(self, load: Callable[[Sections], T], doc: str) -> None:
+        self._load = load
+        self.__doc__ = doc
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, message: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, message: Message, owner: type) -> T: ...
+    def __get__(self, message: Message | None, owner: type) -> Self | T:
+        if message is None:
+            return self
+        value = message.__dict__[self._name] = self._load(message._sections)
+        return value
+
+
+class _Field(Generic[T]):
+    """A field of the header or of the properties, as an attribute of the message."""
+
+    def __init__(self, section: str, name: str, doc: str) -> None:
+        self._section = section
+        self._name = name
+        self.__doc__ = doc
+
+    @overload
+    def __get__(self, message: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, message: Message, owner: type) -> T: ...
+    def __get__(self, message: Message | None, owner: type) -> Self | T:
+        if message is None:
+            return self
+        return cast(T, getattr(getattr(message, self._section), self._name))
+
+    def __set__(self, message: Message, value: T) -> None:
+        setattr(getattr(message, self._section), self._name, value)
+
+
+_NOTHING: Final = scan_sections(b"")
+
+
+def _map(rank: int) -> Callable[[Sections], dict[str, object]]:
+    return lambda sections: cast("dict[str, object]", sections.decode_map(rank))
+
+
+def _load_body(sections: Sections) -> Body:
+    """The body, by its kind."""
+    payload = sections.payload
+    offset, end = sections.bounds[s.BODY], sections.bounds[s.BODY + 1]
+    code = sections.body_code
+    if code == SectionCode.DATA:
+        # The one data section of nearly every message: no step into the general reader.
+        if payload[offset + 1] == 0x53:
+            if payload[offset + 3] == 0xA0 and offset + 5 + payload[offset + 4] == end:
+                return payload[offset + 5 : end]
+            if payload[offset + 3] == 0xB0 and offset + 8 + d.uint32_at(payload, offset + 4) == end:
+                return payload[offset + 8 : end]
+        return Data(tuple(cast("list[bytes]", _values(payload, offset, end))))
+    if code == SectionCode.AMQP_SEQUENCE:
+        return AmqpSequence(tuple(cast("list[list[Value]]", _values(payload, offset, end))))
+    if code == SectionCode.AMQP_VALUE:
+        value = _values(payload, offset, end)[0]
+        return AmqpValue(value) if type(value) is bytes else value
+    return None
+
+
+def _values(payload: bytes, offset: int, end: int) -> list[Value]:
+    """The values of adjoining sections. They share one scope: many small sections must not multiply its allowance."""
+    values: list[Value] = []
+    scope = d.Scope(end - offset)
+    try:
+        while offset < end:
+            offset = d.skip(payload, offset + 1, end)
+            value, offset = d.READERS[payload[offset]](payload, offset + 1, scope)
+            values.append(value)
+    except d.MALFORMED as exc:
+        raise d.malformed("body", exc) from exc
+    if offset != end:
+        raise DecodeError(f"the body ends at offset {offset}, its sections at {end}")
+    return values
+
+
+class Message:
+    """A message to send, or one that was received.
+
+    Ids are a str, UUID, bytes, or an int (a ulong). Times are milliseconds since the Unix epoch, `ttl_ms` is
+    milliseconds from sending. Keys of annotations are symbols, for which a plain str is taken; those that begin with
+    ``x-opt-`` may be ignored by who does not know them (3.2.10). Keys of application properties are strings, their
+    values simple types, no list, map or array (3.2.5).
+
+    Reading an attribute of a received message raises DecodeError where that section is malformed; `encode` raises
+    EncodeError for what AMQP cannot hold.
+    """
+
+    header = _Section(Sections.decode_header, "How to treat the message; changes on the way (3.2.1).")
+    delivery_annotations = _Section(_map(s.DELIVERY_ANNOTATIONS), "For the next hop only (3.2.2).")
+    annotations = _Section(_map(s.MESSAGE_ANNOTATIONS), "Message annotations: about the infrastructure (3.2.3).")
+    properties = _Section(Sections.decode_properties, "The standard properties; never change on the way (3.2.4).")
+    application_properties = _Section(_map(s.APPLICATION_PROPERTIES), "The application's own properties (3.2.5).")
+    body = _Section(_load_body, "The content; which kind of section it is, see the module.")
+    footer = _Section(_map(s.FOOTER), "What could only be computed at the end, such as a hash (3.2.9).")
+
+    durable = _Field[bool]("header", "durable", "Must survive the loss of any one node that takes it.")
+    priority = _Field[int]("header", "priority", "0 to 255, higher is more urgent; 4 is normal.")
+    ttl_ms = _Field["int | None"]("header", "ttl", "Milliseconds for which the message is live, from when it was sent.")
+    first_acquirer = _Field[bool]("header", "first_acquirer", "Nobody has acquired the message before.")
+    delivery_count = _Field[int]("header", "delivery_count", "Earlier attempts to deliver that failed.")
+
+    message_id = _Field["MessageId | None"]("properties", "message_id", "Unique for the author.")
+    user_id = _Field["bytes | None"]("properties", "user_id", "Who made the message; a broker may check it.")
+    to = _Field["str | None"]("properties", "to", "The address of the node it is meant for.")
+    subject = _Field["str | None"]("properties", "subject", "What it is about.")
+    reply_to = _Field["str | None"]("properties", "reply_to", "The address for an answer.")
+    correlation_id = _Field["MessageId | None"]("properties", "correlation_id", "Often the id of what this answers.")
+    content_type = _Field["str | None"]("properties", "content_type", "MIME type of data sections (RFC 2046).")
+    content_encoding = _Field["str | None"]("properties", "content_encoding", "Such as gzip; of data sections only.")
+    absolute_expiry_time = _Field["int | None"]("properties", "absolute_expiry_time", "When it is of no use any more.")
+    creation_time = _Field["int | None"]("properties", "creation_time", "When it was made.")
+    group_id = _Field["str | None"]("properties", "group_id", "The group of messages that it belongs to.")
+    group_sequence = _Field["int | None"]("properties", "group_sequence", "Its place in the group, serial (RFC 1982).")
+    reply_to_group_id = _Field["str | None"]("properties", "reply_to_group_id", "The group for answers.")
+
+    def __init__(
+        self,
+        body: Body = None,
+        *,
+        durable: bool = False,
+        priority: int = 4,
+        ttl_ms: int | None = None,
+        first_acquirer: bool = False,
+        delivery_count: int = 0,
+        message_id: MessageId | None = None,
+        user_id: bytes | None = None,
+        to: str | None = None,
+        subject: str | None = None,
+        reply_to: str | None = None,
+        correlation_id: MessageId | None = None,
+        content_type: str | None = None,
+        content_encoding: str | None = None,
+        absolute_expiry_time: int | None = None,
+        creation_time: int | None = None,
+        group_id: str | None = None,
+        group_sequence: int | None = None,
+        reply_to_group_id: str | None = None,
+        delivery_annotations: Mapping[str, object] | None = None,
+        annotations: Mapping[str, object] | None = None,
+        application_properties: Mapping[str, object] | None = None,
+        footer: Mapping[str, object] | None = None,
+    ) -> None:
+        self._sections = _NOTHING
+        self.header = Header(durable, priority, ttl_ms, first_acquirer, delivery_count)
+        self.properties = Properties(
+            message_id,
+            user_id,
+            to,
+            subject,
+            reply_to,
+            correlation_id,
+            content_type,
+            content_encoding,
+            absolute_expiry_time,
+            creation_time,
+            group_id,
+            group_sequence,
+            reply_to_group_id,
+        )
+        self.body = body
+        # A map that nobody gave is not made here: _Section makes it of the empty _NOTHING when it is asked for.
+        if delivery_annotations is not None:
+            self.delivery_annotations = dict(delivery_annotations)
+        if annotations is not None:
+            self.annotations = dict(annotations)
+        if application_properties is not None:
+            self.application_properties = dict(application_properties)
+        if footer is not None:
+            self.footer = dict(footer)
+
+    @classmethod
+    def decode(cls, payload: bytes) -> Self:
+        """The message in `payload` (message-format 0).
+
+        Raises DecodeError where its sections cannot be found; what is inside of them is decoded, and can turn out
+        malformed, when an attribute is first read.
+        """
+        return cls.of_sections(scan_sections(payload))
+
+    @classmethod
+    def of_sections(cls, sections: Sections) -> Self:
+        """The message whose sections have been found already."""
+        message = cls.__new__(cls)
+        message._sections = sections
+        return message
+
+    def encode(self) -> bytes:
+        """The bytes to transfer (message-format 0). Sections that were not looked at go out as they came in.
+
+        Raises EncodeError naming the section for what AMQP cannot hold.
+        """
+        known = self.__dict__
+        bounds = self._sections.bounds
+        parts: list[bytes] = []
+        for rank, (name, write) in enumerate(_WRITERS):
+            if name in known:
+                parts.append(write(known[name]))
+            elif bounds[rank] != bounds[rank + 1]:
+                parts.append(self._sections.section(rank))
+        return b"".join(parts)
+
+    def __eq__(self, other: object) -> bool:
+        """Do both say the same? How they are encoded does not count."""
+        if not isinstance(other, Message):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name, _ in _WRITERS)
+
+    __hash__ = None  # type: ignore[assignment]  # it can be changed
+
+    def __repr__(self) -> str:
+        said = [f"{self.body!r:.60}"]
+        for section in (self.header, self.properties):
+            said += [
+                f"{field.name}={getattr(section, field.name)!r}"
+                for field in section.FIELDS
+                if getattr(section, field.name) != field.default
+            ]
+        said += [
+            f"{name}={getattr(self, name)!r:.200}"
+            for name in ("delivery_annotations", "annotations", "application_properties", "footer")
+            if getattr(self, name)
+        ]
+        return f"{type(self).__name__}({', '.join(said)})"
+
+
+# -- encoding, section by section -------------------------------------------------------------------------------------
+
+
+def _write_header(header: Header) -> bytes:
+    return encode_header(header.durable, header.priority, header.ttl, header.first_acquirer, header.delivery_count)
+
+
+_EMPTY_PROPERTIES: Final = encode_composite(Properties())
+
+
+def _write_properties(properties: Properties) -> bytes:
+    section = encode_composite(properties)
+    return b"" if section == _EMPTY_PROPERTIES else section
+
+
+def _map_writer(name: str, code: int, check: Callable[[object, object], object]) -> Callable[[object], bytes]:
+    start = b"\x00" + e.ulong_bytes(code)
+
+    def write(value: object) -> bytes:
+        if not value:
+            return b""
+        items = bytearray()
+        key = None
+        try:
+            for key, item in cast("dict[object, object]", value).items():
+                e.write_value(items, check(key, item), e.DEPTH_MAX)
+                e.write_value(items, item, e.DEPTH_MAX)
+        except e.UNENCODABLE as exc:
+            raise EncodeError(f"{name}[{key!r:.80}]: {exc}") from exc
+        return start + e.compound_bytes(1, 2 * len(cast("dict[object, object]", value)), items)
+
+    return write
+
+
+def _annotation_key(key: object, item: object) -> object:
+    """3.2.10: a symbol, for which a plain str is taken; the ulongs are reserved but pass."""
+    if type(key) is str:
+        return Symbol(key)
+    if isinstance(key, Symbol | ULong):
+        return key
+    raise EncodeError("the key of an annotation is a symbol")
+
+
+def _property_key(key: object, item: object) -> object:
+    """3.2.5: strings, and simple values."""
+    if not isinstance(key, str):
+        raise EncodeError("the key of an application property is a string")
+    if isinstance(item, list | tuple | dict | Array | Described):
+        raise EncodeError("an application property is a simple value, no list, map, array or described value")
+    return str(key)
+
+
+def _write_body(body: Body) -> bytes:
+    kind = type(body)
+    if kind is bytes or kind is bytearray or kind is memoryview:  # exactly: a Decimal32 is a kind of bytes too
+        return b"\x00\x53\x75" + e.binary_bytes(bytes(cast(bytes, body)))
+    if isinstance(body, Data):
+        return _write_several(b"\x00\x53\x75", [e.binary_bytes(part) for part in body.parts])
+    if isinstance(body, AmqpSequence):
+        return _write_several(b"\x00\x53\x76", [e.encode(list(items)) for items in body.lists])
+    return b"\x00\x53\x77" + e.encode(body.value if isinstance(body, AmqpValue) else body)
+
+
+def _write_several(start: bytes, values: list[bytes]) -> bytes:
+    if not values:
+        raise EncodeError("a body is at least one section (3.2)")
+    return b"".join([start + value for value in values])
+
+
+_WRITERS: Final = cast(
+    "tuple[tuple[str, Callable[[object], bytes]], ...]",
+    (
+        ("header", _write_header),
+        (
+            "delivery_annotations",
+            _map_writer("delivery_annotations", SectionCode.DELIVERY_ANNOTATIONS, _annotation_key),
+        ),
+        ("annotations", _map_writer("annotations", SectionCode.MESSAGE_ANNOTATIONS, _annotation_key)),
+        ("properties", _write_properties),
+        (
+            "application_properties",
+            _map_writer("application_properties", SectionCode.APPLICATION_PROPERTIES, _property_key),
+        ),
+        ("body", _write_body),
+        ("footer", _map_writer("footer", SectionCode.FOOTER, _annotation_key)),
+    ),
+)
+"""Attribute and encoder of each section, by rank."""
