@@ -326,8 +326,8 @@ def _map_writer(name: str, code: int, check: Callable[[object, object], object])
         key = None
         try:
             for key, item in cast("dict[object, object]", value).items():
-                e.write_value(items, check(key, item), e.DEPTH_MAX)
-                e.write_value(items, item, e.DEPTH_MAX)
+                e.write_value(items, check(key, item), d.DEPTH_MAX)
+                e.write_value(items, item, d.DEPTH_MAX)
         except e.UNENCODABLE as exc:
             raise EncodeError(f"{name}[{key!r:.80}]: {exc}") from exc
         return start + e.compound_bytes(1, 2 * len(cast("dict[object, object]", value)), items)
@@ -353,10 +353,11 @@ def _property_key(key: object, item: object) -> object:
     return str(key)
 
 
-def _write_body(body: Body) -> bytes:
-    kind = type(body)
-    if kind is bytes or kind is bytearray or kind is memoryview:  # exactly: a Decimal32 is a kind of bytes too
-        return b"\x00\x53\x75" + e.binary_bytes(bytes(cast(bytes, body)))
+def _write_body(body: object) -> bytes:
+    if type(body) is bytes:  # exactly: a Decimal32 is a kind of bytes too
+        return b"\x00\x53\x75" + e.binary_bytes(body)
+    if isinstance(body, bytearray | memoryview):
+        return b"\x00\x53\x75" + e.binary_bytes(bytes(body))
     if isinstance(body, Data):
         return _write_several(b"\x00\x53\x75", [e.binary_bytes(part) for part in body.parts])
     if isinstance(body, AmqpSequence):
