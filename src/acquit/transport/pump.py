@@ -1,0 +1,286 @@
+"""Moves bytes between one socket and one `protocol.Connection`, for client and broker alike.
+
+Theory of operation. asyncio calls the pump when bytes, writability, the end of the stream or a deadline arrive. The
+pump hands bytes to the engine, the engine's events to its handler, and whatever the engine then has to say back to
+the socket::
+
+    socket ─ data_received ─▶ engine.receive_data ─ events ─▶ handler.handle
+    socket ◀─ one write ──── flush ◀─ engine.data_to_send ◀─ touch() by anyone who used a verb of the engine
+
+`touch` schedules at most one `flush` for the next turn of the loop, so that all that one wake-up produced, for this
+connection and for others, leaves in one write each: a system call costs as much as several messages.
+
+Backpressure, both ways. When the socket takes no more, asyncio says `pause_writing`: the pump stops asking the engine
+for output and tells the handler, who stops producing. What the *peer* can make the engine produce (answers) is bounded
+by not reading from a peer that does not read: past `output_bytes_max` the pump pauses reading until the output is
+written. Bytes that came in need no bound here: the engine and its windows have theirs.
+
+The end. Whatever happens, the engine gives exactly one `ConnectionEnded`, and then `handler.on_closed` is called once,
+last of all. When the engine is `closed` the rest of the output is written and the socket closed; a peer that does not
+take the rest within `linger_ms` is cut off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from acquit.errors import ConfigurationError
+from acquit.protocol.connection import Connection
+from acquit.protocol.events import Event
+
+logger = logging.getLogger("acquit.transport")
+
+WRITES_PER_FLUSH: Final = 8
+"""Chunks of large deliveries that one flush writes before other connections get their turn."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PumpOptions:
+    """Bounds of one socket. Raises ConfigurationError for a value below its least."""
+
+    write_buffer_bytes: int = 512 * 1024
+    """What may wait in the socket's buffer before writing pauses."""
+
+    output_bytes_max: int = 1024 * 1024
+    """What may wait in the engine while writing is paused before we stop reading from the peer."""
+
+    linger_ms: int = 5_000
+    """How long a closed connection waits for the peer to take the last bytes."""
+
+    late_ms: int = 2_000
+    """A deadline that is served this late is worth a warning: the loop was blocked, and heartbeats with it."""
+
+    def __post_init__(self) -> None:
+        for name in ("write_buffer_bytes", "output_bytes_max", "linger_ms", "late_ms"):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"{name} must be at least 1, got {getattr(self, name)!r}")
+
+
+class Handler(Protocol):
+    """Who acts on what the peer did. All calls come from the loop, never nested."""
+
+    def handle(self, events: list[Event]) -> None:
+        """Act on events, in order. Verbs used meanwhile need no `touch`: the pump flushes after this."""
+        ...
+
+    def on_writable(self, writable: bool) -> None:
+        """The socket takes no more (False), or does again (True). Stop producing meanwhile."""
+        ...
+
+    def on_closed(self) -> None:
+        """The socket is gone. The last call, after the event ConnectionEnded."""
+        ...
+
+
+class Pump(asyncio.Protocol):
+    """The life of one socket. Give it to `connect`, or make one for each connection of `listen`."""
+
+    __slots__ = (
+        "_ended",
+        "_flush_due",
+        "_handler",
+        "_linger",
+        "_loop",
+        "_options",
+        "_reading_paused",
+        "_timer",
+        "_transport",
+        "_writing_paused",
+        "engine",
+    )
+
+    def __init__(
+        self,
+        engine: Connection,
+        handler: Handler,
+        *,
+        loop: asyncio.AbstractEventLoop | None = None,
+        options: PumpOptions | None = None,
+    ) -> None:
+        self.engine = engine
+        self._handler = handler
+        self._loop = loop if loop is not None else asyncio.get_running_loop()
+        self._options = options if options is not None else PumpOptions()
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._linger: asyncio.TimerHandle | None = None
+        self._flush_due = False
+        self._writing_paused = False
+        self._reading_paused = False
+        self._ended = False
+
+    # -- for the owner -------------------------------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        """The socket is gone; `Handler.on_closed` was called."""
+        return self._ended
+
+    @property
+    def writable(self) -> bool:
+        """The socket takes more: what is produced now leaves with the next flush."""
+        return not self._writing_paused
+
+    @property
+    def peer(self) -> str:
+        """Whom we talk to, as ``host:port``; "?" before the socket is connected."""
+        return endpoint_name(self._transport.get_extra_info("peername") if self._transport is not None else None)
+
+    @property
+    def local(self) -> str:
+        """Our own end, as ``host:port``; "?" before the socket is connected."""
+        return endpoint_name(self._transport.get_extra_info("sockname") if self._transport is not None else None)
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether TLS protects the socket."""
+        return self._transport is not None and self._transport.get_extra_info("ssl_object") is not None
+
+    def fileno(self) -> int | None:
+        """The socket's descriptor, or None while there is none."""
+        sock = self._transport.get_extra_info("socket") if self._transport is not None else None
+        return None if sock is None or sock.fileno() < 0 else int(sock.fileno())
+
+    def touch(self) -> None:
+        """The engine has something new to say, or a new deadline: flush in the next turn of the loop."""
+        if not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Write what the engine has to say, now, as far as the socket takes it."""
+        self._flush_due = False
+        transport = self._transport
+        if transport is None or self._ended:
+            return
+        engine = self.engine
+        if not self._writing_paused:
+            self._write(transport, engine)
+        if engine.closed and not engine.has_output:
+            self._finish(transport)
+        deadline = engine.next_deadline()
+        if deadline is not None and (self._timer is None or deadline < self._timer.when()):
+            self._arm(deadline)
+
+    def abort(self) -> None:
+        """Cut the connection off without a word. The handler hears ConnectionEnded with `lost`."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- called by asyncio ---------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is connected (and TLS, if any, agreed)."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=self._options.write_buffer_bytes)
+        self.flush()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes from the peer."""
+        events = self.engine.receive_data(data, self._loop.time())
+        if events:
+            self._handle(events)
+        if self._writing_paused:
+            self._hold_back()
+        if not self._flush_due:
+            self.touch()
+
+    def eof_received(self) -> bool:
+        """The peer will send no more. Nothing in AMQP can follow, so the socket is closed after the output."""
+        self._handle(self.engine.receive_eof(self._loop.time()))
+        self.flush()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone."""
+        self._ended = True
+        for timer in (self._timer, self._linger):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._linger = None
+        try:
+            self._handle(self.engine.receive_eof(self._loop.time()))
+        finally:
+            self._handler.on_closed()
+
+    def pause_writing(self) -> None:
+        """The socket's buffer is full."""
+        self._writing_paused = True
+        self._handler.on_writable(False)
+
+    def resume_writing(self) -> None:
+        """The socket's buffer has room again."""
+        self._writing_paused = False
+        self._handler.on_writable(True)
+        self.flush()
+        if self._reading_paused and not self._writing_paused and self._transport is not None:
+            self._reading_paused = False
+            self._transport.resume_reading()
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _handle(self, events: list[Event]) -> None:
+        if not events:
+            return
+        try:
+            self._handler.handle(events)
+        except BaseException:
+            # Events half acted upon: nothing that follows on this connection could be trusted.
+            self.abort()
+            raise
+
+    def _write(self, transport: asyncio.Transport, engine: Connection) -> None:
+        for _ in range(WRITES_PER_FLUSH):
+            if data := engine.data_to_send():
+                transport.write(data)
+            if self._writing_paused or not engine.has_output:
+                return
+        self.touch()
+
+    def _hold_back(self) -> None:
+        if not self._reading_paused and self.engine.output_bytes > self._options.output_bytes_max:
+            assert self._transport is not None
+            self._reading_paused = True
+            self._transport.pause_reading()
+
+    def _finish(self, transport: asyncio.Transport) -> None:
+        transport.close()
+        if self._linger is None:
+            self._linger = self._loop.call_later(self._options.linger_ms / 1000, transport.abort)
+
+    def _arm(self, deadline: float) -> None:
+        # One timer, left in place while deadlines move later (each received frame moves them): it fires early then,
+        # which costs one call, where moving it would cost one for each frame.
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(deadline, self._on_deadline)
+
+    def _on_deadline(self) -> None:
+        assert self._timer is not None
+        now = self._loop.time()
+        late_s = now - self._timer.when()
+        self._timer = None
+        if late_s * 1000 > self._options.late_ms:
+            logger.warning(
+                "the event loop was blocked for %.1f s: heartbeats to %s were not sent meanwhile, and the peer may "
+                "take us for dead; run long computations in a thread",
+                late_s,
+                self.peer,
+            )
+        self._handle(self.engine.handle_deadline(now))
+        self.flush()
+
+
+def endpoint_name(address: object) -> str:
+    """A socket address as people write it: ``127.0.0.1:5672``, ``[::1]:5672``, a path; "?" for none."""
+    match address:
+        case (str(host), int(port), *_):
+            return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        case str(path) if path:
+            return path
+        case _:
+            return "?"
