@@ -50,6 +50,8 @@ MACHINE_PATH = re.compile(r"(?<![\w.])/(?:work|root|home/\w+|Users/\w+)/|(?<![\w
 UNFINISHED = re.compile(r"\b(?:TO(?#)DO|FIX(?#)ME|XX(?#)X|HA(?#)CK)\b")
 CONFLICT = re.compile(r"^(?:<{7} |={7}$|>{7} )")
 
+LINK = re.compile(r"\]\(([^()\s]+)\)")
+
 Faults = Iterator[tuple[int, str]]
 
 
@@ -118,6 +120,15 @@ def lock_without_hosts(path: Path, text: str) -> Faults:
             yield 1, f"{name or 'the root'} names where it was fetched"
 
 
+def links_lead_somewhere(path: Path, text: str) -> Faults:
+    """A page's relative links name files of the repository."""
+    for number, line in enumerate(text.splitlines(), 1):
+        for target in LINK.findall(line):
+            place = target.partition("#")[0]
+            if place and "://" not in place and not (ROOT / path.parent / place).exists():
+                yield number, f"a link to {place}, which does not exist"
+
+
 RULES: list[tuple[str, Callable[[Path, str], Faults]]] = [
     ("*", no_foreign_places),
     ("*", finished),
@@ -126,6 +137,7 @@ RULES: list[tuple[str, Callable[[Path, str], Faults]]] = [
     ("tools/*.py", well_opened),
     ("*.py", readable_size),
     ("*.py", reasoned_exceptions),
+    ("*.md", links_lead_somewhere),
     ("*package-lock.json", lock_without_hosts),
 ]
 

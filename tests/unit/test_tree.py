@@ -91,6 +91,7 @@ def test_hygiene() -> None:
         ("src/acquit/a.py", '"""Why."""\n\nimport sys\n', "annotations"),
         ("src/acquit/a.py", '"""Why."""\n' + "\n" * 900 + "x = 1\n", "lines, more than"),
         ("src/acquit/a.py", '"""Why."""\nx = f()  # type' + ": ignore\n", "without naming it"),
+        ("docs/a.md", "[there](nowhere.md#part)\n", "does not exist"),
         ("x/package-lock.json", '{"packages": {"a": {"resolved": "there"}}}\n', "where it was fetched"),
     ],
 )

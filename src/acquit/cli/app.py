@@ -7,7 +7,6 @@ that `acquit --help` prints comes from the table.
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -83,11 +82,10 @@ def run(arguments: Sequence[str]) -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return Exit.INTERRUPTED
-    except BrokenPipeError:
-        # The reader has seen enough (`acquit browse orders | head`). What is left in the buffer has nowhere to go,
-        # and Python would complain about it at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.OK
+    except SystemExit as stop:
+        # The reader has gone (`acquit receive orders | head -1`): click has silenced what is left in the buffer. What
+        # could not be shown was not done.
+        return int(stop.code or 0)
     except Exception as error:
         code = exit_of(error)
         if code is None:

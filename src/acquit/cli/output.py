@@ -12,12 +12,14 @@ from contextlib import contextmanager
 
 import click
 from rich.console import Console
+from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
 from acquit.cli.jsonform import Json
 
+TABLE_WIDTH_MAX = 10_000
 PROGRESS_AFTER_S = 1.0
 """Work that ends sooner shows no progress."""
 
@@ -40,18 +42,21 @@ def remark(text: str) -> None:
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, footer: Sequence[object] | None = None) -> None:
     """A table; columns whose cells are all numbers are set flush right. Written in full, however narrow the screen."""
     listed = [list(row) for row in rows]
-    console = Console(highlight=False, soft_wrap=True)
     sheet = Table(box=None, pad_edge=False, show_footer=footer is not None, header_style="bold", footer_style="bold")
     for index, name in enumerate(columns):
-        numeric = all(isinstance(row[index], int | float) for row in listed) and bool(listed)
+        numeric = all(_is_number(row[index]) for row in listed if row[index] is not None)
         foot = "" if footer is None else _cell(footer[index])
-        sheet.add_column(name, justify="right" if numeric else "left", footer=foot, no_wrap=True, overflow="ignore")
+        sheet.add_column(Text(name), Text(foot), justify="right" if numeric else "left", no_wrap=True)
     for row in listed:
         sheet.add_row(*(Text(_cell(value)) for value in row))
-    width = console.measure(sheet).maximum
-    if width > console.width:
-        console = Console(highlight=False, soft_wrap=True, width=width)
+    console = Console(highlight=False)
+    width = Measurement.get(console, console.options.update(max_width=TABLE_WIDTH_MAX), sheet).maximum
+    console.width = max(console.width, width)
     console.print(sheet)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _cell(value: object) -> str:

@@ -1,0 +1,65 @@
+"""``acquit queues`` and ``acquit purge``: what a broker holds.
+
+A running broker is asked over AMQP, with the rights of the user in the URL. With ``--data`` the folder of a stopped one
+is read: the journal folded, nothing written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from acquit.cli.exits import Exit
+from acquit.cli.jsonform import to_json
+from acquit.cli.management import QUEUE, ManagementFailed, management
+from acquit.cli.options import data_option, json_option, seconds, url_option
+from acquit.cli.output import emit_json, table
+
+
+@click.command()
+@data_option(required=False)
+@seconds(10.0, "How long to wait for the broker's answer.")
+@url_option
+@json_option
+def queues(data: Path | None, timeout_s: float, url: str, as_json: bool) -> int:
+    """Show the queues of the broker at URL, or of the stopped one whose folder is --data."""
+    columns, rows = _from_folder(data) if data is not None else _from_broker(url, timeout_s)
+    if as_json:
+        for row in rows:
+            emit_json({name: to_json(value) for name, value in zip(columns, row, strict=True)})
+    elif rows:
+        table([name.replace("_", " ") for name in columns], rows)
+    else:
+        click.echo("no queues")
+    return Exit.OK
+
+
+@click.command()
+@click.argument("queue")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@seconds(60.0, "How long to wait for the broker's answer.")
+@url_option
+@json_option
+def purge(queue: str, yes: bool, timeout_s: float, url: str, as_json: bool) -> int:
+    """Remove all messages of QUEUE. The ledger records each one as purged, and by whom."""
+    if not yes and not click.confirm(f"Remove all messages of {queue}?", err=True):
+        return Exit.FAILED
+    with management(url, timeout_s) as node:
+        answer = node.request("PURGE", QUEUE, name=queue)
+    purged = answer.get("purged") if isinstance(answer, Mapping) else None
+    if as_json:
+        emit_json({"queue": queue, "purged": to_json(purged)})
+    else:
+        click.echo(f"{queue}: {purged} messages purged")
+    return Exit.OK
+
+
+def _from_broker(url: str, timeout_s: float) -> tuple[list[str], list[list[object]]]:
+    """Column names and rows, as the broker gives them."""
+    with management(url, timeout_s) as node:
+        answer = node.request("QUERY", QUEUE)
+    if not isinstance(answer, Mapping) or not {"attributeNames", "results"} <= answer.keys():
+        raise ManagementFailed("QUERY: the answer is not the table that the management draft describes")
+    return [str(name) for name in answer["attributeNames"]], [list(row) for row in answer["results"]]

@@ -1,0 +1,165 @@
+"""``acquit receive`` and ``acquit browse``: the messages of a queue, taken or only looked at.
+
+`receive` accepts a message after it was printed and the output flushed, so that what a broken pipe swallowed stays in
+the queue (mode INDIVIDUAL). With ``--mode auto`` it is accepted as it arrives, with ``no-ack`` before.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from acquit.cli.exits import Exit
+from acquit.cli.messages import describe
+from acquit.cli.options import json_option, seconds, url_option
+from acquit.cli.output import emit_json, line, remark
+
+if TYPE_CHECKING:
+    from acquit import ReceivedMessage, Receiver
+
+MODES: Final = ("individual", "client", "auto", "no-ack")
+OUTCOMES: Final = ("accept", "release", "reject", "modify")
+PREFETCH_MAX: Final = 100
+BODY_CHARACTERS_MAX: Final = 2000
+"""What a person is shown of a body; `--json` prints all of it."""
+
+
+@click.command()
+@click.argument("address")
+@click.option("--count", type=click.IntRange(min=1), metavar="N", help="Stop after so many; fewer are a failure.")
+@seconds(1.0, "Stop when nothing comes for so long.")
+@click.option("--follow", is_flag=True, help="Wait for more until interrupted.")
+@click.option("--mode", type=click.Choice(MODES), default="individual", show_default=True, help="How it acknowledges.")
+@click.option(
+    "--outcome",
+    type=click.Choice(OUTCOMES),
+    default="accept",
+    show_default=True,
+    help="What becomes of each message; others than accept in mode individual only.",
+)
+@click.option("--reason", metavar="TEXT", help="With --outcome reject: the description of the error.")
+@url_option
+@json_option
+def receive(
+    address: str,
+    count: int | None,
+    timeout_s: float,
+    follow: bool,
+    mode: str,
+    outcome: str,
+    reason: str | None,
+    url: str,
+    as_json: bool,
+) -> int:
+    """Take messages from ADDRESS and print them.
+
+    A message is accepted after it was printed. Without --count and --follow all that is there is taken.
+    """
+    import acquit
+
+    if outcome != "accept" and mode != "individual":
+        raise click.UsageError(f"--outcome {outcome} needs --mode individual: mode {mode} acknowledges by itself")
+    if reason is not None and outcome != "reject":
+        raise click.UsageError("--reason belongs to --outcome reject")
+
+    def settle(message: ReceivedMessage) -> None:
+        match mode, outcome:
+            case "individual", "accept":
+                message.accept()
+            case "individual", "release":
+                message.release()
+            case "individual", "modify":
+                message.modify(delivery_failed=True)
+            case "individual", _:
+                message.reject(acquit.Error(condition="acquit:rejected-by-hand", description=reason))
+            case "client", _:
+                message.acknowledge()
+            case _:
+                pass  # settled before it was handed to us
+
+    prefetch = PREFETCH_MAX if count is None else min(count, PREFETCH_MAX)
+    with (
+        acquit.connect(url) as connection,
+        connection.session(mode) as session,
+        session.receiver(address, prefetch=prefetch) as receiver,
+    ):
+        taken = _take(receiver, count, None if follow else timeout_s, _printer(as_json), settle)
+    if count is not None and taken < count:
+        remark(f"{address}: {taken} of {count} messages came within {timeout_s:g} s")
+        return Exit.FAILED
+    return Exit.OK
+
+
+@click.command()
+@click.argument("address")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Show the first so many.")
+@seconds(0.5, "Stop when nothing comes for so long.")
+@url_option
+@json_option
+def browse(address: str, limit: int | None, timeout_s: float, url: str, as_json: bool) -> int:
+    """Print the messages waiting at ADDRESS, oldest first, and leave them there.
+
+    Messages that a consumer has acquired are not shown.
+    """
+    import acquit
+
+    with (
+        acquit.connect(url) as connection,
+        connection.session() as session,
+        session.receiver(address, browse=True, prefetch=min(limit or PREFETCH_MAX, PREFETCH_MAX)) as receiver,
+    ):
+        _take(receiver, limit, timeout_s, _printer(as_json), lambda message: None)
+    return Exit.OK
+
+
+def _take(
+    receiver: Receiver,
+    count: int | None,
+    timeout_s: float | None,
+    show: Callable[[ReceivedMessage], None],
+    settle: Callable[[ReceivedMessage], None],
+) -> int:
+    """Show and settle up to `count` messages, until none comes for `timeout_s`. Returns how many there were."""
+    taken = 0
+    while count is None or taken < count:
+        message = receiver.receive(timeout=timeout_s)
+        if message is None:
+            break
+        show(message)
+        settle(message)
+        taken += 1
+    return taken
+
+
+def _printer(as_json: bool) -> Callable[[ReceivedMessage], None]:
+    return (lambda message: emit_json(describe(message))) if as_json else _show
+
+
+def _show(message: ReceivedMessage) -> None:
+    """A line of facts and the body below it."""
+    facts = [f"#{message.sequence}" if message.sequence is not None else "", _text(message.message_id)]
+    facts += [_text(message.subject), _text(message.content_type), "durable" if message.durable else "volatile"]
+    if message.delivery_count:
+        facts.append(f"failed before: {message.delivery_count}")
+    if message.creation_time is not None:
+        facts.append(datetime.fromtimestamp(message.creation_time / 1000, UTC).isoformat(timespec="milliseconds"))
+    line(("  ".join(fact for fact in facts if fact), "dim"))
+    for key, value in message.application_properties.items():
+        line((f"  {key}: ", "dim"), _text(value))
+    line(_body(message))
+
+
+def _text(value: object) -> str:
+    return "" if value is None else str.__str__(value) if isinstance(value, str) else str(value)
+
+
+def _body(message: ReceivedMessage) -> str:
+    form = describe(message)["body"]
+    text = form if isinstance(form, str) else json.dumps(form, ensure_ascii=False)
+    if len(text) > BODY_CHARACTERS_MAX:
+        return f"{text[:BODY_CHARACTERS_MAX]}… ({len(text) - BODY_CHARACTERS_MAX} characters more; --json shows all)"
+    return text

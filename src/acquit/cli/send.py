@@ -1,0 +1,215 @@
+"""``acquit send``: messages from arguments, files or standard input, pipelined, and what became of each.
+
+Sends run ahead of their outcomes by at most `IN_FLIGHT_MAX`, so that standard input of any length is sent in bounded
+memory, and the outcomes are counted in the order of the messages. A message that is not accepted is named on standard
+error and does not stop the others; a lost connection does, and what had no outcome by then is counted *in doubt*.
+"""
+
+from __future__ import annotations
+
+import mimetypes
+import sys
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from acquit.cli.exits import Exit, one_line
+from acquit.cli.messages import compose
+from acquit.cli.options import json_option, seconds, url_option
+from acquit.cli.output import counting, emit_json, remark
+from acquit.errors import (
+    AcquitError,
+    ConfigurationError,
+    ConnectionFailed,
+    DeliveryInDoubt,
+    EndpointError,
+    MessageModified,
+    MessageRejected,
+    MessageReleased,
+)
+from acquit.protocol.message import Message
+from acquit.protocol.types import Symbol
+
+if TYPE_CHECKING:
+    from acquit import SendReceipt
+
+IN_FLIGHT_MAX: Final = 1000
+"""Messages sent and not yet answered: enough to fill the broker's group commit, small beside its credit."""
+
+# What is said of a message, by how its send ended. The first class that fits decides.
+OUTCOMES: Final[tuple[tuple[type[AcquitError], str], ...]] = (
+    (MessageRejected, "rejected"),
+    (MessageReleased, "released"),
+    (MessageModified, "modified"),
+    (DeliveryInDoubt, "in_doubt"),
+    (ConnectionFailed, "in_doubt"),
+    (AcquitError, "failed"),
+)
+
+
+@click.command()
+@click.argument("address")
+@click.argument("bodies", metavar="[BODY]...", nargs=-1)
+@click.option(
+    "--file",
+    "files",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Send the file's content as binary data, its name as the subject. May be repeated.",
+)
+@click.option(
+    "--json-lines", is_flag=True, help="Each line of standard input is a message as `receive --json` prints it."
+)
+@click.option("--lines", is_flag=True, help="Each line of standard input is the text of a message.")
+@click.option(
+    "--durable/--volatile", default=None, help="Whether it survives a restart of the broker.  [default: durable]"
+)
+@click.option(
+    "--property", "properties", multiple=True, metavar="KEY=VALUE", help="An application property. May be repeated."
+)
+@click.option(
+    "--ttl", "ttl_s", type=click.FloatRange(min=0, max=4_294_967), metavar="SECONDS", help="Expires after so long."
+)
+@click.option("--id", "message_id", metavar="ID", help="The message id; with several messages -1, -2, ... is appended.")
+@click.option("--subject", metavar="TEXT", help="The subject.")
+@click.option("--priority", type=click.IntRange(0, 255), metavar="N", help="The priority; 4 is normal.")
+@seconds(30.0, "Give up when no answer comes for so long.")
+@url_option
+@json_option
+def send(
+    address: str,
+    bodies: tuple[str, ...],
+    files: tuple[Path, ...],
+    json_lines: bool,
+    lines: bool,
+    durable: bool | None,
+    properties: tuple[str, ...],
+    ttl_s: float | None,
+    message_id: str | None,
+    subject: str | None,
+    priority: int | None,
+    timeout_s: float,
+    url: str,
+    as_json: bool,
+) -> int:
+    """Send messages to ADDRESS and report their outcomes.
+
+    Without BODY, --file, --lines or --json-lines, all of standard input is one message. Options override what a line of
+    JSON says. Exit code 0 says that every message was accepted; a durable one is then on the broker's disk.
+    """
+    if json_lines and lines:
+        raise click.UsageError("--json-lines and --lines both read standard input: give one of them")
+    overrides: dict[str, object] = {
+        "durable": durable,
+        "subject": subject,
+        "priority": priority,
+        "ttl_ms": None if ttl_s is None else int(ttl_s * 1000),
+    }
+    single = len(bodies) + len(files) == 1 and not (json_lines or lines)
+    single = single or not (bodies or files or json_lines or lines)
+    named = dict(_pair(text) for text in properties)
+
+    def finished() -> Iterator[Message]:
+        for number, message in enumerate(_messages(bodies, files, json_lines, lines), 1):
+            for attribute, value in overrides.items():
+                if value is not None:
+                    setattr(message, attribute, value)
+            if message_id is not None:
+                message.message_id = message_id if single else f"{message_id}-{number}"
+            if named:
+                message.application_properties = {**message.application_properties, **named}
+            yield message
+
+    total = None if json_lines or lines else max(1, len(bodies) + len(files))
+    counts, stopped = _send_all(url, address, finished(), timeout_s=timeout_s, total=total)
+    _report(address, counts, as_json=as_json)
+    if stopped is not None:
+        raise stopped
+    return Exit.OK if counts["accepted"] == sum(counts.values()) else Exit.FAILED
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not (key and equals):
+        raise click.BadParameter(f"expected KEY=VALUE, found {text!r}", param_hint="--property")
+    return key, value
+
+
+def _messages(bodies: Iterable[str], files: Iterable[Path], json_lines: bool, lines: bool) -> Iterator[Message]:
+    """One message for each body, file and line, read as they are wanted."""
+    anything = json_lines or lines
+    for body in bodies:
+        anything = True
+        yield Message(body, durable=True)
+    for path in files:
+        anything = True
+        kind, _ = mimetypes.guess_type(path.name)
+        content_type = Symbol(kind or "application/octet-stream")
+        yield Message(path.read_bytes(), durable=True, subject=path.name, content_type=content_type)
+    if json_lines:
+        for number, line in enumerate(sys.stdin, 1):
+            if line.strip():
+                try:
+                    yield compose(line)
+                except ConfigurationError as error:
+                    raise ConfigurationError(f"line {number} of standard input: {error}") from error
+    elif lines:
+        for line in sys.stdin:
+            yield Message(line.rstrip("\n"), durable=True)
+    elif not anything:
+        yield Message(sys.stdin.read(), durable=True)
+
+
+def _send_all(
+    url: str, address: str, messages: Iterable[Message], *, timeout_s: float, total: int | None
+) -> tuple[Counter[str], AcquitError | None]:
+    """Send them, pipelined: how many ended how, and what stopped it before the end (the connection, a line of input).
+
+    Raises what kept the link from opening.
+    """
+    import acquit
+
+    counts: Counter[str] = Counter()
+    stopped: AcquitError | None = None
+    waiting: deque[tuple[int, SendReceipt]] = deque()
+    with (
+        acquit.connect(url) as connection,
+        connection.session() as session,
+        session.sender(address) as sender,
+        counting(f"sending to {address}", total) as counter,
+    ):
+
+        def settle_oldest() -> None:
+            number, receipt = waiting.popleft()
+            outcome = "accepted"
+            try:
+                receipt.result(timeout_s)
+            except AcquitError as error:
+                outcome = next(name for kind, name in OUTCOMES if isinstance(error, kind))
+                remark(f"message {number}: {outcome.replace('_', ' ')}: {one_line(error)}")
+            counts[outcome] += 1
+            counter.advance()
+
+        try:
+            for number, message in enumerate(messages, 1):
+                if len(waiting) >= IN_FLIGHT_MAX:
+                    settle_oldest()
+                waiting.append((number, sender.send_nowait(message)))
+        except (ConfigurationError, EndpointError) as error:
+            stopped = error  # what was sent before it still has an outcome to hear of
+        while waiting:
+            settle_oldest()
+    return counts, stopped
+
+
+def _report(address: str, counts: Counter[str], *, as_json: bool) -> None:
+    names = ("accepted", *dict.fromkeys(name for _, name in OUTCOMES))
+    if as_json:
+        emit_json({"address": address, "sent": sum(counts.values()), **{name: counts[name] for name in names}})
+    else:
+        parts = [f"{counts[name]} {name.replace('_', ' ')}" for name in names if counts[name]]
+        click.echo(f"{address}: {', '.join(parts) or 'nothing to send'}")

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import click
+import pytest
+
+from acquit.cli import app
+from acquit.cli.exits import Exit
+from acquit.errors import NotFound
+
+
+def failing(error: BaseException) -> click.Command:
+    @click.command()
+    def fail() -> None:
+        raise error
+
+    return fail
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    monkeypatch.setattr(app.LazyGroup, "get_command", lambda self, ctx, name: request.param)
+
+
+@pytest.mark.parametrize("command", [failing(NotFound("no such address x"))], indirect=True)
+@pytest.mark.usefixtures("command")
+def test_a_failure_is_a_line_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(["demo"]) == Exit.FAILED
+    assert capsys.readouterr() == ("", "acquit: no such address x\n")
+
+
+@pytest.mark.parametrize("command", [failing(NotFound("no such address x"))], indirect=True)
+@pytest.mark.usefixtures("command")
+def test_debug_shows_where(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(["--debug", "demo"]) == Exit.FAILED
+    assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [failing(ZeroDivisionError("a defect"))], indirect=True)
+@pytest.mark.usefixtures("command")
+def test_a_defect_keeps_its_traceback() -> None:
+    with pytest.raises(ZeroDivisionError):
+        app.run(["demo"])
+
+
+@pytest.mark.parametrize("command", [failing(KeyboardInterrupt())], indirect=True)
+@pytest.mark.usefixtures("command")
+def test_interrupted() -> None:
+    assert app.run(["demo"]) == Exit.INTERRUPTED
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["fly"], "no such command 'fly'; there are serve, send"),
+        (["--wrong"], "--wrong"),
+    ],
+)
+def test_wrong_usage(arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(arguments) == Exit.USAGE
+    assert text in capsys.readouterr().err
+
+
+def test_help_lists_every_command_and_loads_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(["--help"]) == Exit.OK
+    shown = capsys.readouterr().out
+    assert all(f"  {name} " in shown for name in app.COMMANDS)
+
+
+def test_the_command_line_starts_without_spark_broker_or_client() -> None:
+    program = (
+        "import sys\n"
+        "from acquit.cli.app import run\n"
+        "run(['--version'])\n"
+        "print(sorted(name for name in sys.modules if name.startswith(('acquit.', 'pyspark'))))"
+    )
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    loaded = eval(shown.splitlines()[-1])
+    assert set(loaded) == {"acquit.cli", "acquit.cli.app", "acquit.cli.exits", "acquit.errors"}
+
+
+@pytest.mark.parametrize("name", list(app.COMMANDS))
+def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run([name, "--help"]) == Exit.OK
+    assert "Usage: acquit " + name in capsys.readouterr().out
+
+
+def test_a_reader_that_has_gone_makes_no_noise() -> None:
+    program = "from acquit.cli.app import run; import sys; sys.exit(run(['--help']))"
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        result = subprocess.run([sys.executable, "-c", program], stdout=writing, stderr=subprocess.PIPE, check=False)
+    finally:
+        os.close(writing)
+    assert (result.returncode, result.stderr) == (Exit.FAILED, b"")

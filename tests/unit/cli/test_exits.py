@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import pytest
+
+from acquit import errors
+from acquit.cli.exits import Exit, exit_of, one_line
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.ConfigurationError("port: expected an integer"), Exit.USAGE),
+        (errors.EncodeError("no encoding"), Exit.USAGE),
+        (errors.ConnectionLost("lost"), Exit.UNREACHABLE),
+        (errors.ConnectTimeout("no open"), Exit.UNREACHABLE),
+        (ConnectionRefusedError("refused"), Exit.UNREACHABLE),
+        (errors.AuthenticationFailed("refused"), Exit.FAILED),
+        (errors.NotFound("no such address"), Exit.FAILED),
+        (errors.StoreLocked("in use"), Exit.FAILED),
+        (errors.StoreCorrupt("bad", path="0001.seg", offset=8), Exit.UNSOUND),
+        (errors.DeliveryInDoubt("unknown"), Exit.FAILED),
+        (PermissionError("data"), Exit.FAILED),
+        (ZeroDivisionError(), None),
+        (ValueError("a defect"), None),
+    ],
+)
+def test_which_failure_gets_which_code(error: Exception, code: Exit | None) -> None:
+    assert exit_of(error) == code
+
+
+def test_every_class_of_the_tree_has_a_code() -> None:
+    def below(kind: type[Exception]) -> list[type[Exception]]:
+        return [kind, *(found for sub in kind.__subclasses__() for found in below(sub))]
+
+    for kind in below(errors.AcquitError):
+        assert exit_of(kind.__new__(kind)) is not None, kind
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (errors.NotFound("no such address\n  'x'", condition="amqp:not-found"), "no such address 'x' (amqp:not-found)"),
+        (errors.NotFound("amqp:not-found: x", condition="amqp:not-found"), "amqp:not-found: x"),
+        (errors.SessionEnded(""), "SessionEnded"),
+    ],
+)
+def test_a_failure_is_one_line(error: Exception, text: str) -> None:
+    assert one_line(error) == text

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from acquit.cli import logs
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = before
+    structlog.reset_defaults()
+
+
+def test_json_lines_look_the_same_whoever_wrote_them(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("json", "info")
+    structlog.get_logger("acquit.broker").info("connection opened", peer="127.0.0.1:5", sessions=2)
+    logging.getLogger("acquit.transport").warning("slow peer %s", "a", extra={"peer": "127.0.0.1:6"})
+    out, err = capsys.readouterr()
+    first, second = map(json.loads, err.splitlines())
+    assert out == ""
+    assert {**first, "timestamp": ""} == {
+        "event": "connection opened",
+        "peer": "127.0.0.1:5",
+        "sessions": 2,
+        "level": "info",
+        "logger": "acquit.broker",
+        "timestamp": "",
+    }
+    assert (second["event"], second["level"], second["logger"]) == ("slow peer a", "warning", "acquit.transport")
+    assert second["peer"] == "127.0.0.1:6"
+    assert first.keys() == {"sessions", *second.keys()}
+
+
+def test_an_exception_is_in_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("json", "info")
+    try:
+        raise ValueError("odd")
+    except ValueError:
+        structlog.get_logger("acquit.broker").exception("stopped")
+    (shown,) = capsys.readouterr().err.splitlines()
+    assert "ValueError: odd" in json.loads(shown)["exception"]
+
+
+@pytest.mark.parametrize(("level", "shown"), [("debug", 3), ("info", 2), ("warning", 1), ("error", 0)])
+def test_the_level_is_kept(level: str, shown: int, capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("json", level)
+    for name in ("debug", "info", "warning"):
+        getattr(structlog.get_logger("acquit.broker"), name)("said")
+        getattr(logging.getLogger("acquit.store"), name)("said")
+    assert len(capsys.readouterr().err.splitlines()) == 2 * shown
+
+
+def test_lines_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("console", "info")
+    structlog.get_logger("acquit.broker").info("connection opened", peer="127.0.0.1:5")
+    shown = capsys.readouterr().err
+    assert "connection opened" in shown and "peer=127.0.0.1:5" in shown
+    assert "\x1b" not in shown

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from acquit.cli.output import counting, emit_json, line, remark, table
+
+
+def test_a_document_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    emit_json({"body": "two\nlines, ü", "n": [1, None]})
+    shown = capsys.readouterr().out
+    assert shown == '{"body": "two\\nlines, ü", "n": [1, null]}\n'
+    assert json.loads(shown) == {"body": "two\nlines, ü", "n": [1, None]}
+
+
+def test_nothing_in_a_line_is_taken_for_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    line(("head  ", "dim"), "[bold]not bold[/bold] [/] :smile:")
+    assert capsys.readouterr().out == "head  [bold]not bold[/bold] [/] :smile:\n"
+
+
+def test_remarks_do_not_disturb_results(capsys: pytest.CaptureFixture[str]) -> None:
+    remark("as an aside")
+    with counting("counting", 3) as counter:
+        counter.advance()
+    assert capsys.readouterr().out == ""
+
+
+def test_numbers_are_set_right_and_text_left(capsys: pytest.CaptureFixture[str]) -> None:
+    table(["name", "live", "auto"], [["orders", 1234567, True], ["[b]", 8, None]], footer=["", 1234575, ""])
+    assert [text.rstrip() for text in capsys.readouterr().out.splitlines()] == [
+        "name         live  auto",
+        "orders  1,234,567  yes",
+        "[b]             8",
+        "        1,234,575",
+    ]
+
+
+def test_a_wide_table_is_not_cut_where_there_is_no_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    table(["name", "address"], [["n" * 90, "a" * 90]])
+    assert f"{'n' * 90}  {'a' * 90}" in capsys.readouterr().out
