@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import pytest
+
+from acquit.cli.exits import Exit
+from tests.support.shell import Shell
+
+
+def test_messages_are_printed_and_gone(at_broker: Shell, address: str) -> None:
+    at_broker("send", address, "one", "two")
+    ran = at_broker("receive", address, "--count", 2)
+    assert ran.code == Exit.OK
+    assert [line for line in ran.out.splitlines() if not line.startswith("#")] == ["one", "two"]
+    assert at_broker("browse", address).out == ""
+
+
+def test_json_holds_everything(at_broker: Shell, address: str) -> None:
+    at_broker("send", address, "one", "--id", "m", "--property", "k=v")
+    (document,) = at_broker("receive", address, "--count", 1, "--json").documents
+    assert (document["body"], document["body_type"], document["message_id"]) == ("one", "value", "m")
+    assert document["delivery"]["delivery_count"] == 0
+    assert document["delivery"]["redelivered"] is False
+    assert isinstance(document["delivery"]["sequence"], int)
+
+
+def test_fewer_than_asked_for_is_a_failure(at_broker: Shell, address: str) -> None:
+    at_broker("send", address, "one")
+    ran = at_broker("receive", address, "--count", 2, "--timeout", 0.2)
+    assert ran.code == Exit.FAILED
+    assert "1 of 2 messages came within 0.2 s" in ran.err
+
+
+def test_an_empty_queue_is_no_failure_when_no_count_was_asked_for(at_broker: Shell, address: str) -> None:
+    at_broker("send", address, "one")
+    assert at_broker("receive", address, "--timeout", 0.2).code == Exit.OK
+    assert at_broker("receive", address, "--timeout", 0.2).code == Exit.OK
+
+
+@pytest.mark.parametrize(("outcome", "failures"), [("release", 0), ("modify", 1)])
+def test_what_is_returned_is_there_again(at_broker: Shell, address: str, outcome: str, failures: int) -> None:
+    at_broker("send", address, "one")
+    at_broker("receive", address, "--count", 1, "--outcome", outcome)
+    (document,) = at_broker("receive", address, "--count", 1, "--json").documents
+    assert document["delivery"]["delivery_count"] == failures
+
+
+def test_what_is_rejected_is_in_the_dead_letter_queue(at_broker: Shell, address: str) -> None:
+    at_broker("send", address, "one", "--id", address)
+    at_broker("receive", address, "--count", 1, "--outcome", "reject", "--reason", "no such customer")
+    dead = [
+        document for document in at_broker("browse", "DLQ", "--json").documents if document["message_id"] == address
+    ]
+    assert len(dead) == 1
+    assert "no such customer" in str(dead[0]["annotations"])
+
+
+@pytest.mark.parametrize("mode", ["individual", "client", "auto", "no-ack"])
+def test_every_mode_takes_the_message(at_broker: Shell, address: str, mode: str) -> None:
+    at_broker("send", address, "one")
+    ran = at_broker("receive", address, "--count", 1, "--mode", mode)
+    assert (ran.code, ran.out.splitlines()[-1]) == (Exit.OK, "one")
+    assert at_broker("browse", address).out == ""
+
+
+def test_browsing_leaves_messages_where_they_are(at_broker: Shell, address: str) -> None:
+    at_broker("send", address, "one", "two")
+    for _ in range(2):
+        assert [document["body"] for document in at_broker("browse", address, "--json").documents] == ["one", "two"]
+    assert [document["body"] for document in at_broker("browse", address, "--json", "--limit", 1).documents] == ["one"]
+
+
+def test_a_long_body_is_cut_for_people_only(at_broker: Shell, address: str) -> None:
+    at_broker("send", address, "x" * 5000)
+    assert "3000 characters more; --json shows all" in at_broker("browse", address).out
+    assert at_broker("browse", address, "--json").documents[0]["body"] == "x" * 5000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--outcome", "release", "--mode", "auto"], "needs --mode individual"),
+        (["--reason", "x"], "belongs to --outcome reject"),
+        (["--count", "0"], "--count"),
+    ],
+)
+def test_wrong_usage(shell: Shell, arguments: list[str], complaint: str) -> None:
+    ran = shell("receive", "a", *arguments)
+    assert ran.code == Exit.USAGE
+    assert complaint in ran.err

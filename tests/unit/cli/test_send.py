@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from acquit.cli import send
+from acquit.cli.exits import Exit
+from tests.support.shell import Shell
+
+
+def sent(at_broker: Shell, address: str) -> list[dict[str, Any]]:
+    """What waits at `address`."""
+    return at_broker("browse", address, "--json").documents
+
+
+def test_arguments_are_messages_and_their_outcomes_are_told(at_broker: Shell, address: str) -> None:
+    ran = at_broker("send", address, "one", "two", "--property", "customer=9", "--property", "eq=a=b", "--subject", "s")
+    assert (ran.code, ran.out) == (Exit.OK, f"{address}: 2 accepted\n")
+    first, second = sent(at_broker, address)
+    assert (first["body"], second["body"]) == ("one", "two")
+    assert first["durable"] is True
+    assert first["properties"] == {"customer": "9", "eq": "a=b"}
+    assert first["subject"] == "s"
+
+
+def test_options_of_a_message(at_broker: Shell, address: str) -> None:
+    at_broker("send", address, "x", "--volatile", "--ttl", "60.5", "--id", "m", "--priority", 7)
+    (message,) = sent(at_broker, address)
+    assert message["durable"] is False
+    assert message["message_id"] == "m"
+    assert message["priority"] == 7
+    assert 0 < message["ttl_ms"] <= 60_500
+
+
+def test_several_messages_have_numbered_ids(at_broker: Shell, address: str) -> None:
+    at_broker("send", address, "a", "b", "--id", "m")
+    assert [message["message_id"] for message in sent(at_broker, address)] == ["m-1", "m-2"]
+
+
+def test_files_are_binary_data_under_their_names(at_broker: Shell, address: str, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("{}")
+    (tmp_path / "b").write_bytes(b"\xff\x00")
+    assert at_broker("send", address, "--file", tmp_path / "a.json", "--file", tmp_path / "b").code == Exit.OK
+    first, second = sent(at_broker, address)
+    assert (first["subject"], first["content_type"], first["body"]) == ("a.json", "application/json", "{}")
+    assert (second["subject"], second["content_type"]) == ("b", "application/octet-stream")
+    assert (second["body"], second["body_type"]) == ({"base64": "/wA="}, "data")
+
+
+def test_all_of_standard_input_is_one_message(at_broker: Shell, address: str) -> None:
+    assert at_broker("send", address, stdin="two\nlines").code == Exit.OK
+    assert [message["body"] for message in sent(at_broker, address)] == ["two\nlines"]
+
+
+def test_lines(at_broker: Shell, address: str) -> None:
+    assert at_broker("send", address, "--lines", stdin="one\ntwo\n").out == f"{address}: 2 accepted\n"
+    assert [message["body"] for message in sent(at_broker, address)] == ["one", "two"]
+
+
+def test_nothing_to_send(at_broker: Shell, address: str) -> None:
+    ran = at_broker("send", address, "--json-lines", stdin="\n")
+    assert (ran.code, ran.out) == (Exit.OK, f"{address}: nothing to send\n")
+
+
+def test_what_is_received_as_json_can_be_sent(at_broker, address: str) -> None:
+    at_broker("send", address, "one", "two", "--id", "m", "--property", "k=v")
+    printed = at_broker("receive", address, "--json", "--count", 2).out
+    ran = at_broker("send", f"{address}.copy", "--json-lines", "--json", stdin=printed)
+    assert ran.documents[0]["accepted"] == 2
+    for before, after in zip(map(json.loads, printed.splitlines()), sent(at_broker, f"{address}.copy"), strict=True):
+        for told in ("delivery", "annotations"):
+            before.pop(told, None)
+            after.pop(told, None)
+        assert before == after
+
+
+def test_a_wrong_line_is_named_and_what_came_before_it_is_reported(at_broker: Shell, address: str) -> None:
+    ran = at_broker("send", address, "--json-lines", stdin='{"body": 1}\n{"body": 2}\n{"boddy": 3}\n{"body": 4}\n')
+    assert ran.code == Exit.USAGE
+    assert ran.out == f"{address}: 2 accepted\n"
+    assert ran.err.startswith("acquit: line 3 of standard input: boddy: no such field; expected body,")
+    assert len(ran.err.splitlines()) == 1
+
+
+def test_more_messages_than_may_be_in_flight(at_broker: Shell, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(send, "IN_FLIGHT_MAX", 10)
+    lines = "".join(f"{number}\n" for number in range(55))
+    assert at_broker("send", address, "--lines", "--json", stdin=lines).documents == [
+        {
+            "address": address,
+            "sent": 55,
+            "accepted": 55,
+            "rejected": 0,
+            "released": 0,
+            "modified": 0,
+            "in_doubt": 0,
+            "failed": 0,
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--json-lines", "--lines"], "give one of them"),
+        (["x", "--property", "novalue"], "expected KEY=VALUE, found 'novalue'"),
+        (["x", "--ttl", "-1"], "--ttl"),
+        (["x", "--priority", "256"], "--priority"),
+        (["--file", "nowhere"], "does not exist"),
+    ],
+)
+def test_wrong_usage(shell: Shell, arguments: list[str], complaint: str) -> None:
+    ran = shell("send", "a", *arguments)
+    assert ran.code == Exit.USAGE
+    assert complaint in ran.err
+
+
+def test_no_broker(shell: Shell, unused_port: int) -> None:
+    ran = shell("send", "a", "x", "--url", f"amqp://127.0.0.1:{unused_port}")
+    assert ran.code == Exit.UNREACHABLE
+    assert len(ran.err.splitlines()) == 1
+    assert f"127.0.0.1:{unused_port}" in ran.err
