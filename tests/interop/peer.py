@@ -1,0 +1,145 @@
+"""The peers of `peers/` as Python objects: commands go in, events are waited for by name and content.
+
+A wait ends with the event or fails the test after `TIMEOUT_S`, printing all that the peer said; nothing sleeps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pytest
+
+HERE = Path(__file__).parent
+TIMEOUT_S = 20.0
+NODE_MODULES = Path(os.environ.get("ACQUIT_INTEROP_NODE_MODULES", HERE.parents[1] / "build/interop/node_modules"))
+PEERS = ("proton", "rhea")
+
+Event = dict[str, Any]
+
+
+def command_of(kind: str) -> list[str]:
+    """How to start a peer. A missing one is a failure: an interop test that skips proves nothing."""
+    if kind == "proton":
+        return [sys.executable, str(HERE / "peers/proton_peer.py")]
+    node = shutil.which("node")
+    if node is None or not (NODE_MODULES / "rhea").is_dir():
+        pytest.fail(f"rhea is missing: expected node on the PATH and {NODE_MODULES}/rhea; run `make interop`")
+    return [node, str(HERE / "peers/rhea_peer.js")]
+
+
+class Peer:
+    """One peer process. Use as a context manager; leaving it ends the process."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._process = subprocess.Popen(
+            command_of(kind),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "ACQUIT_INTEROP_NODE_MODULES": str(NODE_MODULES)},
+        )
+        self._arriving: queue.Queue[Event | None] = queue.Queue()
+        self._unseen: list[Event] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, why: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+        for stream in (self._process.stdin, self._process.stdout):
+            assert stream is not None
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()
+
+    def do(self, command: str, **fields: object) -> None:
+        """Send one command."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"do": command, **fields}) + "\n")
+        self._process.stdin.flush()
+
+    def expect(self, event: str, **fields: object) -> Event:
+        """The first unseen event of this name whose fields have these values; others stay for later."""
+        for index, seen in enumerate(self._unseen):
+            if _matches(seen, event, fields):
+                return self._unseen.pop(index)
+        while True:
+            try:
+                arrived = self._arriving.get(timeout=TIMEOUT_S)
+            except queue.Empty:
+                arrived = None
+            if arrived is None:
+                pytest.fail(f"{self.kind} never said {event} {fields}; unseen: {self._unseen}")
+            if _matches(arrived, event, fields):
+                return arrived
+            self._unseen.append(arrived)
+
+    def expect_many(self, count: int, event: str, **fields: object) -> list[Event]:
+        return [self.expect(event, **fields) for _ in range(count)]
+
+    def seen(self, event: str, **fields: object) -> list[Event]:
+        """Events that have arrived and were not expected yet; call after a later one was seen, as a barrier."""
+        while not self._arriving.empty():
+            arrived = self._arriving.get()
+            if arrived is not None:
+                self._unseen.append(arrived)
+        return [seen for seen in self._unseen if _matches(seen, event, fields)]
+
+    # ---- short forms that several tests use
+
+    def connect(self, port: int, **fields: object) -> Event:
+        self.do("connect", port=port, **fields)
+        return self.expect("connection_open")
+
+    def listen(self, **fields: object) -> int:
+        self.do("listen", **fields)
+        return int(self.expect("listening")["port"])
+
+    def sender(self, link: str, address: str, **fields: object) -> Event:
+        self.do("sender", link=link, address=address, **fields)
+        opened = self.expect("link_open", link=link)
+        self.expect("credit", link=link)
+        return opened
+
+    def receiver(self, link: str, address: str, **fields: object) -> Event:
+        self.do("receiver", link=link, address=address, **fields)
+        return self.expect("link_open", link=link)
+
+    def send(self, link: str, *messages: dict[str, object]) -> None:
+        self.do("send", link=link, messages=list(messages))
+
+    def settle(self, link: str, *deliveries: int, outcome: str = "accepted", **fields: object) -> None:
+        self.do("settle", link=link, deliveries=list(deliveries), outcome=outcome, **fields)
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._arriving.put(json.loads(line))
+        self._arriving.put(None)
+
+
+def _matches(event: Event, name: str, fields: dict[str, object]) -> bool:
+    return event["event"] == name and all(event.get(key) == value for key, value in fields.items())
