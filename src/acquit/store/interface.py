@@ -1,47 +1,50 @@
-"""What the journal offers, and to whom: the types that the broker, the ledger and the tests code against.
+"""What the journal offers, and to whom: the types that the ledger, the broker and the tests code against.
 
 The journal is one endless sequence of *records*. A record is appended on the event loop, gathered with others into a
 *batch*, written and synced as a whole by a worker thread, and only then may anybody be told that what it says is so.
-Three threads of work meet here, and each may touch only its own verbs::
+Several threads meet here, and each may use only its own verbs::
 
-    event loop      append  take_batch  complete        take_chore  complete_chore     (never block)
+    event loop      append  take_batch  complete  leave  take_chore  complete_chore     (never block)
     batch thread    batch.write_and_sync()                                             (one at a time, in order)
     chore thread    chore.run()                                                        (one at a time; may be slow)
-    any thread      read
+    any thread      read                                                               (blocks on the disk)
 
 A batch is atomic: after a crash all of its records are there or none is. So whatever belongs together (a dead letter
 and the retirement of its original, a commit and what it commits) is appended without a `take_batch` in between, which
 on an event loop means: in one turn.
 
 **Positions** are addresses in one endless log: bytes, counted over all segments, without segment headers and seals. A
-record's position is therefore known the moment it is appended, however the batch is later laid into segments, it fits
-one int, and comparing positions compares ages. What was appended at `p` is durable exactly when ``p < journal.synced``.
+record's position is therefore known the moment it is appended, however the batch is later laid into segments; it fits
+one int; and comparing positions compares ages. What was appended at `p` is durable exactly when ``p < journal.synced``.
+(What other systems call a log sequence number is, here as in PostgreSQL, this address.)
 
-**Records.** `kind`, `version` and `flags` say how to read the rest; `event` is always 48 bytes, laid out by
-`acquit.ledger.records` (the store treats it as opaque); `meta` are the record's plain fields; `payload` is the bulk
-(a message as it came), kept apart so that it is checksummed once and can be handed on without copying.
+**Records.** `kind`, `version` and `flags` say how to read the rest; `event` is always 48 bytes, laid out by the
+ledger and opaque to the store; `meta` are the record's plain fields; `payload` is the bulk (a message as it came),
+kept apart so that it is checksummed once and handed on without copying.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, NewType, Protocol
 
 Position = NewType("Position", int)
-"""A byte address in the endless log; see above. Ordered by age, never reused within what is durable."""
+"""A byte address in the endless log. Ordered by age; never reused for anything that was ever durable."""
 
 EVENT_BYTES = 48
 
 SKIPPABLE = 0x8000
 """Record flag: a reader that does not know the kind may pass over the record (it changes no message's fate)."""
+ARRAY = 0x4000
+"""Record flag: `meta` is an array of further events."""
+EVENTFUL = 0x2000
+"""Record flag: the event tells of a message (else it only says when, and to which key, the record applies)."""
 
 
 class Record(NamedTuple):
     """One record as read back, verified."""
 
     position: Position
-    lsn: int
-    """Its ordinal in the journal, from 0, without holes over all segments."""
     kind: int
     version: int
     flags: int
@@ -49,12 +52,10 @@ class Record(NamedTuple):
     """Exactly `EVENT_BYTES`."""
     meta: bytes
     payload: bytes
-    """The bulk; b"" when it was scanned without payloads, in which case `payload_bytes` still tells its length."""
+    """The bulk; b"" where the reader asked for none, in which case `payload_bytes` still tells its length."""
     payload_bytes: int
-    payload_crc: int
-    """CRC-32 of the payload: what `append` was given as `payload_crc`."""
     crc: int
-    """CRC-32 of the whole record (payload first): with position and lsn, its identity for the audit."""
+    """CRC-32 of the whole record: with the position, its identity for the audit."""
 
 
 class Batch(Protocol):
@@ -70,8 +71,8 @@ class Batch(Protocol):
 
     def write_and_sync(self, announce: Callable[[], None] | None = None) -> None:
         """Write and sync; on the batch thread. `announce` is called there as soon as the batch is durable (typically
-        a ``loop.call_soon_threadsafe`` of `Journal.complete`); afterwards some digesting work is done before this
-        returns, so the next batch must be given to the same thread.
+        a ``loop.call_soon_threadsafe`` of `Journal.complete`); then some digesting is done before this returns, so
+        the next batch must be given to the same thread.
 
         Raises StoreFull when the disk has no room: nothing is lost or half counted, call it again later (it writes
         from the same offset). Raises StoreFailed on an I/O error: the journal is finished, what this batch says is
@@ -84,12 +85,68 @@ class Chore(Protocol):
     """A piece of slow housekeeping: prewriting a segment, finishing a sealed one, archiving, deleting."""
 
     def run(self) -> None:
-        """Do it, on the chore thread. Never raises for a full disk (the journal learns it by `complete_chore`)."""
+        """Do it, on the chore thread. A full disk is no error here: the journal hears of it by `complete_chore`.
+        Raises StoreFailed on an I/O error."""
         ...
 
 
+class Digest(Protocol):
+    """What is computed along a segment, for its seal. The ledger's; opaque to the store.
+
+    On the batch thread, a batch at a time, after the batch was announced.
+    """
+
+    def add(self, events: bytes, others: Sequence[Record]) -> None:
+        """The next batch's events as one array, and its records without EVENTFUL, payloads left out."""
+        ...
+
+    def seal(self) -> bytes:
+        """The summary of the segment that ends here. What follows belongs to the next one."""
+        ...
+
+    @property
+    def seal_bytes_max(self) -> int:
+        """No less than what `seal` would give now: room is kept for it in the prewritten segment."""
+        ...
+
+
+class Replay(Protocol):
+    """Who is told what the journal says, oldest first, when it is opened or read (the ledger's fold)."""
+
+    @property
+    def without_payload(self) -> frozenset[int]:
+        """Record kinds whose payload is of no interest: it is then left out."""
+        ...
+
+    def segment(self, number: int, base: Position) -> None:
+        """What follows stands in this segment."""
+        ...
+
+    def batch(self, records: Iterator[Record], time_us: int) -> None:
+        """All records of one batch, which was begun to be written at `time_us`. To be consumed before returning.
+
+        May raise ValueError for a record that makes no sense; it becomes StoreCorrupt, naming file and offset.
+        """
+        ...
+
+
+class SegmentInfo(NamedTuple):
+    """A segment as the running journal knows it."""
+
+    number: int
+    base: Position
+    """Position of its first batch."""
+    end: Position
+    """Position after its last batch; of the open segment, the end of the last batch written."""
+    file_bytes: int
+    sealed: bool
+    archived: bool
+    sealed_us: int
+    """When it was sealed, microseconds since the epoch; 0 while open."""
+
+
 class Journal(Protocol):
-    """The journal as the broker sees it."""
+    """The journal as the broker and the ledger see it."""
 
     @property
     def synced(self) -> Position:
@@ -98,7 +155,7 @@ class Journal(Protocol):
 
     @property
     def end(self) -> Position:
-        """Where the next record would go, if it is appended before the next `take_batch`."""
+        """The position the next record gets, if no batch is taken before."""
         ...
 
     @property
@@ -112,13 +169,23 @@ class Journal(Protocol):
         ...
 
     @property
+    def in_flight(self) -> bool:
+        """A batch was taken and is not complete."""
+        ...
+
+    @property
     def congested(self) -> bool:
-        """More than `batch_bytes_max` is waiting: take no more postings until a batch completes."""
+        """More than `batch_bytes_max` is waiting: ask for no more postings until a batch completes."""
         ...
 
     @property
     def full(self) -> bool:
-        """The disk has no room for ordinary work: refuse postings (StoreFull), go on with outcomes from the reserve."""
+        """The disk has no room for ordinary work: refuse postings (StoreFull); outcomes go on from the reserve."""
+        ...
+
+    @property
+    def segments(self) -> Sequence[SegmentInfo]:
+        """Oldest first, archived ones included, the open one last."""
         ...
 
     def append(
@@ -128,7 +195,7 @@ class Journal(Protocol):
         meta: bytes = b"",
         payload: bytes = b"",
         payload_crc: int = 0,
-        flags: int = 0,
+        flags: int = EVENTFUL,
         version: int = 1,
     ) -> Position:
         """Add a record to the pending batch. Never blocks, never touches the disk.
@@ -147,24 +214,35 @@ class Journal(Protocol):
         """The batch is durable: `synced` moves to its end, which is returned. On the loop."""
         ...
 
+    def leave(self, number: int, summary: bytes) -> None:
+        """The oldest segment, `number`, need not be read by recovery any more: everything live in it was appended
+        again before this call. Once this is synced, the segment is archived. `summary` is its seal's (`read_seal`).
+        """
+        ...
+
     def take_chore(self) -> Chore | None:
         """Housekeeping that is due, or None; at most one is out at a time. Ask after each completion and each tick."""
         ...
 
     def complete_chore(self, chore: Chore) -> None:
-        """The chore ran: take note of what it did (a segment more, no room, a segment archived). On the loop."""
+        """The chore ran: take note of what it did. On the loop."""
         ...
 
     def read(self, position: Position, size_hint: int = 4096) -> Record:
-        """The record at `position`, verified. From any thread; it does block on the disk.
+        """The record at `position`, verified. From any thread; blocks on the disk.
 
-        `size_hint` is the caller's guess of the record's size in bytes, to make it one read. The position must be
-        below `synced`. Raises StoreCorrupt when the bytes are not the record that was written, StoreFailed on an I/O
-        error, KeyError when the segment was deleted by retention or the position was never written.
+        `size_hint` is the caller's guess of the record's size in bytes, to make it one read. Raises KeyError when the
+        position was never written, is not yet synced, or its segment was deleted by retention; StoreCorrupt when the
+        bytes there are not a whole record; StoreFailed on an I/O error.
         """
         ...
 
+    def read_seal(self, number: int) -> bytes:
+        """The summary in the seal of a closed segment. From any thread; blocks. Errors as `read`."""
+        ...
+
     def close(self) -> None:
-        """Close files and give up the lock. What is pending is not written: take and write the last batch first.
-        With no thread in any other verb."""
+        """Seal the open segment, close files, give up the lock. What is pending or in flight is not written: take,
+        write and complete the last batch first. With no thread in any other verb. Does not raise for a full or
+        failed disk: recovery does the rest."""
         ...

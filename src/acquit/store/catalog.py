@@ -1,0 +1,165 @@
+"""Which segments there are, shared by all threads; and reading a record back by its position.
+
+The catalog changes rarely (a segment opened, sealed, archived, deleted) and is read all the time: it is a tuple that
+is replaced whole, so that a reader on any thread sees it before or after a change and never in between. A segment's
+file may be renamed into the archive, or deleted, while somebody is about to open it: readers look in both places, and
+files that are open stay readable.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from acquit.errors import StoreCorrupt
+from acquit.store.disk import DiskFile, Mode, store_error
+from acquit.store.folder import Folder
+from acquit.store.interface import Position, Record, SegmentInfo
+from acquit.store.record import RECORD_HEAD_BYTES, RecordMalformed, decode_record, record_bytes
+from acquit.store.segment import HEADER_BYTES, SEAL_HEAD_BYTES, Seal, decode_seal, decode_seal_head
+
+START: Final = Position(0)
+
+
+class Catalog:
+    """The segments of one journal, oldest first."""
+
+    def __init__(self, segments: tuple[SegmentInfo, ...] = (), end: Position = START) -> None:
+        self._lock = threading.Lock()
+        self.segments = segments
+        self.end = end
+        """Everything below was written and synced. Moved by the batch thread."""
+
+    def _update(self, change: Callable[[tuple[SegmentInfo, ...]], tuple[SegmentInfo, ...]]) -> None:
+        with self._lock:
+            self.segments = change(self.segments)
+
+    def opened(self, info: SegmentInfo) -> None:
+        self._update(lambda segments: (*segments, info))
+
+    def _replace(self, number: int, change: Callable[[SegmentInfo], SegmentInfo]) -> None:
+        self._update(lambda all_: tuple(change(info) if info.number == number else info for info in all_))
+
+    def sealed(self, number: int, *, end: Position, file_bytes: int, sealed_us: int) -> None:
+        self._replace(
+            number, lambda info: info._replace(sealed=True, end=end, file_bytes=file_bytes, sealed_us=sealed_us)
+        )
+
+    def archived(self, number: int) -> None:
+        self._replace(number, lambda info: info._replace(archived=True))
+
+    def deleted(self, number: int) -> None:
+        self._update(lambda segments: tuple(info for info in segments if info.number != number))
+
+    def find(self, position: Position) -> SegmentInfo:
+        """Raises KeyError when no segment holds it."""
+        segments = self.segments
+        index = bisect_right(segments, position, key=lambda info: info.base) - 1
+        if index < 0 or position >= self.end:
+            raise KeyError(f"nothing was written at position {position}, or it was deleted")
+        info = segments[index]
+        if info.sealed and position >= info.end:
+            raise KeyError(f"the segment of position {position} was deleted")
+        return info
+
+
+@dataclass(slots=True)
+class _Open:
+    file: DiskFile
+    users: int = 0
+    evicted: bool = False
+
+
+class RecordReader:
+    """Reads records back, from any thread, over a few files kept open."""
+
+    def __init__(self, folder: Folder, catalog: Catalog, open_files_max: int) -> None:
+        self._folder = folder
+        self._catalog = catalog
+        self._open_files_max = open_files_max
+        self._lock = threading.Lock()
+        self._open: OrderedDict[int, _Open] = OrderedDict()
+
+    def _path_of(self, number: int) -> DiskFile:
+        # Twice: it may move between the two looks.
+        for archived in (False, True, False, True):
+            try:
+                return self._folder.disk.open(self._folder.segment(number, archived=archived), Mode.READ)
+            except FileNotFoundError:
+                continue
+        raise KeyError(f"segment {number} was deleted")
+
+    @contextmanager
+    def _file(self, number: int) -> Iterator[DiskFile]:
+        """The segment's file, kept from being closed while it is used here."""
+        with self._lock:
+            entry = self._open.get(number)
+            if entry is None:
+                entry = self._open[number] = _Open(self._path_of(number))
+                while len(self._open) > self._open_files_max:
+                    _, oldest = self._open.popitem(last=False)
+                    oldest.evicted = True
+                    if not oldest.users:
+                        oldest.file.close()
+            else:
+                self._open.move_to_end(number)
+            entry.users += 1
+        try:
+            yield entry.file
+        finally:
+            with self._lock:
+                entry.users -= 1
+                if entry.evicted and not entry.users:
+                    entry.file.close()
+
+    def read(self, position: Position, size_hint: int) -> Record:
+        """See `Journal.read`."""
+        info = self._catalog.find(position)
+        offset = HEADER_BYTES + position - info.base
+        path = str(self._folder.segment(info.number, archived=info.archived))
+        with self._file(info.number) as file:
+            try:
+                data = file.read(max(size_hint, RECORD_HEAD_BYTES), offset)
+                if len(data) < RECORD_HEAD_BYTES:
+                    raise StoreCorrupt("the file ends before this record", path=path, offset=offset)
+                size = record_bytes(data)
+                if size > len(data):
+                    # A lying length is bounded by what the segment can hold.
+                    if size > info.file_bytes + self._catalog.end - info.base:
+                        raise StoreCorrupt(f"a record of {size} bytes", path=path, offset=offset)
+                    data += file.read(size - len(data), offset + len(data))
+            except OSError as error:
+                raise store_error(error, path) from error
+        try:
+            return decode_record(data[:size], position)
+        except RecordMalformed as error:
+            raise StoreCorrupt(str(error), path=path, offset=offset) from error
+
+    def read_seal(self, number: int) -> Seal:
+        """The seal of a closed segment. Raises KeyError where there is none, StoreCorrupt where it is damaged."""
+        info = next((info for info in self._catalog.segments if info.number == number and info.sealed), None)
+        if info is None:
+            raise KeyError(f"no closed segment {number}")
+        offset = HEADER_BYTES + info.end - info.base
+        path = str(self._folder.segment(number, archived=info.archived))
+        with self._file(number) as file:
+            try:
+                head = decode_seal_head(file.read(SEAL_HEAD_BYTES, offset))
+                seal = decode_seal(file.read(head.length, offset)) if head is not None else None
+            except OSError as error:
+                raise store_error(error, path) from error
+        if seal is None:
+            raise StoreCorrupt("the seal does not match its checksum", path=path, offset=offset)
+        return seal
+
+    def close(self) -> None:
+        """With no reader at work."""
+        with self._lock:
+            for entry in self._open.values():
+                entry.file.close()
+            self._open.clear()

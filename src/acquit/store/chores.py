@@ -1,0 +1,203 @@
+"""Housekeeping: the slow work beside the batches, one piece at a time on the chore thread.
+
+The loop decides what is due (`acquit.store.housekeeper`, from what it knows), a chore does it on its thread, and the
+loop takes note of what the chore's attributes then say. Everything here can be done again after a crash: a file is
+prewritten whole or removed, a segment is in one folder or the other, a side file is complete or absent. A full disk
+leaves a chore undone (`complete` stays False) and is no error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import UUID
+
+from acquit.errors import StoreCorrupt, StoreError, StoreFull
+from acquit.store.catalog import RecordReader
+from acquit.store.disk import Mode, store_error, write_all
+from acquit.store.folder import EVENTS, PART, STUB, Folder
+from acquit.store.interface import EVENT_BYTES, SegmentInfo
+from acquit.store.record import split_events
+from acquit.store.reserve import Reserve
+from acquit.store.scan import SegmentReader
+from acquit.store.segment import EVENTS_HEADER_BYTES, HEADER_BYTES, DeletedSegment, EventsHeader, SegmentHeader
+from acquit.store.writer import Sealed
+
+
+@contextlib.contextmanager
+def _room_permitting(path: Path) -> Iterator[None]:
+    """Ends the block at a full disk; raises StoreFailed for other errors of the operating system."""
+    try:
+        yield
+    except StoreFull:
+        pass
+    except OSError as error:
+        ours = store_error(error, str(path))
+        if not isinstance(ours, StoreFull):
+            raise ours from error
+
+
+class Prewrite:
+    """One more prewritten file; how it went is in `Reserve.disk_full`."""
+
+    def __init__(self, folder: Folder, reserve: Reserve) -> None:
+        self._folder = folder
+        self._reserve = reserve
+
+    def run(self) -> None:
+        with _room_permitting(self._folder.journal):
+            self._reserve.prewrite()
+
+
+class Archive:
+    """Move a segment that left the recovery set, and its side file, to the archive."""
+
+    def __init__(self, folder: Folder, number: int) -> None:
+        self._folder = folder
+        self.number = number
+        self.complete = False
+
+    def run(self) -> None:
+        folder = self._folder
+        with _room_permitting(folder.archive):
+            there = set(folder.disk.names(folder.journal))
+            # The segment last: while it is in the journal, this is done again.
+            for source in (folder.segment(self.number, suffix=EVENTS), folder.segment(self.number)):
+                if source.name in there:
+                    folder.disk.rename(source, folder.archive / source.name)
+            # The new names first: no crash may leave neither.
+            folder.disk.sync_folder(folder.archive)
+            folder.disk.sync_folder(folder.journal)
+            self.complete = True
+
+
+class FinishEvents:
+    """Complete the side file of a closed segment: the writer's own part, or built again from the segment."""
+
+    def __init__(self, folder: Folder, store: UUID, info: SegmentInfo, sealed: Sealed) -> None:
+        self._folder = folder
+        self._store = store
+        self._info = info
+        self.sealed = sealed
+        self.complete = False
+
+    def run(self) -> None:
+        info = self._info
+        target = self._folder.segment(info.number, archived=info.archived, suffix=EVENTS)
+        part = self._folder.segment(info.number, archived=info.archived, suffix=EVENTS + PART)
+        disk = self._folder.disk
+        with _room_permitting(target):
+            try:
+                file = disk.open(part, Mode.WRITE)
+                try:
+                    count, sha256 = self.sealed.events, self.sealed.sha256
+                    if count < 0:
+                        events, sha256 = self._read_events()
+                        count = len(events) // EVENT_BYTES
+                        file.truncate(0)
+                        write_all(file, events, EVENTS_HEADER_BYTES)
+                    header = EventsHeader(self._store, info.number, count, sha256, info.base)
+                    write_all(file, header.encode(), 0)
+                    file.sync()
+                finally:
+                    file.close()
+                disk.rename(part, target)
+                disk.sync_folder(target.parent)
+            except (OSError, StoreError):
+                with contextlib.suppress(OSError):
+                    disk.remove(part)
+                raise
+            self.complete = True
+
+    def _read_events(self) -> tuple[bytes, bytes]:
+        """All events of the segment, and the SHA-256 of its valid bytes."""
+        path = self._folder.segment(self._info.number, archived=self._info.archived)
+        with SegmentReader(self._folder.disk, path, hashing=True) as segment:
+            parts = [split_events(data, head.records)[0] for head, data in segment.batches()]
+            if segment.seal is None or segment.sha256 is None:
+                raise segment.corrupt("a closed segment without its seal")
+            return b"".join(parts), segment.sha256.digest()
+
+
+class ReadDeletion:
+    """Read what the record of a deletion keeps of the oldest archived segment."""
+
+    def __init__(self, folder: Folder, reader: RecordReader, info: SegmentInfo, successor: SegmentInfo) -> None:
+        self._folder = folder
+        self._reader = reader
+        self._info = info
+        self._successor = successor
+        self.number = info.number
+        self.deleted: DeletedSegment | None = None
+        self.summary = b""
+
+    def run(self) -> None:
+        with _room_permitting(self._folder.archive):
+            created_us = self._header(self._info).created_us
+            chain = self._header(self._successor)
+            # A damaged or incomplete archive is for `ledger verify` to report; here it is only cleared away.
+            with contextlib.suppress(StoreCorrupt, KeyError):
+                self.summary = self._reader.read_seal(self.number).summary
+            self.deleted = DeletedSegment(
+                self.number, chain.previous_length, chain.previous_sha256, created_us, self._info.sealed_us
+            )
+
+    def _header(self, info: SegmentInfo) -> SegmentHeader:
+        return read_header(self._folder, self._folder.segment(info.number, archived=info.archived))
+
+
+class Delete:
+    """Remove an archived segment whose deletion is on record; header and seal stay as a stub."""
+
+    def __init__(self, folder: Folder, info: SegmentInfo, stubs_max: int) -> None:
+        self._folder = folder
+        self._info = info
+        self._stubs_max = stubs_max
+        self.number = info.number
+        self.complete = False
+
+    def run(self) -> None:
+        folder, number = self._folder, self.number
+        disk = folder.disk
+        with _room_permitting(folder.archive):
+            stub = folder.segment(number, archived=True, suffix=STUB)
+            names = disk.names(folder.archive)
+            if stub.name not in names:
+                part = stub.with_suffix(STUB + PART)
+                file = disk.open(part, Mode.WRITE)
+                try:
+                    write_all(file, self._ends(), 0)
+                    file.sync()
+                finally:
+                    file.close()
+                disk.rename(part, stub)
+                disk.sync_folder(folder.archive)
+            for suffix in (EVENTS, ".seg"):
+                disk.remove(folder.segment(number, archived=True, suffix=suffix))
+            stubs = folder.numbers(archived=True, suffix=STUB)
+            for old in stubs[: max(0, len(stubs) - self._stubs_max)]:
+                disk.remove(folder.segment(old, archived=True, suffix=STUB))
+            disk.sync_folder(folder.archive)
+            self.complete = True
+
+    def _ends(self) -> bytes:
+        """The segment's first page and all from its seal on."""
+        file = self._folder.disk.open(self._folder.segment(self.number, archived=True), Mode.READ)
+        try:
+            seal = HEADER_BYTES + self._info.end - self._info.base
+            return file.read(HEADER_BYTES, 0) + file.read(max(0, file.size() - seal), seal)
+        finally:
+            file.close()
+
+
+def read_header(folder: Folder, path: Path) -> SegmentHeader:
+    """The header of one segment. Raises StoreCorrupt, StoreVersionUnsupported, StoreFailed."""
+    try:
+        file = folder.disk.open(path, Mode.READ)
+        try:
+            return SegmentHeader.decode(file.read(HEADER_BYTES, 0), str(path))
+        finally:
+            file.close()
+    except OSError as error:
+        raise store_error(error, str(path)) from error

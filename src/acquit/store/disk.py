@@ -1,0 +1,216 @@
+"""The few things a journal asks of a file system, as a protocol, and the real one.
+
+Everything the store does to a disk goes through here, so that tests can put a disk beneath it that forgets what was not
+synced (`tests/support/disk.py`), and memory can stand in for it (`acquit.store.memory`).
+
+What is taken for granted of the real one, and nothing more: after `sync` (or a write to a file opened for synced
+writes) a file's bytes survive power loss; after `sync_folder` so do the names in it; a rename is atomic; a write that
+was not synced may be lost in any part and in any order; it does not damage bytes in other sectors. Segments are
+written at multiples of `alignment_bytes` (4096 unless told), so that no sector ever holds bytes of two batches.
+
+Errors are plain OSError here; the callers turn them into StoreFull and StoreFailed by `store_error`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+from enum import Enum
+from pathlib import Path
+from typing import Final, Protocol
+
+from acquit.errors import StoreError, StoreFailed, StoreFull, StoreLocked
+
+
+class Mode(Enum):
+    """How a file is opened."""
+
+    READ = "read"
+    WRITE = "write"
+    """Created where it does not exist; `sync` makes what was written durable."""
+    SYNCED = "synced"
+    """As WRITE, but every write is durable when it returns: one system call instead of two."""
+
+
+class DiskFile(Protocol):
+    """One open file."""
+
+    def read(self, length: int, offset: int) -> bytes:
+        """Fewer bytes than asked for only at the end of the file."""
+        ...
+
+    def write(self, data: bytes, offset: int) -> int:
+        """How many bytes were taken: fewer than given where the disk ran full on the way."""
+        ...
+
+    def sync(self) -> None: ...
+    def truncate(self, size_bytes: int) -> None: ...
+    def size(self) -> int: ...
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    """A file system."""
+
+    def open(self, path: Path, mode: Mode) -> DiskFile: ...
+    def names(self, folder: Path) -> list[str]:
+        """The names in a folder, sorted; none where it does not exist."""
+        ...
+
+    def make_folder(self, folder: Path) -> None:
+        """With its parents, readable by its owner alone; nothing where it exists."""
+        ...
+
+    def rename(self, old: Path, new: Path) -> None: ...
+    def remove(self, path: Path) -> None:
+        """Nothing where it does not exist."""
+        ...
+
+    def sync_folder(self, folder: Path) -> None: ...
+    def lock(self, path: Path, text: str) -> contextlib.AbstractContextManager[None]:
+        """Held until left. Raises StoreLocked, naming what the holder wrote, when another process has it."""
+        ...
+
+
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def store_error(error: OSError, what: str) -> StoreError:
+    """The store's own error for one of the operating system's: StoreFull where there is no room, else StoreFailed."""
+    kind = StoreFull if error.errno in _NO_ROOM else StoreFailed
+    return kind(f"{what}: {error.strerror or error}")
+
+
+def write_all(file: DiskFile, data: bytes, offset: int) -> None:
+    """Write the whole of `data`. A short write is continued, so that the disk says why it was short (OSError)."""
+    done = file.write(data, offset)
+    while done < len(data):
+        step = file.write(data[done:], offset + done)
+        if step <= 0:
+            raise OSError(errno.ENOSPC, "the disk takes no more")
+        done += step
+
+
+class PosixFile:
+    """A file descriptor."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def read(self, length: int, offset: int) -> bytes:
+        data = os.pread(self._fd, length, offset)
+        # A single read gives at most 2 GiB and may be cut by a signal.
+        while len(data) < length:
+            more = os.pread(self._fd, length - len(data), offset + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def write(self, data: bytes, offset: int) -> int:
+        return os.pwrite(self._fd, data, offset)
+
+    def sync(self) -> None:
+        _data_sync(self._fd)
+
+    def truncate(self, size_bytes: int) -> None:
+        os.ftruncate(self._fd, size_bytes)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+# macOS has no fdatasync, and there only F_FULLFSYNC reaches the platter (its O_DSYNC does not).
+_FULL_SYNC: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)
+_SYNCED_FLAG: Final = os.O_DSYNC if _FULL_SYNC is None else 0
+
+
+def _data_sync(fd: int) -> None:
+    if _FULL_SYNC is None:
+        os.fdatasync(fd)
+    else:
+        fcntl.fcntl(fd, _FULL_SYNC)
+
+
+class _SyncingFile(PosixFile):
+    """Where O_DSYNC does not exist, or does not mean it."""
+
+    def write(self, data: bytes, offset: int) -> int:
+        done = super().write(data, offset)
+        self.sync()
+        return done
+
+
+class PosixDisk:
+    """The real one. Files are 0600, folders 0700: messages are nobody else's business."""
+
+    def open(self, path: Path, mode: Mode) -> DiskFile:
+        flags = os.O_CLOEXEC | (os.O_RDONLY if mode is Mode.READ else os.O_RDWR | os.O_CREAT)
+        if mode is not Mode.SYNCED:
+            return PosixFile(os.open(path, flags, 0o600))
+        kind = PosixFile if _SYNCED_FLAG else _SyncingFile
+        return kind(os.open(path, flags | _SYNCED_FLAG, 0o600))
+
+    def names(self, folder: Path) -> list[str]:
+        try:
+            return sorted(os.listdir(folder))
+        except FileNotFoundError:
+            return []
+
+    def make_folder(self, folder: Path) -> None:
+        missing = [level for level in (folder, *folder.parents) if not level.exists()]
+        for level in reversed(missing):
+            level.mkdir(mode=0o700, exist_ok=True)
+            self.sync_folder(level.parent)
+
+    def rename(self, old: Path, new: Path) -> None:
+        old.rename(new)
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def sync_folder(self, folder: Path) -> None:
+        fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def lock(self, path: Path, text: str) -> contextlib.AbstractContextManager[None]:
+        return _Lock(path, text)
+
+
+class _Lock:
+    """An flock: given up by the kernel when the process dies, however it dies."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        self._path = path
+        self._text = text
+        self._fd = -1
+
+    def __enter__(self) -> None:
+        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(fd, 200, 0).decode(errors="replace").strip()
+            os.close(fd)
+            raise StoreLocked(f"{self._path.parent} is in use by {holder or 'another process'}") from None
+        except OSError:
+            os.close(fd)
+            raise
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, self._text.encode(), 0)
+        self._fd = fd
+
+    def __exit__(self, *_: object) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1

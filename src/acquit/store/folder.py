@@ -1,0 +1,128 @@
+"""A data folder: which files are in it, whose it is, and that only one process has it open.
+
+::
+
+    DATA/broker.json                       the store's uuid, the format's version, the container-id; written once
+    DATA/lock                              held with flock by the process that has the folder open; names its pid
+    DATA/journal/00000000000000000007.seg  segments that recovery reads, and the newest, which is written
+    DATA/journal/00000000000000000006.events   the events of a closed segment as one array; derived
+    DATA/journal/1.zeros                   prewritten files waiting to become segments (.part: not finished)
+    DATA/archive/00000000000000000003.seg  segments that left the recovery set, for the audit, with their .events
+    DATA/archive/00000000000000000001.stub header and seal of a segment that retention deleted
+
+`broker.json` is written last when a store is made, after its first segment: so a folder with the one and without the
+other is damaged, not new, and is refused rather than started empty.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+from acquit.errors import StoreCorrupt, StoreError, StoreVersionUnsupported
+from acquit.store.disk import Disk, Mode, store_error, write_all
+from acquit.store.segment import FORMAT_VERSION
+
+SEGMENT: Final = ".seg"
+EVENTS: Final = ".events"
+STUB: Final = ".stub"
+ZEROS: Final = ".zeros"
+PART: Final = ".part"
+_IDENTITY_BYTES_MAX: Final = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a store is."""
+
+    store: UUID
+    container_id: str
+    """The AMQP container-id of the broker: link identity depends on it, so it is part of the data."""
+
+    def encode(self) -> bytes:
+        content = {"format": FORMAT_VERSION, "store": str(self.store), "container-id": self.container_id}
+        return (json.dumps(content, indent=2) + "\n").encode()
+
+
+class Folder:
+    """Paths and names of one data folder."""
+
+    def __init__(self, path: Path, disk: Disk) -> None:
+        self.path = path
+        self.disk = disk
+        self.journal = path / "journal"
+        self.archive = path / "archive"
+        self.identity_path = path / "broker.json"
+
+    def segment(self, number: int, *, archived: bool = False, suffix: str = SEGMENT) -> Path:
+        return (self.archive if archived else self.journal) / f"{number:020}{suffix}"
+
+    def numbers(self, *, archived: bool = False, suffix: str = SEGMENT) -> list[int]:
+        """Numbers of the files with this suffix, in order."""
+        names = self.disk.names(self.archive if archived else self.journal)
+        stems = (name.removesuffix(suffix) for name in names if name.endswith(suffix))
+        return sorted(int(stem) for stem in stems if len(stem) == 20 and stem.isdigit())
+
+    def make(self) -> None:
+        """Create the folders. Raises StoreError where that is not possible."""
+        try:
+            for folder in (self.path, self.journal, self.archive):
+                self.disk.make_folder(folder)
+        except OSError as error:
+            raise StoreError(f"cannot use {self.path} as a data folder: {error.strerror or error}") from error
+
+    def lock(self) -> contextlib.AbstractContextManager[None]:
+        """Raises StoreLocked on entry while another process has the folder."""
+        return self.disk.lock(self.path / "lock", f"process {os.getpid()}\n")
+
+    def read_identity(self) -> Identity | None:
+        """None where the folder is new. Raises StoreVersionUnsupported, or StoreCorrupt for what is not an identity."""
+        if self.identity_path.name not in self.disk.names(self.path):
+            return None
+        name = str(self.identity_path)
+        try:
+            file = self.disk.open(self.identity_path, Mode.READ)
+        except OSError as error:
+            raise store_error(error, name) from error
+        try:
+            content = json.loads(file.read(_IDENTITY_BYTES_MAX, 0))
+            version = content["format"]
+            if version == FORMAT_VERSION:
+                return Identity(UUID(content["store"]), str(content["container-id"]))
+        except OSError as error:
+            raise store_error(error, name) from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreCorrupt(f"not the identity of a store ({error})", path=name, offset=0) from error
+        finally:
+            file.close()
+        raise StoreVersionUnsupported(
+            f"{self.path} has format {version!r}; this version of acquit reads and writes format {FORMAT_VERSION}"
+        )
+
+    def write_identity(self, identity: Identity) -> None:
+        """Whole or not at all."""
+        part = self.identity_path.with_suffix(f".{secrets.token_hex(4)}{PART}")
+        try:
+            file = self.disk.open(part, Mode.WRITE)
+            try:
+                write_all(file, identity.encode(), 0)
+                file.sync()
+            finally:
+                file.close()
+            self.disk.rename(part, self.identity_path)
+            self.disk.sync_folder(self.path)
+        except OSError as error:
+            raise store_error(error, str(self.identity_path)) from error
+
+    def remove_parts(self) -> None:
+        """Remove what an earlier process had begun to write and not finished."""
+        for folder in (self.path, self.journal, self.archive):
+            for name in self.disk.names(folder):
+                if name.endswith(PART):
+                    self.disk.remove(folder / name)

@@ -1,0 +1,110 @@
+"""What housekeeping is due: decided on the loop, from what it knows, in this order.
+
+1. prewrite segments, until spare and reserve are there (after a full disk: again every `retry_ms`);
+2. finish the side files of closed segments;
+3. archive segments that left the recovery set, once the record saying so is synced;
+4. delete archived segments beyond the bounds, oldest first: read what the record of the deletion must keep, append that
+   record, and once it is synced remove the segment, leaving its stub.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from uuid import UUID
+
+from acquit.store.catalog import Catalog, RecordReader
+from acquit.store.chores import Archive, Delete, FinishEvents, Prewrite, ReadDeletion
+from acquit.store.folder import Folder
+from acquit.store.interface import Chore, Position
+from acquit.store.options import JournalOptions
+from acquit.store.reserve import Reserve
+from acquit.store.writer import Sealed
+
+
+class Housekeeper:
+    """The queue of chores. On the loop."""
+
+    def __init__(
+        self,
+        folder: Folder,
+        options: JournalOptions,
+        store: UUID,
+        catalog: Catalog,
+        reader: RecordReader,
+        reserve: Reserve,
+        finished: deque[Sealed],
+    ) -> None:
+        self._folder = folder
+        self._options = options
+        self._store = store
+        self._catalog = catalog
+        self._reader = reader
+        self._reserve = reserve
+        self._finished = finished
+        self._leaving: deque[tuple[int, Position]] = deque()
+        self._deleting: deque[tuple[int, Position]] = deque()
+        self._retry_at_s = 0.0
+
+    def leaving(self, number: int, recorded: Position) -> None:
+        """The segment may be archived once its record at `recorded` is synced."""
+        self._leaving.append((number, recorded))
+
+    def deleting(self, number: int, recorded: Position) -> None:
+        """The segment may be deleted once its record at `recorded` is synced."""
+        self._deleting.append((number, recorded))
+
+    def next(self, synced: Position, now_s: float, now_us: int) -> Chore | None:
+        options = self._options
+        waiting = now_s < self._retry_at_s
+        if len(self._reserve) < options.reserve_segments + options.spare_segments and not waiting:
+            return Prewrite(self._folder, self._reserve)
+        segments = {info.number: info for info in self._catalog.segments}
+        if not waiting:
+            while self._finished:
+                sealed = self._finished.popleft()
+                if sealed.number in segments:
+                    return FinishEvents(self._folder, self._store, segments[sealed.number], sealed)
+        if self._leaving and self._leaving[0][1] < synced:
+            return Archive(self._folder, self._leaving.popleft()[0])
+        if self._deleting:
+            number, recorded = self._deleting[0]
+            if recorded >= synced:
+                return None
+            self._deleting.popleft()
+            return Delete(self._folder, segments[number], options.stubs_max) if number in segments else None
+        return self._deletion(now_us)
+
+    def _deletion(self, now_us: int) -> Chore | None:
+        """The oldest archived segment, if the archive holds too much or it is too old."""
+        segments = self._catalog.segments
+        archived = [info for info in segments if info.archived]
+        if not archived or len(segments) < 2:
+            return None
+        oldest = archived[0]
+        too_much = sum(info.file_bytes for info in archived) > self._options.archive_bytes_max
+        too_old = oldest.sealed_us < now_us - self._options.archive_age_max_s * 1_000_000
+        if not (too_much or too_old):
+            return None
+        return ReadDeletion(self._folder, self._reader, oldest, segments[1])
+
+    def done(self, chore: Chore, now_s: float) -> None:
+        """Take note of a chore that ran. (What `ReadDeletion` found is the journal's to record.)"""
+        match chore:
+            case Prewrite():
+                if self._reserve.disk_full:
+                    self._retry_at_s = now_s + self._options.retry_ms / 1000
+            case FinishEvents(complete=False, sealed=sealed):
+                self._retry_at_s = now_s + self._options.retry_ms / 1000
+                self._finished.append(Sealed(sealed.number, sealed.sha256, -1))
+            case Archive(complete=True, number=number):
+                self._catalog.archived(number)
+            case Archive(number=number):
+                self._leaving.appendleft((number, Position(-1)))
+                self._retry_at_s = now_s + self._options.retry_ms / 1000
+            case Delete(complete=True, number=number):
+                self._catalog.deleted(number)
+            case Delete(number=number):
+                self._deleting.appendleft((number, Position(-1)))
+                self._retry_at_s = now_s + self._options.retry_ms / 1000
+            case _:
+                pass

@@ -1,0 +1,234 @@
+"""The journal on the event loop: gathers records, hands out batches, learns what is durable.
+
+Appending costs a struct, a checksum and three list items; nothing here touches the disk. Where a record will stand is
+simple arithmetic, because positions do not know segments: the pending batch begins where the batch in flight ends.
+
+**Room.** As long as the disk gives prewritten segments, there is no limit. Once it does not (`Reserve.disk_full`), all
+that can still be written is the rest of the open segment and what was prewritten. The loop then refuses in two steps:
+`full` when only the reserve is left, for postings; StoreFull from `append` itself when that is used up, for everything.
+Both end by themselves when prewriting succeeds again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+from zlib import crc32
+
+from acquit.errors import StoreFailed, StoreFull
+from acquit.store.catalog import Catalog, RecordReader
+from acquit.store.chores import ReadDeletion
+from acquit.store.housekeeper import Housekeeper
+from acquit.store.interface import EVENT_BYTES, EVENTFUL, Batch, Chore, Position, Record, SegmentInfo
+from acquit.store.options import MIB, JournalOptions
+from acquit.store.record import BATCH_HEAD_BYTES, StoreKind, pack_crc, pack_head, padding
+from acquit.store.reserve import Reserve
+from acquit.store.segment import encode_left
+from acquit.store.writer import SegmentWriter, WriteBatch
+
+_PENDING_MAX: Final = 1024 * MIB
+"""A batch's length is 32 bits; far beyond `congested`, this only bounds what a caller who ignores that can do."""
+_NO_EVENT: Final = bytes(EVENT_BYTES)
+
+
+class SegmentedJournal:
+    """See `acquit.store.interface.Journal`. Made by `acquit.store.recovery.open_store`."""
+
+    def __init__(
+        self,
+        *,
+        options: JournalOptions,
+        writer: SegmentWriter,
+        catalog: Catalog,
+        reader: RecordReader,
+        reserve: Reserve,
+        housekeeper: Housekeeper,
+        lock: contextlib.ExitStack,
+        clock_us: Callable[[], int],
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._options = options
+        self._writer = writer
+        self._catalog = catalog
+        self._reader = reader
+        self._reserve = reserve
+        self._housekeeper = housekeeper
+        self._lock = lock
+        self._clock_us = clock_us
+        self._clock_s = clock_s
+        self._parts: list[bytes] = []
+        self._records = 0
+        self._in_flight: WriteBatch | None = None
+        self._chore: Chore | None = None
+        self._synced = catalog.end
+        self._start = catalog.end
+        self._next = Position(self._start + BATCH_HEAD_BYTES)
+        self._limit = 0
+        self._full = False
+        self._measure_room()
+
+    # -- the loop: records and batches ------------------------------------------------------------------------------
+
+    def append(
+        self,
+        kind: int,
+        event: bytes,
+        meta: bytes = b"",
+        payload: bytes = b"",
+        payload_crc: int = 0,
+        flags: int = EVENTFUL,
+        version: int = 1,
+    ) -> Position:
+        position = self._next
+        head = pack_head(len(payload), len(meta), kind, version, flags, event) + meta
+        following = position + 4 + len(head) + len(payload)
+        if following > self._limit:
+            self._refuse()
+        self._parts += (pack_crc(crc32(head, payload_crc)), head, payload)
+        self._next = Position(following)
+        self._records += 1
+        return position
+
+    def _refuse(self) -> None:
+        if self._writer.failure is not None:
+            raise StoreFailed(str(self._writer.failure))
+        raise StoreFull("no room for this record: the disk is full and the reserve is used up")
+
+    @property
+    def synced(self) -> Position:
+        return self._synced
+
+    @property
+    def end(self) -> Position:
+        return self._next
+
+    @property
+    def pending(self) -> bool:
+        return self._records > 0
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._next - self._start - BATCH_HEAD_BYTES
+
+    @property
+    def in_flight(self) -> bool:
+        return self._in_flight is not None
+
+    @property
+    def congested(self) -> bool:
+        return self._next - self._start > self._options.batch_bytes_max
+
+    @property
+    def full(self) -> bool:
+        return self._full
+
+    @property
+    def failure(self) -> StoreFailed | None:
+        """The I/O error that ended the journal."""
+        return self._writer.failure
+
+    def take_batch(self) -> Batch | None:
+        if not self._records or self._in_flight is not None:
+            return None
+        start = self._start
+        body_bytes = self._next - start - BATCH_HEAD_BYTES
+        self._parts.append(bytes(padding(BATCH_HEAD_BYTES + body_bytes, self._options.alignment_bytes)))
+        body = b"".join(self._parts)
+        end = Position(start + BATCH_HEAD_BYTES + len(body))
+        batch = WriteBatch(
+            self._writer,
+            start=start,
+            end=end,
+            records=self._records,
+            body=body,
+            body_bytes=body_bytes,
+            body_crc=crc32(body),
+            synced_end=self._synced,
+            time_us=self._clock_us(),
+        )
+        self._in_flight = batch
+        self._parts = []
+        self._records = 0
+        self._start = end
+        self._next = Position(end + BATCH_HEAD_BYTES)
+        self._measure_room()
+        return batch
+
+    def complete(self, batch: Batch) -> Position:
+        if batch is not self._in_flight:
+            raise ValueError("this batch is not in flight")
+        self._in_flight = None
+        self._synced = batch.end
+        self._measure_room()
+        return self._synced
+
+    def _measure_room(self) -> None:
+        """How far the pending batch may grow, and whether postings are welcome.
+
+        A batch goes whole into one place: the rest of the open segment, or a prewritten one. The batch in flight is
+        counted as not yet written, which may be a moment too careful.
+        """
+        limit = self._start + _PENDING_MAX
+        self._full = False
+        if self._writer.failure is not None:
+            limit = 0
+        elif self._reserve.disk_full:
+            options, left = self._options, len(self._reserve)
+            whole = self._writer.segment_room_bytes
+            room = self._writer.room_bytes
+            flight = self._start - self._synced
+            if flight > room:
+                left -= 1
+                room = whole
+            room -= flight
+            limit = min(limit, self._start + max(0, room, whole if left > 0 else 0))
+            margin = min(options.segment_bytes // 8, options.batch_bytes_max)
+            self._full = left < options.reserve_segments or (left == options.reserve_segments and room < margin)
+        self._limit = limit
+
+    # -- the loop: segments -----------------------------------------------------------------------------------------
+
+    @property
+    def segments(self) -> Sequence[SegmentInfo]:
+        return self._catalog.segments
+
+    def leave(self, number: int, summary: bytes) -> None:
+        oldest = next((info for info in self._catalog.segments if not info.archived), None)
+        if oldest is None or oldest.number != number or not oldest.sealed:
+            raise ValueError(f"segment {number} is not the oldest closed one")
+        position = self.append(StoreKind.LEFT, _NO_EVENT, encode_left(number), summary, crc32(summary), 0)
+        self._housekeeper.leaving(number, position)
+
+    def take_chore(self) -> Chore | None:
+        if self._chore is not None or self._writer.failure is not None:
+            return None
+        self._chore = self._housekeeper.next(self._synced, self._clock_s(), self._clock_us())
+        return self._chore
+
+    def complete_chore(self, chore: Chore) -> None:
+        if chore is not self._chore:
+            raise ValueError("this chore is not out")
+        self._chore = None
+        self._housekeeper.done(chore, self._clock_s())
+        self._measure_room()
+        if isinstance(chore, ReadDeletion) and chore.deleted is not None:
+            with contextlib.suppress(StoreFull):
+                summary = chore.summary
+                meta = chore.deleted.encode()
+                position = self.append(StoreKind.DELETED, _NO_EVENT, meta, summary, crc32(summary), 0)
+                self._housekeeper.deleting(chore.number, position)
+
+    # -- any thread -------------------------------------------------------------------------------------------------
+
+    def read(self, position: Position, size_hint: int = 4096) -> Record:
+        return self._reader.read(position, size_hint)
+
+    def read_seal(self, number: int) -> bytes:
+        return self._reader.read_seal(number).summary
+
+    def close(self) -> None:
+        self._writer.close()
+        self._reader.close()
+        self._lock.close()

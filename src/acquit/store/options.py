@@ -1,0 +1,90 @@
+"""The bounds of a journal, each with its reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from acquit.errors import ConfigurationError
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JournalOptions:
+    """How large things may grow. Raises ConfigurationError for values that cannot work."""
+
+    segment_bytes: int = 64 * MIB
+    """A segment is prewritten to this size, and left when the next batch no longer fits. Larger means fewer seals,
+    smaller means that space comes back in smaller steps. A single larger batch gets a larger segment."""
+
+    alignment_bytes: int = 4096
+    """Batches start at multiples of this: no less than the sector of the device, so that a torn write never touches a
+    sector that holds older bytes. It costs half of it in space for each batch, and no time: the kernel writes whole
+    pages anyway. A power of two."""
+
+    reserve_segments: int = 2
+    """Prewritten segments kept for outcomes and checkpoints: postings never use them. When the disk is full, consumers
+    are served while these last."""
+
+    spare_segments: int = 1
+    """Prewritten segments beyond the reserve, so that moving on to the next does not wait for the disk."""
+
+    batch_bytes_max: int = 8 * MIB
+    """`Journal.congested` beyond this much waiting: more would only make the batch in flight late."""
+
+    recovery_bytes_max: int = 1024 * MIB
+    """The oldest segment is due to leave when those that recovery must read exceed this (and twice what is live in
+    them: below that, copying forward costs more than it frees)."""
+
+    archive_bytes_max: int = 10 * 1024 * MIB
+    """Segments that left are kept for the audit up to this much, deleted oldest first. 0 keeps none."""
+
+    archive_age_max_s: int = 30 * 24 * 3600
+    """And no longer than this after they were sealed."""
+
+    stubs_max: int = 100_000
+    """Of a deleted segment, header and seal (a few KiB) are kept, so that the chain and the summaries stay whole; of
+    so many."""
+
+    open_files_max: int = 16
+    """Segments kept open for reading bodies back."""
+
+    retry_ms: int = 1000
+    """After a failed attempt to prewrite a segment, the disk is not tried again before this has passed."""
+
+    def __post_init__(self) -> None:
+        align = self.alignment_bytes
+        if align < 512 or align > 65536 or align & (align - 1):
+            raise ConfigurationError(f"alignment_bytes is {align}; expected a power of two from 512 to 65536")
+        if self.segment_bytes < 16 * align or self.segment_bytes % align:
+            raise ConfigurationError(
+                f"segment_bytes is {self.segment_bytes}; expected a multiple of alignment_bytes, at least 16 times"
+            )
+        if self.batch_bytes_max > 1024 * MIB:
+            raise ConfigurationError(f"batch_bytes_max is {self.batch_bytes_max}; at most 1 GiB")
+        for name in (
+            "batch_bytes_max",
+            "recovery_bytes_max",
+            "reserve_segments",
+            "spare_segments",
+            "archive_bytes_max",
+            "archive_age_max_s",
+            "stubs_max",
+            "retry_ms",
+        ):
+            if getattr(self, name) < 0:
+                raise ConfigurationError(f"{name} is {getattr(self, name)}; expected 0 or more")
+        if self.open_files_max < 1:
+            raise ConfigurationError(f"open_files_max is {self.open_files_max}; expected 1 or more")
+
+    @classmethod
+    def small(cls) -> Self:
+        """For brokers that live as long as a test: 4 MiB segments, the least reserve."""
+        return cls(
+            segment_bytes=4 * MIB,
+            reserve_segments=1,
+            spare_segments=1,
+            recovery_bytes_max=64 * MIB,
+            archive_bytes_max=256 * MIB,
+        )

@@ -1,0 +1,199 @@
+"""Records and batches as bytes.
+
+::
+
+    record:  crc u32 | payload bytes u32 | meta bytes u32 | kind u8 | version u8 | flags u16 | event 48 | meta | payload
+
+    batch:   "BTCH" | crc u32 | length u32 | records u32 | epoch u64 | position u64 | synced end u64
+             | wall time, microseconds i64 | body bytes u32 | reserved u32 | reserved u32 | header crc u32
+             | body (the records) | zeros up to the alignment
+
+All little-endian; both heads are 64 bytes. A record's head and event together fill one cache line.
+
+**Checksums** are CRC-32 (the zlib one: present everywhere, and fast in C). Each is computed over the bulk first and the
+head after it: ``crc32(head, crc32(bulk))``. So the CRC of a payload, which the ledger wants in the event anyway as the
+message's fingerprint, is also the first half of the record's own, and a message is passed over once for both. For a
+batch it means that the event loop can checksum the body before the batch thread knows which segment it goes to.
+
+* record crc: payload, then the record from `payload bytes` to the end of meta.
+* batch crc: body and padding, then the batch head from `length` to its end (the header crc included).
+* header crc: the batch head from `length` up to it, alone: tells a damaged head from a damaged body, and lets recovery
+  believe what the head of a batch says even when its body is torn.
+
+**A batch says where it is.** `epoch` is the segment's random number: what a recycled block holds from an earlier life
+does not match. `position` is the batch's own address: a copy of it elsewhere (a misdirected write, or a journal file
+somebody sent through the broker as a message) does not match. `synced end` is the end of the last batch that was known
+to be synced when this one was made: whatever is damaged before it was not torn, but destroyed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntEnum
+from struct import Struct
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from acquit.store.interface import ARRAY, EVENT_BYTES, EVENTFUL, Position, Record
+
+
+class StoreKind(IntEnum):
+    """Record kinds that are the store's own. Kinds below 240 belong to the ledger."""
+
+    LEFT = 240
+    """A segment left the recovery set: whatever was live in it and before it has been appended again before here.
+    meta: segment number u64; payload: the summary of its seal."""
+    DELETED = 241
+    """Segments up to this one were deleted by retention. meta: `DeletedSegment`; payload: the summary of its seal."""
+
+
+RECORD_HEAD_BYTES: Final = 64
+_CRC: Final = Struct("<I")
+_HEAD_AFTER_CRC: Final = Struct("<IIBBH48s")
+_HEAD: Final = Struct("<IIIBBH48s")
+assert _HEAD.size == RECORD_HEAD_BYTES == 16 + EVENT_BYTES
+
+pack_crc = _CRC.pack
+pack_head = _HEAD_AFTER_CRC.pack
+"""payload bytes, meta bytes, kind, version, flags, event -> the head without its leading crc."""
+
+BATCH_MAGIC: Final = b"BTCH"
+BATCH_HEAD_BYTES: Final = 64
+_BATCH: Final = Struct("<4sIIIQQQqIIII")
+_BATCH_AFTER_CRC: Final = Struct("<IIQQQqIII")
+assert _BATCH.size == BATCH_HEAD_BYTES
+
+
+class BatchHead(NamedTuple):
+    """A batch head, as read back."""
+
+    crc: int
+    length: int
+    """Of the whole batch, head and padding included."""
+    records: int
+    epoch: int
+    position: Position
+    synced_end: Position
+    time_us: int
+    body_bytes: int
+
+
+def padding(length: int, alignment: int) -> int:
+    """How many zeros bring `length` up to a multiple of `alignment`."""
+    return -length % alignment
+
+
+def encode_record(
+    kind: int, event: bytes, meta: bytes, payload: bytes, payload_crc: int, flags: int, version: int
+) -> tuple[bytes, bytes]:
+    """crc, and head with meta; the payload follows them."""
+    head = pack_head(len(payload), len(meta), kind, version, flags, event) + meta
+    return pack_crc(crc32(head, payload_crc)), head
+
+
+def encode_batch_head(
+    *,
+    length: int,
+    records: int,
+    epoch: int,
+    position: int,
+    synced_end: int,
+    time_us: int,
+    body_bytes: int,
+    body_crc: int,
+) -> bytes:
+    """`body_crc` is the CRC-32 of the body and its padding."""
+    head = _BATCH_AFTER_CRC.pack(length, records, epoch, position, synced_end, time_us, body_bytes, 0, 0)
+    head += pack_crc(crc32(head))
+    return BATCH_MAGIC + pack_crc(crc32(head, body_crc)) + head
+
+
+def decode_batch_head(data: bytes) -> BatchHead | None:
+    """The head at the front of `data`, or None when there is none or it is damaged."""
+    if len(data) < BATCH_HEAD_BYTES or data[:4] != BATCH_MAGIC:
+        return None
+    _, crc, length, records, epoch, position, synced_end, time_us, body, _, _, head_crc = _BATCH.unpack_from(data)
+    if crc32(data[8:60]) != head_crc:
+        return None
+    return BatchHead(crc, length, records, epoch, Position(position), Position(synced_end), time_us, body)
+
+
+def batch_is_whole(head: BatchHead, data: bytes) -> bool:
+    """`data` is the whole batch, head included."""
+    return len(data) == head.length and crc32(data[8:64], crc32(memoryview(data)[64:])) == head.crc
+
+
+class RecordMalformed(ValueError):
+    """Bytes that are not a record. Callers know the file and make it StoreCorrupt."""
+
+
+def walk(head: BatchHead, batch: bytes, without_payload: frozenset[int] = frozenset()) -> Iterator[Record]:
+    """The records of a whole batch whose checksum was verified.
+
+    Of the kinds in `without_payload` the payload is left out: a recovery over a million messages has no use for them.
+    Raises RecordMalformed when the records do not fill the body exactly: the writer was wrong, not the disk.
+    """
+    offset = BATCH_HEAD_BYTES
+    end = offset + head.body_bytes
+    shift = head.position
+    unpack_from = _HEAD.unpack_from
+    new = Record._make
+    if end > len(batch):
+        raise RecordMalformed(f"a batch body of {head.body_bytes} bytes in a batch of {len(batch)}")
+    for _ in range(head.records):
+        if offset + RECORD_HEAD_BYTES > end:
+            raise RecordMalformed(f"the batch ends within the head of a record, {end - offset} bytes into it")
+        crc, payload_bytes, meta_bytes, kind, version, flags, event = unpack_from(batch, offset)
+        meta_end = offset + RECORD_HEAD_BYTES + meta_bytes
+        following = meta_end + payload_bytes
+        if following > end:
+            raise RecordMalformed(f"a record of {following - offset} bytes, of which {end - offset} are in its batch")
+        meta = batch[offset + RECORD_HEAD_BYTES : meta_end]
+        payload = b"" if kind in without_payload else batch[meta_end:following]
+        yield new((shift + offset, kind, version, flags, event, meta, payload, payload_bytes, crc))
+        offset = following
+    if offset != end:
+        raise RecordMalformed(f"{end - offset} bytes after the last record of a batch")
+
+
+def split_events(batch: bytes, records: int) -> tuple[bytes, list[Record]]:
+    """All events of a batch as one array, and the records that tell of no message, without payloads.
+
+    For batches of our own making, or verified by `walk` before: bounds are not checked again.
+    """
+    offset = BATCH_HEAD_BYTES
+    unpack_from = _HEAD.unpack_from
+    events: list[bytes] = []
+    others: list[Record] = []
+    for _ in range(records):
+        crc, payload_bytes, meta_bytes, kind, version, flags, event = unpack_from(batch, offset)
+        if flags & EVENTFUL:
+            if flags & ARRAY:
+                events.append(batch[offset + 16 : offset + RECORD_HEAD_BYTES + meta_bytes])
+            else:
+                events.append(event)
+        elif flags & ARRAY:
+            events.append(batch[offset + RECORD_HEAD_BYTES : offset + RECORD_HEAD_BYTES + meta_bytes])
+        else:
+            meta = batch[offset + RECORD_HEAD_BYTES : offset + RECORD_HEAD_BYTES + meta_bytes]
+            others.append(Record(Position(0), kind, version, flags, event, meta, b"", payload_bytes, crc))
+        offset += RECORD_HEAD_BYTES + meta_bytes + payload_bytes
+    return b"".join(events), others
+
+
+def record_bytes(head: bytes) -> int:
+    """The size of the record whose first 12 bytes are given."""
+    return RECORD_HEAD_BYTES + int.from_bytes(head[4:8], "little") + int.from_bytes(head[8:12], "little")
+
+
+def decode_record(data: bytes, position: Position) -> Record:
+    """The one record that `data` is, verified by its own checksum. Raises RecordMalformed."""
+    if len(data) < RECORD_HEAD_BYTES or record_bytes(data) != len(data):
+        raise RecordMalformed(f"{len(data)} bytes that are not one record")
+    crc, payload_bytes, meta_bytes, kind, version, flags, event = _HEAD.unpack_from(data)
+    meta_end = RECORD_HEAD_BYTES + meta_bytes
+    payload = data[meta_end:]
+    if crc32(data[4:meta_end], crc32(payload)) != crc:
+        raise RecordMalformed("the record's checksum does not match")
+    meta = data[RECORD_HEAD_BYTES:meta_end]
+    return Record(position, kind, version, flags, event, meta, payload, payload_bytes, crc)

@@ -1,0 +1,184 @@
+"""Reading a segment front to back, and telling a torn tail from destruction.
+
+A segment is its header, whole batches one after the other, and a seal once it is closed. Reading stops at the first
+place where none of these stands: `stop` says where and why. What that means depends on who asks:
+
+* In a **closed** segment (one that has a successor) it is corruption: everything in it was synced before the successor
+  was begun.
+* In the **newest** one it is the torn tail of a write that was never synced, unless something later in the file
+  proves that it had been: a batch head of this very segment and place (epoch and position match) whose `synced end`
+  lies beyond the damage, or the seal. Such proof makes it corruption. As at most one batch is in flight, only the
+  very last batch can be torn; if that one was synced and is then destroyed, nothing tells it from a torn one. The
+  seal ends this doubt for every segment that was closed.
+* A reader beside a **running** broker simply stops there: the tail is being written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+from acquit.errors import StoreCorrupt, StoreError
+from acquit.store.disk import Disk, DiskFile, Mode, store_error
+from acquit.store.interface import Position
+from acquit.store.record import BATCH_HEAD_BYTES, BatchHead, batch_is_whole, decode_batch_head
+from acquit.store.segment import (
+    HEADER_BYTES,
+    SEAL_HEAD_BYTES,
+    Seal,
+    SegmentHeader,
+    decode_seal,
+    decode_seal_head,
+)
+
+_WINDOW_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Where reading ended without a seal."""
+
+    offset: int
+    reason: str
+    """ "" where only zeros were seen."""
+
+
+class SegmentReader:
+    """One segment file, read in order.
+
+    Iterate `batches()` to its end; afterwards exactly one of `seal` and `stop` is set, and `offset` is where the valid
+    bytes end. Raises StoreFailed on an I/O error; FileNotFoundError when the file is not there.
+    """
+
+    def __init__(self, disk: Disk, path: Path, *, hashing: bool = False) -> None:
+        self.path = path
+        self._file: DiskFile = disk.open(path, Mode.READ)
+        self._window = b""
+        self._window_offset = 0
+        try:
+            page = self._get(0, HEADER_BYTES)
+            self.header = SegmentHeader.decode(page, str(path))
+        except StoreError:
+            self._file.close()
+            raise
+        self.sha256 = hashlib.sha256(page) if hashing else None
+        """Of the valid bytes so far, where asked for."""
+        self.offset = HEADER_BYTES
+        self.seal: Seal | None = None
+        self.stop: Stop | None = None
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def position(self) -> Position:
+        """Of the next batch."""
+        return self._position(self.offset)
+
+    def _position(self, offset: int) -> Position:
+        return Position(self.header.base + offset - HEADER_BYTES)
+
+    def _get(self, offset: int, length: int) -> bytes:
+        """Bytes of the file through a window; fewer only at its end."""
+        start = offset - self._window_offset
+        if start < 0 or start + length > len(self._window):
+            try:
+                self._window = self._file.read(max(length, _WINDOW_BYTES), offset)
+            except OSError as error:
+                raise store_error(error, str(self.path)) from error
+            self._window_offset = offset
+            start = 0
+        return self._window[start : start + length]
+
+    def batches(self) -> Iterator[tuple[BatchHead, bytes]]:
+        """Each whole batch: its head, and all of its bytes."""
+        while True:
+            found = self._next()
+            if isinstance(found, Stop):
+                self.stop = found
+                return
+            if isinstance(found, Seal):
+                self.seal = found
+                return
+            head, data = found
+            if self.sha256 is not None:
+                self.sha256.update(data)
+            yield head, data
+            self.offset += head.length
+
+    def _next(self) -> tuple[BatchHead, bytes] | Seal | Stop:
+        offset = self.offset
+        data = self._get(offset, BATCH_HEAD_BYTES)
+        if not data.strip(b"\0"):
+            return Stop(offset, "")
+        if decode_seal_head(data) is not None:
+            seal, length = self._seal_at(offset)
+            if seal is None:
+                return Stop(offset, "a seal that does not match its checksum, or is not of this place")
+            if self.sha256 is not None:
+                self.sha256.update(self._get(offset, length))
+            self.offset += length
+            return seal
+        head = decode_batch_head(data)
+        if head is None:
+            return Stop(offset, "neither a batch nor a seal")
+        if head.epoch != self.header.epoch or head.position != self._position(offset):
+            return Stop(offset, f"a batch of another place or time (epoch {head.epoch:016x}, position {head.position})")
+        data = self._get(offset, head.length)
+        if not batch_is_whole(head, data):
+            return Stop(offset, f"a batch of {head.length} bytes that does not match its checksum")
+        return head, data
+
+    def _seal_at(self, offset: int) -> tuple[Seal | None, int]:
+        """The seal at `offset`, and its length, when it is whole and of this segment and place."""
+        head = decode_seal_head(self._get(offset, SEAL_HEAD_BYTES))
+        if head is None or head.epoch != self.header.epoch or head.number != self.header.number:
+            return None, 0
+        if head.end != self._position(offset):
+            return None, 0
+        return decode_seal(self._get(offset, head.length)), head.length
+
+    def corrupt(self, message: str, offset: int | None = None) -> StoreCorrupt:
+        """The error for damage in this segment, at `offset` or where reading stopped."""
+        return StoreCorrupt(message, path=str(self.path), offset=self.offset if offset is None else offset)
+
+    def cut_bytes(self) -> int:
+        """How many bytes after `offset` are not zero, to the last that is not: what a recovery that cuts here drops.
+
+        Raises StoreCorrupt when something after the damage proves that what is damaged had been synced. Call it after
+        `batches()` has stopped without a seal.
+        """
+        end = step = self.offset
+        alignment = self.header.alignment
+        while True:
+            chunk = self._get(step, _WINDOW_BYTES)
+            if not chunk:
+                return end - self.offset
+            used = len(chunk.rstrip(b"\0"))
+            if used:
+                end = step + used
+                for offset in range(step, end, alignment):
+                    if offset > self.offset and self._proves(offset):
+                        raise self.corrupt(
+                            f"destroyed after it was synced: {self.stop.reason if self.stop else ''} here, "
+                            f"and at offset {offset} what was written later"
+                        )
+            step += _WINDOW_BYTES
+
+    def _proves(self, offset: int) -> bool:
+        """Does what stands at `offset` show that everything before this segment's damage had been synced?"""
+        data = self._get(offset, BATCH_HEAD_BYTES)
+        head = decode_batch_head(data)
+        if head is not None:
+            here = head.epoch == self.header.epoch and head.position == self._position(offset)
+            return here and head.synced_end > self.position
+        return decode_seal_head(data) is not None and self._seal_at(offset)[0] is not None
