@@ -1,0 +1,321 @@
+"""A message's life at a node, as one table (specification 3.3; the states are those of 3.3, made finer).
+
+Theory of operation. A message enters a queue once, is *acquired* by a link, and comes back or leaves for good. The
+specification's three states do not say enough for a broker that must keep promises, so AVAILABLE has forerunners
+(PENDING: its record is not on the disk yet; HELD: its transaction is not committed; SCHEDULED: its time has not come)
+and ACQUIRED has a brother (SUSPENDED: acquired by a link that may come back)::
+
+              posted, durable            synced                acquired             accepted, rejected ...
+        NEW ───────────────────▶ PENDING ───────▶ AVAILABLE ──────────────▶ ACQUIRED ─────────────────────▶ ARCHIVED
+         │  posted, volatile                       ▲  ▲  └─ ttl, purge, taken by a pre-settled link ─────────▲
+         └─────────────────────────────────────────┘  └──── released, modified, link gone ────┘
+
+`ROWS` says for a state and an event what the next state is, how the delivery-count changes, what the journal is told
+and what else must be done (`Effect`). It knows no link, no clock, no bytes. Conditions are decided *before* the table
+is asked, by `decide`, and are part of the event: a rejected message whose address has a dead letter address is one
+event, one without is another. So every row can be checked by eye.
+
+An outcome reaches the table only through a delivery that still holds the message. What comes for a message that was
+purged or taken back meanwhile is stale, and changes nothing.
+
+Rows of transactions, suspended links, displacement and moving are here, although not every broker option that leads to
+them exists yet: the table is the whole life. A case without a row is refused, loudly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntEnum, IntFlag
+from typing import Final, NamedTuple
+
+from acquit.errors import LocalProtocolError
+from acquit.ledger.events import EventKind
+
+
+class NodeState(IntEnum):
+    """Where a message is at its node."""
+
+    NEW = 0
+    PENDING = 1
+    """Posted; its record waits for the disk. Invisible, so that nobody acts on what a crash would forget."""
+    HELD = 2
+    """Posted in a transaction that is not committed. Invisible."""
+    SCHEDULED = 3
+    """Its time has not come: a delivery time, or the delay before another attempt."""
+    AVAILABLE = 4
+    ACQUIRED = 5
+    SUSPENDED = 6
+    """Acquired by a link that is away and may resume."""
+    ARCHIVED = 7
+    """Left for good."""
+
+
+class NodeEvent(IntEnum):
+    """What can happen to a message."""
+
+    POST_DURABLE = 0
+    POST_VOLATILE = 1
+    POST_VOLATILE_LATER = 2
+    """Not durable, with a delivery time."""
+    POST_HELD = 3
+    SYNCED = 4
+    SYNCED_LATER = 5
+    """Synced, with a delivery time that has not come."""
+    COMMIT = 6
+    ROLL_BACK = 7
+    ACQUIRE = 8
+    CONSUME = 9
+    """Taken by a pre-settled link."""
+    BROWSE = 10
+    EXPIRE = 11
+    ACCEPT = 12
+    REJECT = 13
+    """Rejected, and the address has a dead letter address."""
+    REJECT_NOWHERE = 14
+    """Rejected, and it has none."""
+    RELEASE = 15
+    MODIFY = 16
+    """Modified, the attempt does not count."""
+    FAIL = 17
+    """The attempt counts, and others may follow at once: modified(delivery-failed), a lost connection, a lock that ran
+    out."""
+    FAIL_LATER = 18
+    """As FAIL, after a redelivery delay."""
+    FAIL_LAST = 19
+    """As FAIL, and it was the last attempt; the address has a dead letter address."""
+    FAIL_LAST_NOWHERE = 20
+    """As FAIL_LAST, without one."""
+    SUSPEND = 21
+    RESUME = 22
+    DISPLACE = 23
+    """Ring, last value, drop-oldest."""
+    DUE = 24
+    PURGE = 25
+    MOVE = 26
+    RESTART = 27
+    """The broker starts again; the message is durable."""
+    RESTART_VOLATILE = 28
+
+
+class Effect(IntFlag):
+    """What must be done besides changing the state. Performed by the broker's core."""
+
+    NONE = 0
+    ENTER = 1
+    """One more in the queue."""
+    OFFER = 2
+    """It takes its place among the available, which is its sequence's, and the queue looks for a consumer."""
+    WITHDRAW = 4
+    """It is no longer among the available."""
+    SCHEDULE = 8
+    """It waits for its time."""
+    TRANSMIT = 16
+    """It goes to the link."""
+    TRANSMIT_SYNCED = 32
+    """It goes to the link once what is recorded here is synced: at most once, also over a crash."""
+    MARK = 64
+    """It has been acquired: first-acquirer is false from now on (2.7.5, 3.2.1)."""
+    NOTE = 128
+    """The attempt goes into its history."""
+    COPY = 256
+    """A copy of it is posted to the address that the record's kind implies; both name each other."""
+    RETIRE = 512
+    """One less in the queue; its body may go."""
+
+
+class Row(NamedTuple):
+    """One row of the table."""
+
+    state: NodeState
+    event: NodeEvent
+    next: NodeState
+    attempts: int
+    """What is added to the delivery-count."""
+    record: EventKind
+    """What the journal (durable), or the queue's totals (volatile), are told; NONE: nothing."""
+    effects: Effect
+    why: str
+
+
+_S = NodeState
+_E = NodeEvent
+_K = EventKind
+_X = Effect
+
+_BACK = _X.OFFER
+_GONE = _X.RETIRE
+_WITHDRAWN = _X.WITHDRAW | _X.RETIRE
+
+_ACQUIRED = (_S.ACQUIRED, _S.SUSPENDED)
+_WAITING = (_S.AVAILABLE, _S.SCHEDULED)
+_LIVE = (_S.PENDING, _S.SCHEDULED, _S.AVAILABLE, _S.ACQUIRED, _S.SUSPENDED)
+
+# (states, event, next, attempts, record, effects, why). `None` as next: the state it was in.
+_COMPACT: Final[tuple[tuple[tuple[NodeState, ...], NodeEvent, NodeState | None, int, EventKind, Effect, str], ...]] = (
+    # Posting
+    ((_S.NEW,), _E.POST_DURABLE, _S.PENDING, 0, _K.POSTED, _X.ENTER, "nobody acts on what a crash would forget"),
+    ((_S.NEW,), _E.POST_VOLATILE, _S.AVAILABLE, 0, _K.POSTED, _X.ENTER | _X.OFFER, "it waits for no disk"),
+    ((_S.NEW,), _E.POST_VOLATILE_LATER, _S.SCHEDULED, 0, _K.POSTED, _X.ENTER | _X.SCHEDULE, "a delivery time"),
+    ((_S.NEW,), _E.POST_HELD, _S.HELD, 0, _K.HELD, _X.NONE, "in a transaction: recorded, not in the queue"),
+    ((_S.PENDING,), _E.SYNCED, _S.AVAILABLE, 0, _K.NONE, _X.OFFER, "its place is its place in the journal"),
+    ((_S.PENDING,), _E.SYNCED_LATER, _S.SCHEDULED, 0, _K.NONE, _X.SCHEDULE, "a delivery time"),
+    ((_S.HELD,), _E.COMMIT, _S.PENDING, 0, _K.POSTED, _X.ENTER, "visible when the commit is synced"),
+    ((_S.HELD,), _E.ROLL_BACK, _S.ARCHIVED, 0, _K.ROLLED_BACK, _X.NONE, "it never entered"),
+    # Acquiring
+    ((_S.AVAILABLE,), _E.ACQUIRE, _S.ACQUIRED, 0, _K.ACQUIRED, _X.WITHDRAW | _X.TRANSMIT | _X.MARK, "in order"),
+    (
+        (_S.AVAILABLE,),
+        _E.CONSUME,
+        _S.ARCHIVED,
+        0,
+        _K.CONSUMED,
+        _WITHDRAWN | _X.TRANSMIT_SYNCED,
+        "pre-settled: at most once, also over a crash",
+    ),
+    ((_S.AVAILABLE,), _E.BROWSE, None, 0, _K.NONE, _X.TRANSMIT, "distribution-mode copy: by cursor, once for each"),
+    # Time to live
+    (_WAITING, _E.EXPIRE, _S.ARCHIVED, 0, _K.EXPIRED, _WITHDRAWN | _X.COPY, "copied where there is an expiry address"),
+    (_ACQUIRED, _E.EXPIRE, None, 0, _K.NONE, _X.NONE, "the outcome wins; on return it expires at once"),
+    ((_S.PENDING,), _E.EXPIRE, None, 0, _K.NONE, _X.NONE, "it expires as it becomes available"),
+    # Outcomes (3.4). A suspended delivery gets its outcome as its link resumes, or as its terminus expires.
+    (_ACQUIRED, _E.ACCEPT, _S.ARCHIVED, 0, _K.ACCEPTED, _GONE, "3.4.2"),
+    (_ACQUIRED, _E.REJECT, _S.ARCHIVED, 1, _K.DEAD_LETTERED, _GONE | _X.NOTE | _X.COPY, "3.4.3: the error is kept"),
+    (_ACQUIRED, _E.REJECT_NOWHERE, _S.ARCHIVED, 1, _K.DROPPED, _GONE | _X.NOTE, "no dead letter address"),
+    (_ACQUIRED, _E.RELEASE, _S.AVAILABLE, 0, _K.RELEASED, _BACK, "3.4.4: never counts; back at its old place"),
+    (_ACQUIRED, _E.MODIFY, _S.AVAILABLE, 0, _K.MODIFIED, _BACK, "3.4.5 without delivery-failed"),
+    (_ACQUIRED, _E.FAIL, _S.AVAILABLE, 1, _K.MODIFIED, _BACK | _X.NOTE, "3.4.5, a lost connection, a lock run out"),
+    (_ACQUIRED, _E.FAIL_LATER, _S.SCHEDULED, 1, _K.MODIFIED, _X.SCHEDULE | _X.NOTE, "a redelivery delay applies"),
+    (
+        _ACQUIRED,
+        _E.FAIL_LAST,
+        _S.ARCHIVED,
+        1,
+        _K.DEAD_LETTERED,
+        _GONE | _X.NOTE | _X.COPY,
+        "the count, after increment, reached max-delivery-attempts",
+    ),
+    (_ACQUIRED, _E.FAIL_LAST_NOWHERE, _S.ARCHIVED, 1, _K.DROPPED, _GONE | _X.NOTE, "no dead letter address"),
+    # Links that go and come back
+    ((_S.ACQUIRED,), _E.SUSPEND, _S.SUSPENDED, 0, _K.SUSPENDED, _X.NONE, "the terminus lives on (2.6.13)"),
+    ((_S.SUSPENDED,), _E.RESUME, _S.ACQUIRED, 0, _K.RESUMED, _X.NONE, "2.6.13"),
+    # The rest of life
+    ((_S.SCHEDULED,), _E.DUE, _S.AVAILABLE, 0, _K.DUE, _X.OFFER, "at its old place"),
+    ((_S.AVAILABLE,), _E.DISPLACE, _S.ARCHIVED, 0, _K.DISPLACED, _WITHDRAWN, "acquired ones are skipped"),
+    (_LIVE, _E.PURGE, _S.ARCHIVED, 0, _K.PURGED, _WITHDRAWN, "recorded with who asked; a later outcome is stale"),
+    (_LIVE, _E.MOVE, _S.ARCHIVED, 0, _K.MOVED_OUT, _WITHDRAWN | _X.COPY, "posted there; both name each other"),
+    # Restart
+    ((_S.AVAILABLE, _S.SCHEDULED, _S.SUSPENDED), _E.RESTART, None, 0, _K.NONE, _X.NONE, "as recorded"),
+    ((_S.ACQUIRED,), _E.RESTART, _S.AVAILABLE, 1, _K.MODIFIED, _BACK | _X.NOTE, "as for a lost connection"),
+    ((_S.HELD,), _E.RESTART, _S.ARCHIVED, 0, _K.ROLLED_BACK, _X.NONE, "no commit was recorded"),
+    (
+        (_S.SCHEDULED, _S.AVAILABLE, _S.ACQUIRED, _S.SUSPENDED),
+        _E.RESTART_VOLATILE,
+        _S.ARCHIVED,
+        0,
+        _K.LOST_VOLATILE,
+        _WITHDRAWN,
+        "never recovered: at most once",
+    ),
+)
+
+
+def _expanded() -> Iterator[Row]:
+    for states, event, next_state, attempts, record, effects, why in _COMPACT:
+        for state in states:
+            yield Row(state, event, state if next_state is None else next_state, attempts, record, effects, why)
+
+
+ROWS: Final = tuple(_expanded())
+
+TABLE: Final = {(row.state, row.event): row for row in ROWS}
+
+if len(TABLE) != len(ROWS):  # a second row for the same case would silently win
+    raise AssertionError("queue.TABLE has two rows for one case")
+
+STEPS: Final = tuple(tuple(TABLE.get((state, event)) for event in NodeEvent) for state in NodeState)
+"""TABLE as `[state][event]`, None where there is no row: for the hot path."""
+
+
+def step(state: int, event: int) -> Row:
+    """The row of a case. Raises LocalProtocolError where the table has none: the broker itself is at fault."""
+    row = STEPS[state][event]
+    if row is None:
+        raise LocalProtocolError(f"a message that is {NodeState(state).name} cannot {NodeEvent(event).name}")
+    return row
+
+
+class Verdict(IntEnum):
+    """What was said of an acquired message, or is implied by what became of its link."""
+
+    ACCEPTED = 0
+    REJECTED = 1
+    RELEASED = 2
+    MODIFIED = 3
+    FAILED = 4
+    """modified(delivery-failed=true), and everything that counts as such."""
+
+
+class Ending(IntEnum):
+    """How a delivery ended that has no outcome of its own and whose source has no default-outcome."""
+
+    SETTLED = 0
+    """The receiver settled it without a state."""
+    DETACHED = 1
+    """Its link, session or connection was closed in order; a detach of a terminus that is not resumable."""
+    CONNECTION_LOST = 2
+    LOCK_EXPIRED = 3
+    RESTARTED = 4
+
+
+ENDINGS: Final = {
+    Ending.SETTLED: Verdict.RELEASED,
+    Ending.DETACHED: Verdict.RELEASED,
+    Ending.CONNECTION_LOST: Verdict.FAILED,
+    Ending.LOCK_EXPIRED: Verdict.FAILED,
+    Ending.RESTARTED: Verdict.FAILED,
+}
+"""The verdict that an ending stands for, where the source's default-outcome (3.5.3) does not say another."""
+
+LOSSES: Final = frozenset({Ending.CONNECTION_LOST, Ending.RESTARTED})
+"""Endings that no consumer chose. They count, but dead-letter only where the address says so: a flapping network with
+a prefetch of 1,000 must not empty a queue into its dead letter queue."""
+
+_PLAIN: Final = {
+    Verdict.ACCEPTED: NodeEvent.ACCEPT,
+    Verdict.RELEASED: NodeEvent.RELEASE,
+    Verdict.MODIFIED: NodeEvent.MODIFY,
+}
+
+
+def decide(verdict: Verdict, *, last_attempt: bool, dead_letter: bool, delayed: bool) -> NodeEvent:
+    """Which event a verdict on an acquired message is.
+
+    `last_attempt`: the delivery-count, after increment, has reached the limit (and this ending may dead-letter);
+    `dead_letter`: there is a dead letter address; `delayed`: a redelivery delay applies.
+    """
+    match verdict:
+        case Verdict.REJECTED:
+            return NodeEvent.REJECT if dead_letter else NodeEvent.REJECT_NOWHERE
+        case Verdict.FAILED if last_attempt:
+            return NodeEvent.FAIL_LAST if dead_letter else NodeEvent.FAIL_LAST_NOWHERE
+        case Verdict.FAILED:
+            return NodeEvent.FAIL_LATER if delayed else NodeEvent.FAIL
+        case _:
+            return _PLAIN[verdict]
+
+
+__all__ = [
+    "ENDINGS",
+    "LOSSES",
+    "ROWS",
+    "STEPS",
+    "TABLE",
+    "Effect",
+    "Ending",
+    "NodeEvent",
+    "NodeState",
+    "Row",
+    "Verdict",
+    "decide",
+    "step",
+]
