@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any, Final, TypeAlias
+from uuid import UUID
 
 from acquit.errors import DecodeError, EncodeError
 from acquit.protocol import _decoder as d
@@ -27,7 +28,7 @@ from acquit.protocol import _definitions as definitions
 from acquit.protocol import _encoder as e
 from acquit.protocol._decoder import DEPTH_MAX, FLAT, MALFORMED, READERS, Scope, malformed
 from acquit.protocol._schema import Field
-from acquit.protocol.types import Array, Symbol, ULong
+from acquit.protocol.types import Array, Described, Symbol, ULong
 
 FieldReader: TypeAlias = Callable[[bytes, int, Scope], tuple[Any, int]]
 FieldWriter: TypeAlias = Callable[[Any], bytes]
@@ -222,9 +223,39 @@ def _symbols(values: tuple[str, ...]) -> bytes:
 
 
 def _message_id(value: object) -> bytes:
-    if type(value) is int:
+    if isinstance(value, str):
+        return e.string_bytes(value)
+    if isinstance(value, bytes):
+        return e.binary_bytes(value)
+    if isinstance(value, UUID):
+        return b"\x98" + value.bytes
+    if isinstance(value, int) and not isinstance(value, bool):
         return e.ulong_bytes(value)
-    return _any(value)
+    raise EncodeError(f"an id is a str, an int, a UUID or bytes, not a {type(value).__name__}")
+
+
+def _only(name: str) -> FieldWriter:
+    """A field whose type is one composite."""
+
+    def write(value: object) -> bytes:
+        plan = _BY_CLASS.get(type(value))
+        if plan is None or plan.kind.SYMBOL != f"amqp:{name}:list":
+            raise EncodeError(f"a {type(value).__name__} is no {name}")
+        return plan.write(value)
+
+    return write
+
+
+def _providing(requires: str) -> FieldWriter:
+    """A ``*`` that must be a composite of this kind, or one of an extension."""
+    known = definitions.PROVIDES[requires]
+
+    def write(value: object) -> bytes:
+        if not isinstance(value, (Described, *known)):
+            raise EncodeError(f"a {type(value).__name__} is no {requires}")
+        return _any(value)
+
+    return write
 
 
 _WRITERS_BY_TYPE: Final[dict[str, FieldWriter]] = {
@@ -246,6 +277,7 @@ _WRITERS_BY_REQUIREMENT: Final[dict[str, FieldWriter]] = {
     "address": e.string_bytes,
     "txn-id": e.binary_bytes,
     "message-id": _message_id,
+    **{requires: _providing(requires) for requires in ("delivery-state", "outcome", "source", "target")},
 }
 
 
@@ -254,7 +286,7 @@ def _writer(field: Field) -> FieldWriter:
         return _symbols
     if field.wire == "*":
         return _WRITERS_BY_REQUIREMENT.get(field.requires, _any)
-    return _WRITERS_BY_TYPE.get(field.wire, _any)
+    return _WRITERS_BY_TYPE.get(field.wire) or _only(field.wire)
 
 
 # -- plans ------------------------------------------------------------------------------------------------------------
@@ -340,6 +372,16 @@ class _Plan:
             self._refuse_none(items)
         return self.constructor + e.compound_bytes(0, count, b"".join(written))
 
+    def misfit(self, value: object) -> str | None:
+        """The name of the field that could not be written: found by trying again, as it is only for the message."""
+        for field, item, write in zip(self.fields, self.get(value), self.writers, strict=True):
+            try:
+                if item is not None:
+                    write(item)
+            except e.UNENCODABLE:
+                return field.name
+        return None
+
     def _refuse_none(self, items: tuple[object, ...]) -> None:
         for field, item in zip(self.fields, items, strict=True):
             if field.mandatory and item is None:
@@ -411,15 +453,16 @@ def decode_composite(data: bytes, offset: int = 0, end: int | None = None) -> tu
 def encode_composite(value: object) -> bytes:
     """The encoding of an instance of one of the generated classes.
 
-    Null and default fields at the end are left out, others are null. Raises EncodeError, naming the class, for a
-    missing mandatory field or a value that does not fit its field.
+    Null and default fields at the end are left out, others are null. Raises EncodeError, naming class and field, for
+    a missing mandatory field or a value that does not fit.
     """
     plan = _BY_CLASS.get(type(value))
     if plan is None:
         raise EncodeError(f"{type(value).__name__} is no composite")
     try:
         return plan.write(value)
-    except EncodeError:
-        raise
     except e.UNENCODABLE as exc:
-        raise EncodeError(f"{plan.kind.__name__} with a field that does not fit: {exc}") from exc
+        misfit = plan.misfit(value)
+        if misfit is None:  # then it is a mandatory field that is missing, which the message says already
+            raise
+        raise EncodeError(f"{plan.kind.__name__}.{misfit} does not fit its type: {exc}") from exc

@@ -1,0 +1,181 @@
+"""The generated definitions: that they are what the XML gives, and say what the specification says."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from enum import IntEnum
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from acquit import errors
+from acquit.protocol import _definitions as definitions
+from acquit.protocol._definitions import (
+    COMPOSITES,
+    AmqpCondition,
+    ConnectionCondition,
+    LinkCondition,
+    RcvSettleMode,
+    Role,
+    SectionCode,
+    SndSettleMode,
+    TerminusDurability,
+    TerminusExpiryPolicy,
+)
+
+ROOT = Path(__file__).resolve().parents[3]
+NAMESPACE = {"a": "http://www.amqp.org/schema/amqp.xsd"}
+
+# Transcribed from the specification's sections by hand, to hold against what was generated.
+DESCRIPTORS = {
+    "Open": (0x10, 10, "2.7.1"),
+    "Begin": (0x11, 8, "2.7.2"),
+    "Attach": (0x12, 14, "2.7.3"),
+    "Flow": (0x13, 11, "2.7.4"),
+    "Transfer": (0x14, 11, "2.7.5"),
+    "Disposition": (0x15, 6, "2.7.6"),
+    "Detach": (0x16, 3, "2.7.7"),
+    "End": (0x17, 1, "2.7.8"),
+    "Close": (0x18, 1, "2.7.9"),
+    "Error": (0x1D, 3, "2.8.14"),
+    "Header": (0x70, 5, "3.2.1"),
+    "Properties": (0x73, 13, "3.2.4"),
+    "Received": (0x23, 2, "3.4.1"),
+    "Accepted": (0x24, 0, "3.4.2"),
+    "Rejected": (0x25, 1, "3.4.3"),
+    "Released": (0x26, 0, "3.4.4"),
+    "Modified": (0x27, 3, "3.4.5"),
+    "Source": (0x28, 11, "3.5.3"),
+    "Target": (0x29, 7, "3.5.4"),
+    "DeleteOnClose": (0x2B, 0, "3.5.10"),
+    "DeleteOnNoLinks": (0x2C, 0, "3.5.11"),
+    "DeleteOnNoMessages": (0x2D, 0, "3.5.12"),
+    "DeleteOnNoLinksOrMessages": (0x2E, 0, "3.5.13"),
+    "Coordinator": (0x30, 1, "4.5.1"),
+    "Declare": (0x31, 1, "4.5.2"),
+    "Discharge": (0x32, 2, "4.5.3"),
+    "Declared": (0x33, 1, "4.5.5"),
+    "TransactionalState": (0x34, 2, "4.5.6"),
+    "SaslMechanisms": (0x40, 1, "5.3.3.1"),
+    "SaslInit": (0x41, 3, "5.3.3.2"),
+    "SaslChallenge": (0x42, 1, "5.3.3.3"),
+    "SaslResponse": (0x43, 1, "5.3.3.4"),
+    "SaslOutcome": (0x44, 2, "5.3.3.5"),
+}
+
+
+def test_the_committed_module_is_what_the_xml_gives() -> None:
+    command = [sys.executable, str(ROOT / "tools" / "generate_definitions.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_check_tells_a_difference(tmp_path: Path) -> None:
+    """The generator, copied to a tree whose generated module is another, exits with 1 and writes nothing."""
+    (tmp_path / "tools").mkdir()
+    module = tmp_path / "src" / "acquit" / "protocol" / "_definitions.py"
+    module.parent.mkdir(parents=True)
+    module.write_text("# other\n")
+    (tmp_path / "spec").symlink_to(ROOT / "spec")
+    script = tmp_path / "tools" / "generate_definitions.py"
+    script.write_text((ROOT / "tools" / "generate_definitions.py").read_text())
+    done = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "_definitions.py" in done.stderr
+    assert module.read_text() == "# other\n"
+    subprocess.run([sys.executable, str(script)], check=True)
+    assert module.read_text() == Path(definitions.__file__).read_text()
+
+
+def test_every_composite_of_the_xml_has_a_class() -> None:
+    in_xml = [
+        element.attrib["name"]
+        for part in ("transport", "messaging", "transactions", "security")
+        for element in ET.parse(ROOT / "spec" / f"{part}.xml").iterfind(".//a:type[@class='composite']", NAMESPACE)
+    ]
+    assert [kind.SYMBOL for kind in COMPOSITES] == [f"amqp:{name}:list" for name in in_xml]
+    assert len(COMPOSITES) == 33
+
+
+@pytest.mark.parametrize("kind", COMPOSITES, ids=lambda kind: kind.__name__)
+def test_descriptor_fields_and_section(kind: type) -> None:
+    code, fields, section = DESCRIPTORS[kind.__name__]
+    assert code == kind.DESCRIPTOR  # type: ignore[attr-defined]
+    assert len(kind.FIELDS) == fields  # type: ignore[attr-defined]
+    assert kind.__doc__ is not None
+    assert f"({section})" in kind.__doc__
+    assert not hasattr(kind, "__dict__") or "__slots__" in vars(kind)
+
+
+@pytest.mark.parametrize("kind", COMPOSITES, ids=lambda kind: kind.__name__)
+def test_the_table_and_the_attributes_agree(kind: type) -> None:
+    attributes = {field.name: field for field in dataclasses.fields(kind)}
+    assert list(attributes) == [field.name for field in kind.FIELDS]  # type: ignore[attr-defined]
+    for field in kind.FIELDS:  # type: ignore[attr-defined]
+        default = attributes[field.name].default
+        if default is not dataclasses.MISSING:
+            assert not field.mandatory
+            assert default == (() if field.multiple else field.default)
+
+
+def test_only_fields_before_a_mandatory_one_lack_a_default() -> None:
+    lacking = [
+        f"{kind.__name__}.{attribute.name}"
+        for kind in COMPOSITES
+        for attribute, field in zip(dataclasses.fields(kind), kind.FIELDS, strict=True)
+        if attribute.default is dataclasses.MISSING and not field.mandatory
+    ]
+    assert lacking == ["Begin.remote_channel", "Flow.next_incoming_id"]
+
+
+def test_what_is_shared_is_frozen() -> None:
+    frozen = {kind.__name__ for kind in COMPOSITES if kind.__dataclass_params__.frozen}
+    assert frozen == {
+        "Error",
+        *("Received", "Accepted", "Rejected", "Released", "Modified", "Declared", "TransactionalState"),
+        *("DeleteOnClose", "DeleteOnNoLinks", "DeleteOnNoMessages", "DeleteOnNoLinksOrMessages"),
+    }
+
+
+def test_choices_have_their_wire_values() -> None:
+    assert not Role.SENDER
+    assert Role.RECEIVER == True  # noqa: E712 - it is a boolean on the wire
+    assert [mode.value for mode in SndSettleMode] == [0, 1, 2]
+    assert [mode.value for mode in RcvSettleMode] == [0, 1]
+    assert TerminusDurability.UNSETTLED_STATE == 2
+    assert TerminusExpiryPolicy.NEVER == "never"
+    assert AmqpCondition.NOT_FOUND == "amqp:not-found"
+    assert ConnectionCondition.CONNECTION_FORCED == "amqp:connection:forced"
+    assert LinkCondition.STOLEN == "amqp:link:stolen"
+    assert issubclass(Role, IntEnum)
+
+
+def test_section_codes_are_consecutive() -> None:
+    codes = [value for name, value in vars(SectionCode).items() if name.isupper()]
+    assert codes == list(range(0x70, 0x79))
+
+
+def test_constants() -> None:
+    assert definitions.PORT == 5672
+    assert definitions.SECURE_PORT == 5671
+    assert definitions.MIN_MAX_FRAME_SIZE == 512
+    assert definitions.MESSAGE_FORMAT == 0
+
+
+def test_the_conditions_that_exceptions_carry_exist() -> None:
+    known = {
+        value
+        for scope in (
+            definitions.AmqpCondition,
+            definitions.ConnectionCondition,
+            definitions.SessionCondition,
+            definitions.LinkCondition,
+        )
+        for name, value in vars(scope).items()
+        if name.isupper()
+    }
+    for kind in (errors.DecodeError, errors.FramingError, errors.ResourceLimitExceeded, errors.RemoteProtocolError):
+        assert kind.default_condition in known
