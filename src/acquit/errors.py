@@ -5,6 +5,7 @@
     AcquitError
     ├── ConfigurationError            a setting or argument is wrong; names the key and what was expected
     ├── LocalProtocolError            the calling code asked for something the protocol forbids; nothing was sent
+    │   ├── FrameTooLarge             what is to be said does not fit the frames that the peer takes
     │   └── EncodeError               a Python value that has no AMQP encoding, or not the one its field demands
     ├── RemoteProtocolError           the peer broke the protocol; `condition` is what we close its scope with
     │   ├── DecodeError               bytes that are not an AMQP value of the expected type
@@ -20,11 +21,16 @@
     │   └── LinkDetached              the link was detached
     │       ├── NotFound              amqp:not-found: no such address, or creation is forbidden
     │       ├── Unauthorized          amqp:unauthorized-access
+    │       ├── LimitReached          amqp:resource-limit-exceeded
+    │       ├── ResourceDeleted       amqp:resource-deleted: the address was deleted
+    │       ├── ResourceLocked        amqp:resource-locked: somebody has it exclusively
+    │       ├── MessageTooLarge       amqp:link:message-size-exceeded
     │       └── LinkStolen            amqp:link:stolen
-    ├── SendFailed                    the peer answered a send with an outcome that is not accepted
+    ├── SendFailed                    the message of a send was not taken, and we know it
     │   ├── MessageRejected           the message is invalid and will not be taken; `error` says why
     │   ├── MessageReleased           the message was not and will not be processed there
-    │   └── MessageModified           as released, and the attempt may count as failed
+    │   ├── MessageModified           as released, and the attempt may count as failed
+    │   └── NotSent                   the message never left: no credit within the time-out
     ├── DeliveryInDoubt               no outcome was heard: the message may or may not have been taken
     ├── SettlementError               an acknowledgement that cannot be made
     │   ├── AlreadySettled            this delivery has its outcome
@@ -36,10 +42,14 @@
     │   ├── StoreCorrupt              damage before the last synced batch: `path` and `offset` say where
     │   ├── StoreFull                 no room for this record now; nothing was lost
     │   └── StoreFailed               the disk reported an I/O error: nothing later is accepted
-    └── SpoolError                    the Spark spool
-        ├── SpoolNotShared            a worker does not see the folder the driver sees
-        ├── SpoolOwned                another query owns this spool
-        └── SpoolFenced               the epoch is at or below the floor
+    ├── SpoolError                    the Spark spool
+    │   ├── SpoolNotShared            a worker does not see the folder the driver sees
+    │   ├── SpoolOwned                another query owns this spool
+    │   ├── SpoolFenced               the epoch is at or below the floor
+    │   ├── SpoolUnfit                the store does not refuse a second write of one name
+    │   └── SpoolDamaged              a file of the spool is missing, altered or of another version
+    ├── MessageUnusable               a message has no identity, or cannot be parsed, and the options say to stop
+    └── PipelineFailed                a Spark query ended with an error; the message is its reason in one line
 
 Who is to blame is in the class: ``Local…`` is the caller, ``Remote…`` the peer (after h11's split). Classes that
 travel on the wire know their condition (specification sections 2.8.15-2.8.18).
@@ -60,6 +70,10 @@ class ConfigurationError(AcquitError, ValueError):
 
 class LocalProtocolError(AcquitError):
     """The calling code asked for something AMQP forbids in the present state. Nothing was sent, nothing changed."""
+
+
+class FrameTooLarge(LocalProtocolError):
+    """What is to be said does not fit the largest frame that the peer takes (2.7.1). Nothing was sent."""
 
 
 class EncodeError(LocalProtocolError, ValueError):
@@ -156,12 +170,28 @@ class Unauthorized(LinkDetached):
     """The user may not do this at this address (amqp:unauthorized-access)."""
 
 
+class LimitReached(LinkDetached):
+    """The peer has no room for this link, or for what came over it (amqp:resource-limit-exceeded)."""
+
+
+class ResourceDeleted(LinkDetached):
+    """The address was deleted while the link was attached (amqp:resource-deleted)."""
+
+
+class ResourceLocked(LinkDetached):
+    """Somebody else has the address for himself (amqp:resource-locked)."""
+
+
+class MessageTooLarge(LinkDetached):
+    """A message was larger than the receiving end takes (amqp:link:message-size-exceeded)."""
+
+
 class LinkStolen(LinkDetached):
     """The same link name was attached elsewhere (amqp:link:stolen)."""
 
 
 class SendFailed(AcquitError):
-    """The peer answered a send with an outcome other than accepted.
+    """The message of a send was not taken, and we know it: the peer said so, or it never left.
 
     `condition` and `description` are the peer's reason where it gave one.
     """
@@ -182,6 +212,10 @@ class MessageReleased(SendFailed):
 
 class MessageModified(SendFailed):
     """The peer did not take the message (outcome *modified*)."""
+
+
+class NotSent(SendFailed):
+    """The message never left this process: the peer gave no credit within the time-out. It may be sent again."""
 
 
 class DeliveryInDoubt(AcquitError):
@@ -247,3 +281,19 @@ class SpoolOwned(SpoolError):
 
 class SpoolFenced(SpoolError):
     """The epoch is at or below the spool's floor: its data may be gone, so it is never drained again."""
+
+
+class SpoolUnfit(SpoolError):
+    """The store does not refuse a second write of one name, so nothing can be decided with it."""
+
+
+class SpoolDamaged(SpoolError):
+    """A file of the spool is missing, altered, or written by a version of acquit that this one cannot read."""
+
+
+class MessageUnusable(AcquitError):
+    """A message has no identity, or cannot be parsed, and the options say to stop. It is still in the queue."""
+
+
+class PipelineFailed(AcquitError):
+    """A Spark query ended with an error. The message is the reason in one line; the original is chained."""

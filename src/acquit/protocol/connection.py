@@ -1,38 +1,96 @@
-"""One AMQP 1.0 connection, client or server, without sockets or clocks (specification 2.4)."""
+"""One AMQP 1.0 connection, client or server alike, without sockets or clocks (specification 2.2 to 2.4).
+
+Theory of operation. A connection goes through `ConnectionState`: protocol headers, perhaps a SASL exchange and headers
+again, opens, then frames of sessions, then closes. Bytes before the first frame are gathered here, frames are cut by
+`FrameDecoder`; a frame is for the connection, or for the session on its channel.
+
+Blame decides how far an error reaches. What only one link or session did wrong ends only that (`Link.fail`,
+`Session.fail`). What concerns the connection is raised as RemoteProtocolError by whoever sees it, arrives at
+`receive_data`, and becomes a close with that condition; after bytes that cannot be read any further (framing,
+decoding) the connection is over at once, otherwise it waits a while for the peer's close. Nothing a peer sends raises
+to the caller.
+
+Output is a list of byte strings, joined when it is taken. Sessions add what they have gathered just before.
+
+Time comes only as `now`. Output is taken without one, so heartbeats follow the rule in `liveness.py`.
+"""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import Final
 
-from acquit.protocol._definitions import Error, Open, SaslCode
-from acquit.protocol.events import Event
-from acquit.protocol.options import ConnectionOptions
-from acquit.protocol.sasl import SaslClient, SaslServerOptions
+from acquit.errors import (
+    AuthenticationFailed,
+    DecodeError,
+    FrameTooLarge,
+    FramingError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    ResourceLimitExceeded,
+)
+from acquit.protocol._definitions import (
+    AmqpCondition,
+    Begin,
+    Close,
+    Error,
+    Open,
+    SaslCode,
+    SaslPerformative,
+)
+from acquit.protocol.allocation import LowestFree
+from acquit.protocol.composite import encode_composite
+from acquit.protocol.constants import AMQP_HEADER, SASL_HEADER
+from acquit.protocol.events import ConnectionEnded, ConnectionOpened, CreditChanged, Event, SessionBegun
+from acquit.protocol.frames import AMQP_FRAME, HEARTBEAT, SASL_FRAME, FrameBody, FrameDecoder, encode_frame
+from acquit.protocol.liveness import Liveness
+from acquit.protocol.options import MAX_FRAME_SIZE_MIN, ConnectionOptions
+from acquit.protocol.sasl import ClientExchange, SaslClient, SaslServerOptions, ServerExchange
+from acquit.protocol.sender import SendingLink
+from acquit.protocol.session import Session
 
-if TYPE_CHECKING:
-    from acquit.protocol.session import Session
+_FRAME_HEADER: Final = struct.Struct(">IBBH")
+_HEADER_BYTES: Final = 8
+_ERROR_FRAME_OVERHEAD: Final = 64
+"""More than any detach, end or close takes besides its error."""
+_CONDITION_CHARACTERS_MAX: Final = 100
+_DESCRIPTION_BYTES_MAX: Final = 256
+"""With these two an error fits the smallest frame size there is."""
+
+_REFUSED: Final = Error(AmqpCondition.UNAUTHORIZED_ACCESS, "SASL refused the peer")
 
 
 class ConnectionState(IntEnum):
-    """Where a connection is in its life (a condensed 2.4.6)."""
+    """Where a connection is in its life: 2.4.6, condensed, with SASL in front."""
 
     START = 0
+    """Client: `open` has not been called."""
     HEADER = 1
+    """The peer's protocol header is next."""
     SASL = 2
+    """SASL frames are next."""
     OPENING = 3
+    """The peer's open is next."""
     OPENED = 4
+    """Both opens are exchanged."""
     CLOSE_SENT = 5
+    """We closed; what still comes is ignored but for the peer's close."""
     ENDED = 6
+    """Nothing more is read or written."""
 
 
 class Connection:
     """One connection: bytes in, events out; verbs in, bytes out; time only as `now` (seconds, monotonic).
 
     The driver's loop: feed what arrives to `receive_data` (`receive_eof` at its end), act on the events, write
-    `data_to_send` when `has_output`, call `handle_deadline` at `next_deadline`, and close the socket when `closed` and
-    the output is written. Nothing a peer sends makes these raise; misuse of the verbs raises LocalProtocolError.
+    `data_to_send` while `has_output`, call `handle_deadline` at `next_deadline` (look again after each of these), and
+    close the socket when `closed` and the output is written. Nothing a peer sends makes these raise; misuse of the
+    verbs raises LocalProtocolError, and nothing is sent then.
+
+    `sasl`: a client's mechanism; what a server offers; None for no SASL layer. `user` is what `sasl_succeed` was told;
+    `remote_open` the peer's open; `context` the application's.
     """
 
     def __init__(
@@ -45,62 +103,152 @@ class Connection:
     ) -> None:
         self.options = options
         self.server = server
-        self.state = ConnectionState.START
-        self.sessions: list[Session] = []
+        self.state = ConnectionState.HEADER if server else ConnectionState.START
         self.remote_open: Open | None = None
         self.user: str | None = None
         self.context: object = None
 
+        self.events: list[Event] = []
+        """Engine's own: where events gather until they are handed over."""
+        self.event_batch = 0
+        """Engine's own: which handing-over is next, so that CreditChanged comes once in each."""
+        self.dirty: list[Session] = []
+        """Engine's own: the sessions that have gathered output."""
+        self.peer_frame_size_max = MAX_FRAME_SIZE_MIN
+        """The largest frame the peer takes, in bytes; before its open, what every peer must take."""
+        self.frame_size_max = MAX_FRAME_SIZE_MIN
+        """The largest transfer frame that we write: no larger, so that links take turns."""
+
+        self._server_sasl: ServerExchange | None = None
+        self._client_sasl: ClientExchange | None = None
+        self._sasl_required = False
+        if isinstance(sasl, SaslServerOptions):
+            if not server:
+                raise LocalProtocolError("SaslServerOptions are for servers")
+            self._server_sasl = ServerExchange(sasl)
+            self._sasl_required = sasl.required
+        elif sasl is not None:
+            if server:
+                raise LocalProtocolError("a server offers SASL by SaslServerOptions")
+            self._client_sasl = ClientExchange(sasl, options.hostname)
+        self._authenticated = False
+        self._header_sent = b""
+        self._header_bytes = b""
+        self._decoder = FrameDecoder(options.max_frame_size)
+        self._open_sent = False
+        self._end_told = False
+        self._out: list[bytes] = []
+        self._assembled_bytes = 0
+        self._channels = LowestFree()
+        self._outgoing_channels: dict[int, Session] = {}
+        self._incoming_channels: dict[int, Session] = {}
+        self._now = now
+        self._liveness = Liveness(options.idle_timeout_ms, now)
+        self._handshake_deadline: float | None = now + options.handshake_timeout_ms / 1000
+        self._close_deadline: float | None = None
+
+    # -- for the driver
+
     @property
     def closed(self) -> bool:
         """Nothing more will come or go: close the socket once the output is written."""
-        raise NotImplementedError
+        return self.state is ConnectionState.ENDED
 
     @property
     def has_output(self) -> bool:
         """Whether `data_to_send` has something now."""
-        raise NotImplementedError
+        return bool(self._out or self.dirty)
 
     @property
     def output_bytes(self) -> int:
-        """About how much output waits, in bytes, for backpressure."""
-        raise NotImplementedError
+        """How much output waits, in bytes, not counting the rest of deliveries larger than a frame."""
+        return sum(map(len, self._out))
+
+    @property
+    def sessions(self) -> list[Session]:
+        """The sessions begun, or ending; once the connection has ended, those that it took with it."""
+        return list(self._outgoing_channels.values())
 
     def receive_data(self, data: bytes, now: float) -> list[Event]:
         """Take bytes from the peer and say what they mean. Never raises for what a peer sent: it answers with detach,
         end or close, and the event says so. Call `data_to_send` afterwards."""
-        raise NotImplementedError
+        self._now = now
+        if self.state is not ConnectionState.ENDED:
+            try:
+                self._receive(data)
+            except RemoteProtocolError as exc:
+                self._fail(exc)
+        return self._hand_over()
 
     def receive_eof(self, now: float) -> list[Event]:
-        """The peer's stream has ended. Gives ConnectionEnded if it was not given before."""
-        raise NotImplementedError
+        """The peer's stream has ended, or the transport failed. Gives ConnectionEnded if it was not given before."""
+        self._now = now
+        self.state = ConnectionState.ENDED
+        self._end(None, lost=True, remote=True)
+        return self._hand_over()
 
     def data_to_send(self) -> bytes:
         """All output that waits, or b"". Large deliveries come in chunks: call again while `has_output`, when the
         transport has room."""
-        raise NotImplementedError
+        if self.dirty:
+            sessions, self.dirty = self.dirty, []
+            for session in sessions:
+                session.flush(self.options.output_chunk_bytes)
+        if not self._out:
+            return b""
+        data = b"".join(self._out)
+        self._out.clear()
+        self._liveness.sent()
+        return data
 
     def next_deadline(self) -> float | None:
-        """When `handle_deadline` wants to be called at the latest. It may move later with each receive; being called
-        early does nothing."""
-        raise NotImplementedError
+        """When `handle_deadline` wants to be called at the latest, or None. Being called early does no harm.
+
+        It moves later as frames arrive; a time that has passed means now: writing output can free a link, and its
+        CreditChanged waits to be handed over.
+        """
+        if self.events:
+            return self._now
+        if self.state is ConnectionState.ENDED:
+            return None
+        if self.state is ConnectionState.CLOSE_SENT:
+            return self._close_deadline
+        if self._handshake_deadline is not None:
+            return self._handshake_deadline
+        return self._liveness.deadline
 
     def handle_deadline(self, now: float) -> list[Event]:
         """Heartbeats, the peer's silence, and the limits on handshake and close."""
-        raise NotImplementedError
+        self._now = now
+        if self.state is ConnectionState.CLOSE_SENT:
+            if self._close_deadline is not None and now >= self._close_deadline:
+                self.state = ConnectionState.ENDED
+                self._end(None, lost=True, remote=False)
+        elif self.state is not ConnectionState.ENDED:
+            if self._handshake_deadline is not None:
+                if now >= self._handshake_deadline:
+                    self._drop(f"no open within {self.options.handshake_timeout_ms} ms")
+            elif self._liveness.silent_too_long(now):
+                self._drop(f"nothing heard for {2 * self.options.idle_timeout_ms} ms")
+            elif self._liveness.heartbeat_due(now):
+                self._out.append(HEARTBEAT)
+        return self._hand_over()
 
-    def open(
-        self,
-        *,
-        offered_capabilities: Sequence[str] = (),
-        desired_capabilities: Sequence[str] = (),
-        properties: Mapping[str, object] | None = None,
-    ) -> None:
-        """Client: send our header and go on to SASL and open by ourselves; ConnectionOpened follows.
+    # -- for the application
 
-        Server: not needed; it answers the peer's open by itself.
+    def open(self) -> None:
+        """Client: send our header and go on to SASL and open by ourselves; ConnectionOpened or ConnectionEnded follows.
+
+        A server answers the peer's open by itself. Raises LocalProtocolError on a server, or when called twice.
         """
-        raise NotImplementedError
+        if self.state is not ConnectionState.START:
+            raise LocalProtocolError("the connection is a server's, or was opened before")
+        self.state = ConnectionState.HEADER
+        if self._client_sasl is None:
+            self._send_header_and_open()
+        else:
+            self._header_sent = SASL_HEADER
+            self._out.append(SASL_HEADER)
 
     def begin(
         self,
@@ -111,20 +259,388 @@ class Connection:
     ) -> Session:
         """Begin a session. SessionBegun follows; links may be attached at once. Raises LocalProtocolError before
         ConnectionOpened, when closing, or with no channel left."""
-        raise NotImplementedError
+        if not self.writable:
+            raise LocalProtocolError(f"no session can begin: the connection is {self.state.name}")
+        if not self._channel_left():
+            raise LocalProtocolError("no channel is left for another session")
+        return self._begin(None, tuple(offered_capabilities), tuple(desired_capabilities), properties)
 
     def close(self, error: Error | None = None) -> None:
-        """Close in order. ConnectionEnded follows when the peer has answered, or did not in time."""
-        raise NotImplementedError
+        """Close in order, after what waits to be written but for deliveries larger than a frame, which are given up.
+
+        ConnectionEnded follows when the peer has answered, or did not within `close_timeout_ms`; what the peer says
+        before its close is ignored. Before the opens are exchanged the connection just ends. Does nothing twice.
+        """
+        if self.state in (ConnectionState.OPENING, ConnectionState.OPENED):
+            self._send_close(error)
+        elif self.state < ConnectionState.OPENING:
+            self.state = ConnectionState.ENDED
+            self._end(error, lost=False, remote=False)
 
     def sasl_challenge(self, challenge: bytes) -> None:
-        """Server: one more round; SaslResponded follows."""
-        raise NotImplementedError
+        """Server: one more round; SaslResponded follows. The peer is refused after `SaslServerOptions.rounds_max`.
+
+        Raises LocalProtocolError, as the other two answers do, if no response waits for an answer. If the connection
+        has ended meanwhile nothing happens.
+        """
+        exchange = self._answered_exchange()
+        if exchange is not None:
+            frame = exchange.challenge(challenge)
+            if frame is None:
+                self.state = ConnectionState.ENDED
+                self._end(_REFUSED, lost=False, remote=False, authentication=True)
+            else:
+                self._write_sasl(frame)
 
     def sasl_succeed(self, user: str | None, now: float, additional_data: bytes | None = None) -> list[Event]:
         """Server: the peer is `user`. Returns the events of what it had sent ahead (often none)."""
-        raise NotImplementedError
+        exchange = self._answered_exchange()
+        if exchange is None:
+            return []
+        self._write_sasl(exchange.outcome(SaslCode.OK, additional_data))
+        self.user = user
+        self._now = now
+        try:
+            self._leave_sasl()
+        except RemoteProtocolError as exc:
+            self._fail(exc)
+        return self._hand_over()
 
     def sasl_fail(self, code: SaslCode = SaslCode.AUTH) -> None:
-        """Server: the peer is refused. The connection is `closed` once the output is written."""
-        raise NotImplementedError
+        """Server: the peer is refused. The connection is `closed`; ConnectionEnded is handed over next."""
+        exchange = self._answered_exchange()
+        if exchange is not None:
+            self._write_sasl(exchange.outcome(code))
+            self.state = ConnectionState.ENDED
+            self._end(_REFUSED, lost=False, remote=False, authentication=True)
+
+    # -- for sessions and links
+
+    @property
+    def writable(self) -> bool:
+        """Whether frames of sessions may be written."""
+        return self.state is ConnectionState.OPENED
+
+    def write(self, channel: int, body: bytes) -> None:
+        """Write a frame. Raises FrameTooLarge, with nothing written, for one the peer does not take."""
+        size = _HEADER_BYTES + len(body)
+        if size > self.peer_frame_size_max:
+            raise FrameTooLarge(f"a frame of {size} bytes; the peer takes {self.peer_frame_size_max}")
+        self._out.append(encode_frame(channel, body))
+
+    def write_frame(self, channel: int, head: bytes, payload: bytes) -> None:
+        """Write a transfer, whose size the caller has seen to."""
+        self._out.append(_FRAME_HEADER.pack(_HEADER_BYTES + len(head) + len(payload), 2, AMQP_FRAME, channel) + head)
+        if payload:
+            self._out.append(payload)
+
+    def write_raw(self, frames: list[bytes]) -> None:
+        """Write whole frames."""
+        self._out += frames
+
+    def fit_error(self, error: Error | None) -> Error | None:
+        """`error`, without its info and the end of its description where the peer's frame is too small for them."""
+        if error is None or len(encode_composite(error)) + _ERROR_FRAME_OVERHEAD <= self.peer_frame_size_max:
+            return error
+        description = (error.description or "").encode()[:_DESCRIPTION_BYTES_MAX].decode(errors="ignore")
+        return Error(error.condition[:_CONDITION_CHARACTERS_MAX], description)
+
+    def assemble(self, byte_count: int) -> bool:
+        """Count bytes of unfinished deliveries, up or down. False above the limit."""
+        self._assembled_bytes += byte_count
+        return self._assembled_bytes <= self.options.assembly_bytes_max
+
+    def tell_credit(self, link: SendingLink) -> None:
+        """CreditChanged, with the next events that are handed over."""
+        self.events.append(CreditChanged(link))
+
+    def unmap(self, session: Session) -> None:
+        """The session is ended at both ends: its channels are free."""
+        del self._outgoing_channels[session.channel]
+        self._channels.free(session.channel)
+        if session.remote_channel is not None:
+            del self._incoming_channels[session.remote_channel]
+
+    # -- its own: reading
+
+    def _receive(self, data: bytes) -> None:
+        if self.state > ConnectionState.HEADER:
+            self._decoder.feed(data)
+            self._read_frames()
+        elif self.state is ConnectionState.HEADER:
+            self._header_bytes += data
+            self._read_header()
+        else:
+            raise FramingError("bytes before we have opened the connection")
+
+    def _read_header(self) -> None:
+        header, rest = self._header_bytes[:_HEADER_BYTES], self._header_bytes[_HEADER_BYTES:]
+        if len(header) < _HEADER_BYTES and header[:4] == AMQP_HEADER[: min(4, len(header))]:
+            return  # so far, so good
+        self._header_bytes = b""
+        self._on_header(header)
+        if rest and self.state is not ConnectionState.ENDED:
+            self._receive(rest)
+
+    def _on_header(self, header: bytes) -> None:
+        if not self.server:
+            if header != self._header_sent:
+                self.state = ConnectionState.ENDED
+                what = "requires SASL" if header == SASL_HEADER else f"answered {header!r}"
+                error = Error(AmqpCondition.NOT_IMPLEMENTED, f"we said {self._header_sent!r}, the server {what}")
+                self._end(error, lost=False, remote=True, authentication=header == SASL_HEADER)
+            elif header == SASL_HEADER:
+                self._enter_sasl()
+            else:
+                self._enter_amqp()
+        elif header == SASL_HEADER and self._server_sasl is not None and not self._authenticated:
+            self._out.append(SASL_HEADER)
+            self._enter_sasl()
+            self._write_sasl(self._server_sasl.mechanisms())
+        elif header == AMQP_HEADER and (self._authenticated or not self._sasl_required):
+            self._out.append(AMQP_HEADER)
+            self._enter_amqp()
+        else:
+            # 2.2: answer with a header that we do take, and close.
+            self._out.append(SASL_HEADER if self._sasl_required and not self._authenticated else AMQP_HEADER)
+            self.state = ConnectionState.ENDED
+            error = Error(AmqpCondition.NOT_IMPLEMENTED, f"a protocol header of {header!r}")
+            self._end(error, lost=False, remote=False)
+
+    def _enter_sasl(self) -> None:
+        self.state = ConnectionState.SASL
+        self._decoder.frame_type = SASL_FRAME
+        self._decoder.max_frame_size = self.options.sasl_frame_size_max
+
+    def _enter_amqp(self) -> None:
+        self.state = ConnectionState.OPENING
+        self._decoder.frame_type = AMQP_FRAME
+        self._decoder.max_frame_size = self.options.max_frame_size
+
+    def _leave_sasl(self) -> None:
+        """SASL succeeded: protocol headers are next, and may be here already (5.3.2)."""
+        self._authenticated = True
+        self.state = ConnectionState.HEADER
+        if not self.server:
+            self._send_header_and_open()
+        self._receive(self._decoder.take_rest())
+
+    def _read_frames(self) -> None:
+        for frame_type, channel, performative, payload in self._decoder:
+            self._liveness.heard(self._now)
+            if frame_type == SASL_FRAME:
+                self._on_sasl(performative)
+            elif self.state is ConnectionState.OPENED:
+                self._on_frame(channel, performative, payload)
+            elif isinstance(performative, Close):
+                self._on_close(performative)
+            elif self.state is ConnectionState.OPENING:
+                self._on_first_frame(channel, performative)
+            if self.state <= ConnectionState.SASL or self.state is ConnectionState.ENDED:
+                break  # what follows is not a frame, or must wait
+        self._check_pipelined()
+
+    def _check_pipelined(self) -> None:
+        if self.state is ConnectionState.SASL and self._decoder.buffered > self.options.pipelined_bytes_max:
+            raise ResourceLimitExceeded("too much was sent ahead of the SASL outcome")
+
+    def _on_sasl(self, performative: object) -> None:
+        if self._server_sasl is not None:
+            self.events.append(self._server_sasl.receive(performative))
+            return
+        assert self._client_sasl is not None
+        try:
+            answer = self._client_sasl.receive(performative)
+        except AuthenticationFailed as exc:
+            self.state = ConnectionState.ENDED
+            error = Error(AmqpCondition.UNAUTHORIZED_ACCESS, str(exc))
+            self._end(error, lost=False, remote=False, authentication=True)
+            return
+        if answer is SaslCode.OK:
+            self._leave_sasl()
+        elif isinstance(answer, SaslCode):
+            self.state = ConnectionState.ENDED
+            error = Error(AmqpCondition.UNAUTHORIZED_ACCESS, f"the server refused us: {answer.name}")
+            self._end(error, lost=False, remote=True, authentication=True)
+        else:
+            self._write_sasl(answer)
+
+    def _on_first_frame(self, channel: int, performative: object) -> None:
+        if not isinstance(performative, Open):
+            raise RemoteProtocolError(f"the first frame must be an open, not {_name(performative)} (2.4.1)")
+        if channel != 0:
+            raise RemoteProtocolError(f"an open on channel {channel}, must be 0 (2.4.1)")
+        if performative.max_frame_size < MAX_FRAME_SIZE_MIN:
+            raise RemoteProtocolError(
+                f"a max-frame-size of {performative.max_frame_size}, must be {MAX_FRAME_SIZE_MIN} at least (2.7.1)",
+                condition=AmqpCondition.INVALID_FIELD,
+            )
+        idle_timeout_ms = performative.idle_time_out or 0
+        if 0 < idle_timeout_ms < self.options.idle_timeout_ms_min:
+            raise RemoteProtocolError(
+                f"an idle-time-out of {idle_timeout_ms} ms; {self.options.idle_timeout_ms_min} is the least (2.4.5)",
+                condition=AmqpCondition.INVALID_FIELD,
+            )
+        self.remote_open = performative
+        self.peer_frame_size_max = performative.max_frame_size
+        self.frame_size_max = min(performative.max_frame_size, max(MAX_FRAME_SIZE_MIN, self.options.output_chunk_bytes))
+        self._send_open()
+        self.state = ConnectionState.OPENED
+        self._handshake_deadline = None
+        self._liveness.keep_alive(idle_timeout_ms, self._now)
+        self.events.append(ConnectionOpened(performative))
+
+    def _on_frame(self, channel: int, performative: FrameBody | None, payload: bytes) -> None:
+        if performative is None:
+            return
+        if channel > self.options.channel_max:
+            raise FramingError(f"channel {channel} is above {self.options.channel_max} (2.7.1)")
+        if isinstance(performative, Begin):
+            self._on_begin(channel, performative)
+        elif isinstance(performative, Close):
+            self._on_close(performative)
+        elif isinstance(performative, Open):
+            raise RemoteProtocolError("a second open (2.4.1)")
+        else:
+            session = self._incoming_channels.get(channel)
+            if session is None:
+                raise RemoteProtocolError(f"{_name(performative)} on channel {channel}, which has no session (2.5.1)")
+            session.on_frame(performative, payload)
+
+    def _on_begin(self, channel: int, begin: Begin) -> None:
+        if channel in self._incoming_channels:
+            raise RemoteProtocolError(f"a second begin on channel {channel} (2.5.1)")
+        if begin.remote_channel is None:
+            if not self._channel_left():
+                raise ResourceLimitExceeded("no channel is left to answer this begin on")
+            session = self._begin(channel)
+        else:
+            answered = self._outgoing_channels.get(begin.remote_channel)
+            if answered is None or answered.remote_channel is not None:
+                raise RemoteProtocolError(f"a begin in answer to channel {begin.remote_channel}, which asked for none")
+            session = answered
+        self._incoming_channels[channel] = session
+        if session.on_begun(begin, channel):
+            self.events.append(SessionBegun(session))
+
+    def _on_close(self, close: Close) -> None:
+        remote = self.state is not ConnectionState.CLOSE_SENT
+        if remote:
+            self._send_close(None)
+        self.state = ConnectionState.ENDED
+        self._end(close.error, lost=False, remote=remote)
+
+    # -- its own: writing
+
+    def _send_header_and_open(self) -> None:
+        self._header_sent = AMQP_HEADER
+        self._out.append(AMQP_HEADER)
+        self._send_open()
+
+    def _send_open(self) -> None:
+        if self._open_sent:
+            return
+        self._open_sent = True
+        options = self.options
+        self._out.append(
+            encode_frame(
+                0,
+                encode_composite(
+                    Open(
+                        options.container_id,
+                        None if self.server else options.hostname,
+                        options.max_frame_size,
+                        options.channel_max,
+                        options.idle_timeout_ms or None,
+                        offered_capabilities=options.offered_capabilities,
+                        desired_capabilities=options.desired_capabilities,
+                        properties=options.properties,
+                    )
+                ),
+            )
+        )
+
+    def _send_close(self, error: Error | None) -> None:
+        self._send_open()
+        for session in self.sessions:
+            if session.writable:
+                session.flush_dispositions()
+        self.write(0, encode_composite(Close(self.fit_error(error))))
+        self.state = ConnectionState.CLOSE_SENT
+        self._close_deadline = self._now + self.options.close_timeout_ms / 1000
+
+    def _write_sasl(self, frame: SaslPerformative) -> None:
+        self._out.append(encode_frame(0, encode_composite(frame), SASL_FRAME))
+
+    def _answered_exchange(self) -> ServerExchange | None:
+        """The exchange that the application answers, or None if the connection has ended meanwhile."""
+        if self._server_sasl is None:
+            raise LocalProtocolError("no SASL is offered")
+        return None if self.state is ConnectionState.ENDED else self._server_sasl
+
+    def _channel_left(self) -> bool:
+        assert self.remote_open is not None
+        return self._channels.peek() <= min(self.options.channel_max, self.remote_open.channel_max)
+
+    def _begin(
+        self,
+        remote_channel: int | None,
+        offered_capabilities: tuple[str, ...] = (),
+        desired_capabilities: tuple[str, ...] = (),
+        properties: Mapping[str, object] | None = None,
+    ) -> Session:
+        session = Session(self, self._channels.peek())
+        options = self.options
+        session.write(
+            Begin(
+                remote_channel,
+                session.next_outgoing_id,
+                options.incoming_window_frames,
+                options.outgoing_window_frames,
+                options.handle_max,
+                offered_capabilities,
+                desired_capabilities,
+                properties,
+            )
+        )
+        self._outgoing_channels[self._channels.take()] = session
+        return session
+
+    # -- its own: ends
+
+    def _fail(self, exc: RemoteProtocolError) -> None:
+        """The peer broke the rules of the connection."""
+        error = Error(exc.condition, exc.description[:_DESCRIPTION_BYTES_MAX])
+        if self.state in (ConnectionState.OPENING, ConnectionState.OPENED):
+            self._send_close(error)
+        if self.state is not ConnectionState.CLOSE_SENT or isinstance(exc, FramingError | DecodeError):
+            self.state = ConnectionState.ENDED  # before the opens nothing can be said; after such bytes nothing be read
+        self._end(error, lost=False, remote=False)
+
+    def _drop(self, description: str) -> None:
+        """The peer was too slow: say so, if that can be said, and wait for nothing."""
+        error = Error(AmqpCondition.RESOURCE_LIMIT_EXCEEDED, description)
+        if self.state in (ConnectionState.OPENING, ConnectionState.OPENED):
+            self._send_close(error)
+        self.state = ConnectionState.ENDED
+        self._end(error, lost=True, remote=False)
+
+    def _end(self, error: Error | None, *, lost: bool, remote: bool, authentication: bool = False) -> None:
+        if self._end_told:
+            return
+        self._end_told = True
+        for session in self._outgoing_channels.values():
+            session.lose()
+        self.events.append(ConnectionEnded(error, lost, remote, authentication))
+
+    def _hand_over(self) -> list[Event]:
+        events, self.events = self.events, []
+        self.event_batch += 1
+        return events
+
+
+def _name(performative: object) -> str:
+    return "a heartbeat" if performative is None else f"a {type(performative).__name__}"
+
+
+__all__ = ["Connection", "ConnectionState"]

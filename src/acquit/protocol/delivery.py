@@ -1,32 +1,39 @@
-"""One delivery, at either end of a link."""
+"""One delivery, at either end of a link.
+
+There is one object for each delivery and end, and it is flat: at 100,000 a second nothing else would do. What may
+happen to it is in `settlement.TABLE`; the session performs it, because delivery-ids and dispositions are the session's.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from acquit.protocol._definitions import (
     Accepted,
     Declared,
+    DeliveryState,
     Modified,
-    Received,
     Rejected,
     Released,
-    TransactionalState,
 )
-from acquit.protocol.settlement import Phase
+from acquit.protocol.constants import Outcome
+from acquit.protocol.settlement import Input, Phase
 
 if TYPE_CHECKING:
     from acquit.protocol.link import Link
 
-Outcome: TypeAlias = Accepted | Rejected | Released | Modified
-DeliveryState: TypeAlias = Accepted | Rejected | Released | Modified | Received | Declared | TransactionalState
+OUTCOME_CLASSES: Final = frozenset((Accepted, Rejected, Released, Modified, Declared))
+"""The states that are final (3.4). A transactional state is provisional until the discharge, so it is not here."""
+
+_SETTLED: Final = int(Phase.SETTLED)
 
 
 class Delivery:
-    """One delivery, sent or received. Made by the engine: `SendingLink.send` returns it, `DeliveriesReceived` brings it.
+    """One delivery, sent or received. `SendingLink.send` returns it, `DeliveriesReceived` brings it.
 
     `payload` is the whole message of a received delivery, byte for byte; b"" on the sending side, which keeps nothing
-    of what it has written. `context` is the application's.
+    of what it has written. `phase` is a `settlement.Phase`. `local_state` and `remote_state` are what each end told
+    last. `context` is the application's.
     """
 
     __slots__ = (
@@ -52,7 +59,6 @@ class Delivery:
         message_format: int,
         payload: bytes,
         phase: int,
-        remote_state: DeliveryState | None,
         context: object,
     ) -> None:
         self.link = link
@@ -62,13 +68,13 @@ class Delivery:
         self.payload = payload
         self.phase = phase
         self.local_state: DeliveryState | None = None
-        self.remote_state = remote_state
+        self.remote_state: DeliveryState | None = None
         self.context = context
 
     @property
     def settled(self) -> bool:
         """Whether this end has nothing more to do: settled, or lost with its link."""
-        return self.phase >= Phase.SETTLED
+        return self.phase >= _SETTLED
 
     def settle(self, state: DeliveryState | None = None) -> bool:
         """Settle, as this end and the link's mode have it.
@@ -76,13 +82,32 @@ class Delivery:
         A sender, and a receiver in rcv-settle-mode first, forgets the delivery and says so. A receiver in mode second
         announces `state`, which must be an outcome, and forgets when the sender has settled (StatesReceived with
         `settled`). Returns False when it was too late, and nothing is sent: the peer had settled, or the link is gone.
-        Raises LocalProtocolError where an outcome was announced before.
+        Raises LocalProtocolError, and changes nothing, in mode second without an outcome or after one was announced.
         """
-        raise NotImplementedError
+        return self.link.session.act(self, Input.SETTLE, state)
 
     def update(self, state: DeliveryState) -> bool:
         """Tell the peer a state without settling: progress (`Received`), a transactional state, or an outcome.
 
-        Returns False when it was too late, as `settle` does.
+        Returns False when it was too late, as `settle` does. Raises LocalProtocolError after an outcome of this end.
         """
-        raise NotImplementedError
+        return self.link.session.act(self, Input.DECIDE if is_outcome(state) else Input.UPDATE, state)
+
+    def __repr__(self) -> str:
+        return f"<Delivery {self.delivery_id} tag={self.tag.hex()} {Phase(self.phase).name} on {self.link.name!r}>"
+
+
+class ResumedDelivery(Delivery):
+    """A delivery that its sender resumed, of those in the `unsettled` map of our attach (2.6.13)."""
+
+    __slots__ = ()
+
+    resumed = True
+
+
+def is_outcome(state: object) -> bool:
+    """Whether a state is final."""
+    return state.__class__ in OUTCOME_CLASSES
+
+
+__all__ = ["OUTCOME_CLASSES", "Delivery", "DeliveryState", "Outcome", "ResumedDelivery", "is_outcome"]

@@ -82,10 +82,14 @@ class ConnectionOptions:
     so that one large delivery neither fills memory nor keeps the others waiting."""
 
     sasl_frame_size_max: int = 4_096
-    """Largest SASL frame we accept, in bytes. The specification says 512 (5.3.1); tokens sent as passwords are longer."""
+    """Largest SASL frame we accept, in bytes. The specification says 512 (5.3.1); tokens as passwords are longer."""
 
     pipelined_bytes_max: int = 65_536
     """Bytes that a peer may send ahead while its SASL response is being verified. More: it is disconnected."""
+
+    initial_serial: int = 0
+    """Where the transfer-ids and delivery-ids of our sessions begin. Arbitrary (2.5.6); near 2^32 they wrap around
+    soon, which is good for tests."""
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -104,6 +108,7 @@ class ConnectionOptions:
             ("output_chunk_bytes", 1, UINT_MAX),
             ("sasl_frame_size_max", MAX_FRAME_SIZE_MIN, UINT_MAX),
             ("pipelined_bytes_max", 0, UINT_MAX),
+            ("initial_serial", 0, UINT_MAX),
         ):
             value = getattr(self, name)
             if not isinstance(value, int) or not low <= value <= high:

@@ -1,10 +1,32 @@
-"""SASL: who the peer is (specification 5.3). Mechanisms are pure: bytes in, bytes out."""
+"""SASL: who the peer is (specification 5.3). Pure: mechanisms are bytes in and bytes out, exchanges frames in and out.
+
+A client brings an object that chooses a mechanism and answers challenges (`SaslClient`); new mechanisms are new
+classes. A server only carries the exchange: what a response means, and whether it is right, is for the application,
+which may take its time (a password hash is meant to be slow) and answers when it knows.
+
+The two exchange classes are the engine's: they know which frame may come next, and raise RemoteProtocolError for
+others.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from acquit.errors import AuthenticationFailed, ConfigurationError, DecodeError, LocalProtocolError, RemoteProtocolError
+from acquit.protocol._definitions import (
+    SaslChallenge,
+    SaslCode,
+    SaslInit,
+    SaslMechanisms,
+    SaslOutcome,
+    SaslResponse,
+)
+from acquit.protocol.events import SaslInitiated, SaslResponded
+
+ROUNDS_MAX = 16
+"""Challenges that a client answers before it gives up: SCRAM takes two."""
 
 
 class SaslClient(Protocol):
@@ -25,26 +47,38 @@ class Anonymous:
 
     trace: str = "anonymous"
 
+    def choose(self, mechanisms: Sequence[str]) -> tuple[str, bytes | None] | None:
+        """ANONYMOUS, if the server has it."""
+        return ("ANONYMOUS", self.trace.encode()) if "ANONYMOUS" in mechanisms else None
+
+    def respond(self, challenge: bytes) -> bytes:
+        """There is nothing to be challenged about."""
+        raise AuthenticationFailed(f"the server challenged ANONYMOUS with {len(challenge)} bytes")
+
 
 @dataclass(frozen=True, slots=True)
 class Plain:
     """PLAIN (RFC 4616): the password crosses the wire, so use it over TLS."""
 
     username: str
-    password: str
+    password: str = field(repr=False)
     authorization_id: str = ""
 
+    def __post_init__(self) -> None:
+        if not self.username:
+            raise ConfigurationError("PLAIN needs a user name")
+        if "\0" in self.username + self.password + self.authorization_id:
+            raise ConfigurationError("PLAIN cannot carry a NUL in a name or password (RFC 4616)")
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SaslServerOptions:
-    """What a server offers. The application verifies: see events.SaslInitiated."""
+    def choose(self, mechanisms: Sequence[str]) -> tuple[str, bytes | None] | None:
+        """PLAIN, if the server has it."""
+        if "PLAIN" not in mechanisms:
+            return None
+        return "PLAIN", f"{self.authorization_id}\0{self.username}\0{self.password}".encode()
 
-    mechanisms: tuple[str, ...]
-    """In decreasing order of preference."""
-    required: bool = True
-    """False: a peer may also begin with the AMQP header, unauthenticated (`Connection.user` is None)."""
-    rounds_max: int = 8
-    """Challenges before we give up on a peer."""
+    def respond(self, challenge: bytes) -> bytes:
+        """A server that wants to challenge first gets the message as the response to an empty challenge."""
+        raise AuthenticationFailed(f"the server challenged PLAIN with {len(challenge)} bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +87,138 @@ class PlainCredentials:
 
     authorization_id: str
     username: str
-    password: str
+    password: str = field(repr=False)
 
 
 def parse_plain(response: bytes) -> PlainCredentials:
     """Read a PLAIN response. Raises DecodeError where it is not one."""
-    raise NotImplementedError
+    parts = response.split(b"\0")
+    if len(parts) != 3 or not parts[1]:
+        raise DecodeError("a PLAIN response is [authorization id] NUL user name NUL password")
+    try:
+        authorization_id, username, password = (part.decode() for part in parts)
+    except UnicodeDecodeError as exc:
+        raise DecodeError("a PLAIN response is UTF-8") from exc
+    return PlainCredentials(authorization_id, username, password)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SaslServerOptions:
+    """What a server offers. The application verifies: see events.SaslInitiated."""
+
+    mechanisms: tuple[str, ...]
+    """In decreasing order of preference."""
+
+    required: bool = True
+    """False: a peer may also begin with the AMQP header, unauthenticated (`Connection.user` is None)."""
+
+    rounds_max: int = 8
+    """Challenges before we give up on a peer."""
+
+    def __post_init__(self) -> None:
+        if not self.mechanisms:
+            raise ConfigurationError("mechanisms must name at least one SASL mechanism (5.3.3.1)")
+        if self.rounds_max < 1:
+            raise ConfigurationError(f"rounds_max must be at least 1, got {self.rounds_max}")
+
+
+ServerSays: TypeAlias = SaslMechanisms | SaslChallenge | SaslOutcome
+ClientSays: TypeAlias = SaslInit | SaslResponse
+
+
+class ServerExchange:
+    """The server's side: waits for init or response, then for the application's word, in turns."""
+
+    __slots__ = ("_answering", "_initiated", "_options", "_rounds")
+
+    def __init__(self, options: SaslServerOptions) -> None:
+        self._options = options
+        self._answering = False
+        self._initiated = False
+        self._rounds = 0
+
+    @property
+    def answering(self) -> bool:
+        """Whether it is the application's turn: nothing of the peer's is read before it has spoken."""
+        return self._answering
+
+    def mechanisms(self) -> SaslMechanisms:
+        """What to say first."""
+        return SaslMechanisms(self._options.mechanisms)
+
+    def receive(self, frame: object) -> SaslInitiated | SaslResponded:
+        """Take a frame from the client. Raises RemoteProtocolError for one that may not come now."""
+        if isinstance(frame, SaslInit) and not self._initiated:
+            if frame.mechanism not in self._options.mechanisms:
+                raise RemoteProtocolError(f"the mechanism {frame.mechanism:.64} is not offered")
+            self._initiated = self._answering = True
+            return SaslInitiated(frame.mechanism, frame.initial_response or b"", frame.hostname)
+        if isinstance(frame, SaslResponse) and self._initiated:
+            self._answering = True
+            return SaslResponded(frame.response)
+        raise RemoteProtocolError(f"a {type(frame).__name__} may not come now")
+
+    def challenge(self, challenge: bytes) -> SaslChallenge | None:
+        """The application wants another round. None when there were too many."""
+        self._take_turn()
+        self._rounds += 1
+        return SaslChallenge(challenge) if self._rounds <= self._options.rounds_max else None
+
+    def outcome(self, code: SaslCode, additional_data: bytes | None = None) -> SaslOutcome:
+        """The application has decided."""
+        self._take_turn()
+        return SaslOutcome(code, additional_data)
+
+    def _take_turn(self) -> None:
+        if not self._answering:
+            raise LocalProtocolError("no SASL response waits for an answer")
+        self._answering = False
+
+
+class ClientExchange:
+    """The client's side. `receive` gives the frame to answer with, or the outcome's code."""
+
+    __slots__ = ("_client", "_hostname", "_initiated", "_rounds")
+
+    def __init__(self, client: SaslClient, hostname: str | None) -> None:
+        self._client = client
+        self._hostname = hostname
+        self._initiated = False
+        self._rounds = 0
+
+    def receive(self, frame: object) -> ClientSays | SaslCode:
+        """Take a frame from the server.
+
+        Raises AuthenticationFailed when no mechanism suits or ours gives up, RemoteProtocolError for a frame that may
+        not come now.
+        """
+        if isinstance(frame, SaslMechanisms) and not self._initiated:
+            choice = self._client.choose(frame.sasl_server_mechanisms)
+            if choice is None:
+                offered = ", ".join(frame.sasl_server_mechanisms) or "nothing"
+                raise AuthenticationFailed(f"none of our SASL mechanisms suits the server, which offers {offered:.200}")
+            self._initiated = True
+            return SaslInit(choice[0], choice[1], self._hostname)
+        if isinstance(frame, SaslChallenge) and self._initiated:
+            self._rounds += 1
+            if self._rounds > ROUNDS_MAX:
+                raise AuthenticationFailed(f"more than {ROUNDS_MAX} SASL challenges")
+            return SaslResponse(self._client.respond(frame.challenge))
+        if isinstance(frame, SaslOutcome):
+            # An outcome before our init can only refuse: without a mechanism there is nothing to succeed with.
+            if frame.code is SaslCode.OK and not self._initiated:
+                raise RemoteProtocolError("a SASL outcome of ok before any exchange")
+            return frame.code
+        raise RemoteProtocolError(f"a {type(frame).__name__} may not come now")
+
+
+__all__ = [
+    "Anonymous",
+    "ClientExchange",
+    "Plain",
+    "PlainCredentials",
+    "SaslClient",
+    "SaslServerOptions",
+    "ServerExchange",
+    "parse_plain",
+]

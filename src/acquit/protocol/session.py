@@ -1,43 +1,171 @@
-"""A session: the windows, the link handles and the delivery-ids of one pair of channels (specification 2.5)."""
+"""A session: windows, link handles, delivery-ids and dispositions of one pair of channels (specification 2.5).
+
+Theory of operation. A session carries transfer frames in both directions within two windows. Ours to the peer is fixed
+(`incoming_window_frames`) and renewed by a flow when half of it is used: what bounds memory is link-credit and the
+assembly limit, not the window, because the engine hands over what arrives. The peer's to us is what its flows say.
+
+Deliveries of all links share one sequence of delivery-ids in each direction, so that one disposition can speak of many
+links; hence the two maps of unsettled deliveries are here, by delivery-id, and every settlement passes through here:
+`act` and `settle_all` for the application's verbs, `on_disposition` for the peer's. What they do is in
+`settlement.TABLE`.
+
+What is said to the peer is gathered: dispositions as runs of ids, flows as "this link owes one", and both are written
+when output is taken (`flush`) or when a frame goes out that they must precede.
+
+A session that fails says end with an error, and ignores what comes until the peer's end. Methods under "for links" and
+"for the connection" are for the engine's own modules.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from acquit.protocol._definitions import Begin, Coordinator, Error, RcvSettleMode, SndSettleMode, Source, Target
+from acquit.errors import FramingError, LocalProtocolError
+from acquit.protocol._definitions import (
+    AmqpCondition,
+    Attach,
+    Begin,
+    Coordinator,
+    Detach,
+    Disposition,
+    End,
+    Error,
+    Flow,
+    LinkCondition,
+    Performative,
+    RcvSettleMode,
+    Role,
+    SessionCondition,
+    SndSettleMode,
+    Source,
+    Target,
+    TransactionalState,
+    Transfer,
+)
+from acquit.protocol.allocation import LowestFree
+from acquit.protocol.composite import encode_composite
+from acquit.protocol.credit import remote_window
+from acquit.protocol.delivery import Delivery, DeliveryState, is_outcome
+from acquit.protocol.dispositions import FRAME_OVERHEAD, DispositionRuns, encode_state
+from acquit.protocol.endpoint import Link, LinkState, Properties, Unsettled
+from acquit.protocol.events import Event, SessionEnded, StatesReceived
+from acquit.protocol.receiver import ReceivingLink
+from acquit.protocol.sender import HalfWritten, SendingLink
+from acquit.protocol.serial import MASK
+from acquit.protocol.settlement import RECEIVER_STEPS, SENDER_STEPS, Effect, Input, Phase, apply
+from acquit.protocol.types import Described
 
 if TYPE_CHECKING:
     from acquit.protocol.connection import Connection
-    from acquit.protocol.delivery import Delivery, DeliveryState
-    from acquit.protocol.link import Link, ReceivingLink, SendingLink
+
+_SETTLE = int(Input.SETTLE)
+_FORGET = int(Effect.FORGET)
+_NOTIFY = int(Effect.NOTIFY)
+_LOST = int(Phase.LOST)
+_HALF = 1 << 31
 
 
 class SessionState(IntEnum):
     """Where a session is in its life (2.5.5)."""
 
     BEGIN_SENT = 0
+    """We began; the peer has not answered. Links may be attached already."""
     MAPPED = 1
+    """Both ends have begun."""
     END_SENT = 2
+    """We ended; what still comes is ignored until the peer answers."""
     ENDED = 3
+    """Over. The object may be kept; its verbs do nothing, and `attach_...` is refused."""
 
 
 class Session:
-    """One session. Made by `Connection.begin`, or by the peer's begin (SessionBegun). `context` is the application's."""
+    """One session. Made by `Connection.begin`, or by the peer's begin (SessionBegun). `context` is the application's.
 
-    __slots__ = ("connection", "context", "links", "remote_begin", "state")
+    `channel` is ours; `remote_begin` is what the peer said, None before it has.
+    """
 
-    connection: Connection
-    state: SessionState
-    remote_begin: Begin | None
-    links: list[Link]
-    context: object
+    __slots__ = (
+        "_awaiting",
+        "_dirty",
+        "_dispositions",
+        "_end_told",
+        "_flows",
+        "_half_written",
+        "_handles",
+        "_incoming_window",
+        "_initial_outgoing_id",
+        "_links",
+        "_named",
+        "_next_incoming_delivery_id",
+        "_next_incoming_id",
+        "_session_flow_owed",
+        "channel",
+        "connection",
+        "context",
+        "errant_handles",
+        "incoming",
+        "input_handles",
+        "keep_order",
+        "next_delivery_id",
+        "next_outgoing_id",
+        "outgoing",
+        "remote_begin",
+        "remote_channel",
+        "remote_incoming_window",
+        "state",
+        "unsettled_max",
+    )
+
+    def __init__(self, connection: Connection, channel: int) -> None:
+        options = connection.options
+        self.connection = connection
+        self.channel = channel
+        self.remote_channel: int | None = None
+        self.state = SessionState.BEGIN_SENT
+        self.remote_begin: Begin | None = None
+        self.context: object = None
+
+        self.next_outgoing_id = options.initial_serial
+        self.next_delivery_id = options.initial_serial
+        self._initial_outgoing_id = options.initial_serial
+        self._incoming_window = options.incoming_window_frames
+        self._next_incoming_id = 0
+        self._next_incoming_delivery_id: int | None = None
+        self.remote_incoming_window = 0
+        """Transfer frames the peer will take now (2.5.6)."""
+        self.unsettled_max = options.unsettled_max
+        self.outgoing: dict[int, Delivery] = {}
+        self.incoming: dict[int, Delivery] = {}
+
+        self._links: dict[Link, None] = {}
+        self._named: dict[tuple[str, Role], Link] = {}  # the links we attached, by name and our role
+        self._awaiting: dict[tuple[str, Role], Link] = {}  # those whose attach the peer has not answered
+        self._handles = LowestFree()
+        self.input_handles: dict[int, Link] = {}
+        self.errant_handles: set[int] = set()  # of links that were detached with an error, at most handle_max
+
+        self._dispositions = DispositionRuns()
+        self.keep_order = False  # dispositions wait that no transfer may overtake
+        self._flows: dict[Link, None] = {}
+        self._session_flow_owed = False
+        self._half_written: deque[HalfWritten] = deque()
+        self._dirty = False
+        self._end_told = False
+
+    # -- for the application
 
     @property
-    def remote_incoming_window(self) -> int:
-        """Transfer frames the peer will take now (2.5.6)."""
-        raise NotImplementedError
+    def links(self) -> list[Link]:
+        """The links attached, attaching or detaching; once the session has ended, those that it took with it."""
+        return list(self._links)
+
+    def unsettled(self) -> list[Delivery]:
+        """All deliveries of the session, of both directions, that neither end has settled; oldest first in each."""
+        return [*self.outgoing.values(), *self.incoming.values()]
 
     def attach_sender(
         self,
@@ -48,20 +176,40 @@ class Session:
         snd_settle_mode: SndSettleMode = SndSettleMode.MIXED,
         rcv_settle_mode: RcvSettleMode = RcvSettleMode.FIRST,
         initial_delivery_count: int = 0,
-        unsettled: Mapping[bytes, DeliveryState | None] | None = None,
+        unsettled: Unsettled | None = None,
         incomplete_unsettled: bool = False,
         max_message_size: int | None = None,
         offered_capabilities: Sequence[str] = (),
         desired_capabilities: Sequence[str] = (),
-        properties: Mapping[str, object] | None = None,
+        properties: Properties | None = None,
         context: object = None,
     ) -> SendingLink:
         """Attach a link to send on. LinkAttached or LinkDetached follows. It has no credit before the peer grants some.
 
-        Raises LocalProtocolError if the name is in use for a sending link of this session, no handle is left, the
-        attach does not fit the peer's frame, or the session is ending.
+        Raises LocalProtocolError, with nothing sent, if the name is in use for a sending link of this session, no
+        handle is left, the attach does not fit the peer's frame, or the session is ending.
         """
-        raise NotImplementedError
+        link = SendingLink(self, name, self._handles.peek(), context)
+        self._attach(
+            link,
+            Attach(
+                name,
+                link.handle,
+                Role.SENDER,
+                snd_settle_mode,
+                rcv_settle_mode,
+                source,
+                target,
+                unsettled,
+                incomplete_unsettled,
+                initial_delivery_count,
+                max_message_size,
+                tuple(offered_capabilities),
+                tuple(desired_capabilities),
+                properties,
+            ),
+        )
+        return link
 
     def attach_receiver(
         self,
@@ -71,25 +219,533 @@ class Session:
         target: Target | None = None,
         snd_settle_mode: SndSettleMode = SndSettleMode.MIXED,
         rcv_settle_mode: RcvSettleMode = RcvSettleMode.FIRST,
-        unsettled: Mapping[bytes, DeliveryState | None] | None = None,
+        unsettled: Unsettled | None = None,
         incomplete_unsettled: bool = False,
         max_message_size: int | None = None,
         offered_capabilities: Sequence[str] = (),
         desired_capabilities: Sequence[str] = (),
-        properties: Mapping[str, object] | None = None,
+        properties: Properties | None = None,
         context: object = None,
     ) -> ReceivingLink:
-        """Attach a link to receive on; as `attach_sender`. `grant` may be called at once."""
-        raise NotImplementedError
+        """Attach a link to receive on; as `attach_sender`. `grant` may be called at once.
+
+        `max_message_size` (bytes, 0 for no limit) defaults to the connection's.
+        """
+        link = ReceivingLink(self, name, self._handles.peek(), context)
+        self._attach(
+            link,
+            Attach(
+                name,
+                link.handle,
+                Role.RECEIVER,
+                snd_settle_mode,
+                rcv_settle_mode,
+                source,
+                target,
+                unsettled,
+                incomplete_unsettled,
+                None,
+                max_message_size,
+                tuple(offered_capabilities),
+                tuple(desired_capabilities),
+                properties,
+            ),
+        )
+        return link
 
     def settle_all(self, deliveries: Iterable[Delivery], state: DeliveryState | None = None) -> int:
-        """`Delivery.settle` for many of this session (of any of its links), much faster. Returns how many were in time."""
-        raise NotImplementedError
+        """`Delivery.settle` for many deliveries of this session, of any of its links, and much faster.
 
-    def unsettled(self) -> list[Delivery]:
-        """All deliveries of the session, of both directions, that neither end has settled."""
-        raise NotImplementedError
+        Returns how many it was in time for: those that were settled or lost, or that already have their outcome, are
+        passed over. Raises LocalProtocolError for a delivery of another session, and at the first one that needs an
+        outcome (rcv-settle-mode second) where `state` is none.
+        """
+        encoded = self._encode_state(state)
+        final = is_outcome(state)
+        before = len(self.outgoing)
+        count = 0
+        link: Link | None = None
+        ids: list[int] | None = None
+        settling = False
+        for delivery in deliveries:
+            if delivery.link is not link:
+                link = delivery.link
+                if link.session is not self:
+                    raise LocalProtocolError(f"{delivery!r} is of another session")
+                role = link.role
+                steps, unsettled = (RECEIVER_STEPS, self.incoming) if role else (SENDER_STEPS, self.outgoing)
+                ids = None
+            step = steps[delivery.phase][_SETTLE]
+            if step is None or not step[1]:
+                continue
+            forget = step[1] & _FORGET != 0
+            if forget:
+                del unsettled[delivery.delivery_id]
+                link.unsettled_count -= 1
+            elif not final:
+                raise LocalProtocolError(f"{delivery!r} needs an outcome: its receiver settles second")
+            delivery.phase = step[0]
+            if state is not None:
+                delivery.local_state = state
+            if ids is None or settling is not forget:
+                settling = forget
+                ids = self._dispositions.run(role, forget, encoded)
+            ids.append(delivery.delivery_id)
+            count += 1
+        if count:
+            self._said(state, before)
+        return count
 
     def end(self, error: Error | None = None) -> None:
-        """End the session and its links. SessionEnded follows when the peer has answered."""
-        raise NotImplementedError
+        """End the session and its links. SessionEnded follows when the peer has answered; what it says before is
+        ignored. Does nothing if the session is ended or ending."""
+        if self.writable:
+            self._send_end(error)
+
+    # -- for links and deliveries
+
+    @property
+    def events(self) -> list[Event]:
+        """Where events go."""
+        return self.connection.events
+
+    @property
+    def writable(self) -> bool:
+        """Whether frames may be written on it."""
+        return self.state <= SessionState.MAPPED and self.connection.writable
+
+    @property
+    def may_send(self) -> bool:
+        """Whether the session has room for a delivery: in the peer's window, and among the unsettled."""
+        return self.remote_incoming_window > 0 and len(self.outgoing) < self.unsettled_max
+
+    def map_of(self, role: Role) -> dict[int, Delivery]:
+        """The unsettled deliveries of the links that have this role here, by delivery-id, oldest first."""
+        return self.incoming if role else self.outgoing
+
+    def act(self, delivery: Delivery, input_: Input, state: DeliveryState | None) -> bool:
+        """Do what the table says to one of the application's verbs. False if it came too late."""
+        role = delivery.link.role
+        next_phase, effects = apply(role, delivery.phase, input_)
+        if not effects:
+            return False
+        forget = effects & _FORGET != 0
+        if input_ is Input.SETTLE and not forget and not is_outcome(state):
+            raise LocalProtocolError(f"{delivery!r} needs an outcome: its receiver settles second")
+        encoded = self._encode_state(state)
+        before = len(self.outgoing)
+        delivery.phase = next_phase
+        if state is not None:
+            delivery.local_state = state
+        if forget:
+            del self.map_of(role)[delivery.delivery_id]
+            delivery.link.unsettled_count -= 1
+        self._dispositions.run(role, forget, encoded).append(delivery.delivery_id)
+        self._said(state, before)
+        return True
+
+    def forget(self, delivery: Delivery) -> None:
+        """Take a delivery out of its map, if it is there."""
+        link = delivery.link
+        before = len(self.outgoing)
+        if self.map_of(link.role).pop(delivery.delivery_id, None) is not None:
+            link.unsettled_count -= 1
+            self._tell_room(before)
+
+    def write(self, performative: Performative) -> None:
+        """Write a frame. Raises FrameTooLarge, with nothing written, if the peer does not take frames that large."""
+        self.connection.write(self.channel, encode_composite(performative))
+
+    def write_in_order(self, performative: Performative) -> None:
+        """Write a frame after all dispositions that wait."""
+        self.flush_dispositions()
+        self.write(performative)
+
+    def write_transfer(self, head: bytes, payload: bytes) -> None:
+        """Write a transfer frame. The caller has seen that the window is open."""
+        self.next_outgoing_id = (self.next_outgoing_id + 1) & MASK
+        self.remote_incoming_window -= 1
+        self.connection.write_frame(self.channel, head, payload)
+
+    def write_flow(self, link: Link | None = None, *, properties: Properties | None = None) -> None:
+        """Write a flow, of a link or of the session alone; either renews our incoming window (2.5.6)."""
+        options = self.connection.options
+        flow = Flow(
+            None if self.remote_begin is None else self._next_incoming_id,
+            options.incoming_window_frames,
+            self.next_outgoing_id,
+            options.outgoing_window_frames,
+            properties=properties,
+        )
+        if link is not None:
+            flow.handle = link.handle
+            flow.delivery_count, flow.link_credit, flow.available, flow.drain = link.flow_fields()
+            flow.echo = isinstance(link, ReceivingLink) and link.take_echo()
+            self._flows.pop(link, None)
+        self.write(flow)
+        self._incoming_window = options.incoming_window_frames
+        self._session_flow_owed = False
+
+    def owe_flow(self, link: Link) -> None:
+        """A flow of this link is to be written with the next output."""
+        self._flows[link] = None
+        self._mark_dirty()
+
+    def add_half_written(self, half: HalfWritten) -> None:
+        """The rest of this delivery is to be written as there is room."""
+        self._half_written.append(half)
+        self._mark_dirty()
+
+    def drop_half_written(self, half: HalfWritten) -> None:
+        """Its link is gone: nothing of it can be written any more."""
+        with suppress(ValueError):  # the session may have dropped them all
+            self._half_written.remove(half)
+
+    def flush_dispositions(self) -> None:
+        """Write the dispositions that wait."""
+        self.keep_order = False
+        if self._dispositions:
+            self.connection.write_raw(self._dispositions.take_frames(self.channel))
+
+    def fit_error(self, error: Error | None) -> Error | None:
+        """`error`, without its info and the end of its description where the peer's frame is too small for them."""
+        return self.connection.fit_error(error)
+
+    def unmap(self, link: Link) -> None:
+        """The link is detached at both ends: its handles are free."""
+        assert link.remote_handle is not None
+        del self.input_handles[link.remote_handle]
+        del self._links[link]
+        self._flows.pop(link, None)
+        self._handles.free(link.handle)
+        key = (link.name, link.role)
+        if self._named.get(key) is link:
+            del self._named[key]
+
+    def fail(self, condition: str, description: str) -> None:
+        """The peer broke the rules of the session: end it, and ignore what it sends until it has answered."""
+        if not self.writable:
+            return
+        error = Error(condition, description)
+        self._send_end(error)
+        self._tell_end(error, remote=False)
+
+    # -- for the connection
+
+    def flush(self, budget_bytes: int) -> None:
+        """Write what waits: dispositions, flows, and about `budget_bytes` of half-written deliveries, in turns."""
+        self._dirty = False
+        if not self.writable:
+            return
+        self.flush_dispositions()
+        for link in list(self._flows):
+            self.write_flow(link)
+        if self._session_flow_owed:
+            self.write_flow()
+        while self._half_written and self.remote_incoming_window > 0:
+            if budget_bytes <= 0:
+                self._mark_dirty()
+                break
+            half = self._half_written.popleft()
+            budget_bytes -= self._write_more(half)
+            if half.link.half_written is half:
+                self._half_written.append(half)
+
+    def on_begun(self, begin: Begin, remote_channel: int) -> bool:
+        """The peer began its half: the windows are known to both. False if we have ended ours meanwhile."""
+        self.remote_begin = begin
+        self.remote_channel = remote_channel
+        self._next_incoming_id = begin.next_outgoing_id
+        if self.state is SessionState.BEGIN_SENT:
+            self.state = SessionState.MAPPED
+            self.remote_incoming_window = begin.incoming_window
+            return True
+        return False
+
+    def on_frame(self, performative: object, payload: bytes) -> None:
+        """Take a frame of this session. What comes after we ended is ignored, but for the peer's end."""
+        if isinstance(performative, End):
+            self._on_end(performative)
+        elif self.state is not SessionState.MAPPED:
+            return
+        elif isinstance(performative, Transfer):
+            self._on_transfer(performative, payload)
+        elif isinstance(performative, Disposition):
+            self._on_disposition(performative)
+        elif isinstance(performative, Flow):
+            self._on_flow(performative)
+        elif isinstance(performative, Attach):
+            self._on_attach(performative)
+        elif isinstance(performative, Detach):
+            link = self._link_of(performative.handle)
+            if link is not None:
+                link.on_detach(performative)
+        else:
+            self.fail(AmqpCondition.NOT_ALLOWED, f"a {type(performative).__name__} on a session")
+
+    def lose(self) -> None:
+        """The connection is over, and the session with it."""
+        self._end_told = True
+        self._close()
+
+    # -- its own
+
+    def _attach(self, link: Link, attach: Attach) -> None:
+        if not self.writable:
+            raise LocalProtocolError("the session is ending or has ended")
+        key = (link.name, link.role)
+        if key in self._named:
+            raise LocalProtocolError(f"the name {link.name!r} is in use on this session")
+        handle_max = self.connection.options.handle_max
+        if self.remote_begin is not None:
+            handle_max = min(handle_max, self.remote_begin.handle_max)
+        if link.handle > handle_max:
+            raise LocalProtocolError(f"no handle is left on this session: the highest is {handle_max}")
+        link.send_attach(attach)
+        self._named[key] = link
+        self._awaiting[key] = link
+        self._add(link)
+
+    def _add(self, link: Link) -> None:
+        self._handles.take()
+        self._links[link] = None
+
+    def _link_of(self, handle: int) -> Link | None:
+        link = self.input_handles.get(handle)
+        if link is None:
+            if handle in self.errant_handles:
+                self.fail(SessionCondition.ERRANT_LINK, f"handle {handle} is of a link detached with an error")
+            else:
+                self.fail(SessionCondition.UNATTACHED_HANDLE, f"no link is attached with handle {handle}")
+        return link
+
+    def _on_attach(self, attach: Attach) -> None:
+        if attach.handle > self.connection.options.handle_max:
+            raise FramingError(f"handle {attach.handle} is above {self.connection.options.handle_max} (2.7.2)")
+        if attach.handle in self.input_handles:
+            self.fail(SessionCondition.HANDLE_IN_USE, f"handle {attach.handle} is in use")
+            return
+        self.errant_handles.discard(attach.handle)
+        link = self._awaiting.pop((attach.name, Role(1 - attach.role)), None)
+        if link is not None:
+            self.input_handles[attach.handle] = link
+            link.on_attach(attach)
+            return
+        if self._handles.peek() > min(self.connection.options.handle_max, self._remote_handle_max):
+            self.fail(AmqpCondition.RESOURCE_LIMIT_EXCEEDED, "no handle is left to answer this attach with")
+            return
+        kind = SendingLink if attach.role == Role.RECEIVER else ReceivingLink
+        link = kind(self, attach.name, self._handles.peek(), None)
+        self._add(link)
+        self.input_handles[attach.handle] = link
+        link.on_request(attach)
+
+    @property
+    def _remote_handle_max(self) -> int:
+        assert self.remote_begin is not None
+        return self.remote_begin.handle_max
+
+    def _on_transfer(self, transfer: Transfer, payload: bytes) -> None:
+        if self._incoming_window <= 0:
+            self.fail(SessionCondition.WINDOW_VIOLATION, "a transfer beyond the incoming window (2.5.6)")
+            return
+        self.count_incoming(1)
+        link = self._link_of(transfer.handle)
+        if link is None:
+            return
+        if isinstance(link, ReceivingLink) and not link.in_delivery:
+            if transfer.delivery_id is None or transfer.delivery_tag is None:
+                self.fail(
+                    AmqpCondition.INVALID_FIELD, "a first transfer needs a delivery-id and a delivery-tag (2.7.5)"
+                )
+                return
+            expected = self._next_incoming_delivery_id
+            if expected is not None and transfer.delivery_id != expected:
+                self.fail(AmqpCondition.INVALID_FIELD, f"delivery-id {transfer.delivery_id} where {expected} is next")
+                return
+            self._next_incoming_delivery_id = (transfer.delivery_id + 1) & MASK
+            if link.state is LinkState.ATTACH_RECEIVED:
+                link.fail(LinkCondition.TRANSFER_LIMIT_EXCEEDED, "a delivery before any link-credit (2.6.7)")
+        if isinstance(transfer.state, Described):
+            self.fail(AmqpCondition.NOT_IMPLEMENTED, "a delivery state of an unknown type")
+            return
+        link.on_transfer(transfer, payload)
+
+    def count_incoming(self, frames: int) -> None:
+        """Count transfer frames that came, and owe a flow when half of the window is used."""
+        self._next_incoming_id = (self._next_incoming_id + frames) & MASK
+        self._incoming_window -= frames
+        if not self._session_flow_owed and self._incoming_window * 2 <= self.connection.options.incoming_window_frames:
+            self._session_flow_owed = True
+            self._mark_dirty()
+
+    def _on_flow(self, flow: Flow) -> None:
+        window = remote_window(
+            flow.next_incoming_id, flow.incoming_window, self.next_outgoing_id, self._initial_outgoing_id
+        )
+        if window is None:
+            self.fail(SessionCondition.WINDOW_VIOLATION, "a flow that counts transfers we have not sent (2.5.6)")
+            return
+        self._next_incoming_id = flow.next_outgoing_id
+        reopened = window > 0 and self.remote_incoming_window <= 0
+        self.remote_incoming_window = window
+        if flow.handle is not None:
+            link = self._link_of(flow.handle)
+            if link is None:
+                return
+            if link.state is LinkState.ATTACHED:
+                link.on_flow(flow)
+                if flow.echo and link.state is LinkState.ATTACHED:
+                    self.owe_flow(link)
+            elif link.state is LinkState.ATTACH_RECEIVED:
+                link.early_flow = flow
+        elif flow.echo:
+            self._session_flow_owed = True
+            self._mark_dirty()
+        if reopened:
+            self._tell_senders()
+            if self._half_written:
+                self._mark_dirty()
+
+    def _on_disposition(self, disposition: Disposition) -> None:
+        first = disposition.first
+        last = first if disposition.last is None else disposition.last
+        count = ((last - first) & MASK) + 1
+        if count > _HALF:
+            self.fail(AmqpCondition.INVALID_FIELD, f"a disposition from {first} to {last}: last is before first")
+            return
+        state = disposition.state
+        if isinstance(state, Described):
+            self.fail(AmqpCondition.NOT_IMPLEMENTED, "a delivery state of an unknown type")
+            return
+        # A receiver speaks of deliveries that we sent, a sender of those that we received (2.7.6).
+        unsettled = self.outgoing if disposition.role else self.incoming
+        if count > len(unsettled):  # the claim may be of 2^31 ids, our work must not be
+            found = [delivery for id_, delivery in unsettled.items() if (id_ - first) & MASK < count]
+        else:
+            found = [
+                delivery for id_ in range(first, first + count) if (delivery := unsettled.get(id_ & MASK)) is not None
+            ]
+        if not found:
+            return
+        if disposition.settled:
+            input_ = Input.RECV_SETTLED
+        else:
+            input_ = Input.RECV_OUTCOME if is_outcome(state) else Input.RECV_STATE
+        self._hear(found, input_, state, unsettled, SENDER_STEPS if disposition.role else RECEIVER_STEPS)
+
+    def _hear(
+        self,
+        found: list[Delivery],
+        input_: int,
+        state: DeliveryState | None,
+        unsettled: dict[int, Delivery],
+        steps: tuple[tuple[tuple[int, int] | None, ...], ...],
+    ) -> None:
+        """Do what the table says to the peer's word on deliveries that are in the map, and tell the application."""
+        before = len(self.outgoing)
+        told: dict[Link, list[Delivery]] = {}
+        link: Link | None = None
+        group: list[Delivery] = []
+        for delivery in found:
+            step = steps[delivery.phase][input_]
+            assert step is not None  # every input from the peer has a row; tests/properties/test_settlement.py
+            delivery.phase, effects = step
+            if effects & _FORGET:
+                del unsettled[delivery.delivery_id]
+                delivery.link.unsettled_count -= 1
+            if effects & _NOTIFY:
+                if state is not None:
+                    delivery.remote_state = state
+                if delivery.link is not link:
+                    link = delivery.link
+                    group = told.setdefault(link, [])
+                group.append(delivery)
+        settled = input_ == Input.RECV_SETTLED
+        for link, group in told.items():
+            if isinstance(link, ReceivingLink):  # what has not arrived completely is not known to the application
+                group = [delivery for delivery in group if not link.is_arriving(delivery)]
+            if group:
+                self.events.append(StatesReceived(link, group, state, settled))
+        self._tell_room(before)
+
+    def _said(self, state: DeliveryState | None, outgoing_before: int) -> None:
+        if isinstance(state, TransactionalState):
+            self.keep_order = True
+        self._mark_dirty()
+        self._tell_room(outgoing_before)
+
+    def _tell_room(self, outgoing_before: int) -> None:
+        if outgoing_before >= self.unsettled_max > len(self.outgoing):
+            self._tell_senders()
+
+    def _tell_senders(self) -> None:
+        for link in self._links:
+            if isinstance(link, SendingLink) and link.credit > 0 and link.half_written is None:
+                link.tell_credit()
+
+    def _encode_state(self, state: DeliveryState | None) -> bytes:
+        encoded = encode_state(state)
+        if len(encoded) + FRAME_OVERHEAD > self.connection.peer_frame_size_max:
+            raise LocalProtocolError(f"a {type(state).__name__} of {len(encoded)} bytes does not fit the peer's frame")
+        return encoded
+
+    def _mark_dirty(self) -> None:
+        if not self._dirty:
+            self._dirty = True
+            self.connection.dirty.append(self)
+
+    def _write_more(self, half: HalfWritten) -> int:
+        """Write one more frame of a half-written delivery; when it is the last, the link is free. Returns its bytes."""
+        link = half.link
+        transfer = Transfer(link.handle, half.delivery.delivery_id, settled=half.settled or None, more=True)
+        if half.aborted:
+            transfer.more, transfer.aborted = False, True
+        head = encode_composite(transfer)
+        room = self.connection.frame_size_max - 8 - len(head)
+        chunk = half.payload[half.offset : half.offset + room]
+        half.offset += len(chunk)
+        if half.offset >= len(half.payload):
+            transfer.more = False
+            head = encode_composite(transfer)
+            link.half_written = None
+            if link.credit > 0:
+                link.tell_credit()
+        self.write_transfer(head, chunk)
+        return len(head) + len(chunk)
+
+    def _on_end(self, end: End) -> None:
+        remote = self.state is not SessionState.END_SENT
+        if remote:
+            self._send_end(None)
+        self._tell_end(end.error, remote=remote)
+        self._close()
+        self.connection.unmap(self)
+
+    def _send_end(self, error: Error | None) -> None:
+        self.write_in_order(End(self.fit_error(error)))
+        self.state = SessionState.END_SENT
+        self.remote_incoming_window = 0
+        self._half_written.clear()
+        self._flows.clear()
+
+    def _tell_end(self, error: Error | None, *, remote: bool) -> None:
+        if not self._end_told:
+            self._end_told = True
+            self._lose_links()
+            self.events.append(SessionEnded(self, error, remote))
+
+    def _close(self) -> None:
+        self.state = SessionState.ENDED
+        self.remote_incoming_window = 0
+        self._lose_links()
+        self._half_written.clear()
+
+    def _lose_links(self) -> None:
+        for link in self._links:
+            link.lose()
+        for delivery in self.unsettled():
+            delivery.phase = _LOST
+
+
+__all__ = ["Session", "SessionState"]

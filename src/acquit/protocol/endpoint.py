@@ -1,0 +1,368 @@
+"""What both roles of a link share: attaching and detaching (specification 2.6.1 to 2.6.6).
+
+Theory of operation. Both ends attach, each under a handle of its own, and both ends detach; that is the same for
+senders and receivers, whoever came first. The flow of messages, where they differ, is in `sender.py` and `receiver.py`.
+
+A link writes through its session, which owns the windows, the delivery-ids and the maps of unsettled deliveries. What
+a peer does wrong here ends the link (`fail`), or, where the damage is the session's, the session. Frames that were on
+their way when we detached are ignored until the peer's detach; they still count in the session.
+
+Methods under "for the session" are for the engine's own modules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from acquit.errors import FrameTooLarge, LocalProtocolError
+from acquit.protocol._definitions import (
+    AmqpCondition,
+    Attach,
+    Coordinator,
+    Detach,
+    Error,
+    Flow,
+    RcvSettleMode,
+    Role,
+    SndSettleMode,
+    Source,
+    Target,
+    Transfer,
+)
+from acquit.protocol.delivery import Delivery, DeliveryState
+from acquit.protocol.events import LinkAttached, LinkDetached, LinkRequested
+from acquit.protocol.settlement import Input, apply
+from acquit.protocol.types import Described
+
+if TYPE_CHECKING:
+    from acquit.protocol.session import Session
+
+TAG_BYTES_MAX: Final = 32
+"""Longest delivery-tag (2.8.7)."""
+
+UINT_MAX: Final = 0xFFFF_FFFF
+
+Properties: TypeAlias = Mapping[str, object]
+Unsettled: TypeAlias = Mapping[bytes, DeliveryState | None]
+
+
+class LinkState(IntEnum):
+    """Where a link is in its life (2.6.3 to 2.6.6)."""
+
+    ATTACH_SENT = 0
+    """We attached; the peer has not answered."""
+    ATTACH_RECEIVED = 1
+    """The peer attached; the application has not answered (LinkRequested)."""
+    ATTACHED = 2
+    """Both ends attached."""
+    DETACH_SENT = 3
+    """We detached; what still comes is ignored until the peer answers."""
+    DETACHED = 4
+    """Over. The object may be kept; its verbs do nothing."""
+
+
+class Link:
+    """What both roles share. Made by `Session.attach_sender` and `attach_receiver`, or by a peer's attach.
+
+    `role` is ours: Role.SENDER (False) or Role.RECEIVER (True). `source` is as the sending end describes it, `target`
+    as the receiving end does (2.6.3); before the peer's attach, as we asked. The settle modes are as negotiated.
+    `local_attach` and `remote_attach` are what was said. `context` is the application's.
+    """
+
+    __slots__ = (
+        "_closing",
+        "_credit_told",
+        "_ended_told",
+        "_refused",
+        "context",
+        "early_flow",
+        "handle",
+        "local_attach",
+        "name",
+        "rcv_settle_mode",
+        "remote_attach",
+        "remote_handle",
+        "session",
+        "snd_settle_mode",
+        "source",
+        "state",
+        "target",
+        "unsettled_count",
+    )
+
+    role: Role
+
+    def __init__(self, session: Session, name: str, handle: int, context: object) -> None:
+        self.session = session
+        self.name = name
+        self.handle = handle
+        self.context = context
+        self.state = LinkState.ATTACH_SENT
+        self.source: Source | None = None
+        self.target: Target | Coordinator | None = None
+        self.snd_settle_mode = SndSettleMode.MIXED
+        self.rcv_settle_mode = RcvSettleMode.FIRST
+        self.local_attach: Attach | None = None
+        self.remote_attach: Attach | None = None
+        self.remote_handle: int | None = None
+        self.early_flow: Flow | None = None  # what the peer said before we answered its attach
+        self.unsettled_count = 0
+        self._closing = False
+        self._refused = False  # the peer answered our attach without a terminus: its detach must follow (2.6.3)
+        self._credit_told = -1
+        self._ended_told = False
+
+    # -- for the application
+
+    @property
+    def remote_max_message_size(self) -> int:
+        """The largest message, in bytes, that the peer takes; 0 for no limit (2.7.3)."""
+        return (self.remote_attach.max_message_size or 0) if self.remote_attach is not None else 0
+
+    def unsettled(self) -> list[Delivery]:
+        """The link's deliveries that neither end has settled, oldest first. Takes time in all those of the session."""
+        if not self.unsettled_count:
+            return []
+        return [delivery for delivery in self.session.map_of(self.role).values() if delivery.link is self]
+
+    def accept_attach(
+        self,
+        *,
+        source: Source | None = None,
+        target: Target | Coordinator | None = None,
+        snd_settle_mode: SndSettleMode | None = None,
+        rcv_settle_mode: RcvSettleMode | None = None,
+        initial_delivery_count: int = 0,
+        unsettled: Unsettled | None = None,
+        incomplete_unsettled: bool = False,
+        max_message_size: int | None = None,
+        offered_capabilities: Sequence[str] = (),
+        desired_capabilities: Sequence[str] = (),
+        properties: Properties | None = None,
+    ) -> None:
+        """Answer LinkRequested: yes. What is left out is as the peer asked for it.
+
+        `max_message_size` (bytes; 0 for no limit) defaults to the connection's on receiving links. Does nothing if the
+        peer has gone meanwhile. Raises LocalProtocolError if the link was answered before. An answer that does not fit
+        the peer's frames ends the session (amqp:frame-size-too-small), as nothing shorter could be said.
+        """
+        asked = self._request_to_answer()
+        if asked is None:
+            return
+        answered = self._answer(
+            Attach(
+                self.name,
+                self.handle,
+                self.role,
+                asked.snd_settle_mode if snd_settle_mode is None else snd_settle_mode,
+                asked.rcv_settle_mode if rcv_settle_mode is None else rcv_settle_mode,
+                asked.source if source is None else source,
+                asked.target if target is None else target,
+                unsettled,
+                incomplete_unsettled,
+                initial_delivery_count,
+                max_message_size,
+                tuple(offered_capabilities),
+                tuple(desired_capabilities),
+                properties,
+            )
+        )
+        if answered:
+            self.state = LinkState.ATTACHED
+            self._agree(asked)
+            if self.early_flow is not None:
+                self.on_flow(self.early_flow)
+                self.early_flow = None
+
+    def refuse(self, error: Error) -> None:
+        """Answer LinkRequested: no. Attach without our terminus, then detach, closed, with `error` (2.6.3).
+
+        LinkDetached follows when the peer has answered. Does nothing if it has gone meanwhile.
+        """
+        asked = self._request_to_answer()
+        if asked is not None and self._answer(self._refusal(asked)):
+            self._send_detach(error, closed=True)
+
+    def detach(self, error: Error | None = None, *, closed: bool = True) -> None:
+        """Detach. LinkDetached follows when the peer has answered; until then dispositions still arrive.
+
+        A half-written or half-read delivery is given up. Does nothing if the link is detached or detaching. Raises
+        LocalProtocolError on a link that waits for `accept_attach` or `refuse`.
+        """
+        if self.state is LinkState.ATTACH_RECEIVED:
+            raise LocalProtocolError(f"link {self.name!r} was requested: accept or refuse it")
+        if self.state in (LinkState.ATTACH_SENT, LinkState.ATTACHED) and self.session.writable:
+            self._send_detach(error, closed=closed)
+
+    # -- for the session
+
+    def send_attach(self, attach: Attach) -> None:
+        """Write our attach, after filling in what depends on the role. Raises before anything has changed."""
+        if self.role == Role.SENDER:
+            attach.initial_delivery_count = attach.initial_delivery_count or 0
+        else:
+            attach.initial_delivery_count = None
+            if attach.max_message_size is None:
+                attach.max_message_size = self.session.connection.options.max_message_size
+        if not attach.max_message_size:
+            attach.max_message_size = None
+        self.session.write(attach)
+        self.local_attach = attach
+        self.snd_settle_mode = attach.snd_settle_mode
+        self.rcv_settle_mode = attach.rcv_settle_mode
+        self.source = attach.source if isinstance(attach.source, Source) else None
+        self.target = attach.target if isinstance(attach.target, Target | Coordinator) else None
+        self._local_attach_sent(attach)
+
+    def on_request(self, attach: Attach) -> None:
+        """The peer attached first: ask the application, unless the attach is refused at once for what it says."""
+        self.remote_attach = attach
+        self.remote_handle = attach.handle
+        self.state = LinkState.ATTACH_RECEIVED
+        self._ended_told = True  # of a link that nobody hears of, nobody hears the end
+        if self._check_remote(attach):
+            self._ended_told = False
+            self.session.events.append(LinkRequested(self))
+
+    def on_attach(self, attach: Attach) -> None:
+        """The peer answered our attach."""
+        self.remote_attach = attach
+        self.remote_handle = attach.handle
+        if self.state is not LinkState.ATTACH_SENT:
+            return  # we have detached meanwhile; its detach will follow
+        self.state = LinkState.ATTACHED
+        if not self._check_remote(attach):
+            return
+        if (attach.source if self.role else attach.target) is None:
+            self._refused = True
+            return
+        self._agree(attach)
+        self.session.events.append(LinkAttached(self))
+
+    def on_detach(self, detach: Detach) -> None:
+        """The peer detached: answer it, unless it answers us."""
+        if self.state is LinkState.DETACH_SENT:
+            self._finish(detach, remote=False)
+            return
+        if self.state is LinkState.ATTACH_RECEIVED:  # gone before the application answered
+            assert self.remote_attach is not None
+            if not self._answer(self._refusal(self.remote_attach)):
+                return
+        self.session.write_in_order(Detach(self.handle, detach.closed or self._refused))
+        self._finish(detach, remote=True)
+
+    def fail(self, condition: str, description: str) -> None:
+        """The peer broke the rules of this link: detach it, and ignore what it sends until it has answered."""
+        if self.state >= LinkState.DETACH_SENT:
+            return
+        if self.state is LinkState.ATTACH_RECEIVED:
+            assert self.remote_attach is not None
+            if not self._answer(self._refusal(self.remote_attach)):
+                return
+        error = Error(condition, description)
+        self._send_detach(error, closed=True)
+        self._tell_end(True, error, remote=False)
+
+    def lose(self) -> None:
+        """The session is over, and the link with it; nobody is told twice."""
+        self.state = LinkState.DETACHED
+        self._ended_told = True
+        self._stop()
+
+    def on_flow(self, flow: Flow) -> None:
+        """Take the link's part of a flow."""
+        raise NotImplementedError
+
+    def on_transfer(self, transfer: Transfer, payload: bytes) -> None:
+        """Take a transfer. Only receivers get any."""
+        raise NotImplementedError
+
+    def flow_fields(self) -> tuple[int | None, int, int, bool]:
+        """delivery-count, link-credit, available and drain of a flow that we send."""
+        raise NotImplementedError
+
+    # -- its own
+
+    def _request_to_answer(self) -> Attach | None:
+        if self.local_attach is not None:
+            raise LocalProtocolError(f"link {self.name!r} is no request that waits for an answer")
+        return self.remote_attach if self.state is LinkState.ATTACH_RECEIVED and self.session.writable else None
+
+    def _local_attach_sent(self, attach: Attach) -> None:
+        """What the role makes of our own attach."""
+
+    def _check_remote(self, attach: Attach) -> bool:
+        if isinstance(attach.source, Described) or isinstance(attach.target, Described):
+            self.fail(AmqpCondition.NOT_IMPLEMENTED, "a source or target of an unknown type")
+            return False
+        return True
+
+    def _agree(self, attach: Attach) -> None:
+        """Each end says what is true of its own side (2.6.3, 2.7.3)."""
+        if self.role == Role.SENDER:
+            self.rcv_settle_mode = attach.rcv_settle_mode
+            self.target = attach.target if isinstance(attach.target, Target | Coordinator) else None
+        else:
+            self.snd_settle_mode = attach.snd_settle_mode
+            self.source = attach.source if isinstance(attach.source, Source) else None
+
+    def _answer(self, attach: Attach) -> bool:
+        """Answer the peer's attach. False if the answer fits no frame, and the session has ended for that."""
+        try:
+            self.send_attach(attach)
+        except FrameTooLarge as exc:
+            self.session.fail(AmqpCondition.FRAME_SIZE_TOO_SMALL, str(exc))
+            return False
+        return True
+
+    def _refusal(self, asked: Attach) -> Attach:
+        """The answer that has no terminus on our side (2.6.3)."""
+        refusal = Attach(self.name, self.handle, self.role, asked.snd_settle_mode, asked.rcv_settle_mode)
+        if self.role == Role.SENDER and isinstance(asked.target, Target | Coordinator):
+            refusal.target = asked.target
+        if self.role == Role.RECEIVER and isinstance(asked.source, Source):
+            refusal.source = asked.source
+        return refusal
+
+    def _send_detach(self, error: Error | None, *, closed: bool) -> None:
+        self.session.write_in_order(Detach(self.handle, closed, self.session.fit_error(error)))
+        self.state = LinkState.DETACH_SENT
+        self._closing = closed or error is not None
+        if error is not None and self.remote_handle is not None:
+            self.session.errant_handles.add(self.remote_handle)
+        self._stop()
+
+    def _stop(self) -> None:
+        """No more messages either way."""
+        raise NotImplementedError
+
+    def _finish(self, detach: Detach, *, remote: bool) -> None:
+        assert self.remote_handle is not None
+        self.state = LinkState.DETACHED
+        self._stop()
+        if detach.error is not None:
+            self.session.errant_handles.add(self.remote_handle)
+        closed = self._closing or detach.closed or self._refused or detach.error is not None
+        self._tell_end(closed, detach.error, remote=remote)
+        self.session.unmap(self)
+
+    def _tell_end(self, closed: bool, error: Error | None, *, remote: bool) -> None:
+        if self._ended_told:
+            return
+        self._ended_told = True
+        unsettled = self.unsettled()
+        if closed:
+            deliveries = self.session.map_of(self.role)
+            for delivery in unsettled:
+                delivery.phase, _ = apply(self.role, delivery.phase, Input.LOSE)
+                del deliveries[delivery.delivery_id]
+            self.unsettled_count = 0
+        self.session.events.append(LinkDetached(self, closed, error, remote, unsettled))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r} {self.state.name}>"
+
+
+__all__ = ["TAG_BYTES_MAX", "UINT_MAX", "Link", "LinkState", "Properties", "Unsettled"]

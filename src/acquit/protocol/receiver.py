@@ -1,0 +1,316 @@
+"""The receiving end of a link: credit to grant, and frames put together to deliveries (2.6.7, 2.6.14)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from acquit.errors import LocalProtocolError
+from acquit.protocol._definitions import (
+    AmqpCondition,
+    Attach,
+    Flow,
+    LinkCondition,
+    RcvSettleMode,
+    Role,
+    Transfer,
+)
+from acquit.protocol.credit import receiver_credit
+from acquit.protocol.delivery import Delivery, ResumedDelivery, is_outcome
+from acquit.protocol.endpoint import TAG_BYTES_MAX, UINT_MAX, Link, LinkState, Properties
+from acquit.protocol.events import DeliveriesReceived, DeliveryAborted, FlowReceived, LinkDrained
+from acquit.protocol.serial import MASK, add, distance
+from acquit.protocol.settlement import Input, Phase, apply
+from acquit.protocol.types import Described
+
+if TYPE_CHECKING:
+    from acquit.protocol.session import Session
+
+
+class _Arriving:
+    """A delivery that has begun to arrive and not ended."""
+
+    __slots__ = ("buffer", "counted_bytes", "delivery", "ignored")
+
+    def __init__(self, delivery: Delivery) -> None:
+        self.delivery = delivery
+        self.ignored = False
+        self.buffer = bytearray()
+        self.counted_bytes = 0
+
+
+class ReceivingLink(Link):
+    """A link whose receiver we are.
+
+    `credit` is what is left of what we granted; `available` what the sender said waits; `drain` whether it was asked to
+    use the credit or give it back; `max_message_size` (bytes, 0 for no limit) what we take.
+    """
+
+    __slots__ = (
+        "_arriving",
+        "_echo",
+        "_echo_awaited",
+        "_overdraft",
+        "available",
+        "credit",
+        "delivery_count",
+        "drain",
+        "max_message_size",
+    )
+
+    role = Role.RECEIVER
+
+    def __init__(self, session: Session, name: str, handle: int, context: object) -> None:
+        super().__init__(session, name, handle, context)
+        self.credit = 0
+        self.drain = False
+        self.delivery_count = 0
+        self.available = 0
+        self.max_message_size = 0
+        self._arriving: _Arriving | None = None
+        self._overdraft = 0  # messages beyond the credit that may be on the way since we lowered it (2.6.7)
+        self._echo = False
+        self._echo_awaited = False
+
+    def grant(self, credit: int, *, echo: bool = False, properties: Properties | None = None) -> None:
+        """Set the link-credit: the peer may send this many more messages, counted from what has arrived (2.6.7).
+
+        Ends a drain. The flow goes out with the next output, one for all grants until then; at once with `properties`.
+        Less than before is allowed: what the peer sent before it heard is taken as usual. `echo` asks the peer for its
+        state (FlowReceived); not every peer answers. Does nothing on a link that is detached or detaching. Raises
+        LocalProtocolError for a credit that is no uint, or on a link that was not yet accepted.
+        """
+        if not 0 <= credit <= UINT_MAX:
+            raise LocalProtocolError(f"credit must be in 0..{UINT_MAX}, got {credit}")
+        if not self._can_flow():
+            return
+        self._overdraft = max(0, self._overdraft + self.credit - credit)
+        self.credit = credit
+        self.drain = False
+        self._echo = self._echo or echo
+        if properties is None:
+            self.session.owe_flow(self)
+        else:
+            self.session.write_flow(self, properties=properties)
+
+    def drain_credit(self) -> bool:
+        """Ask the sender to use the credit at once or give it back. LinkDrained follows when none is left.
+
+        Returns False, and nothing is sent, where no credit is left: everything that was asked for has arrived.
+        """
+        if not self.credit or not self._can_flow():
+            return False
+        self.drain = True
+        self.session.owe_flow(self)
+        return True
+
+    # -- for the session
+
+    @property
+    def in_delivery(self) -> bool:
+        """Whether the next transfer must belong to a delivery that has begun."""
+        return self._arriving is not None
+
+    def on_flow(self, flow: Flow) -> None:
+        """The sender says how far it has come (2.6.7)."""
+        self.available = flow.available or 0
+        if flow.delivery_count is not None:
+            self._follow(flow.delivery_count, flow.link_credit)
+        if self._echo_awaited or flow.properties is not None:
+            self._echo_awaited = False
+            self.session.events.append(FlowReceived(self, flow))
+
+    def on_transfer(self, transfer: Transfer, payload: bytes) -> None:
+        """Put together what arrives, and hand it over when it is whole. The session has counted the frame."""
+        arriving = self._arriving
+        if arriving is None:
+            arriving = self._first_frame(transfer)
+        elif not self._same_delivery(arriving.delivery, transfer):
+            self.session.fail(AmqpCondition.INVALID_FIELD, f"a transfer in the middle of another, on {self.name:.64}")
+            return
+        elif self.state is LinkState.ATTACHED:
+            self._take_state(arriving, transfer)
+        ended = transfer.aborted or not transfer.more
+        self._arriving = arriving
+        if self.state is LinkState.ATTACHED:
+            if transfer.aborted:
+                self._abort(arriving)
+            else:
+                self._take_payload(arriving, payload, ended)
+        # A link that is detaching, or failed just now, only keeps track of which frames belong together.
+        if ended:
+            self._arriving = None
+
+    def flow_fields(self) -> tuple[int | None, int, int, bool]:
+        """What a flow from the receiver says (2.7.4)."""
+        count = None if self.remote_attach is None else self.delivery_count
+        return count, self.credit, self.available, self.drain
+
+    def take_echo(self) -> bool:
+        """Whether the flow that is being written asks for an echo."""
+        echo, self._echo = self._echo, False
+        self._echo_awaited = self._echo_awaited or echo
+        return echo
+
+    def is_arriving(self, delivery: Delivery) -> bool:
+        """Whether the application has not seen this delivery yet."""
+        return self._arriving is not None and self._arriving.delivery is delivery
+
+    # -- its own
+
+    def _local_attach_sent(self, attach: Attach) -> None:
+        self.max_message_size = attach.max_message_size or 0
+
+    def _can_flow(self) -> bool:
+        if self.state is LinkState.ATTACH_RECEIVED:
+            raise LocalProtocolError(f"link {self.name!r} was requested: accept it before granting credit")
+        return self.state in (LinkState.ATTACH_SENT, LinkState.ATTACHED) and self.session.writable
+
+    def _check_remote(self, attach: Attach) -> bool:
+        if not super()._check_remote(attach):
+            return False
+        if attach.initial_delivery_count is not None:
+            self.delivery_count = attach.initial_delivery_count
+        elif attach.source is not None:  # without a source it is only a refusal
+            self.fail(AmqpCondition.INVALID_FIELD, "a sender's attach must have an initial-delivery-count (2.7.3)")
+            return False
+        return True
+
+    def _follow(self, delivery_count: int, link_credit: int | None) -> None:
+        advance = distance(self.delivery_count, delivery_count)
+        # A sender may count a delivery when it ends; we count it when it begins, so it can be one behind, never more.
+        if advance > 0:
+            self.credit = receiver_credit(add(self.delivery_count, self.credit), delivery_count)
+            self.delivery_count = delivery_count
+        if link_credit is not None and add(delivery_count, link_credit) == add(self.delivery_count, self.credit):
+            self._overdraft = 0  # the sender has heard of the lower limit
+        self._check_drained()
+
+    def _check_drained(self) -> None:
+        if self.drain and not self.credit and self._arriving is None:
+            self.drain = False
+            self.session.events.append(LinkDrained(self))
+
+    def _first_frame(self, transfer: Transfer) -> _Arriving:
+        """Begin a delivery; the session has checked that it has a delivery-id, the next one, and a tag."""
+        assert transfer.delivery_id is not None
+        assert transfer.delivery_tag is not None
+        kind = ResumedDelivery if transfer.resume else Delivery
+        delivery = kind(
+            self, transfer.delivery_id, transfer.delivery_tag, transfer.message_format or 0, b"", Phase.NEW, None
+        )
+        arriving = _Arriving(delivery)
+        if self.state is not LinkState.ATTACHED or not self._admit(transfer):
+            return arriving
+        if transfer.settled:
+            input_ = Input.RECV_TRANSFER_SETTLED
+        elif self.rcv_settle_mode is RcvSettleMode.SECOND and transfer.rcv_settle_mode is not RcvSettleMode.FIRST:
+            input_ = Input.RECV_TRANSFER_SECOND
+        else:  # a link in mode first stays in it, whatever a transfer asks for (2.7.5)
+            input_ = Input.RECV_TRANSFER
+        delivery.phase, _ = apply(Role.RECEIVER, Phase.NEW, input_)
+        if transfer.resume:
+            ours = None if self.local_attach is None else self.local_attach.unsettled
+            arriving.ignored = ours is None or transfer.delivery_tag not in ours  # 2.7.5: one that we do not know
+        if not transfer.settled and not arriving.ignored:
+            self.session.incoming[delivery.delivery_id] = delivery
+            self.unsettled_count += 1
+        self._take_state(arriving, transfer)
+        return arriving
+
+    def _take_state(self, arriving: _Arriving, transfer: Transfer) -> None:
+        """What a frame says besides its payload; a state is as good as a disposition just before it (2.7.5)."""
+        delivery = arriving.delivery
+        state = transfer.state
+        if state is not None and not isinstance(state, Described) and not arriving.ignored:
+            delivery.remote_state = state
+            input_ = Input.RECV_OUTCOME if is_outcome(state) else Input.RECV_STATE
+            delivery.phase, _ = apply(Role.RECEIVER, delivery.phase, input_)
+        if transfer.settled:
+            delivery.phase, _ = apply(Role.RECEIVER, delivery.phase, Input.RECV_TRANSFER_SETTLED)
+            self.session.forget(delivery)
+
+    def _admit(self, transfer: Transfer) -> bool:
+        """Count a delivery against the credit, or fail the link for it."""
+        assert transfer.delivery_tag is not None
+        if len(transfer.delivery_tag) > TAG_BYTES_MAX:
+            self.fail(AmqpCondition.INVALID_FIELD, f"a delivery-tag of {len(transfer.delivery_tag)} bytes (2.8.7)")
+            return False
+        if self.local_attach is not None and self.local_attach.incomplete_unsettled and not transfer.resume:
+            self.fail(AmqpCondition.NOT_ALLOWED, "a new delivery while our unsettled map is incomplete (2.7.3)")
+            return False
+        if self.credit:
+            self.credit -= 1
+        elif self._overdraft:
+            self._overdraft -= 1
+        else:
+            self.fail(LinkCondition.TRANSFER_LIMIT_EXCEEDED, "a delivery beyond the link-credit (2.6.7)")
+            return False
+        self.delivery_count = (self.delivery_count + 1) & MASK
+        if self.available:
+            self.available -= 1
+        return True
+
+    @staticmethod
+    def _same_delivery(delivery: Delivery, transfer: Transfer) -> bool:
+        return (
+            transfer.delivery_id in (None, delivery.delivery_id)
+            and transfer.delivery_tag in (None, delivery.tag)
+            and transfer.message_format in (None, delivery.message_format)
+        )
+
+    def _take_payload(self, arriving: _Arriving, payload: bytes, ended: bool) -> None:
+        size = len(arriving.buffer) + len(payload)
+        if self.max_message_size and size > self.max_message_size:
+            self.fail(LinkCondition.MESSAGE_SIZE_EXCEEDED, f"a message of more than {self.max_message_size} bytes")
+        elif not ended:
+            arriving.buffer += payload
+            arriving.counted_bytes += len(payload)
+            if not self.session.connection.assemble(len(payload)):
+                self.fail(AmqpCondition.RESOURCE_LIMIT_EXCEEDED, "too many bytes of unfinished deliveries")
+        else:
+            if arriving.buffer:
+                arriving.buffer += payload
+                payload = bytes(arriving.buffer)
+            self._let_go(arriving)
+            if not arriving.ignored:
+                arriving.delivery.payload = payload
+                self._hand_over(arriving.delivery)
+
+    def _let_go(self, arriving: _Arriving) -> None:
+        self._arriving = None
+        self.session.connection.assemble(-arriving.counted_bytes)
+        arriving.counted_bytes = 0
+        arriving.buffer = bytearray()
+
+    def _abort(self, arriving: _Arriving) -> None:
+        delivery = arriving.delivery
+        delivery.phase, _ = apply(Role.RECEIVER, delivery.phase, Input.RECV_ABORT)
+        self.session.forget(delivery)
+        self._let_go(arriving)
+        if not arriving.ignored:
+            self.session.events.append(DeliveryAborted(self, delivery.tag))
+        self._check_drained()
+
+    def _hand_over(self, delivery: Delivery) -> None:
+        events = self.session.events
+        last = events[-1] if events else None
+        if isinstance(last, DeliveriesReceived) and last.link is self:
+            last.deliveries.append(delivery)
+        else:
+            events.append(DeliveriesReceived(self, [delivery]))
+        self._check_drained()
+
+    def _stop(self) -> None:
+        self.credit = 0
+        self.drain = False
+        self._overdraft = 0
+        arriving = self._arriving
+        if arriving is not None:
+            # Only the fact that it is unfinished is kept, so that the frames still on the way are told apart.
+            self._let_go(arriving)
+            self.session.forget(arriving.delivery)
+            if self.state is LinkState.DETACH_SENT:
+                self._arriving = arriving
+
+
+__all__ = ["ReceivingLink"]

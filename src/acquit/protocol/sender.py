@@ -1,0 +1,218 @@
+"""The sending end of a link: credit to spend, and messages larger than a frame (2.6.7, 2.6.12, 2.6.14)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from acquit.errors import LocalProtocolError
+from acquit.protocol._definitions import (
+    AmqpCondition,
+    Flow,
+    Role,
+    SndSettleMode,
+    TransactionalState,
+    Transfer,
+)
+from acquit.protocol.composite import encode_composite
+from acquit.protocol.credit import sender_credit
+from acquit.protocol.delivery import Delivery, DeliveryState, is_outcome
+from acquit.protocol.endpoint import TAG_BYTES_MAX, UINT_MAX, Link, LinkState
+from acquit.protocol.events import FlowReceived
+from acquit.protocol.serial import MASK, add
+from acquit.protocol.settlement import Input, Phase, apply
+
+if TYPE_CHECKING:
+    from acquit.protocol.session import Session
+
+
+class HalfWritten:
+    """A delivery larger than a frame, of which some is written. One for a link at most: 2.6.14 forbids interleaving."""
+
+    __slots__ = ("aborted", "delivery", "link", "offset", "payload", "settled")
+
+    def __init__(self, link: SendingLink, delivery: Delivery, payload: bytes, offset: int, settled: bool) -> None:
+        self.link = link
+        self.delivery = delivery
+        self.payload = payload
+        self.offset = offset
+        self.settled = settled
+        self.aborted = False
+
+
+class SendingLink(Link):
+    """A link whose sender we are.
+
+    `credit`: messages the peer will take now; `drain`: it wants them now or never, see `drained`; `delivery_count` and
+    `available` as in 2.6.7.
+    """
+
+    __slots__ = ("available", "credit", "delivery_count", "drain", "half_written")
+
+    role = Role.SENDER
+
+    def __init__(self, session: Session, name: str, handle: int, context: object) -> None:
+        super().__init__(session, name, handle, context)
+        self.credit = 0
+        self.drain = False
+        self.delivery_count = 0
+        self.available = 0
+        self.half_written: HalfWritten | None = None
+
+    @property
+    def sendable(self) -> bool:
+        """Whether `send` would be taken now: attached, credit, window, room for unsettled, no half-written delivery."""
+        return self.credit > 0 and self.half_written is None and self.session.may_send
+
+    def send(
+        self,
+        tag: bytes,
+        payload: bytes,
+        *,
+        settled: bool | None = None,
+        state: DeliveryState | None = None,
+        message_format: int = 0,
+        resume: bool = False,
+        context: object = None,
+    ) -> Delivery:
+        """Send one message: `payload` is its encoded sections, passed on byte for byte.
+
+        `settled` defaults to what the link's snd-settle-mode says. `tag` (1 to 32 bytes) must be unique among the
+        link's unsettled deliveries: the engine passes it on and does not check. A message larger than a frame or the
+        session's window is cut, and the rest is written as the peer makes room, in turns with other links; until then
+        this link is not `sendable`. Uses one credit. Raises LocalProtocolError, with nothing sent, where not
+        `sendable`, for a tag too long, a message larger than `remote_max_message_size`, or against the settle mode.
+        """
+        if settled is None:
+            settled = self.snd_settle_mode is SndSettleMode.SETTLED
+        self._check_send(tag, payload, settled, resume)
+        session = self.session
+        delivery_id = session.next_delivery_id
+        transfer = Transfer(self.handle, delivery_id, tag, message_format, settled or None, state=state, resume=resume)
+        room = session.connection.frame_size_max - 8
+        head = encode_composite(transfer)
+        if len(head) >= room:
+            raise LocalProtocolError(f"the transfer's state alone fills a frame of {room + 8} bytes")
+        cut = len(payload) > room - len(head)
+        if cut:
+            transfer.more = True
+            head = encode_composite(transfer)
+        phase, _ = apply(Role.SENDER, Phase.NEW, Input.TRANSFER_SETTLED if settled else Input.TRANSFER)
+        if is_outcome(state) and not settled:
+            phase, _ = apply(Role.SENDER, phase, Input.DECIDE)
+        delivery = Delivery(self, delivery_id, tag, message_format, b"", phase, context)
+        delivery.local_state = state
+        if not settled:
+            session.outgoing[delivery_id] = delivery
+            self.unsettled_count += 1
+        session.next_delivery_id = (delivery_id + 1) & MASK
+        self.credit -= 1
+        self.delivery_count = (self.delivery_count + 1) & MASK
+        if isinstance(state, TransactionalState) or session.keep_order:
+            session.flush_dispositions()
+        if cut:
+            offset = room - len(head)
+            session.write_transfer(head, payload[:offset])
+            self.half_written = HalfWritten(self, delivery, payload, offset, settled)
+            session.add_half_written(self.half_written)
+        else:
+            session.write_transfer(head, payload)
+        return delivery
+
+    def abort(self, delivery: Delivery) -> bool:
+        """Give up a delivery that is half written (2.6.14): it is settled, and the peer forgets what it has of it.
+
+        False, and nothing happens, if it was written to its end or its link is gone.
+        """
+        half = self.half_written
+        if half is None or half.delivery is not delivery or half.aborted:
+            return False
+        half.aborted = True
+        half.payload = b""
+        delivery.phase, _ = apply(Role.SENDER, delivery.phase, Input.ABORT)
+        self.session.forget(delivery)
+        return True
+
+    def drained(self) -> None:
+        """Give back the credit that is left: there is nothing (more) to send for this drain (2.6.7).
+
+        Does nothing where the peer does not drain, or has gone.
+        """
+        if self.drain and self.state is LinkState.ATTACHED and self.session.writable:
+            self.delivery_count = add(self.delivery_count, self.credit)
+            self.credit = 0
+            self.session.write_flow(self)
+
+    def offer(self, available: int) -> None:
+        """Tell the peer how many messages wait for credit here, with the next output."""
+        self.available = min(available, UINT_MAX)
+        if self.state is LinkState.ATTACHED:
+            self.session.owe_flow(self)
+
+    # -- for the session
+
+    def on_flow(self, flow: Flow) -> None:
+        """The receiver says how far it has come and how much more it takes (2.6.7)."""
+        if flow.properties is not None:
+            self.session.events.append(FlowReceived(self, flow))
+        if flow.link_credit is None or self.local_attach is None:
+            return
+        before = self.credit
+        self.credit = sender_credit(
+            flow.delivery_count, flow.link_credit, self.delivery_count, self.local_attach.initial_delivery_count or 0
+        )
+        self.drain = flow.drain
+        if self.credit != before or (self.drain and self.credit):
+            self.tell_credit()
+        elif self.drain:
+            # Nothing is left to give back; a receiver that waits for an answer hears so without the application.
+            self.session.owe_flow(self)
+
+    def on_transfer(self, transfer: Transfer, payload: bytes) -> None:
+        """Transfers come from senders only."""
+        self.session.fail(AmqpCondition.NOT_ALLOWED, f"a transfer on link {self.name:.64}, whose sender we are")
+
+    def flow_fields(self) -> tuple[int | None, int, int, bool]:
+        """What a flow from the sender says (2.7.4)."""
+        return self.delivery_count, self.credit, self.available, self.drain
+
+    def tell_credit(self) -> None:
+        """CreditChanged, once for each time that events are handed over."""
+        connection = self.session.connection
+        if self._credit_told != connection.event_batch:
+            self._credit_told = connection.event_batch
+            connection.tell_credit(self)
+
+    # -- its own
+
+    def _check_send(self, tag: bytes, payload: bytes, settled: bool, resume: bool) -> None:
+        if not self.sendable:
+            raise LocalProtocolError(f"link {self.name!r} cannot send now: {self._why_not_sendable()}")
+        if not 0 < len(tag) <= TAG_BYTES_MAX:
+            raise LocalProtocolError(f"a delivery-tag has 1 to {TAG_BYTES_MAX} bytes, got {len(tag)}")
+        limit = self.remote_max_message_size
+        if limit and len(payload) > limit:
+            raise LocalProtocolError(f"a message of {len(payload)} bytes; link {self.name!r} takes {limit} at most")
+        mode = self.snd_settle_mode
+        if mode is not SndSettleMode.MIXED and settled != (mode is SndSettleMode.SETTLED):
+            raise LocalProtocolError(f"link {self.name!r} has snd-settle-mode {mode.name.lower()}")
+        if self.remote_attach is not None and self.remote_attach.incomplete_unsettled and not resume:
+            raise LocalProtocolError(f"link {self.name!r} must only resume: the peer's unsettled map is incomplete")
+
+    def _why_not_sendable(self) -> str:
+        if self.state is not LinkState.ATTACHED:
+            return f"it is {self.state.name}"
+        if self.half_written is not None:
+            return "its last delivery is not completely written"
+        if self.credit <= 0:
+            return "no credit"
+        return "the session's window is closed, or it has too many unsettled deliveries"
+
+    def _stop(self) -> None:
+        self.credit = 0
+        self.drain = False
+        half, self.half_written = self.half_written, None
+        if half is not None:
+            self.session.drop_half_written(half)
+
+
+__all__ = ["HalfWritten", "SendingLink"]
