@@ -1,0 +1,98 @@
+"""Immutable snapshots of a broker, for people and tools: what is where, and who holds it.
+
+A snapshot is taken in one turn of the broker's loop, so its numbers belong together; it is plain data, and may be read
+on any thread. Counts are of messages. The totals of a queue are those of the ledger's balance, volatile messages
+included::
+
+    entered = live + accepted + consumed + dead_lettered + expired + dropped + displaced + moved_out + purged
+              + lost_volatile
+    live    = pending + available + acquired + scheduled + suspended
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSnapshot:
+    """One queue."""
+
+    name: str
+    address: str
+    available: int = 0
+    """Could be acquired now."""
+    acquired: int = 0
+    """Held by a consumer."""
+    scheduled: int = 0
+    """Waiting for its time."""
+    suspended: int = 0
+    """Held by a link that is away and may resume."""
+    pending: int = 0
+    """Posted and not yet synced: entered, but nobody was told."""
+    consumers: int = 0
+    """Links attached to it, browsers included."""
+    body_bytes: int = 0
+    """Of all live messages."""
+    memory_bytes: int = 0
+    """Of those whose bodies are in memory; the others are read back from the journal."""
+    entered: int = 0
+    accepted: int = 0
+    consumed: int = 0
+    dead_lettered: int = 0
+    expired: int = 0
+    dropped: int = 0
+    displaced: int = 0
+    moved_out: int = 0
+    purged: int = 0
+    lost_volatile: int = 0
+
+    @property
+    def depth(self) -> int:
+        """How many messages are in the queue, whatever their state: the balance's *live*."""
+        return self.pending + self.available + self.acquired + self.scheduled + self.suspended
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionSnapshot:
+    """One connection."""
+
+    peer: str
+    """``host:port``."""
+    container: str
+    user: str | None
+    sessions: int
+    links: int
+    unsettled: int
+    """Deliveries to it that have no outcome yet."""
+    writable: bool
+    """False while the peer does not read: nothing is dispatched to it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerSnapshot:
+    """The whole broker."""
+
+    broker_id: str
+    """The uuid of the data folder, which names this broker in identities and in the ledger."""
+    last_sequence: int
+    """The highest sequence given to a message so far; 0 for none."""
+    accepting: bool
+    """False while postings are refused because the disk is full."""
+    queues: tuple[QueueSnapshot, ...] = ()
+    connections: tuple[ConnectionSnapshot, ...] = ()
+
+    def queue(self, name: str) -> QueueSnapshot | None:
+        """The queue of this name, if there is one."""
+        return next((queue for queue in self.queues if queue.name == name), None)
+
+
+QUEUE_COLUMNS: tuple[str, ...] = (
+    "name",
+    "address",
+    "depth",
+    *(field.name for field in fields(QueueSnapshot) if field.name not in ("name", "address")),
+)
+"""The attributes of a queue, in the order that tables show them."""
+
+__all__ = ["QUEUE_COLUMNS", "BrokerSnapshot", "ConnectionSnapshot", "QueueSnapshot"]
