@@ -236,10 +236,11 @@ def _message_id(value: object) -> bytes:
 
 def _only(name: str) -> FieldWriter:
     """A field whose type is one composite."""
+    symbol = f"amqp:{name}:list"
 
     def write(value: object) -> bytes:
         plan = _BY_CLASS.get(type(value))
-        if plan is None or plan.kind.SYMBOL != f"amqp:{name}:list":
+        if plan is None or symbol != plan.kind.SYMBOL:
             raise EncodeError(f"a {type(value).__name__} is no {name}")
         return plan.write(value)
 

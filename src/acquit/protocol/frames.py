@@ -23,6 +23,7 @@ SASL_FRAME: Final = 0x01
 
 _HEADER = struct.Struct(">IBBH")
 _HEADER_BYTES: Final = 8
+_SIZE_BYTES: Final = 4
 
 FrameBody: TypeAlias = Performative | SaslPerformative
 
@@ -65,20 +66,24 @@ class FrameDecoder:
         self._data = b""  # whole frames are cut out of these at `_offset`
         self._offset = 0
         self._partial = bytearray()  # a frame that takes several feeds grows here, so that each octet is copied once
-        self._needed = _HEADER_BYTES  # octets without which there is nothing to look at
+        self._needed = _SIZE_BYTES  # octets without which there is nothing to look at
 
     def feed(self, data: bytes) -> None:
         """Take bytes in any split."""
-        if self._offset < len(self._data):
-            self._partial += self._data[self._offset :]
-        self._offset = 0
         if self._partial:
             self._partial += data
-            data = b""
             if len(self._partial) >= self._needed:
-                data = bytes(self._partial)
+                self._data = bytes(self._partial)
                 self._partial = bytearray()
-        self._data = data
+            return
+        if self._offset < len(self._data):
+            data = self._data[self._offset :] + data
+        self._offset = 0
+        if len(data) >= self._needed:
+            self._data = data
+        else:
+            self._data = b""
+            self._partial += data
 
     @property
     def buffered(self) -> int:
@@ -91,7 +96,7 @@ class FrameDecoder:
         self._partial = bytearray()
         self._data = b""
         self._offset = 0
-        self._needed = _HEADER_BYTES
+        self._needed = _SIZE_BYTES
         return rest
 
     def __iter__(self) -> Iterator[Frame]:
@@ -99,8 +104,7 @@ class FrameDecoder:
         while True:
             data, start = self._data, self._offset
             if len(data) - start < _HEADER_BYTES:
-                self._check_size_so_far(data, start)
-                self._needed = _HEADER_BYTES
+                self._needed = self._check_size_so_far(data, start)
                 return
             size, words, frame_type, channel = _HEADER.unpack_from(data, start)
             body = start + 4 * words
@@ -111,6 +115,7 @@ class FrameDecoder:
                 self._needed = size
                 return
             self._offset = end
+            self._needed = _SIZE_BYTES
             if body == end:
                 if frame_type == SASL_FRAME:
                     raise FramingError("a SASL frame without a body (5.3.1)")
@@ -130,12 +135,14 @@ class FrameDecoder:
             raise FramingError(f"a frame of {size} octets with a data offset of {4 * words}")
         raise FramingError(f"a frame of type 0x{frame_type:02x} where type 0x{self.frame_type:02x} must come")
 
-    def _check_size_so_far(self, data: bytes, start: int) -> None:
-        """Do not wait for the rest of a header whose size is already impossible."""
-        if len(data) - start >= 4:
-            size = int.from_bytes(data[start : start + 4], "big")
-            if not _HEADER_BYTES <= size <= self.max_frame_size:
-                raise FramingError(f"a frame of {size} octets, must be in {_HEADER_BYTES}..{self.max_frame_size}")
+    def _check_size_so_far(self, data: bytes, start: int) -> int:
+        """Refuse an impossible size without waiting for the rest of its header; say when it is worth looking again."""
+        if len(data) - start < _SIZE_BYTES:
+            return _SIZE_BYTES
+        size = int.from_bytes(data[start : start + _SIZE_BYTES], "big")
+        if not _HEADER_BYTES <= size <= self.max_frame_size:
+            raise FramingError(f"a frame of {size} octets, must be in {_HEADER_BYTES}..{self.max_frame_size}")
+        return _HEADER_BYTES
 
 
 SASL_MAX_FRAME_SIZE: Final = MIN_MAX_FRAME_SIZE
