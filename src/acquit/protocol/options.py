@@ -47,7 +47,7 @@ class ConnectionOptions:
     """From the start to the peer's open, SASL and its verification included. Then the connection is dropped."""
 
     close_timeout_ms: int = 5_000
-    """How long we wait for the peer's close after ours, before the socket may be closed regardless (2.4.6)."""
+    """How long we wait for the peer's close after ours, before the socket may be closed regardless (2.4.3)."""
 
     offered_capabilities: tuple[str, ...] = ()
     """Extensions we support, in open."""

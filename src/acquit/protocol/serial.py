@@ -1,4 +1,4 @@
-"""Serial numbers: delivery-ids, transfer-ids and delivery-counts wrap around at 2^32 (2.8.7, 2.8.9, RFC 1982).
+"""Serial numbers: delivery-ids, transfer-ids and delivery-counts wrap around at 2^32 (2.8.8 to 2.8.10, RFC 1982).
 
 `a` is before `b` when going up from `a` reaches `b` in less than half the circle. Exactly half-way RFC 1982 leaves the
 order undefined: such numbers compare as neither before nor after one another here.
