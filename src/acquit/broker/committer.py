@@ -1,0 +1,175 @@
+"""Drives the journal: the event loop's side of two threads.
+
+Theory of operation. The core appends records and never waits. At the end of each turn the server calls `kick`: if no
+batch is in flight, what is pending becomes one and goes to the batch thread, which writes and syncs it. While the disk
+works the next batch fills by itself; that is all there is to group commit, and no timer is needed: an idle broker syncs
+at once, a busy one in large batches. When a batch is durable the thread says so through the loop, `synced` tells
+the core, and the next batch is taken in the same turn::
+
+    loop           kick ─ take_batch ──────────────── complete ─ synced(position) ─ take_batch ─ ...
+    batch thread                    └ write, sync ─▶ ┘└ digest ┘
+
+Slow housekeeping (prewriting segments, archiving) runs on a thread of its own, so that it never delays a sync.
+
+A full disk stops the batch where it is: it is tried again every `RETRY_S`, and answered when there is room. An I/O
+error ends the broker: `failed` is called once, and nothing later is ever synced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, Protocol
+
+from acquit.errors import StoreError, StoreFailed, StoreFull
+from acquit.store.interface import Batch, Chore, Journal, Position
+
+logger = logging.getLogger("acquit.broker.journal")
+
+RETRY_S: Final = 0.5
+"""How soon a batch that found no room on the disk is tried again."""
+
+
+class Batches(Protocol):
+    """Where batches come from: a `ledger.recorder.Recorder`, which packs what it has gathered first."""
+
+    @property
+    def pending(self) -> bool:
+        """Something waits to be written."""
+        ...
+
+    def take_batch(self) -> Batch | None:
+        """All of it, or None if a batch is in flight."""
+        ...
+
+
+class Committer:
+    """Takes what was recorded to the disk. All methods belong to the loop."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        batches: Batches,
+        *,
+        synced: Callable[[Position], None],
+        failed: Callable[[StoreError], None],
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self._journal = journal
+        self._batches = batches
+        self._synced = synced
+        self._failed = failed
+        self._loop = loop if loop is not None else asyncio.get_running_loop()
+        self._batch_thread = ThreadPoolExecutor(1, thread_name_prefix="acquit-journal")
+        self._chore_thread = ThreadPoolExecutor(1, thread_name_prefix="acquit-chores")
+        self._in_flight: Batch | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        self._chore: Chore | None = None
+        self._idle: asyncio.Future[None] | None = None
+        self._failure: StoreError | None = None
+
+    @property
+    def failure(self) -> StoreError | None:
+        """The error that ended the journal, if one did."""
+        return self._failure
+
+    def kick(self) -> None:
+        """Something may be pending: see to it. Cheap, and right to call at the end of every turn."""
+        if self._in_flight is None and self._failure is None:
+            batch = self._batches.take_batch() if self._batches.pending else None
+            if batch is not None:
+                self._in_flight = batch
+                self._write(batch)
+            elif self._idle is not None and not self._idle.done():
+                self._idle.set_result(None)
+        if self._chore is None and self._failure is None:
+            self._chore = self._journal.take_chore()
+            if self._chore is not None:
+                self._chore_thread.submit(self._run_chore, self._chore)
+
+    async def drain(self) -> None:
+        """Wait until all that was recorded so far is durable. Raises the StoreError that ended the journal."""
+        while self._failure is None and (self._in_flight is not None or self._batches.pending):
+            if self._idle is None or self._idle.done():
+                self._idle = self._loop.create_future()
+            self.kick()
+            if not self._idle.done():
+                await self._idle
+        if self._failure is not None:
+            raise self._failure
+
+    async def stop(self) -> None:
+        """End both threads. What is pending is not written: `drain` first."""
+        if self._retry is not None:
+            self._retry.cancel()
+        for thread in (self._batch_thread, self._chore_thread):
+            await self._loop.run_in_executor(None, thread.shutdown)
+
+    # -- the batch -----------------------------------------------------------------------------------------------------
+
+    def _write(self, batch: Batch) -> None:
+        self._retry = None
+        self._batch_thread.submit(self._run_batch, batch)
+
+    def _run_batch(self, batch: Batch) -> None:
+        """On the batch thread."""
+        try:
+            batch.write_and_sync(lambda: self._tell(self._complete, batch))
+        except StoreFull as exc:
+            self._tell(self._wait_for_room, batch, exc)
+        except StoreError as exc:
+            self._tell(self._fail, exc)
+        except Exception as exc:
+            logger.exception("the journal's thread failed")
+            self._tell(self._fail, StoreFailed(f"the journal's thread failed: {exc!r}"))
+
+    def _complete(self, batch: Batch) -> None:
+        if self._failure is not None:
+            return
+        self._in_flight = None
+        self._synced(self._journal.complete(batch))
+        self.kick()
+
+    def _wait_for_room(self, batch: Batch, exc: StoreFull) -> None:
+        logger.warning("the disk is full: %d bytes wait for room", batch.size_bytes, extra={"reason": str(exc)})
+        self._retry = self._loop.call_later(RETRY_S, self._write, batch)
+
+    def _fail(self, error: StoreError) -> None:
+        if self._failure is None:
+            self._failure = error
+            if self._idle is not None and not self._idle.done():
+                self._idle.set_result(None)
+            self._failed(error)
+
+    # -- housekeeping --------------------------------------------------------------------------------------------------
+
+    def _run_chore(self, chore: Chore) -> None:
+        """On the chore thread."""
+        try:
+            chore.run()
+        except StoreError as exc:
+            self._tell(self._fail, exc)
+        except Exception as exc:
+            logger.exception("the journal's housekeeping failed")
+            self._tell(self._fail, StoreFailed(f"the journal's housekeeping failed: {exc!r}"))
+        else:
+            self._tell(self._complete_chore, chore)
+
+    def _complete_chore(self, chore: Chore) -> None:
+        if self._failure is None:
+            self._chore = None
+            self._journal.complete_chore(chore)
+            self.kick()
+
+    def _tell(self, call: Callable[..., None], *arguments: object) -> None:
+        """From a thread to the loop. A loop that is closed has nobody left to tell."""
+        try:
+            self._loop.call_soon_threadsafe(call, *arguments)
+        except RuntimeError:
+            if not self._loop.is_closed():
+                raise
+
+
+__all__ = ["RETRY_S", "Batches", "Committer"]

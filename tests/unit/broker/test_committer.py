@@ -1,0 +1,195 @@
+"""The committer against a journal whose disk the test holds in its hand."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from acquit.broker import committer as module
+from acquit.broker.committer import Committer
+from acquit.errors import StoreError, StoreFailed, StoreFull
+from acquit.store.interface import Chore, Position
+
+
+class FakeBatch:
+    """A batch whose write waits for the test's word: an error to raise, or None for success."""
+
+    def __init__(self, end: int) -> None:
+        self.end = Position(end)
+        self.size_bytes = 1
+        self.verdict: list[StoreError | None] = []
+        self.go = threading.Semaphore(0)
+        self.writes = 0
+
+    def write_and_sync(self, announce: Callable[[], None] | None = None) -> None:
+        assert self.go.acquire(timeout=20)
+        self.writes += 1
+        error = self.verdict.pop(0)
+        if error is not None:
+            raise error
+        assert announce is not None
+        announce()
+
+    def let(self, error: StoreError | None = None) -> None:
+        self.verdict.append(error)
+        self.go.release()
+
+
+class FakeChore:
+    def __init__(self) -> None:
+        self.thread = ""
+
+    def run(self) -> None:
+        self.thread = threading.current_thread().name
+
+
+class FakeJournal:
+    """Both the journal and its batches, as far as a committer looks."""
+
+    def __init__(self) -> None:
+        self.appended = 0
+        self.taken = 0
+        self.batches: list[FakeBatch] = []
+        self.chores: list[FakeChore] = []
+        self.done: list[Chore] = []
+
+    @property
+    def pending(self) -> bool:
+        return self.appended > self.taken
+
+    def take_batch(self) -> FakeBatch:
+        self.taken = self.appended
+        self.batches.append(FakeBatch(self.taken))
+        return self.batches[-1]
+
+    def complete(self, batch: FakeBatch) -> Position:
+        return batch.end
+
+    def take_chore(self) -> FakeChore | None:
+        return self.chores.pop(0) if self.chores else None
+
+    def complete_chore(self, chore: Chore) -> None:
+        self.done.append(chore)
+
+
+class Stage:
+    def __init__(self) -> None:
+        self.journal = FakeJournal()
+        self.synced: list[int] = []
+        self.failures: list[StoreError] = []
+        self.heard = asyncio.Event()
+        self.committer = Committer(
+            self.journal,  # type: ignore[arg-type]
+            self.journal,
+            synced=self._hear_synced,
+            failed=self._hear_failed,
+        )
+
+    def _hear_synced(self, position: Position) -> None:
+        self.synced.append(position)
+        self.heard.set()
+
+    def _hear_failed(self, error: StoreError) -> None:
+        self.failures.append(error)
+        self.heard.set()
+
+    def append(self, records: int = 1) -> None:
+        self.journal.appended += records
+        self.committer.kick()
+
+    async def news(self) -> None:
+        async with asyncio.timeout(20):
+            await self.heard.wait()
+        self.heard.clear()
+
+
+def test_the_next_batch_fills_while_one_is_in_flight() -> None:
+    async def scenario() -> None:
+        stage = Stage()
+        stage.append()
+        stage.append(2)
+        stage.append(3)
+        first = stage.journal.batches[0]
+        assert (len(stage.journal.batches), first.end) == (1, 1)
+        first.let()
+        await stage.news()
+        assert [batch.end for batch in stage.journal.batches] == [1, 6]
+        stage.journal.batches[1].let()
+        await stage.committer.drain()
+        assert stage.synced == [1, 6]
+        await stage.committer.stop()
+
+    asyncio.run(scenario())
+
+
+def test_drain_waits_for_what_is_recorded_meanwhile() -> None:
+    async def scenario() -> None:
+        stage = Stage()
+        stage.append()
+        draining = asyncio.ensure_future(stage.committer.drain())
+        await asyncio.sleep(0)
+        stage.append()
+        stage.journal.batches[0].let()
+        await stage.news()
+        assert not draining.done()
+        stage.journal.batches[1].let()
+        await draining
+        assert stage.synced == [1, 2]
+        await stage.committer.stop()
+
+    asyncio.run(scenario())
+
+
+def test_a_full_disk_is_tried_again_with_the_same_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        stage = Stage()
+        stage.append()
+        batch = stage.journal.batches[0]
+        batch.let(StoreFull("no room"))
+        batch.let(StoreFull("no room"))
+        batch.let()
+        await stage.news()
+        assert (batch.writes, stage.synced, stage.failures) == (3, [1], [])
+        await stage.committer.stop()
+
+    monkeypatch.setattr(module, "RETRY_S", 0.0)
+    asyncio.run(scenario())
+
+
+def test_an_io_error_ends_it_for_good() -> None:
+    async def scenario() -> None:
+        stage = Stage()
+        stage.append()
+        stage.append()
+        stage.journal.batches[0].let(StoreFailed("input/output error"))
+        await stage.news()
+        stage.append()
+        assert len(stage.journal.batches) == 1
+        assert stage.synced == []
+        assert [str(error) for error in stage.failures] == ["input/output error"]
+        with pytest.raises(StoreFailed, match="input/output error"):
+            await stage.committer.drain()
+        await stage.committer.stop()
+
+    asyncio.run(scenario())
+
+
+def test_housekeeping_has_a_thread_of_its_own() -> None:
+    async def scenario() -> None:
+        stage = Stage()
+        chores = [FakeChore(), FakeChore()]
+        stage.journal.chores = list(chores)
+        stage.append()
+        async with asyncio.timeout(20):
+            while len(stage.journal.done) < 2:
+                await asyncio.sleep(0)
+        assert stage.synced == []  # the disk is still busy with the batch
+        assert all(chore.thread.startswith("acquit-chores") for chore in chores)
+        stage.journal.batches[0].let()
+        await stage.committer.drain()
+        await stage.committer.stop()
+
+    asyncio.run(scenario())
