@@ -55,6 +55,7 @@ class FakeJournal:
         self.batches: list[FakeBatch] = []
         self.chores: list[FakeChore] = []
         self.done: list[Chore] = []
+        self.all_done = asyncio.Event()
 
     @property
     def pending(self) -> bool:
@@ -73,6 +74,8 @@ class FakeJournal:
 
     def complete_chore(self, chore: Chore) -> None:
         self.done.append(chore)
+        if not self.chores:
+            self.all_done.set()
 
 
 class Stage:
@@ -184,8 +187,7 @@ def test_housekeeping_has_a_thread_of_its_own() -> None:
         stage.journal.chores = list(chores)
         stage.append()
         async with asyncio.timeout(20):
-            while len(stage.journal.done) < 2:
-                await asyncio.sleep(0)
+            await stage.journal.all_done.wait()
         assert stage.synced == []  # the disk is still busy with the batch
         assert all(chore.thread.startswith("acquit-chores") for chore in chores)
         stage.journal.batches[0].let()
