@@ -1,0 +1,255 @@
+"""Wrong input, as a user or an operator meets it: one readable line, the right exit code, and nothing lost.
+
+Black box: every test runs the `acquit` command in processes of its own, as a stranger would.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+import acquit
+
+FAILED, USAGE, UNREACHABLE, UNSOUND = 1, 2, 3, 4
+
+
+def run(*arguments: object, url: str = "amqp://127.0.0.1:1", stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """`acquit ARGUMENTS`, to its end."""
+    command = [sys.executable, "-m", "acquit", *map(str, arguments)]
+    environment = {**os.environ, "ACQUIT_URL": url, "NO_COLOR": "1", "COLUMNS": "200"}
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, env=environment)
+
+
+def complaint(done: subprocess.CompletedProcess[str], code: int) -> str:
+    """What a failed command said: one line, and no traceback."""
+    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+    assert "Traceback" not in done.stderr
+    lines = [line for line in done.stderr.splitlines() if line.strip()]
+    assert len(lines) == 1, lines
+    return lines[0]
+
+
+Serve = Callable[..., "Served"]
+
+
+class Served:
+    """A running `acquit serve`."""
+
+    def __init__(self, process: subprocess.Popen[str], url: str) -> None:
+        self.process = process
+        self.url = url
+
+    def stop(self) -> int:
+        self.process.terminate()
+        return self.process.wait(timeout=30)
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Serve]:
+    """Starts brokers with a TOML text, and ends them all."""
+    with ExitStack() as stack:
+
+        def start(config: str = "", data: Path = tmp_path / "data") -> Served:
+            file = tmp_path / "acquit.toml"
+            file.write_text(config)
+            command = [sys.executable, "-m", "acquit", "serve", "--host", "127.0.0.1", "--port", "0"]
+            process = stack.enter_context(
+                subprocess.Popen(
+                    [*command, "--data", str(data), "--config", str(file)],
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+            )
+            stack.callback(process.kill)
+            assert process.stdout is not None
+            ready = process.stdout.readline()
+            found = re.search(r"amqp://\S+:\d+", ready)
+            assert found, (ready, process.stderr.read() if process.stderr is not None and not ready else "")
+            return Served(process, found.group())
+
+        yield start
+
+
+USERS = """
+[security]
+anonymous = "never"
+
+[users.ada]
+password = "s3cret-of-ada"
+"""
+
+
+def test_wrong_password(serve: Serve) -> None:
+    broker = serve(USERS)
+    at = broker.url.removeprefix("amqp://")
+    said = complaint(run("send", "orders", "x", url=f"amqp://ada:wrong-guess@{at}"), FAILED)
+    assert "wrong-guess" not in said
+    assert run("send", "orders", "x", url=f"amqp://ada:s3cret-of-ada@{at}").returncode == 0
+    assert broker.stop() == 0
+    assert broker.process.stderr is not None
+    logged = broker.process.stderr.read()
+    assert "wrong-guess" not in logged
+    assert "s3cret-of-ada" not in logged
+
+
+def test_anonymous_where_it_is_not_allowed(serve: Serve) -> None:
+    complaint(run("send", "orders", "x", url=serve(USERS).url), FAILED)
+
+
+def test_unknown_address_where_creation_is_forbidden(serve: Serve) -> None:
+    broker = serve('[[address]]\nmatch = "closed.#"\ncreate = false\n')
+    assert "closed.orders" in complaint(run("send", "closed.orders", "x", url=broker.url), FAILED)
+    assert "closed.orders" in complaint(run("receive", "closed.orders", url=broker.url), FAILED)
+    assert run("send", "open.orders", "x", url=broker.url).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[limits\n", "TOML"),
+        ('[limits]\nmemory_bytes_max = "much"\n', "limits.memory_bytes_max"),
+        ("[limits]\nmemory_bytes_max = 0\n", "limits.memory_bytes_max"),
+        ("[limits]\nmemroy_bytes_max = 1\n", "limits.memroy_bytes_max"),
+        ("[[address]]\nmax_delivery_attempts = 3\n", "match"),
+        ('[[address]]\nmatch = "a"\nmax_delivery_attempts = -1\n', "max_delivery_attempts"),
+        ('[security]\nplain = "sometimes"\n', "plain"),
+    ],
+)
+def test_invalid_toml_names_the_key_and_what_was_expected(text: str, expected: str, tmp_path: Path) -> None:
+    file = tmp_path / "acquit.toml"
+    file.write_text(text)
+    said = complaint(run("serve", "--port", 0, "--data", tmp_path / "data", "--config", file), USAGE)
+    assert expected in said
+    assert not (tmp_path / "data").exists()
+
+
+def test_unreadable_toml(tmp_path: Path) -> None:
+    said = complaint(run("serve", "--port", 0, "--data", tmp_path / "data", "--config", tmp_path / "none.toml"), USAGE)
+    assert "none.toml" in said
+
+
+def test_locked_data_folder(serve: Serve, tmp_path: Path) -> None:
+    broker = serve()
+    said = complaint(run("serve", "--port", 0, "--data", tmp_path / "data"), FAILED)
+    assert str(broker.process.pid) in said
+    assert run("send", "orders", "x", url=broker.url).returncode == 0
+
+
+def test_data_folder_of_another_version(serve: Serve, tmp_path: Path) -> None:
+    assert serve().stop() == 0
+    data = tmp_path / "data"
+    changed = 0
+    for file in data.iterdir():
+        if file.is_file() and file.suffix == ".json":
+            text = file.read_text()
+            file.write_text(re.sub(r'("(?:format|version|format_version)":\s*)1\b', r"\g<1>999", text))
+            changed += file.read_text() != text
+    assert changed
+    said = complaint(run("serve", "--port", 0, "--data", data), FAILED)
+    assert "999" in said
+
+
+def test_damage_in_the_middle_of_the_journal(serve: Serve, tmp_path: Path) -> None:
+    broker = serve()
+    bodies = "\n".join(f"message {index}" for index in range(200))
+    for body in bodies.split("\n")[:20]:
+        assert run("send", "orders", body, url=broker.url).returncode == 0
+    assert broker.stop() == 0
+    segment = sorted((tmp_path / "data" / "journal").glob("*.seg"))[0]
+    content = bytearray(segment.read_bytes())
+    position = content.index(b"message 3")
+    content[position] ^= 0xFF
+    segment.write_bytes(content)
+    said = complaint(run("serve", "--port", 0, "--data", tmp_path / "data"), UNSOUND)
+    assert segment.name in said
+    assert "offset" in said
+    verified = run("ledger", "verify", "--data", tmp_path / "data")
+    assert verified.returncode == UNSOUND
+    assert segment.name in verified.stdout + verified.stderr
+
+
+def test_body_over_the_limit(serve: Serve, tmp_path: Path) -> None:
+    broker = serve("[connection]\nmessage_bytes_max = 10_000\n")
+    big = tmp_path / "big"
+    big.write_bytes(b"x" * 50_000)
+    said = complaint(run("send", "orders", "--file", big, url=broker.url), FAILED)
+    assert re.search(r"10,?000|message-size-exceeded", said)
+    assert run("send", "orders", "small", url=broker.url).returncode == 0
+    received = run("receive", "orders", "--count", 1, "--timeout", 20, url=broker.url)
+    assert "small" in received.stdout
+
+
+def test_nobody_answers() -> None:
+    complaint(run("send", "orders", "x", url="amqp://127.0.0.1:1"), UNREACHABLE)
+
+
+def test_a_repeated_message_id_with_another_body_passes(serve: Serve) -> None:
+    """Only the same message is a duplicate; what merely shares an id is never dropped."""
+    broker = serve()
+    with acquit.connect(broker.url) as connection, connection.session() as session:
+        sender = session.sender("orders")
+        for body in (b"first", b"second"):
+            sender.send(acquit.Message(body, message_id="one"), timeout=20)
+        receiver = session.receiver("orders")
+        bodies = [received.body for _ in range(2) if (received := receiver.receive(timeout=20)) is not None]
+    assert bodies == [b"first", b"second"]
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="mounting a small tmpfs takes root on Linux")
+def test_full_disk_refuses_postings_serves_outcomes_and_recovers(serve: Serve, tmp_path: Path) -> None:
+    """A real file system of 24 MiB, filled by the broker's own postings."""
+    data = tmp_path / "small"
+    data.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(data)], check=True)
+    ballast = data / "ballast"
+    try:
+        broker = serve("[journal]\nsegment_bytes = 4_194_304\n", data=data / "broker")
+        ballast.write_bytes(b"\0" * (2 << 20))
+        accepted = 0
+        with acquit.connect(broker.url) as connection, connection.session("individual") as session:
+            sender = session.sender("orders")
+            body = os.urandom(64 * 1024)
+            with pytest.raises(acquit.SendFailed) as refused:
+                while accepted < 1000:
+                    sender.send(body, timeout=20)
+                    accepted += 1
+            assert refused.value.condition == "amqp:resource-limit-exceeded"
+            assert 20 < accepted < 400
+
+            receiver = session.receiver("orders", prefetch=10)
+            for _ in range(5):
+                received = receiver.receive(timeout=20)
+                assert received is not None
+                assert received.body == body
+                assert received.accept(sync=True).status.name == "APPLIED"
+
+            ballast.unlink()
+            for attempt in range(100):
+                try:
+                    sender.send(b"room again", timeout=20)
+                    break
+                except acquit.SendFailed:
+                    # The broker looks for room every now and then; receive() is a pause that ends by itself.
+                    assert attempt < 99
+                    session.receiver("nothing", prefetch=1).receive(timeout=0.1)
+        assert broker.stop() == 0
+        balance = run("ledger", "balance", "--data", data / "broker", "--json")
+        assert balance.returncode == 0, balance.stdout + balance.stderr
+        again = serve("[journal]\nsegment_bytes = 4_194_304\n", data=data / "broker")
+        with acquit.connect(again.url) as connection, connection.session() as session:
+            receiver = session.receiver("orders")
+            left = 0
+            while receiver.receive(timeout=1.0) is not None:
+                left += 1
+        assert left == accepted - 5 + 1
+        assert again.stop() == 0
+    finally:
+        subprocess.run(["umount", "-l", str(data)], check=True)
