@@ -18,8 +18,8 @@ draw on an allowance, `Scope.free_items_left`, that grows with the bytes and not
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
-from typing import Final, TypeAlias, cast
+from collections.abc import Callable
+from typing import Final, TypeAlias, TypeVar, cast
 from uuid import UUID
 
 from acquit.errors import DecodeError
@@ -43,6 +43,8 @@ from acquit.protocol.types import (
     Value,
 )
 
+T = TypeVar("T")
+
 DEPTH_MAX: Final = 32
 """Default bound on nesting of lists, maps, arrays and descriptions. A terminus with a filter takes 4."""
 
@@ -53,14 +55,11 @@ FREE_ITEMS: Final = 256
 class Scope:
     """What one decoding may still use up. Shared by all the values nested in one."""
 
-    __slots__ = ("composites", "depth_left", "free_items_left")
+    __slots__ = ("depth_left", "free_items_left")
 
-    def __init__(
-        self, byte_count: int, depth_max: int = DEPTH_MAX, composites: Mapping[object, CompositeReader] | None = None
-    ) -> None:
+    def __init__(self, byte_count: int, depth_max: int = DEPTH_MAX) -> None:
         self.depth_left = depth_max
         self.free_items_left = FREE_ITEMS + byte_count
-        self.composites = composites  # descriptor -> reader, where described values stand for composites
 
     def enter(self) -> None:
         """Count one more level; `leave` takes it back. A failed decoding is thrown away with its scope."""
@@ -76,7 +75,6 @@ FLAT: Final = Scope(0, depth_max=0)
 """For values that nest nothing: refuses to be entered, and can be shared as nothing is ever taken from it."""
 
 Reader: TypeAlias = Callable[[bytes, int, Scope], tuple[Value, int]]
-CompositeReader: TypeAlias = Callable[[bytes, int, Scope], tuple[object, int]]
 
 _UINT16 = struct.Struct(">H").unpack_from
 _UINT32 = struct.Struct(">I").unpack_from
@@ -305,7 +303,8 @@ def read_list32(data: bytes, offset: int, scope: Scope) -> tuple[Value, int]:
     return _read_items(data, offset, count, end, scope), end
 
 
-def _pair(items: list[Value]) -> dict[Value, Value]:
+def pair(items: list[T]) -> dict[T, T]:
+    """Items in turn keys and values, as a dict. Raises DecodeError for an odd count and for a key that comes twice."""
     if len(items) & 1:
         raise DecodeError(f"a map has pairs, this one has {len(items)} items")
     pairs = dict(zip(items[::2], items[1::2], strict=True))
@@ -316,24 +315,17 @@ def _pair(items: list[Value]) -> dict[Value, Value]:
 
 def read_map8(data: bytes, offset: int, scope: Scope) -> tuple[dict[Value, Value], int]:
     count, offset, end = compound8(data, offset)
-    return _pair(_read_items(data, offset, count, end, scope)), end
+    return pair(_read_items(data, offset, count, end, scope)), end
 
 
 def read_map32(data: bytes, offset: int, scope: Scope) -> tuple[dict[Value, Value], int]:
     count, offset, end = compound32(data, offset)
-    return _pair(_read_items(data, offset, count, end, scope)), end
+    return pair(_read_items(data, offset, count, end, scope)), end
 
 
 def read_described(data: bytes, offset: int, scope: Scope) -> tuple[Value, int]:
     scope.enter()
     descriptor, offset = READERS[data[offset]](data, offset + 1, scope)
-    value: Value
-    if scope.composites is not None and type(descriptor) in (ULong, Symbol):
-        read = scope.composites.get(descriptor)
-        if read is not None:
-            composite, offset = read(data, offset, scope)
-            scope.leave()
-            return composite, offset  # type: ignore[return-value]  # a scope with composites gives these as values
     value, offset = READERS[data[offset]](data, offset + 1, scope)
     scope.leave()
     return Described(descriptor, value), offset

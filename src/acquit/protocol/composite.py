@@ -104,11 +104,27 @@ def _array_of(kind: type, read: Callable[[bytes, int, Scope], tuple[Array, int]]
     return read_items
 
 
-def _map_of(read: FieldReader, requires: str) -> FieldReader:
-    """A map whose values are composites that provide what is required."""
+def _map_to(requires: str) -> FieldReader:
+    """A map whose values may be composites of this kind; those that are not stay what they are."""
+    known = set(definitions.PROVIDES[requires])
 
-    def read_map(data: bytes, offset: int, scope: Scope) -> tuple[object, int]:
-        return read(data, offset, Scope(0, composites=_COMPOSITES_BY_REQUIREMENT[requires]))
+    def read_map(data: bytes, offset: int, scope: Scope) -> tuple[dict[object, object], int]:
+        count, offset, end = d.map_head(data, offset - 1)
+        own = Scope(0)
+        items: list[object] = []
+        item: object
+        for index in range(count):
+            if index & 1 and data[offset] == 0x00:
+                plan, start = _find_plan(data, offset + 1)
+                if plan is not None and plan.kind in known:
+                    item, offset = plan.read(data, start)
+                    items.append(item)
+                    continue
+            item, offset = READERS[data[offset]](data, offset + 1, own)
+            items.append(item)
+        if offset != end:
+            raise DecodeError(f"map items end at offset {offset}, but the size given says {end}")
+        return d.pair(items), end
 
     return read_map
 
@@ -152,7 +168,7 @@ def _readers(field: Field) -> dict[int, FieldReader]:
     else:
         readers = _READERS_BY_TYPE.get(field.wire) or {0x00: _composite(field.wire)}
         if field.requires:
-            readers = {code: _map_of(READERS[code], field.requires) for code in readers}
+            readers = dict.fromkeys(readers, _map_to(field.requires))
     if field.choices is not None:
         choices: dict[object, object] = {choice.value: choice for choice in field.choices}
         readers = {code: _choice(choices, read) for code, read in readers.items()}
@@ -392,23 +408,6 @@ class _Plan:
 _BY_CLASS: Final[dict[type, _Plan]] = {kind: _Plan(kind) for kind in definitions.COMPOSITES}
 _BY_CODE: Final[dict[int, _Plan]] = {plan.kind.DESCRIPTOR: plan for plan in _BY_CLASS.values()}
 _BY_SYMBOL: Final[dict[str, _Plan]] = {plan.kind.SYMBOL: plan for plan in _BY_CLASS.values()}
-
-
-def _in_scope(plan: _Plan) -> d.CompositeReader:
-    def read(data: bytes, offset: int, scope: Scope) -> tuple[object, int]:
-        return plan.read(data, offset)
-
-    return read
-
-
-_COMPOSITES_BY_REQUIREMENT: Final[dict[str, dict[object, d.CompositeReader]]] = {
-    requires: {
-        key: _in_scope(_BY_CLASS[kind])
-        for kind in kinds
-        for key in (kind.DESCRIPTOR, kind.SYMBOL)  # type: ignore[attr-defined]
-    }
-    for requires, kinds in definitions.PROVIDES.items()
-}
 
 
 def _find_plan(data: bytes, offset: int) -> tuple[_Plan | None, int]:

@@ -110,8 +110,21 @@ class _Field(Generic[T]):
 _NOTHING: Final = scan_sections(b"")
 
 
-def _map(rank: int) -> Callable[[Sections], dict[str, object]]:
-    return lambda sections: cast("dict[str, object]", sections.decode_map(rank))
+def _annotations(rank: int) -> Callable[[Sections], dict[str, object]]:
+    """Keys are symbols, or ulongs, which are reserved (3.2.10); strings are taken for symbols."""
+    return lambda sections: _checked(sections.decode_map(rank), (str, ULong))
+
+
+def _application_properties(sections: Sections) -> dict[str, object]:
+    """Keys are strings (3.2.5). Values that may not be there are read all the same, but not written again."""
+    return _checked(sections.decode_map(s.APPLICATION_PROPERTIES), (str,))
+
+
+def _checked(found: dict[Value, Value], keys: tuple[type, ...]) -> dict[str, object]:
+    for key in found:
+        if not isinstance(key, keys):
+            raise DecodeError(f"{key!r:.80} may not be a key of this section")
+    return cast("dict[str, object]", found)
 
 
 def _load_body(sections: Sections) -> Body:
@@ -126,7 +139,8 @@ def _load_body(sections: Sections) -> Body:
                 return payload[offset + 5 : end]
             if payload[offset + 3] == 0xB0 and offset + 8 + d.uint32_at(payload, offset + 4) == end:
                 return payload[offset + 8 : end]
-        return Data(tuple(cast("list[bytes]", _values(payload, offset, end))))
+        parts = cast("list[bytes]", _values(payload, offset, end))
+        return parts[0] if len(parts) == 1 else Data(tuple(parts))
     if code == SectionCode.AMQP_SEQUENCE:
         return AmqpSequence(tuple(cast("list[list[Value]]", _values(payload, offset, end))))
     if code == SectionCode.AMQP_VALUE:
@@ -164,12 +178,14 @@ class Message:
     """
 
     header = _Section(Sections.decode_header, "How to treat the message; changes on the way (3.2.1).")
-    delivery_annotations = _Section(_map(s.DELIVERY_ANNOTATIONS), "For the next hop only (3.2.2).")
-    annotations = _Section(_map(s.MESSAGE_ANNOTATIONS), "Message annotations: about the infrastructure (3.2.3).")
+    delivery_annotations = _Section(_annotations(s.DELIVERY_ANNOTATIONS), "For the next hop only (3.2.2).")
+    annotations = _Section(
+        _annotations(s.MESSAGE_ANNOTATIONS), "Message annotations: about the infrastructure (3.2.3)."
+    )
     properties = _Section(Sections.decode_properties, "The standard properties; never change on the way (3.2.4).")
-    application_properties = _Section(_map(s.APPLICATION_PROPERTIES), "The application's own properties (3.2.5).")
+    application_properties = _Section(_application_properties, "The application's own properties (3.2.5).")
     body = _Section(_load_body, "The content; which kind of section it is, see the module.")
-    footer = _Section(_map(s.FOOTER), "What could only be computed at the end, such as a hash (3.2.9).")
+    footer = _Section(_annotations(s.FOOTER), "What could only be computed at the end, such as a hash (3.2.9).")
 
     durable = _Field[bool]("header", "durable", "Must survive the loss of any one node that takes it.")
     priority = _Field[int]("header", "priority", "0 to 255, higher is more urgent; 4 is normal.")
