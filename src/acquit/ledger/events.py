@@ -9,8 +9,8 @@ which message (sequence) in which queue, and when. It has a fixed width so that 
                                copy it became. RELEASED, MODIFIED: not offered again before this time (milliseconds
                                since the epoch). 0: none, at once
         16     8  time_us      wall clock, microseconds since the epoch, signed
-        24     4  crc          CRC-32 of the payload of the message's posting
-        28     4  size         bytes of that payload
+        24     4  crc          CRC-32 of the payload of the message's posting   } together its fingerprint,
+        28     4  size         bytes of that payload                            } one word: size << 32 | crc
         32     4  queue        queue number, never reused; 0 where no queue is meant
         36     4  actor        who: the number of a link or user declared by an ACTOR record; 0: the broker itself
         40     1  kind         EventKind
@@ -18,13 +18,13 @@ which message (sequence) in which queue, and when. It has a fixed width so that 
         42     2  attempt      delivery-count after the event (stays at 65535)
         44     4  transaction  number of the transaction it belongs to, within its run; 0: none
 
-All little-endian, every field aligned to its size, so that an array of events is also an array of 64-bit words of which
-every sixth is a sequence, and crc and size together are one word: the message's *fingerprint*, size << 32 | crc.
-`numpy.frombuffer(data, EVENT_DTYPE)` reads the lot.
+All little-endian, every field aligned to its size; ``numpy.frombuffer(data, numpy.dtype(list(EVENT_DTYPE)))`` reads
+the lot. Retiring events repeat the fingerprint of the posting, so that posted and retired messages can be summed and
+compared without joining them (`acquit.ledger.totals`).
 
-**Place is sequence.** Within a queue (and priority) messages are ordered by sequence: nothing else records their place. A
-message posted in a transaction is recorded under a provisional sequence (HELD, not yet in the queue) and enters at the
-commit under a fresh one, by a POSTED event whose origin is the provisional one.
+**Place is sequence.** Within a queue (and priority) messages are ordered by sequence: nothing else records their
+place. A message posted in a transaction is recorded under a provisional sequence (HELD, not yet in the queue) and
+enters at the commit under a fresh one, by a POSTED event whose origin is the provisional one.
 
 Numbers in this module are part of the format and never reused.
 """
@@ -34,6 +34,7 @@ from __future__ import annotations
 from enum import IntEnum, IntFlag
 from struct import Struct
 from typing import Final, NamedTuple
+from zlib import crc32
 
 from acquit.store.interface import EVENT_BYTES
 
@@ -89,6 +90,8 @@ RETIRING: Final = frozenset(kind for kind in EventKind if 16 <= kind < 32)
 
 
 class EventFlag(IntFlag):
+    """Circumstances of an event."""
+
     DURABLE = 0x01
     COPY = 0x02
     """Entered without a payload of its own: the message of `origin`, live at this moment, holds it."""
@@ -99,6 +102,8 @@ class EventFlag(IntFlag):
     """The posting repeats a duplicate-detection id with another body: it passed, flagged."""
     DISPATCHED = 0x20
     """On COPIED_FORWARD: the message had been acquired before (first-acquirer is false)."""
+    SUSPENDED = 0x40
+    """On COPIED_FORWARD: acquired by a link that is suspended, to be resumed."""
 
 
 class Event(NamedTuple):
@@ -107,8 +112,7 @@ class Event(NamedTuple):
     sequence: int
     origin: int
     time_us: int
-    crc: int
-    size: int
+    fingerprint: int
     queue: int
     actor: int
     kind: int
@@ -116,8 +120,21 @@ class Event(NamedTuple):
     attempt: int
     transaction: int
 
+    @property
+    def crc(self) -> int:
+        return self.fingerprint & 0xFFFFFFFF
 
-EVENT: Final = Struct("<QQqIIIIBBHI")
+    @property
+    def size(self) -> int:
+        return self.fingerprint >> 32
+
+
+def fingerprint(payload: bytes) -> int:
+    """Size and CRC-32 of a payload in one word."""
+    return len(payload) << 32 | crc32(payload)
+
+
+EVENT: Final = Struct("<QQqQIIBBHI")
 EVENT_DTYPE: Final = (
     ("sequence", "<u8"),
     ("origin", "<u8"),
@@ -134,13 +151,14 @@ EVENT_DTYPE: Final = (
 """For ``numpy.dtype(list(EVENT_DTYPE))``; this package itself does not import numpy."""
 
 pack_event = EVENT.pack
-"""The eleven fields of `Event`, in order and by position -> 48 bytes."""
+"""The ten fields of `Event`, in order and by position -> 48 bytes."""
 
 NO_EVENT: Final = bytes(EVENT_BYTES)
 """The event of a record that concerns no message."""
 
 
 def unpack_event(data: bytes) -> Event:
+    """One event. Raises struct.error unless it is 48 bytes."""
     return Event._make(EVENT.unpack(data))
 
 

@@ -17,6 +17,7 @@ def blob_field(value: bytes) -> bytes:
 
 
 def text_field(value: str) -> bytes:
+    """Raises ValueError above 65535 bytes of UTF-8."""
     return blob_field(value.encode())
 
 

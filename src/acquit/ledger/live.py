@@ -1,55 +1,251 @@
-"""A live message, as the fold holds it after recovery and as the checkpoint copies it forward."""
+"""A live message: as the fold holds it, as the checkpoint copies it forward, and what events do to it.
+
+The functions at the end are how the fold changes a message. A broker that keeps its messages in this form and changes
+them by the same functions holds, by construction, what the fold of its journal will say.
+"""
 
 from __future__ import annotations
 
-from acquit.ledger.records import AttemptNote
-from acquit.store.interface import Position
+from collections.abc import Callable
+from typing import Final
+
+from acquit.ledger.events import Event, EventFlag, EventKind
+from acquit.ledger.records import (
+    Attempt,
+    AttemptNote,
+    Cause,
+    Copied,
+    Extra,
+    Posting,
+    RecordKind,
+    decode_attempts,
+    encode_attempts,
+)
+from acquit.store.interface import Position, Record
+
+ATTEMPTS_KEPT_MAX: Final = 20
+"""Of a message that is tried again and again, the latest attempts are remembered; the count goes on."""
+
+
+class Notes:
+    """What few messages have: the story of their failed attempts. Shared by nobody, grown in place."""
+
+    __slots__ = ("annotations", "attempts", "excluded")
+
+    def __init__(
+        self,
+        attempts: tuple[AttemptNote, ...] = (),
+        excluded: tuple[str, ...] = (),
+        annotations: tuple[bytes, ...] = (),
+    ) -> None:
+        self.attempts = attempts
+        self.excluded = excluded
+        """Termini that said undeliverable-here."""
+        self.annotations = annotations
+        """AMQP maps that *modified* outcomes want merged into the message annotations, oldest first."""
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Notes):
+            return NotImplemented
+        mine = self.attempts, self.excluded, self.annotations
+        return mine == (other.attempts, other.excluded, other.annotations)
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 class LiveMessage:
-    """One message in one queue, without its body. Slotted and mutable: there may be a million."""
+    """One message in one queue, without its body. Slotted and mutable: there may be a million of them."""
 
     __slots__ = (
         "actor",
-        "annotations",
         "attempt",
-        "attempts",
-        "crc",
         "due_at_ms",
-        "excluded",
         "expires_at_ms",
+        "fingerprint",
         "flags",
+        "notes",
         "position",
         "posted_us",
         "priority",
         "queue",
         "sequence",
-        "size",
-        "suspended",
         "transaction",
     )
 
-    sequence: int
-    queue: int
-    position: Position
-    """Of the record that holds its payload: POSTING, or COPIED once it was copied forward."""
-    crc: int
-    size: int
-    flags: int
-    """EventFlag: DURABLE, COPY, ID_REUSED, DISPATCHED (was acquired at least once)."""
-    attempt: int
-    """delivery-count"""
-    actor: int
-    """Who has it acquired; 0: nobody."""
-    suspended: bool
-    posted_us: int
-    expires_at_ms: int
-    due_at_ms: int
-    """Not offered before; 0: at once."""
-    priority: int
-    transaction: int
-    """Held by this transaction (not in the queue yet); 0: in the queue."""
-    attempts: tuple[AttemptNote, ...]
-    excluded: tuple[str, ...]
-    annotations: tuple[bytes, ...]
-    """AMQP maps that modified outcomes want merged into the message annotations, oldest first."""
+    def __init__(
+        self,
+        sequence: int,
+        queue: int,
+        position: Position,
+        fingerprint: int,
+        flags: int = 1,
+        attempt: int = 0,
+        posted_us: int = 0,
+        expires_at_ms: int = 0,
+        due_at_ms: int = 0,
+        priority: int = 4,
+        actor: int = 0,
+        transaction: int = 0,
+        notes: Notes | None = None,
+    ) -> None:
+        self.sequence = sequence
+        self.queue = queue
+        self.position = position
+        """Of the record that holds its payload: POSTING, or COPIED once it was copied forward."""
+        self.fingerprint = fingerprint
+        """Size and CRC-32 of the payload, as `events.fingerprint` gives it."""
+        self.flags = flags
+        """EventFlag: DURABLE, COPY, ID_REUSED, DISPATCHED (acquired at least once), SUSPENDED."""
+        self.attempt = attempt
+        """delivery-count"""
+        self.posted_us = posted_us
+        self.expires_at_ms = expires_at_ms
+        """0: never."""
+        self.due_at_ms = due_at_ms
+        """Not offered before; 0: at once."""
+        self.priority = priority
+        self.actor = actor
+        """Who has it acquired; 0: nobody."""
+        self.transaction = transaction
+        """Held by this transaction, not in the queue yet; 0: in the queue."""
+        self.notes = notes
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the payload."""
+        return self.fingerprint >> 32
+
+    def _fields(self) -> tuple[object, ...]:
+        return tuple(getattr(self, name) for name in self.__slots__)
+
+    def __eq__(self, other: object) -> bool:
+        return self._fields() == other._fields() if isinstance(other, LiveMessage) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"LiveMessage({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
+
+
+def _acquired(message: LiveMessage, event: Event) -> None:
+    message.actor = event.actor
+    message.flags |= EventFlag.DISPATCHED
+
+
+def _released(message: LiveMessage, event: Event) -> None:
+    message.actor = 0
+    message.flags &= ~EventFlag.SUSPENDED
+    message.due_at_ms = event.origin
+    message.attempt = event.attempt
+
+
+def _modified(message: LiveMessage, event: Event) -> None:
+    """As released, and the attempt is noted."""
+    _released(message, event)
+    cause = Cause.CONNECTION_LOST if event.flags & EventFlag.CONNECTION_LOST else Cause.MODIFIED
+    _note(message, AttemptNote(event.time_us, event.actor, event.kind, cause, "", ""))
+
+
+def _due(message: LiveMessage, event: Event) -> None:
+    message.due_at_ms = 0
+
+
+def _suspended(message: LiveMessage, event: Event) -> None:
+    message.flags |= EventFlag.SUSPENDED
+
+
+def _resumed(message: LiveMessage, event: Event) -> None:
+    message.flags &= ~EventFlag.SUSPENDED
+    message.actor = event.actor
+
+
+CHANGES: Final[dict[int, Callable[[LiveMessage, Event], None]]] = {
+    EventKind.ACQUIRED: _acquired,
+    EventKind.RELEASED: _released,
+    EventKind.MODIFIED: _modified,
+    EventKind.DUE: _due,
+    EventKind.SUSPENDED: _suspended,
+    EventKind.RESUMED: _resumed,
+}
+"""What the events that neither enter nor retire a message do to it."""
+
+
+def _note(message: LiveMessage, note: AttemptNote) -> None:
+    if message.notes is None:
+        message.notes = Notes()
+    message.notes.attempts = (*message.notes.attempts, note)[-ATTEMPTS_KEPT_MAX:]
+
+
+def note_attempt(message: LiveMessage, attempt: Attempt) -> None:
+    """An ATTEMPT record, whose event has changed the message already: keep what it says beyond that."""
+    event = attempt.event
+    if event.kind == EventKind.MODIFIED and message.notes is not None:
+        # The event left a bare note: this one says more.
+        message.notes.attempts = message.notes.attempts[:-1]
+    _note(
+        message,
+        AttemptNote(event.time_us, event.actor, event.kind, attempt.cause, attempt.condition, attempt.description),
+    )
+    notes = message.notes
+    assert notes is not None
+    if attempt.excluded and attempt.excluded not in notes.excluded:
+        notes.excluded = (*notes.excluded, attempt.excluded)
+    if attempt.annotations:
+        notes.annotations = (*notes.annotations, attempt.annotations)
+
+
+_NOTE_EXTRAS: Final = frozenset({Extra.ATTEMPTS, Extra.EXCLUDED, Extra.ANNOTATIONS})
+
+
+def notes_of(posting: Posting) -> Notes | None:
+    """The notes that a copied posting carries."""
+    attempts: tuple[AttemptNote, ...] = ()
+    excluded: tuple[str, ...] = ()
+    annotations: tuple[bytes, ...] = ()
+    for tag, value in posting.extras:
+        if tag == Extra.ATTEMPTS:
+            attempts += decode_attempts(value)
+        elif tag == Extra.EXCLUDED:
+            excluded += (value.decode(),)
+        elif tag == Extra.ANNOTATIONS:
+            annotations += (value,)
+    return Notes(attempts, excluded, annotations) if attempts or excluded or annotations else None
+
+
+def copied(message: LiveMessage, record: Record) -> Copied:
+    """The record that copies a live message forward; `record` is the one at its position, POSTING or COPIED."""
+    original = Copied.decode(record) if record.kind == RecordKind.COPIED else None
+    posting = original.posting if original is not None else Posting.decode(record)
+    notes = message.notes or Notes()
+    extras = [extra for extra in posting.extras if extra[0] not in _NOTE_EXTRAS]
+    # One extra holds 64 KiB at most, so each note is its own.
+    extras += [(Extra.ATTEMPTS, encode_attempts([note])) for note in notes.attempts]
+    extras += [(Extra.EXCLUDED, terminus.encode()) for terminus in notes.excluded]
+    extras += [(Extra.ANNOTATIONS, annotations) for annotations in notes.annotations]
+    event = Event(
+        message.sequence,
+        0,
+        message.posted_us,
+        message.fingerprint,
+        message.queue,
+        message.actor,
+        EventKind.COPIED_FORWARD,
+        message.flags,
+        message.attempt,
+        message.transaction,
+    )
+    return Copied(
+        Posting(
+            event,
+            posting.address,
+            posting.message_id,
+            message.expires_at_ms,
+            message.due_at_ms,
+            posting.message_format,
+            message.priority,
+            tuple(extras),
+        ),
+        original.original_position if original is not None else record.position,
+        original.original_crc if original is not None else record.crc,
+        original.entered if original is not None else posting.event.kind,
+    )

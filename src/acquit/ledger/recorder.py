@@ -1,26 +1,41 @@
 """The broker's pen: writes what happens into the journal, cheaply.
 
-Transitions are gathered and leave as one TRANSITIONS record: just before any other kind of record but a posting, and
+Transitions are gathered and leave as one TRANSITIONS record: just before any other record that is not a posting, and
 when the batch is taken. So within one batch postings may come before transitions that were made earlier. That is
 harmless, because a batch is all there or not at all, and it lets a wake-up that posts, acquires and accepts in turns
-still write a single array.
+still write one array.
+
+The recorder also keeps the `StateTable` in step with what it writes, so that the checkpoint can write any of it again
+without asking the broker.
 """
 
 from __future__ import annotations
 
-from acquit.ledger.records import Encoded
+from zlib import crc32
+
+from acquit.errors import StoreFull
+from acquit.ledger.events import EVENT, EventFlag, EventKind, pack_event
+from acquit.ledger.records import Entry, RecordKind, encode_events
+from acquit.ledger.table import StateTable
 from acquit.store.interface import Batch, Journal, Position
+
+_POSTING = int(RecordKind.POSTING)
+_DURABLE = int(EventFlag.DURABLE)
+_POSTED = int(EventKind.POSTED)
 
 
 class Recorder:
     """All appends of one broker go through here. On the loop.
 
-    Every method raises StoreFull when even the reserve is used up, and StoreFailed after an I/O error.
+    Every method that writes raises StoreFull when even the reserve is used up, and StoreFailed after an I/O error.
     """
 
-    def __init__(self, journal: Journal, *, events_max: int = 4096) -> None:
-        """`events_max`: a TRANSITIONS record is cut at this many events."""
-        ...
+    def __init__(self, journal: Journal, table: StateTable, *, events_max: int = 4096) -> None:
+        """`events_max`: a TRANSITIONS record is cut at this many events, so that no record grows without bound."""
+        self.journal = journal
+        self.table = table
+        self._events_max = events_max
+        self._events: list[bytes] = []
 
     def posted(
         self,
@@ -28,46 +43,80 @@ class Recorder:
         queue: int,
         payload: bytes,
         meta: bytes,
-        *,
         time_us: int,
+        *,
         actor: int = 0,
         origin: int = 0,
-        kind: int = 1,
-        flags: int = 1,
+        kind: int = _POSTED,
+        flags: int = _DURABLE,
         transaction: int = 0,
         essential: bool = False,
     ) -> tuple[Position, int]:
-        """A message enters (or is HELD): its position and the CRC-32 of its payload.
+        """A message enters a queue (or is HELD): its position, and its fingerprint for later transitions.
 
-        `meta` as `records.encode_posting_meta` gives it. Raises StoreFull while the journal is full, unless `essential`: a
-        dead letter or an expired copy is the consequence of an outcome, and is written from the reserve.
+        `meta` as `records.encode_posting_meta` gives it. Raises StoreFull while the journal is full, unless
+        `essential`: a dead letter or an expired copy is the consequence of an outcome, and written from the reserve.
         """
-        ...
+        journal = self.journal
+        if journal.full and not essential:
+            raise StoreFull("the disk is full: no postings until there is room")
+        crc = crc32(payload)
+        fingerprint = len(payload) << 32 | crc
+        event = pack_event(sequence, origin, time_us, fingerprint, queue, actor, kind, flags, 0, transaction)
+        return journal.append(_POSTING, event, meta, payload, crc), fingerprint
+
+    def copies(self, events: list[bytes]) -> None:
+        """More queues that messages posted in this turn entered: packed POSTED events flagged COPY, whose `origin` is
+        the message with the payload."""
+        self.flush()
+        self.journal.append(*encode_events(RecordKind.COPIES, events))
 
     def transition(
         self,
         kind: int,
         sequence: int,
         queue: int,
-        crc: int,
-        size: int,
+        fingerprint: int,
         time_us: int,
         actor: int = 0,
         attempt: int = 0,
         origin: int = 0,
-        flags: int = 1,
+        flags: int = _DURABLE,
         transaction: int = 0,
     ) -> None:
         """One event, packed with its neighbours. It is durable when the batch taken next is."""
-        ...
+        self._events.append(
+            pack_event(sequence, origin, time_us, fingerprint, queue, actor, kind, flags, attempt, transaction)
+        )
+        if len(self._events) >= self._events_max:
+            self.flush()
 
-    def append(self, record: Encoded) -> Position:
-        """Any other record: ``recorder.append(Queue(...).encode())``."""
-        ...
+    def append(self, entry: Entry) -> Position:
+        """Any other record."""
+        self.flush()
+        position = self.journal.append(*entry.encode())
+        self.table.apply(entry, position)
+        return position
+
+    def flush(self) -> None:
+        """Write the gathered transitions into the pending batch."""
+        if self._events:
+            # Forgotten only once they are in: a journal without room keeps its caller's events.
+            self.journal.append(*encode_events(RecordKind.TRANSITIONS, self._events))
+            self._events = []
 
     @property
-    def pending(self) -> bool: ...
+    def pending(self) -> bool:
+        """There is something for a batch."""
+        return bool(self._events) or self.journal.pending
+
+    @property
+    def pending_bytes(self) -> int:
+        return len(self._events) * EVENT.size + self.journal.pending_bytes
 
     def take_batch(self) -> Batch | None:
-        """Use this in place of `Journal.take_batch`: it flushes the gathered transitions first."""
-        ...
+        """As `Journal.take_batch`, with the gathered transitions in it. Take batches only here."""
+        if self.journal.in_flight:
+            return None
+        self.flush()
+        return self.journal.take_batch()

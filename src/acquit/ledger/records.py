@@ -24,13 +24,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from struct import Struct
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple, Protocol, Self
 from uuid import UUID
 from zlib import crc32
 
-from acquit.ledger.events import EVENT, NO_EVENT, Event, EventFlag, EventKind, pack_event, unpack_event, unpack_events
+from acquit.ledger.events import EVENT, Event, EventKind, pack_event, unpack_event, unpack_events
 from acquit.ledger.fields import FieldReader, blob_field, text_field
-from acquit.store.interface import Record
+from acquit.store.interface import ARRAY, EVENTFUL, Record
 
 
 class RecordKind(IntEnum):
@@ -44,7 +44,7 @@ class RecordKind(IntEnum):
     COPIES = 6
     """More queues that a message entered: an array of POSTED events flagged COPY, `origin` holding the payload."""
     TRANSITIONS = 7
-    """An array of events."""
+    """An array of events: whatever happened to messages in one turn of the loop."""
     ATTEMPT = 8
     COUNTERS = 9
     RESERVED = 10
@@ -54,9 +54,15 @@ class RecordKind(IntEnum):
     STATE_DELETED = 14
     TRANSACTION = 15
     COMMIT = 16
+    """Its meta is an array of events; its own event only names the transaction."""
     ROLLBACK = 17
     COPIED = 18
-    TOTALS = 19
+
+
+class Entry(Protocol):
+    """Any record that is written as a whole: the classes below."""
+
+    def encode(self) -> Encoded: ...
 
 
 class Encoded(NamedTuple):
@@ -67,6 +73,7 @@ class Encoded(NamedTuple):
     meta: bytes = b""
     payload: bytes = b""
     payload_crc: int = 0
+    flags: int = 0
 
 
 MessageId = str | int | UUID | bytes
@@ -106,7 +113,7 @@ def decode_id(data: bytes) -> MessageId | None:
 
 def _plain_event(time_us: int, *, sequence: int = 0, queue: int = 0, actor: int = 0, transaction: int = 0) -> bytes:
     """The event of a record that is not about one message."""
-    return pack_event(sequence, 0, time_us, 0, 0, queue, actor, EventKind.NONE, 0, 0, transaction)
+    return pack_event(sequence, 0, time_us, 0, queue, actor, EventKind.NONE, 0, 0, transaction)
 
 
 # -- runs -------------------------------------------------------------------------------------------------------------
@@ -150,44 +157,62 @@ class Stop:
         return cls(unpack_event(record.event).time_us)
 
 
+_RESERVED: Final = Struct("<II")
+
+
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """Sequences up to `up_to` may be in use: after any stop, the next run begins above. Synced before use."""
+    """Numbers that may be in use: after any stop, the next run begins above. Synced before use."""
 
     time_us: int
     up_to: int
+    """Sequences."""
+    queue_max: int = 0
+    actor_max: int = 0
 
     def encode(self) -> Encoded:
-        return Encoded(RecordKind.RESERVED, _plain_event(self.time_us, sequence=self.up_to))
+        meta = _RESERVED.pack(self.queue_max, self.actor_max)
+        return Encoded(RecordKind.RESERVED, _plain_event(self.time_us, sequence=self.up_to), meta)
 
     @classmethod
     def decode(cls, record: Record) -> Self:
         event = unpack_event(record.event)
-        return cls(event.time_us, event.sequence)
+        queue_max, actor_max = FieldReader(record.meta).struct(_RESERVED)
+        return cls(event.time_us, event.sequence, queue_max, actor_max)
+
+
+_DISPATCHED: Final = Struct("<Q")
 
 
 @dataclass(frozen=True, slots=True)
 class Dispatched:
-    """Messages of `queue` up to sequence `up_to` may have been acquired: after an unclean stop, they are offered with
-    first-acquirer false. Synced before any message beyond the last such mark is handed out."""
+    """Messages of `queue` up to sequence `up_to` may have been acquired in this run. Synced before any message beyond
+    the last such mark is handed out: after an unclean stop, the acquisitions themselves may not be on record."""
 
     time_us: int
     queue: int
     up_to: int
+    doubtful: int = 0
+    """Up to this sequence an earlier run that stopped uncleanly may have acquired messages: those are offered with
+    first-acquirer false."""
 
     def encode(self) -> Encoded:
-        return Encoded(RecordKind.DISPATCHED, _plain_event(self.time_us, sequence=self.up_to, queue=self.queue))
+        event = _plain_event(self.time_us, sequence=self.up_to, queue=self.queue)
+        return Encoded(RecordKind.DISPATCHED, event, _DISPATCHED.pack(self.doubtful))
 
     @classmethod
     def decode(cls, record: Record) -> Self:
         event = unpack_event(record.event)
-        return cls(event.time_us, event.queue, event.sequence)
+        (doubtful,) = FieldReader(record.meta).struct(_DISPATCHED)
+        return cls(event.time_us, event.queue, event.sequence, doubtful)
 
 
 # -- queues, actors, keyed state -------------------------------------------------------------------------------------
 
 
 class QueueFlag(IntFlag):
+    """What kind of queue it is."""
+
     DURABLE = 0x01
     AUTO_CREATED = 0x02
     TEMPORARY = 0x04
@@ -306,6 +331,8 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class StateDeleted:
+    """Keyed state is gone."""
+
     time_us: int
     namespace: int
     key: bytes
@@ -403,7 +430,7 @@ class Posting:
             priority=self.priority,
             extras=encode_extras(self.extras),
         )
-        return Encoded(RecordKind.POSTING, pack_event(*self.event), meta, payload, crc32(payload))
+        return Encoded(RecordKind.POSTING, pack_event(*self.event), meta, payload, crc32(payload), EVENTFUL)
 
     @classmethod
     def decode(cls, record: Record) -> Self:
@@ -449,7 +476,7 @@ class Attempt:
         texts = b"".join(map(text_field, (self.condition, self.description, self.excluded)))
         meta = _ATTEMPT.pack(self.cause) + texts
         annotations = self.annotations
-        return Encoded(RecordKind.ATTEMPT, pack_event(*self.event), meta, annotations, crc32(annotations))
+        return Encoded(RecordKind.ATTEMPT, pack_event(*self.event), meta, annotations, crc32(annotations), EVENTFUL)
 
     @classmethod
     def decode(cls, record: Record) -> Self:
@@ -474,6 +501,7 @@ _NOTE: Final = Struct("<qIBB")
 
 
 def encode_attempts(notes: Iterable[AttemptNote]) -> bytes:
+    """The value of an ATTEMPTS extra."""
     return b"".join(
         _NOTE.pack(note.time_us, note.actor, note.kind, note.cause)
         + text_field(note.condition)
@@ -483,6 +511,7 @@ def encode_attempts(notes: Iterable[AttemptNote]) -> bytes:
 
 
 def decode_attempts(data: bytes) -> tuple[AttemptNote, ...]:
+    """Raises ValueError."""
     reader = FieldReader(data)
     notes = []
     while reader.left:
@@ -503,45 +532,40 @@ class Copied:
     """
 
     posting: Posting
-    original_lsn: int
-    """Ordinal and CRC of the record it was first posted by."""
+    original_position: int
+    """Position and CRC of the record it was first posted by."""
     original_crc: int
     entered: int
     """The kind it entered by."""
 
     def encode(self, payload: bytes) -> Encoded:
-        _, event, meta, _, crc = self.posting.encode(payload)
-        head = _COPIED.pack(self.original_lsn, self.original_crc, self.entered, 0)
-        return Encoded(RecordKind.COPIED, event, head + meta, payload, crc)
+        encoded = self.posting.encode(payload)
+        head = _COPIED.pack(self.original_position, self.original_crc, self.entered, 0)
+        return Encoded(RecordKind.COPIED, encoded.event, head + encoded.meta, payload, encoded.payload_crc)
 
     @classmethod
     def decode(cls, record: Record) -> Self:
         reader = FieldReader(record.meta)
-        lsn, crc, entered, _ = reader.struct(_COPIED)
-        return cls(Posting.read(unpack_event(record.event), reader), lsn, crc, entered)
+        position, crc, entered, _ = reader.struct(_COPIED)
+        return cls(Posting.read(unpack_event(record.event), reader), position, crc, entered)
 
 
 def encode_events(kind: RecordKind, events: list[bytes]) -> Encoded:
-    """An array of packed events as one record (TRANSITIONS, COPIES, or COMMIT with its NONE event first)."""
-    return Encoded(kind, events[0], b"".join(events[1:]))
+    """An array of packed events as one record, TRANSITIONS or COPIES."""
+    return Encoded(kind, events[0], b"".join(events[1:]), flags=EVENTFUL | ARRAY)
 
 
 def decode_events(record: Record) -> list[Event]:
-    """Every event of any record but NONE: of the arrays all, of the others their one. Raises ValueError for an array
-    that is not whole."""
-    if record.kind not in _ARRAYS:
-        events = [unpack_event(record.event)]
-    elif len(record.meta) % EVENT.size:
-        raise ValueError(f"an event array of {len(record.meta)} bytes")
-    else:
-        events = unpack_events(record.event + record.meta)
-    return [event for event in events if event.kind]
+    """Every event of any record that tells of messages. Raises ValueError for an array that is not whole."""
+    data = record.event if record.flags & EVENTFUL else b""
+    if record.flags & ARRAY:
+        data += record.meta
+    if len(data) % EVENT.size:
+        raise ValueError(f"an event array of {len(data)} bytes")
+    return unpack_events(data)
 
 
-_ARRAYS: Final = frozenset({RecordKind.TRANSITIONS, RecordKind.COPIES, RecordKind.COMMIT})
-
-
-# -- volatile messages and totals -------------------------------------------------------------------------------------
+# -- volatile messages -------------------------------------------------------------------------------------
 
 _COUNT: Final = Struct("<IIQ")
 
@@ -600,7 +624,7 @@ class Commit:
 
     def encode(self) -> Encoded:
         meta = b"".join(pack_event(*event) for event in self.events)
-        return Encoded(RecordKind.COMMIT, _plain_event(self.time_us, transaction=self.number), meta)
+        return Encoded(RecordKind.COMMIT, _plain_event(self.time_us, transaction=self.number), meta, flags=ARRAY)
 
     @classmethod
     def decode(cls, record: Record) -> Self:
@@ -622,46 +646,3 @@ class Rollback:
     def decode(cls, record: Record) -> Self:
         head = unpack_event(record.event)
         return cls(head.time_us, head.transaction)
-
-
-__all__ = [
-    "NO_EVENT",
-    "POSTING_META",
-    "Actor",
-    "Attempt",
-    "AttemptNote",
-    "Cause",
-    "Commit",
-    "Copied",
-    "Counters",
-    "Dispatched",
-    "Encoded",
-    "Event",
-    "EventFlag",
-    "EventKind",
-    "Extra",
-    "MessageId",
-    "Namespace",
-    "Posting",
-    "Queue",
-    "QueueDeleted",
-    "QueueFlag",
-    "Record",
-    "RecordKind",
-    "Reserved",
-    "Rollback",
-    "Start",
-    "State",
-    "StateDeleted",
-    "Stop",
-    "Transaction",
-    "decode_attempts",
-    "decode_events",
-    "decode_id",
-    "encode_attempts",
-    "encode_events",
-    "encode_extras",
-    "encode_id",
-    "encode_posting_meta",
-    "pack_event",
-]

@@ -129,6 +129,10 @@ class Replay(Protocol):
         """
         ...
 
+    def sealed(self, summary: bytes) -> None:
+        """The segment was closed, with this summary in its seal. May raise ValueError, as `batch`."""
+        ...
+
 
 class SegmentInfo(NamedTuple):
     """A segment as the running journal knows it."""

@@ -34,7 +34,7 @@ from acquit.store.housekeeper import Housekeeper
 from acquit.store.interface import Digest, Position, Record, Replay, SegmentInfo
 from acquit.store.journal import SegmentedJournal
 from acquit.store.options import JournalOptions
-from acquit.store.record import RecordMalformed, StoreKind, split_events, walk
+from acquit.store.record import StoreKind, walk
 from acquit.store.reserve import Reserve
 from acquit.store.scan import SegmentReader
 from acquit.store.segment import DeletedSegment, decode_left
@@ -67,24 +67,22 @@ class Replayer:
     """Hands segments to a `Replay`, and keeps what the store itself wants to know of them."""
 
     replay: Replay
-    digest: Digest | None = None
-    """Told of the batches of segments read with `digesting`."""
     report: RecoveryReport = field(default_factory=RecoveryReport)
 
-    def segment(self, segment: SegmentReader, *, digesting: bool = False) -> None:
+    def segment(self, segment: SegmentReader) -> None:
         """Replay all whole batches of one segment. Raises StoreCorrupt for records that make no sense."""
         report, replay = self.report, self.replay
         report.segments += 1
         replay.segment(segment.header.number, segment.header.base)
-        for head, data in segment.batches():
-            try:
+        try:
+            for head, data in segment.batches():
                 replay.batch(self._noting(walk(head, data, replay.without_payload)), head.time_us)
-            except (RecordMalformed, ValueError) as error:
-                raise segment.corrupt(str(error)) from error
-            report.batches += 1
-            report.records += head.records
-            if digesting and self.digest is not None:
-                self.digest.add(*split_events(data, head.records))
+                report.batches += 1
+                report.records += head.records
+            if segment.seal is not None:
+                replay.sealed(segment.seal.summary)
+        except ValueError as error:
+            raise segment.corrupt(str(error)) from error
         report.valid_bytes += segment.offset
         report.sealed = segment.seal is not None
 
@@ -123,8 +121,9 @@ def open_store(
 ) -> OpenedStore:
     """Open, or make, the journal in a data folder. Blocks while it reads.
 
-    `replay` hears everything, then `replayed` is called once, before the torn segment is sealed with `digest`'s summary
-    (the digest was fed that segment's batches). `container_id` names a new store; an existing one keeps its own.
+    `replay` hears everything, then `replayed` is called once, and may raise; only then is anything changed. `digest`
+    must by then have seen what the newest segment holds, if that is not sealed: its seal is asked of it first of all.
+    `container_id` names a new store; an existing one keeps its own.
 
     Raises StoreLocked, StoreVersionUnsupported, StoreCorrupt, StoreFull (no room to begin a segment), StoreFailed, or
     StoreError where the folder cannot be used at all. On any error the folder is as it was, or recovers as before.
@@ -146,7 +145,7 @@ def open_store(
             _refuse_nameless(folder)
             store = uuid.uuid4()
             identity = Identity(store, container_id or f"acquit-{store}")
-        replayer = Replayer(replay, digest)
+        replayer = Replayer(replay)
         catalog = Catalog()
         tail = None if created else _replay_all(folder, identity, replayer, catalog)
         replayed(replayer.report)
@@ -205,7 +204,7 @@ def _replay_all(folder: Folder, identity: Identity, replayer: Replayer, catalog:
                 raise segment.corrupt(f"segment {header.number} of store {header.store}", 0)
             if tail is not None:
                 _check_succession(segment, tail, folder.segment(tail.header.number + 1))
-            replayer.segment(segment, digesting=newest)
+            replayer.segment(segment)
             cut = segment.seal.cut if segment.seal is not None else 0
             if segment.seal is None and segment.stop is not None:
                 if not newest:

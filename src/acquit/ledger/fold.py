@@ -1,0 +1,342 @@
+"""The state of a broker as a fold over its journal.
+
+Recovery and the audit are the same function of the same records, so what the broker starts from and what the ledger
+claims cannot differ. The fold is over batches: within one, the order of records does not matter but for this, that a
+record never refers to a message posted later in it (`acquit.ledger.recorder` writes postings first).
+
+**Beginning in the middle.** Recovery reads only segments that have not left; the oldest of them may retire messages,
+and concern queues, whose records have left. Whatever of that is still alive was written again further on, so a fold
+that begins in the middle passes over what it does not know, until it meets the LEFT record of the last segment before
+its beginning: from there on it knows everything, and what is unknown is wrong. That record also brings the totals up
+to the beginning. A fold that never meets it does not know the state (`incomplete`).
+
+**Anomalies.** A record that does not fit (a message retired twice, a copy of nothing) does not stop a recovery: it
+would turn one wrong message into a broker that does not start. It is kept, with its position, up to a bound, and
+every reader of the ledger shows it. Records that cannot be read at all do stop it.
+
+Per posting the fold keeps one `LiveMessage`; bodies stay on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from acquit.errors import StoreCorrupt
+from acquit.ledger.digest import RunningDigest
+from acquit.ledger.events import ENTERING, EVENT, RETIRING, Event, EventFlag, EventKind, unpack_event
+from acquit.ledger.live import CHANGES, LiveMessage, note_attempt, notes_of
+from acquit.ledger.records import POSTING_META, Attempt, Copied, RecordKind, Rollback, Start
+from acquit.ledger.table import DECODERS, StateTable
+from acquit.ledger.totals import QueueTotals, Row, Summary
+from acquit.store.interface import EVENTFUL, SKIPPABLE, Position, Record
+from acquit.store.record import StoreKind
+from acquit.store.segment import DeletedSegment, decode_left
+
+ANOMALIES_MAX: Final = 100
+_KNOWN_EVENTS: Final = frozenset(EventKind)
+_RECORD_VERSION: Final = 1
+
+
+class Fold:
+    """The state, and how each record changes it. A `Replay` for the store's recovery and readers."""
+
+    without_payload: Final = frozenset({int(RecordKind.POSTING), int(RecordKind.COPIED)})
+
+    def __init__(self) -> None:
+        self.messages: dict[int, LiveMessage] = {}
+        """By sequence: those in queues, and those held by open transactions."""
+        self.table = StateTable()
+        self.held: dict[int, set[int]] = {}
+        """By transaction, of the last run: provisional sequences of what was posted in it and has not entered."""
+        self.digest = RunningDigest()
+        self.start: Start | None = None
+        """Of the last run."""
+        self.clean = False
+        """The last run ended with a STOP and nothing after it."""
+        self.incomplete = False
+        self.left_through = 0
+        self.deleted: DeletedSegment | None = None
+        """The newest segment that retention deleted."""
+        self.anomalies: list[str] = []
+        """At most `ANOMALIES_MAX`; `anomaly_count` goes on."""
+        self.anomaly_count = 0
+        self._first_segment = 0
+        self._segment = 0
+
+    # -- what it says -----------------------------------------------------------------------------------------------
+
+    def totals(self) -> dict[int, QueueTotals]:
+        """By queue number; queue 0 for those that were deleted."""
+        return self.digest.totals()
+
+    def settle(self) -> None:
+        """To be called after the last batch of a recovery. Raises StoreCorrupt when the fold began in the middle and
+        never learned what was before."""
+        if self.incomplete:
+            raise StoreCorrupt(
+                f"begins with segment {self._first_segment}, and nothing says what was live before it",
+                path="journal",
+                offset=0,
+            )
+
+    def begin_run(self, start: Start) -> None:
+        """A new run: transactions of the last are rolled back, its links are gone."""
+        for number in list(self.held):
+            self._drop_held(number)
+        self.table.apply(start, Position(0))
+        self.start = start
+        self.clean = False
+
+    # -- the replay (`acquit.store.interface.Replay`) -----------------------------------------------------------------
+
+    def segment(self, number: int, base: Position) -> None:
+        if not self._first_segment:
+            self._first_segment = number
+            self.incomplete = number > 1
+        self._segment = number
+
+    def batch(self, records: Iterator[Record], time_us: int) -> None:
+        appliers = _APPLIERS
+        for record in records:
+            apply = appliers.get(record.kind)
+            if apply is None or record.version != _RECORD_VERSION:
+                self._unknown(record)
+                continue
+            apply(self, record)
+
+    def sealed(self, summary: bytes) -> None:
+        stated, own = Summary.decode(summary), self.digest.end_segment()
+        for queue in stated.rows.keys() | own.rows.keys():
+            theirs, mine = stated.rows.get(queue, Row()), own.rows.get(queue, Row())
+            # Without the beginning, only what the segment itself adds can be compared.
+            if theirs.here != mine.here or (theirs != mine and not self.incomplete):
+                self._anomaly(None, f"the seal of segment {self._segment} counts queue {queue} as {theirs}, not {mine}")
+
+    def _unknown(self, record: Record) -> None:
+        if not record.flags & SKIPPABLE:
+            raise ValueError(
+                f"record kind {record.kind}, version {record.version}, at position {record.position}: "
+                "written by a later version of acquit"
+            )
+
+    def _anomaly(self, record: Record | None, what: str) -> None:
+        self.anomaly_count += 1
+        if len(self.anomalies) < ANOMALIES_MAX:
+            self.anomalies.append(what if record is None else f"position {record.position}: {what}")
+
+    # -- messages -----------------------------------------------------------------------------------------------------
+
+    def _posting(self, record: Record) -> None:
+        sequence, _, time_us, fingerprint, queue, _, kind, flags, attempt, transaction = EVENT.unpack(record.event)
+        meta = record.meta
+        if len(meta) < POSTING_META.size:
+            raise ValueError(f"a posting with {len(meta)} bytes of plain fields")
+        expires_at_ms, due_at_ms, _, _, _, priority = POSTING_META.unpack_from(meta)
+        if sequence in self.messages:
+            self._anomaly(record, f"message {sequence} is posted, which is live")
+        message = LiveMessage(
+            sequence,
+            queue,
+            record.position,
+            fingerprint,
+            flags,
+            attempt,
+            time_us,
+            expires_at_ms,
+            due_at_ms,
+            priority,
+        )
+        if kind == EventKind.HELD:
+            message.transaction = transaction
+            self.held.setdefault(transaction, set()).add(sequence)
+            if transaction not in self.table.transactions and not self.incomplete:
+                self._anomaly(record, f"message {sequence} is held by transaction {transaction}, which is not open")
+        elif kind not in ENTERING:
+            if kind not in _KNOWN_EVENTS:
+                raise ValueError(f"event kind {kind} is not known: written by a later version of acquit")
+            self._anomaly(record, f"message {sequence} is posted by {EventKind(kind).name}")
+        self.messages[sequence] = message
+        self.digest.here.add_event(kind, queue, sequence, fingerprint, time_us)
+
+    def _array(self, record: Record) -> None:
+        data = record.event + record.meta if record.flags & EVENTFUL else record.meta
+        if len(data) % EVENT.size:
+            raise ValueError(f"an event array of {len(data)} bytes")
+        self.digest.here.add_events(data)
+        messages = self.messages
+        for event in EVENT.iter_unpack(data):
+            kind = event[6]
+            if kind in RETIRING:
+                if messages.pop(event[0], None) is None:
+                    self._missing(record, event)
+            elif kind == EventKind.ACQUIRED:
+                message = messages.get(event[0])
+                if message is None:
+                    self._missing(record, event)
+                else:
+                    message.actor = event[5]
+                    message.flags |= EventFlag.DISPATCHED
+            else:
+                self._event(record, Event._make(event))
+
+    def _missing(self, record: Record, event: tuple[int, ...] | Event) -> None:
+        if not self.incomplete:
+            self._anomaly(record, f"{_name(event[6])} of message {event[0]}, which is not live")
+
+    def _event(self, record: Record, event: Event) -> LiveMessage | None:
+        """Apply one event; the message that it concerned, if it was there."""
+        kind = event.kind
+        if kind in RETIRING:
+            message = self.messages.pop(event.sequence, None)
+        elif kind in ENTERING:
+            return self._enter(record, event)
+        elif kind in CHANGES:
+            message = self.messages.get(event.sequence)
+            if message is not None:
+                CHANGES[kind](message, event)
+        elif kind in _KNOWN_EVENTS:
+            return None
+        else:
+            raise ValueError(f"event kind {kind} is not known: written by a later version of acquit")
+        if message is None:
+            self._missing(record, event)
+        return message
+
+    def _enter(self, record: Record, event: Event) -> LiveMessage | None:
+        """A message enters without a posting of its own: a copy, or one that a transaction held."""
+        source = self.messages.get(event.origin)
+        if source is None:
+            self._anomaly(record, f"message {event.sequence} enters as {event.origin}, which is not there")
+            return None
+        if not event.flags & EventFlag.COPY:
+            del self.messages[event.origin]
+            self.held.get(event.transaction, set()).discard(event.origin)
+        message = LiveMessage(
+            event.sequence,
+            event.queue,
+            source.position,
+            source.fingerprint,
+            event.flags,
+            event.attempt,
+            event.time_us,
+            source.expires_at_ms,
+            source.due_at_ms,
+            source.priority,
+        )
+        self.messages[event.sequence] = message
+        return message
+
+    def _attempt(self, record: Record) -> None:
+        attempt = Attempt.decode(record)
+        event = attempt.event
+        self.digest.here.add_events(record.event)
+        message = self._event(record, event)
+        if message is None or event.kind in RETIRING:
+            return
+        note_attempt(message, attempt)
+
+    def _copied(self, record: Record) -> None:
+        copied = Copied.decode(record)
+        posting, event = copied.posting, copied.posting.event
+        message = LiveMessage(
+            event.sequence,
+            event.queue,
+            record.position,
+            event.fingerprint,
+            event.flags,
+            event.attempt,
+            event.time_us,
+            posting.expires_at_ms,
+            posting.due_at_ms,
+            posting.priority,
+            event.actor,
+            event.transaction,
+            notes_of(posting),
+        )
+        known = self.messages.get(event.sequence)
+        if known is None and not self.incomplete:
+            self._anomaly(record, f"message {event.sequence} is copied forward, which is not live")
+            return
+        if known is not None:
+            message.position, position = known.position, message.position
+            if message != known:
+                self._anomaly(record, f"message {event.sequence} is copied forward as {message}, but is {known}")
+            message.position = position
+        self.messages[event.sequence] = message
+        if message.transaction:
+            self.held.setdefault(message.transaction, set()).add(event.sequence)
+
+    # -- transactions, runs, the rest ---------------------------------------------------------------------------------
+
+    def _drop_held(self, transaction: int) -> None:
+        for sequence in self.held.pop(transaction, ()):
+            self.messages.pop(sequence, None)
+
+    def _commit(self, record: Record) -> None:
+        number = unpack_event(record.event).transaction
+        if number not in self.table.transactions and not self.incomplete:
+            self._anomaly(record, f"transaction {number} commits, which is not open")
+        self.table.transactions.pop(number, None)
+        self._array(record)
+        if self.held.pop(number, None):
+            self._anomaly(record, f"transaction {number} commits without all that it held")
+
+    def _rollback(self, record: Record) -> None:
+        number = Rollback.decode(record).number
+        if number not in self.table.transactions and not self.incomplete:
+            self._anomaly(record, f"transaction {number} is rolled back, which is not open")
+        self._set(record)
+        self._drop_held(number)
+
+    def _start(self, record: Record) -> None:
+        self.begin_run(Start.decode(record))
+
+    def _stop(self, record: Record) -> None:
+        self.clean = True
+
+    def _set(self, record: Record) -> None:
+        self.table.apply(DECODERS[record.kind](record), record.position)
+        if record.kind == RecordKind.QUEUE_DELETED:
+            self.digest.add_other(record)
+
+    def _counters(self, record: Record) -> None:
+        self.digest.add_other(record)
+
+    def _left(self, record: Record) -> None:
+        number = decode_left(record.meta)
+        self.left_through = max(self.left_through, number)
+        if number == self._first_segment - 1 and self.incomplete:
+            self.digest.add_base(Summary.decode(record.payload))
+            self.incomplete = False
+
+    def _deleted(self, record: Record) -> None:
+        self.deleted = DeletedSegment.decode(record.meta)
+
+
+_APPLIERS: Final[dict[int, Callable[[Fold, Record], None]]] = {
+    RecordKind.START: Fold._start,
+    RecordKind.STOP: Fold._stop,
+    RecordKind.QUEUE: Fold._set,
+    RecordKind.QUEUE_DELETED: Fold._set,
+    RecordKind.POSTING: Fold._posting,
+    RecordKind.COPIES: Fold._array,
+    RecordKind.TRANSITIONS: Fold._array,
+    RecordKind.ATTEMPT: Fold._attempt,
+    RecordKind.COUNTERS: Fold._counters,
+    RecordKind.RESERVED: Fold._set,
+    RecordKind.DISPATCHED: Fold._set,
+    RecordKind.ACTOR: Fold._set,
+    RecordKind.STATE: Fold._set,
+    RecordKind.STATE_DELETED: Fold._set,
+    RecordKind.TRANSACTION: Fold._set,
+    RecordKind.COMMIT: Fold._commit,
+    RecordKind.ROLLBACK: Fold._rollback,
+    RecordKind.COPIED: Fold._copied,
+    StoreKind.LEFT: Fold._left,
+    StoreKind.DELETED: Fold._deleted,
+}
+
+
+def _name(kind: int) -> str:
+    return EventKind(kind).name if kind in _KNOWN_EVENTS else f"event kind {kind}"

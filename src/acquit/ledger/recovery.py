@@ -1,0 +1,115 @@
+"""Opening the journal of a broker: the store is recovered, its records folded, a new run begun.
+
+After this, the broker holds the state as of the last synced batch, a START record names the new run and the first
+block of sequences is reserved, both synced: it may serve at once.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from acquit.ledger.fold import Fold
+from acquit.ledger.recorder import Recorder
+from acquit.ledger.records import Reserved, Start, Stop
+from acquit.ledger.sequences import BLOCK, Sequences
+from acquit.store.disk import Disk
+from acquit.store.folder import Identity
+from acquit.store.interface import Journal
+from acquit.store.journal import SegmentedJournal
+from acquit.store.options import JournalOptions
+from acquit.store.recovery import RecoveryReport, open_store
+
+_DEFAULTS: Final = JournalOptions()
+
+
+def wall_clock_us() -> int:
+    """Microseconds since the epoch."""
+    return time.time_ns() // 1000
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedJournal:
+    """A journal and what it said."""
+
+    journal: SegmentedJournal
+    recorder: Recorder
+    sequences: Sequences
+    fold: Fold
+    """The state to start from. Its table is the recorder's, and goes on changing; its messages are the caller's."""
+    report: RecoveryReport
+    identity: Identity
+    run: Start
+    created: bool
+    """The folder was new."""
+
+
+def open_journal(
+    path: Path,
+    options: JournalOptions = _DEFAULTS,
+    *,
+    software: str = "acquit",
+    container_id: str = "",
+    sequence_block: int = BLOCK,
+    disk: Disk | None = None,
+    clock_us: Callable[[], int] = wall_clock_us,
+    clock_s: Callable[[], float] = time.monotonic,
+) -> OpenedJournal:
+    """Open, or make, the journal in a data folder; blocks on the disk.
+
+    Raises StoreLocked, StoreVersionUnsupported, StoreCorrupt, StoreFull, StoreFailed or StoreError, as
+    `acquit.store.recovery.open_store` does; the folder is then as it was, or recovers as before.
+    """
+    fold = Fold()
+    opened = open_store(
+        path,
+        options,
+        fold,
+        fold.digest,
+        replayed=lambda report: fold.settle(),
+        container_id=container_id,
+        disk=disk,
+        clock_us=clock_us,
+        clock_s=clock_s,
+    )
+    journal = opened.journal
+    try:
+        now_us = clock_us()
+        run = Start(now_us, secrets.randbits(64), fold.clean or opened.created, software)
+        fold.begin_run(run)
+        recorder = Recorder(journal, fold.table)
+        first = fold.table.reserved_up_to + 1
+        recorder.append(run)
+        recorder.append(Reserved(now_us, first - 1 + sequence_block, fold.table.queue_max, fold.table.actor_max))
+        write_now(recorder)
+    except BaseException:
+        journal.close()
+        raise
+    sequences = Sequences(recorder, first, fold.table.reserved_up_to, block=sequence_block)
+    return OpenedJournal(journal, recorder, sequences, fold, opened.report, opened.identity, run, opened.created)
+
+
+def write_now(recorder: Recorder) -> None:
+    """Write what is pending and wait for the disk. For opening, closing and tools; a serving loop never does this."""
+    batch = recorder.take_batch()
+    if batch is not None:
+        batch.write_and_sync()
+        recorder.journal.complete(batch)
+
+
+def close_journal(recorder: Recorder, time_us: int) -> None:
+    """A clean stop: write what is pending and a STOP record, seal, close. Blocks on the disk.
+
+    No batch may be in flight and no chore running. The journal is closed even when the last write fails; the error is
+    raised all the same, and the next start will find an unclean stop.
+    """
+    journal: Journal = recorder.journal
+    try:
+        recorder.append(Stop(time_us))
+        write_now(recorder)
+    finally:
+        journal.close()

@@ -1,0 +1,159 @@
+"""Everything that is not a message: queues, actors, keyed state, reservations, as the journal's records set them.
+
+The same table stands behind the fold (which fills it from records read back) and behind the recorder (which fills it
+from records as they are written), so that both agree by construction. For each key it remembers where in the log it
+was last set. Before a segment leaves the recovery set, what was last set in it is written again (`stale`): in small
+steps, because each record says how its one key stands wherever it lands.
+
+The table keeps the entries themselves, not encodings: what is written again is their current state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from acquit.ledger.records import (
+    Actor,
+    Commit,
+    Dispatched,
+    Entry,
+    Queue,
+    QueueDeleted,
+    RecordKind,
+    Reserved,
+    Rollback,
+    Start,
+    State,
+    StateDeleted,
+    Transaction,
+)
+from acquit.store.interface import Position, Record
+
+Key = tuple[str] | tuple[str, int] | tuple[str, int, bytes]
+
+DECODERS: Final[dict[int, Callable[[Record], Entry]]] = {
+    RecordKind.START: Start.decode,
+    RecordKind.RESERVED: Reserved.decode,
+    RecordKind.DISPATCHED: Dispatched.decode,
+    RecordKind.QUEUE: Queue.decode,
+    RecordKind.QUEUE_DELETED: QueueDeleted.decode,
+    RecordKind.ACTOR: Actor.decode,
+    RecordKind.STATE: State.decode,
+    RecordKind.STATE_DELETED: StateDeleted.decode,
+    RecordKind.TRANSACTION: Transaction.decode,
+    RecordKind.ROLLBACK: Rollback.decode,
+}
+"""The kinds of record that a table takes note of."""
+
+_RESERVED: Final[Key] = ("reserved",)
+
+
+class StateTable:
+    """What the journal says about everything but messages."""
+
+    def __init__(self) -> None:
+        self.queues: dict[int, Queue] = {}
+        self.actors: dict[int, Actor] = {}
+        """Of this run; see `forget_actor`."""
+        self.state: dict[tuple[int, bytes], State] = {}
+        self.dispatched: dict[int, Dispatched] = {}
+        """By queue."""
+        self.transactions: dict[int, Transaction] = {}
+        """Open ones of this run, by number."""
+        self.reserved_up_to = 0
+        self.queue_max = 0
+        self.actor_max = 0
+        self._set_at: dict[Key, Position] = {}
+
+    def apply(self, entry: Entry, position: Position) -> None:
+        """Take note of a record. Kinds that are none of the table's are passed over."""
+        match entry:
+            case Queue(number=number):
+                self.queues[number] = entry
+                self.queue_max = max(self.queue_max, number)
+                self._set_at["queue", number] = position
+            case QueueDeleted(number=number):
+                self.queues.pop(number, None)
+                self.dispatched.pop(number, None)
+                self._set_at.pop(("queue", number), None)
+                self._set_at.pop(("dispatched", number), None)
+            case Actor(number=number):
+                self.actors[number] = entry
+                self.actor_max = max(self.actor_max, number)
+                self._set_at["actor", number] = position
+            case State(namespace=namespace, key=key):
+                self.state[namespace, key] = entry
+                self._set_at["state", namespace, key] = position
+            case StateDeleted(namespace=namespace, key=key):
+                self.state.pop((namespace, key), None)
+                self._set_at.pop(("state", namespace, key), None)
+            case Dispatched(queue=queue):
+                self.dispatched[queue] = entry
+                self._set_at["dispatched", queue] = position
+            case Reserved():
+                self.reserved_up_to = max(self.reserved_up_to, entry.up_to)
+                self.queue_max = max(self.queue_max, entry.queue_max)
+                self.actor_max = max(self.actor_max, entry.actor_max)
+                self._set_at[_RESERVED] = position
+            case Transaction(number=number):
+                self.transactions[number] = entry
+                self._set_at["transaction", number] = position
+            case Commit(number=number) | Rollback(number=number):
+                self.transactions.pop(number, None)
+                self._set_at.pop(("transaction", number), None)
+            case Start(clean=clean):
+                self._begin_run(clean)
+            case _:
+                pass
+
+    def _begin_run(self, clean: bool) -> None:
+        """No link and no transaction survives a restart, and what an unclean stop leaves unknown about acquisitions
+        stays unknown."""
+        for number in self.actors:
+            self._set_at.pop(("actor", number), None)
+        for number in self.transactions:
+            self._set_at.pop(("transaction", number), None)
+        self.actors = {}
+        self.transactions = {}
+        for queue, marks in self.dispatched.items():
+            doubtful = marks.doubtful if clean else max(marks.doubtful, marks.up_to)
+            self.dispatched[queue] = Dispatched(marks.time_us, queue, 0, doubtful)
+
+    def forget_actor(self, number: int) -> None:
+        """The link is gone and holds nothing: its number need not be explained to those who read only what recovery
+        reads. (Its ACTOR record stays where it is, for the audit.)"""
+        self.actors.pop(number, None)
+        self._set_at.pop(("actor", number), None)
+
+    def first_acquirer(self, queue: int, sequence: int) -> bool:
+        """Is it certain that no earlier run has acquired this message? (Of this run the broker knows itself.)"""
+        marks = self.dispatched.get(queue)
+        return marks is None or sequence > marks.doubtful
+
+    def reserved(self, time_us: int) -> Reserved:
+        """The record that reserves what is reserved now."""
+        return Reserved(time_us, self.reserved_up_to, self.queue_max, self.actor_max)
+
+    def stale(self, before: Position) -> list[Key]:
+        """Keys last set before this position."""
+        return [key for key, position in self._set_at.items() if position < before]
+
+    def renew(self, keys: list[Key], before: Position, time_us: int) -> Iterator[Entry]:
+        """Records that set these keys again as they now are; those changed or gone meanwhile are passed over."""
+        for key in keys:
+            if self._set_at.get(key, before) >= before:
+                continue
+            match key:
+                case "queue", int(number):
+                    yield self.queues[number]
+                case "actor", int(number):
+                    yield self.actors[number]
+                case "transaction", int(number):
+                    yield self.transactions[number]
+                case "dispatched", int(queue):
+                    yield self.dispatched[queue]
+                case "state", int(namespace), bytes(name):
+                    yield self.state[namespace, name]
+                case _:
+                    yield self.reserved(time_us)
