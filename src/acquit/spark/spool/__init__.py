@@ -1,0 +1,201 @@
+"""The spool: how a queue becomes something that Spark can read twice.
+
+Spark reads a batch again after a failure and expects the same rows. A queue gives a message once. So each batch's
+messages are first written to a folder that all workers share, and only then settled; whoever reads the batch again
+reads the folder. What makes this exact under crashes, copies and sleepers is a numbered log (`spool.log`) and a fixed
+order of steps (`spool.attempt`); what keeps it small is `spool.housekeeping`. Nothing here knows Spark or AMQP.
+
+::
+
+    SPOOL/owner                     the query that this spool belongs to
+          log/000000000042          entries: publications, floors, checkpoints
+          checkpoints/000000000040  marker: this entry is a checkpoint, entries before it may be gone
+          data/7-0-NONCE.arrow      rows of epoch 7, part 0
+          identities/40-NONCE-0     fingerprints of what was taken, sorted
+          plans/7-NONCE             left by the driver for the tasks of epoch 7 to find
+          acknowledged/7-0-NONCE    every delivery of that publication was settled, and the broker answered
+          probes/NONCE              for the moment of opening
+
+`Spool` is the whole of it for a driver or a task.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from uuid import uuid4
+
+from acquit.errors import SpoolDamaged, SpoolNotShared, SpoolOwned, SpoolUnfit
+from acquit.spark.spool.attempt import MissingIdentity, Part, Poison, Result, acknowledgement_name, take_part
+from acquit.spark.spool.drain import Drain, Identified, Identity, MessageReader, Received, Rows
+from acquit.spark.spool.entries import FORMAT, Forgotten, Totals
+from acquit.spark.spool.housekeeping import RetentionOptions, finish_epochs
+from acquit.spark.spool.identities import Outcome
+from acquit.spark.spool.log import Log, LogState
+from acquit.spark.spool.store import FolderStore, SpoolStore, StoreDoubt
+
+__all__ = [
+    "Drain",
+    "FolderStore",
+    "Forgotten",
+    "Identified",
+    "Identity",
+    "LogState",
+    "MessageReader",
+    "MissingIdentity",
+    "Outcome",
+    "Part",
+    "Poison",
+    "Received",
+    "Result",
+    "RetentionOptions",
+    "Rows",
+    "Spool",
+    "SpoolStatus",
+    "SpoolStore",
+    "StoreDoubt",
+    "Totals",
+]
+
+
+def wall_clock_ms() -> int:
+    """Milliseconds since the Unix epoch."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpoolStatus:
+    """What can be said of a spool from its folder alone."""
+
+    query: str | None
+    floor: int
+    totals: Totals
+    published: int
+    """Parts above the floor that are published and may be replayed."""
+    unacknowledged: int
+    """Of those: not every delivery is known to be settled. They may come again, and are then set aside."""
+    remembered: int
+    """Identities."""
+    remembered_since_ms: int | None
+    """Wall clock of the oldest: a message that comes again after being taken before that is a new row."""
+    forgotten: Forgotten
+
+
+class Spool:
+    """The spool in `store`. One for a process and folder; not safe for threads."""
+
+    def __init__(
+        self,
+        store: SpoolStore,
+        retention: RetentionOptions | None = None,
+        *,
+        now_ms: Callable[[], int] = wall_clock_ms,
+    ) -> None:
+        self._store = store
+        self._retention = retention or RetentionOptions()
+        self._now_ms = now_ms
+        self._log = Log(store)
+        self._proven = False
+
+    @property
+    def place(self) -> str:
+        return self._store.place
+
+    def prove(self) -> None:
+        """Show, once in a process, that the store refuses a second write of one name. Raises SpoolUnfit."""
+        if self._proven:
+            return
+        name = f"probes/{uuid4().hex}"
+        try:
+            first = self._store.put_if_absent(name, b"first")
+            second = self._store.put_if_absent(name, b"second")
+            kept = self._store.get(name)
+        finally:
+            self._store.remove(name)
+        if not first or second or kept != b"first":
+            raise SpoolUnfit(
+                f"spool {self.place}: this store lets one name be written twice (first write {first}, second {second}, "
+                f"kept {kept!r}); exactly-once cannot be kept on it. Use a local or shared POSIX folder"
+            )
+        self._proven = True
+
+    def plan(self, epoch: int) -> str:
+        """Leave a nonce for the tasks of `epoch` and return it. For the driver."""
+        nonce = uuid4().hex
+        self._store.put(f"plans/{epoch}-{nonce}", b"", durable=False)
+        return nonce
+
+    def check_plan(self, epoch: int, nonce: str) -> None:
+        """Raise SpoolNotShared unless the driver's nonce is here. Asks before anything is written or drained."""
+        if self._store.get(f"plans/{epoch}-{nonce}") is None:
+            raise SpoolNotShared(
+                f"spool {self.place} on host {socket.gethostname()} is not the folder that the driver wrote to, or the "
+                f"task is a left-over of epoch {epoch}: the option `spool` must name a folder that the driver and all "
+                "workers share (a local folder is shared only with a `local[...]` master)"
+            )
+
+    def claim(self, query: str) -> str:
+        """Make `query` the owner if there is none; raise SpoolOwned if there is another. Returns the spool's own id."""
+        for _ in range(3):
+            data = self._store.get("owner")
+            if data is not None:
+                owner = self._owner(data)
+                if owner["query"] != query:
+                    raise SpoolOwned(
+                        f"spool {self.place} belongs to the query {owner['query']}, this is {query}. A spool serves "
+                        "one query, which is one checkpoint folder: name another `spool`, or start with the checkpoint "
+                        f"of {owner['query']}. If that query and its checkpoint are gone for good, remove the folder; "
+                        "what it had taken and not yet acknowledged may then appear twice"
+                    )
+                return owner["spool"]
+            fresh = {"acquit": "spool", "format": FORMAT, "query": query, "spool": uuid4().hex}
+            try:
+                self._store.put_if_absent("owner", json.dumps(fresh).encode())
+            except StoreDoubt:
+                pass  # reading it back tells
+        raise SpoolDamaged(f"spool {self.place}: cannot create the file `owner`")
+
+    def state(self) -> LogState:
+        """What the log says now."""
+        return self._log.read()
+
+    def take(self, part: Part, connect: Callable[[], Drain], reader: MessageReader) -> Result:
+        """Replay or drain `part`: see `spool.attempt.take_part`."""
+        return take_part(self._store, self._log, part, connect, reader, self._now_ms)
+
+    def finish(self, epoch: int) -> LogState:
+        """Epochs up to `epoch` are committed: they are never read again, and their files may go. For the driver."""
+        return finish_epochs(self._store, self._log, epoch, self._retention, self._now_ms())
+
+    def status(self) -> SpoolStatus:
+        """A summary, for people and reports."""
+        state = self._log.read()
+        data = self._store.get("owner")
+        acknowledged = set(self._store.names("acknowledged"))
+        written = [run.oldest_ms for run, _ in state.runs] + [recent.written_at_ms for recent in state.recent]
+        return SpoolStatus(
+            query=None if data is None else self._owner(data)["query"],
+            floor=state.floor,
+            totals=state.totals,
+            published=len(state.decided),
+            unacknowledged=sum(
+                acknowledgement_name(one).partition("/")[2] not in acknowledged for one in state.decided.values()
+            ),
+            remembered=sum(run.count for run, _ in state.runs) + sum(len(one.identities) for one in state.recent),
+            remembered_since_ms=min(written, default=None),
+            forgotten=state.forgotten,
+        )
+
+    def _owner(self, data: bytes) -> dict[str, str]:
+        try:
+            owner = json.loads(data)
+            if owner["format"] != FORMAT:
+                raise SpoolDamaged(
+                    f"spool {self.place}: spool format {owner['format']}; this version of acquit reads format {FORMAT}"
+                )
+            return {"query": str(owner["query"]), "spool": str(owner["spool"])}
+        except (KeyError, TypeError, ValueError) as error:
+            raise SpoolDamaged(f"spool {self.place}: the file `owner` is not ours: {error}") from error

@@ -1,0 +1,311 @@
+"""One attempt at one (epoch, part): the protocol that turns unsettled deliveries into rows exactly once.
+
+1. The log names (epoch, part): replay its data file; no broker is asked. The epoch is at or below the floor: refuse.
+2. Drain up to the limits and hold everything unsettled. Look each message up in the log; make rows of the new ones and
+   write them to a data file under a name of our own.
+3. Publish: append an entry naming (epoch, part), the data file, and every drained message with the outcome it will be
+   given. At each number of the log we look again: what other entries name in the meantime is skipped and set aside;
+   if another attempt has published our part, ours is void: give everything back, replay theirs.
+4. Settle, the set-aside ones with the outcome that their entry records.
+
+Why nothing is lost: a message is settled only after an entry naming it is in the log, and its row is in the data file
+of that entry or of the earlier entry that set it aside. A part that was published is replayed until its batch is
+committed, and the floor, which ends that, is raised only after. Why nothing doubles: entries are in one order, each was
+written by someone who had read all before it, so of two entries naming a message the later one skips it.
+
+It does not matter where an attempt is killed, or how long it sleeps between two of its steps: before 3 its
+deliveries go back to the queue, after 3 its copy finds the entry, and what was not settled comes again and is set
+aside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, NamedTuple
+from uuid import UUID, uuid4
+
+import numpy as np
+import pyarrow as pa
+
+from acquit.errors import MessageUnusable, SpoolDamaged, SpoolFenced
+from acquit.spark.spool.data import decode_batches, encode_batches, spans, without
+from acquit.spark.spool.drain import Drain, Identified, MessageReader, Received
+from acquit.spark.spool.entries import Publication, Totals
+from acquit.spark.spool.identities import U8, UNKNOWN, Fingerprint, Identities, Mask, Outcome, fingerprint
+from acquit.spark.spool.log import Log, LogState
+from acquit.spark.spool.store import SpoolStore
+
+NEWER_MAX: Final = 1_000
+"""An AvailableNow part ends after this many messages posted after the run began: with priorities, older ones may
+still be behind newer ones, but not behind so many. They are given back."""
+
+
+class Poison(StrEnum):
+    """What becomes of a message that cannot be parsed."""
+
+    COLUMN = "column"
+    REJECT = "reject"
+    FAIL = "fail"
+
+
+class MissingIdentity(StrEnum):
+    """What becomes of a message that has no identity."""
+
+    FAIL = "fail"
+    AT_LEAST_ONCE = "at-least-once"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """The work of one task."""
+
+    epoch: int
+    part: int
+    rows_max: int
+    bytes_max: int
+    """The message that passes it is the last one."""
+    until_sequence: int | None = None
+    """AvailableNow on an acquit broker: the last sequence that counts as being there."""
+    poison: Poison = Poison.COLUMN
+    missing_identity: MissingIdentity = MissingIdentity.FAIL
+
+
+class Result(NamedTuple):
+    """What the log says of the part, and its rows."""
+
+    publication: Publication
+    batches: Iterator[pa.RecordBatch]
+    replayed: bool
+
+
+def take_part(
+    store: SpoolStore,
+    log: Log,
+    part: Part,
+    connect: Callable[[], Drain],
+    reader: MessageReader,
+    now_ms: Callable[[], int],
+) -> Result:
+    """Replay or drain `part`. Everything durable has happened when this returns; the batches are only read.
+
+    Raises SpoolFenced when the epoch is finished, MessageUnusable when the options say to stop at a message, and
+    whatever `connect` and the store raise: then nothing is published and everything drained has been given back.
+    """
+    state = log.read()
+    _refuse_finished(state, part, store)
+    decided = state.decided.get((part.epoch, part.part))
+    if decided is not None:
+        return replay(store, decided)
+    drain = connect()
+    try:
+        attempt = _Attempt(part, reader, drain.broker_id, *_drain(drain, part, reader))
+        attempt.look_up(state)
+        attempt.make_rows(store)
+        state = log.append(lambda latest: attempt.decide(latest, store, now_ms))
+        decided = state.decided[part.epoch, part.part]
+        if decided.nonce != attempt.nonce:
+            drain.detach()
+            return replay(store, decided)
+        if drain.settle(attempt.answers()):
+            store.put(acknowledgement_name(decided), b"", durable=False)
+        rows = without(attempt.batches, decided.skipped) if decided.data is not None else iter(())
+        return Result(decided, rows, replayed=False)
+    finally:
+        drain.detach()
+
+
+def replay(store: SpoolStore, publication: Publication) -> Result:
+    """The rows of a published part."""
+    # Its writer may have died between giving it its name and making that name durable: we are about to act on it.
+    store.sync("log")
+    if publication.data is None:
+        return Result(publication, iter(()), replayed=True)
+    data = store.view(publication.data)
+    if data is None:
+        raise SpoolDamaged(
+            f"spool {store.place}: {publication.data}, the rows of epoch {publication.epoch} part {publication.part}, "
+            "is missing"
+        )
+    return Result(publication, without(decode_batches(data), publication.skipped), replayed=True)
+
+
+def acknowledgement_name(publication: Publication) -> str:
+    """The file that says: every delivery of this publication was settled, and the broker answered."""
+    return f"acknowledged/{publication.epoch}-{publication.part}-{publication.nonce}"
+
+
+def _refuse_finished(state: LogState, part: Part, store: SpoolStore) -> None:
+    if part.epoch <= state.floor:
+        raise SpoolFenced(
+            f"spool {store.place}: epoch {part.epoch} part {part.part} is finished (the floor is {state.floor}) and "
+            "is never read again. If this is not a left-over task of a dead query, the checkpoint is older than the "
+            "spool: restore the newer checkpoint, or start a new query with a new checkpoint and a new spool"
+        )
+
+
+class _Drained(NamedTuple):
+    received: Received
+    identified: Identified
+    fingerprint: Fingerprint | None
+
+
+def _drain(drain: Drain, part: Part, reader: MessageReader) -> tuple[list[_Drained], bool]:
+    """What the limits allow, and whether the part ended before them. What is too new is held, and not returned."""
+    taken: list[_Drained] = []
+    size = newer = 0
+    while len(taken) + newer < part.rows_max and size < part.bytes_max:
+        messages = drain.receive(part.rows_max - len(taken) - newer)
+        if not messages:
+            return taken, drain.exhausted
+        for received in messages:
+            if size >= part.bytes_max:
+                return taken, False
+            identified = reader.identify(received.payload, drain.broker_id)
+            if part.until_sequence is not None and (identified.sequence or 0) > part.until_sequence:
+                newer += 1
+                continue
+            identity = identified.identity
+            named = None if identity is None else fingerprint(identity.key, identified.bare)
+            taken.append(_Drained(received, identified, named))
+            size += len(received.payload)
+        if newer >= NEWER_MAX:
+            return taken, True
+    return taken, newer > 0
+
+
+class _Attempt:
+    """What was drained, and what is known of it. Arrays are over the drained messages, in their order."""
+
+    def __init__(
+        self,
+        part: Part,
+        reader: MessageReader,
+        broker_id: UUID | None,
+        drained: Sequence[_Drained],
+        ended: bool,
+    ) -> None:
+        self.nonce = uuid4().hex
+        self.batches: Sequence[pa.RecordBatch] = ()
+        self._part = part
+        self._reader = reader
+        self._broker_id = broker_id
+        self._drained = drained
+        self._ended = ended
+        self._named = np.array([one.fingerprint is not None for one in drained], np.bool_)
+        self._identities = Identities.collect(
+            (one.fingerprint, Outcome.ACCEPTED) for one in drained if one.fingerprint is not None
+        )
+        if part.missing_identity is MissingIdentity.FAIL and not self._named.all():
+            raise MessageUnusable(
+                f"{int((~self._named).sum())} of {len(drained)} messages have no identity (no sequence of an acquit "
+                "broker, not the field of `identityField`, no message-id), so a redelivery could not be recognised; "
+                "they are still in the queue. Name a field with `identityField`, or accept duplicates with "
+                "`missingIdentity = at-least-once`"
+            )
+        self._repeats = self._find_repeats()
+        self._repeated: Mask = np.zeros(len(drained), np.bool_)
+        self._repeated[list(self._repeats)] = True
+        self._seen_slot = -1
+        self._recorded: U8 = np.full(len(drained), UNKNOWN, np.uint8)
+        """The outcome that an earlier entry records; UNKNOWN for new messages."""
+        self._conflict: Mask = np.zeros(len(drained), np.bool_)
+        self._rejected: Mask = np.zeros(len(drained), np.bool_)
+        self._file_rows = np.arange(0)
+        """Of each row of the data file, which drained message it is."""
+        self._corrupt: Mask = np.zeros(len(drained), np.bool_)
+        self._data: str | None = None
+
+    def look_up(self, state: LogState) -> None:
+        """Find what `state` has named."""
+        if state.next_slot == self._seen_slot:
+            return
+        self._seen_slot = state.next_slot
+        self._recorded[self._named], self._conflict[self._named] = state.outcomes(self._identities)
+
+    def make_rows(self, store: SpoolStore) -> None:
+        """Rows of the new messages, in a data file of our own."""
+        rows = np.flatnonzero(~self._again())
+        made = self._reader.rows([self._drained[row].received.payload for row in rows.tolist()], self._broker_id)
+        corrupt = rows[sorted(made.corrupt)]
+        if len(corrupt) and self._part.poison is Poison.FAIL:
+            raise MessageUnusable(
+                f"{len(corrupt)} of {len(rows)} messages cannot be parsed, the first: "
+                f"{made.corrupt[min(made.corrupt)]}; they are still in the queue. Take them with `poison = column`, or "
+                "out of the way with `poison = reject`"
+            )
+        self.batches = made.batches
+        self._file_rows = rows
+        if self._part.poison is Poison.REJECT:
+            self._rejected[corrupt] = True
+            bad = spans(sorted(made.corrupt))
+            self.batches = list(without(made.batches, bad))
+            self._file_rows = rows[~self._rejected[rows]]
+        else:
+            self._corrupt[corrupt] = True
+        if len(self._file_rows):
+            self._data = f"data/{self._part.epoch}-{self._part.part}-{self.nonce}.arrow"
+            store.put(self._data, encode_batches(self.batches))
+
+    def decide(self, state: LogState, store: SpoolStore, now_ms: Callable[[], int]) -> Publication | None:
+        """The entry to append in the light of `state`; None when the part is decided, by us or by another."""
+        if (self._part.epoch, self._part.part) in state.decided:
+            return None
+        _refuse_finished(state, self._part, store)
+        self.look_up(state)
+        again = self._again()
+        skipped = again[self._file_rows]
+        kept = self._file_rows[~skipped]
+        return Publication(
+            epoch=self._part.epoch,
+            part=self._part.part,
+            nonce=self.nonce,
+            data=self._data if len(kept) else None,
+            skipped=spans(np.flatnonzero(skipped).tolist()) if len(kept) else (),
+            totals=Totals(
+                rows=len(kept),
+                set_aside=int(again.sum()),
+                corrupt=int(self._corrupt[kept].sum()),
+                rejected=int((self._rejected & ~again).sum()),
+                conflicts=int(self._conflict[kept].sum()),
+                unidentified=int((~self._named[kept]).sum()),
+            ),
+            ended=self._ended,
+            written_at_ms=now_ms(),
+            identities=Identities(
+                self._identities.identity,
+                self._identities.match_low,
+                self._identities.match_high,
+                self._outcomes()[self._named],
+            ).sort(),
+        )
+
+    def answers(self) -> list[tuple[Received, Outcome]]:
+        """What to settle, once published."""
+        return [
+            (one.received, Outcome(outcome))
+            for one, outcome in zip(self._drained, self._outcomes().tolist(), strict=True)
+        ]
+
+    def _again(self) -> Mask:
+        recorded: Mask = self._recorded != UNKNOWN
+        return recorded | self._repeated
+
+    def _outcomes(self) -> U8:
+        own = np.where(self._rejected, np.uint8(Outcome.REJECTED), np.uint8(Outcome.ACCEPTED))
+        outcomes = np.where(self._recorded == UNKNOWN, own, self._recorded).astype(np.uint8)
+        for row, first in self._repeats.items():
+            outcomes[row] = outcomes[first]
+        return outcomes
+
+    def _find_repeats(self) -> dict[int, int]:
+        """Deliveries of a posting that came earlier in this drain (a lock ran out), and that earlier one."""
+        firsts: dict[bytes, int] = {}
+        repeats = {}
+        for row, one in enumerate(self._drained):
+            if one.fingerprint is not None and one.identified.identity is not None:
+                first = firsts.setdefault(one.fingerprint.match, row)
+                if first != row and one.identified.identity.names_posting:
+                    repeats[row] = first
+        return repeats

@@ -1,0 +1,151 @@
+"""Which messages the spool has taken: fingerprints, kept as sorted columns.
+
+A message is set aside when its *identity* and its *content* were both named by an earlier entry of the log. So each
+message leaves two fingerprints:
+
+- `match`, 128 bits of SHA-256 over the identity and the SHA-256 of the bare message: equal means "this very message
+  again". It alone decides, and 128 bits make a false "again", which would lose a message, out of the question.
+- `identity`, 64 bits over the identity alone: equal while `match` differs means "the same id with other content". Both
+  messages are kept and the case is counted, so a collision of 64 bits only miscounts.
+
+With the outcome that was recorded, that is 25 bytes a message. They are columns (structure of arrays) sorted by
+`identity`: the same bytes serve in a log entry, in a run on disk that is mapped into memory, and in a merge, and a
+batch of look-ups is one vectorised binary search for each block. A Python set would cost eight times the memory in
+every worker process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from hashlib import sha256
+from typing import Final, NamedTuple, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+U64: TypeAlias = NDArray[np.uint64]
+U8: TypeAlias = NDArray[np.uint8]
+Mask: TypeAlias = NDArray[np.bool_]
+
+BYTES_EACH: Final = 25
+_U64: Final = np.dtype("<u8")
+
+
+class Outcome(IntEnum):
+    """What the log says is to be answered for a message, now and whenever it comes again."""
+
+    ACCEPTED = 0
+    REJECTED = 1
+
+
+UNKNOWN: Final = 255
+"""In the answer of `Identities.outcomes`: not named here."""
+
+
+class Fingerprint(NamedTuple):
+    """24 bytes for a message."""
+
+    identity: bytes
+    match: bytes
+
+
+def fingerprint(identity: bytes, bare: bytes | memoryview) -> Fingerprint:
+    """The fingerprint of a bare message (3.2) with `identity`, which is unambiguous bytes (see `spark.identity`)."""
+    return Fingerprint(sha256(identity).digest()[:8], sha256(identity + sha256(bare).digest()).digest()[:16])
+
+
+@dataclass(frozen=True, slots=True)
+class Identities:
+    """Fingerprints and outcomes as columns, sorted by `identity`, or as they came where `collect` made them."""
+
+    identity: U64
+    match_low: U64
+    match_high: U64
+    outcome: U8
+
+    def __len__(self) -> int:
+        return len(self.identity)
+
+    @classmethod
+    def collect(cls, named: Iterable[tuple[Fingerprint, Outcome]]) -> Self:
+        """In the order given: look-ups answer in this order. Sort before encoding."""
+        pairs = list(named)
+        match = np.frombuffer(b"".join(found.match for found, _ in pairs), _U64)
+        return cls(
+            np.frombuffer(b"".join(found.identity for found, _ in pairs), _U64),
+            match[0::2],
+            match[1::2],
+            np.fromiter((outcome for _, outcome in pairs), np.uint8, len(pairs)),
+        )
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview, count: int) -> Self:
+        """The columns in `data`, without copying it. Raises ValueError when the length is not that of `count`."""
+        if len(data) != count * BYTES_EACH:
+            raise ValueError(f"{len(data)} bytes cannot be {count} identities of {BYTES_EACH} bytes")
+        columns = np.frombuffer(data, _U64, 3 * count).reshape(3, count)
+        return cls(columns[0], columns[1], columns[2], np.frombuffer(data, np.uint8, count, 24 * count))
+
+    def encode(self) -> bytes:
+        """The columns one after the other, little-endian."""
+        words = (self.identity, self.match_low, self.match_high)
+        return b"".join(column.astype(_U64, copy=False).tobytes() for column in words) + self.outcome.tobytes()
+
+    def sort(self) -> Identities:
+        """Sorted by identity."""
+        return self.take(np.argsort(self.identity, kind="stable"))
+
+    def take(self, rows: NDArray[np.intp] | Mask) -> Identities:
+        """These rows (indices or a mask), in this order."""
+        return Identities(self.identity[rows], self.match_low[rows], self.match_high[rows], self.outcome[rows])
+
+    def outcomes(self, wanted: Identities) -> tuple[U8, Mask]:
+        """For each of `wanted`: the outcome recorded here or UNKNOWN, and whether its id is here with other content.
+
+        `self` must be sorted; `wanted` need not be, and is looked up faster if it is. Where both are true (the id is
+        here with this content and with another), only the outcome is told: it is a message come again.
+        """
+        found = np.full(len(wanted), UNKNOWN, np.uint8)
+        conflict = np.zeros(len(wanted), np.bool_)
+        at = np.searchsorted(self.identity, wanted.identity)
+        pending = np.arange(len(wanted))
+        # One pass for the first candidate of each, a second for the second, and so on: nearly always half a pass.
+        while True:
+            inside = at[pending] < len(self)
+            pending = pending[inside]
+            pending = pending[self.identity[at[pending]] == wanted.identity[pending]]
+            if not len(pending):
+                return found, conflict
+            here = at[pending]
+            same = (self.match_low[here] == wanted.match_low[pending]) & (
+                self.match_high[here] == wanted.match_high[pending]
+            )
+            found[pending[same]] = self.outcome[here[same]]
+            conflict[pending] = ~same
+            pending = pending[~same]
+            at[pending] += 1
+
+
+NONE: Final = Identities.collect([])
+
+
+def merge(blocks: Sequence[Identities]) -> Identities:
+    """All of `blocks`, oldest first, as one sorted block; of equal matches the newest is kept."""
+    if not blocks:
+        return NONE
+    whole = Identities(
+        np.concatenate([block.identity for block in blocks]),
+        np.concatenate([block.match_low for block in blocks]),
+        np.concatenate([block.match_high for block in blocks]),
+        np.concatenate([block.outcome for block in blocks]),
+    ).sort()
+    # The sort is stable, so of equal neighbours the last is the newest. Equal matches with another in between (one id
+    # with two contents, in turns) both stay: harmless, and rare.
+    same = (
+        (whole.identity[1:] == whole.identity[:-1])
+        & (whole.match_low[1:] == whole.match_low[:-1])
+        & (whole.match_high[1:] == whole.match_high[:-1])
+    )
+    return whole.take(np.append(~same, True)) if len(whole) else whole

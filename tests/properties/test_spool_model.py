@@ -1,0 +1,214 @@
+"""The spool's promise, on the real code, under random schedules of everything that can go wrong.
+
+Nothing that was accepted is missing from the table, nothing is in it twice (but for what retention has let go), no
+message gets the wrong outcome or two, every attempt at one part gives the same rows, and nobody who is current is
+refused. See `tests.support.spool_world`.
+
+A check that cannot fail proves nothing: each of the mutations below takes one sentence out of the protocol, and the
+same schedules must find it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from acquit.errors import SpoolError
+from acquit.spark.spool import attempt, housekeeping
+from acquit.spark.spool.attempt import _Attempt
+from acquit.spark.spool.entries import Checkpoint, Entry, FloorRaised, Publication, decode_entry, encode_entry
+from acquit.spark.spool.identities import UNKNOWN
+from acquit.spark.spool.log import Log, LogState
+from tests.support.spool_world import Faults, Process, World
+
+SCHEDULES = 80
+
+FAULTS = {
+    "calm": Faults(),
+    "broker restarts": Faults(broker_restarts=0.02),
+    "stalls": Faults(stalls=0.05),
+    "restarts and stalls": Faults(broker_restarts=0.02, stalls=0.05),
+    "everything": Faults(
+        broker_restarts=0.01,
+        stalls=0.03,
+        task_kills=0.01,
+        driver_kills=0.02,
+        lost_answers=0.1,
+        store_doubts=0.05,
+        poison=0.2,
+    ),
+    "another broker": Faults(
+        broker_restarts=0.01, stalls=0.03, task_kills=0.01, driver_kills=0.02, lost_answers=0.1, foreign=True
+    ),
+    "forgetting": Faults(
+        broker_restarts=0.02,
+        stalls=0.03,
+        task_kills=0.01,
+        driver_kills=0.02,
+        lost_answers=0.1,
+        poison=0.1,
+        forgetting=True,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_every_message_is_in_the_table_once(name: str, seed: int) -> None:
+    for number in range(seed * 1_000, seed * 1_000 + SCHEDULES):
+        world = World(number, FAULTS[name]).run()
+        assert world.account() == ([], [], [], []), f"schedule {number}"
+
+
+@pytest.mark.slow
+def test_every_message_is_in_the_table_once_in_many_more_schedules(seed: int, soak_rounds: int) -> None:
+    for number in range(seed * 1_000, seed * 1_000 + soak_rounds * 100):
+        for name, faults in FAULTS.items():
+            assert World(number, faults).run().account() == ([], [], [], []), f"schedule {number}, {name}"
+
+
+def test_forgetting_really_forgets(seed: int) -> None:
+    worlds = (World(number, FAULTS["forgetting"]).run() for number in range(seed * 1_000, seed * 1_000 + SCHEDULES))
+    assert any(max(world.rows().values(), default=0) > 1 for world in worlds)
+
+
+# -- the protocol with one sentence missing ---------------------------------------------------------------------------
+
+
+class _FilePerPart(Log):
+    """Not a log: one file for each (epoch, part), put-if-absent, and a file for the floor."""
+
+    def read(self) -> LogState:
+        state = LogState(decided={})
+        for name in self._store.names("log"):
+            data = self._store.get(f"log/{name}")
+            entry = None if data is None else decode_entry(data, name)
+            if isinstance(entry, FloorRaised):
+                state = replace(state, floor=max(state.floor, entry.floor))
+            elif isinstance(entry, Publication):
+                found = self._fold(entry)
+                state = replace(
+                    state, decided={**state.decided, **found.decided}, recent=[*state.recent, *found.recent]
+                )
+        return state
+
+    def append(self, decide: Callable[[LogState], Entry | None]) -> LogState:
+        entry = decide(self.read())
+        if entry is not None:
+            key = f"{entry.epoch}-{entry.part}" if isinstance(entry, Publication) else f"floor-{entry.nonce}"
+            self._store.put_if_absent(f"log/{key}", encode_entry(entry))
+            if isinstance(entry, FloorRaised):
+                for name in self._store.names("log"):
+                    if name[0].isdigit() and int(name.partition("-")[0]) <= entry.floor:
+                        self._store.remove(f"log/{name}")
+        state = self.read()
+        if isinstance(entry, Publication) and (entry.epoch, entry.part) not in state.decided:
+            state = replace(state, decided={**state.decided, (entry.epoch, entry.part): entry})
+        return state
+
+    def _fold(self, entry: Publication) -> LogState:
+        fresh = Log(self._store)
+        assert fresh._apply(0, entry)
+        return fresh._state
+
+
+class _FilePerPartProcess(Process):
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.spool._log = _FilePerPart(self.store)
+
+
+def _no_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What other entries name between draining and publishing is not looked up."""
+    real = _Attempt.look_up
+
+    def look_up(self: _Attempt, state: LogState) -> None:
+        if self._seen_slot < 0:
+            real(self, state)
+
+    monkeypatch.setattr(_Attempt, "look_up", look_up)
+
+
+def _no_floor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A finished epoch may be drained again."""
+    monkeypatch.setattr(attempt, "_refuse_finished", lambda *_: None)
+
+
+def _no_hole_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that has read the log before does not look for newer checkpoints."""
+    real = Log._newest_checkpoint
+
+    def newest(self: Log) -> int:
+        return real(self) if self._state.next_slot == 0 else -1
+
+    monkeypatch.setattr(Log, "_newest_checkpoint", newest)
+
+
+def _no_identities(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is ever recognised."""
+    monkeypatch.setattr(
+        LogState,
+        "outcomes",
+        lambda _, wanted: (np.full(len(wanted), UNKNOWN, np.uint8), np.zeros(len(wanted), np.bool_)),
+    )
+
+
+def _checkpoint_forgets_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint sums up identities only."""
+    monkeypatch.setattr(housekeeping, "Checkpoint", lambda **fields: Checkpoint(**{**fields, "decided": ()}))
+
+
+def _accept_what_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set-aside messages are accepted, whatever their entry records."""
+    real = _Attempt.look_up
+
+    def look_up(self: _Attempt, state: LogState) -> None:
+        real(self, state)
+        self._recorded[self._recorded != UNKNOWN] = 0
+
+    monkeypatch.setattr(_Attempt, "look_up", look_up)
+
+
+class _Mutation(NamedTuple):
+    faults: str
+    symptom: str
+    """The field of `Account` that shows it."""
+    apply: Callable[[pytest.MonkeyPatch], None] = lambda _: None
+    process: type[Process] = Process
+
+
+MUTATIONS = {
+    "a file for each part loses": _Mutation("stalls", "lost", process=_FilePerPartProcess),
+    "a file for each part doubles": _Mutation("broker restarts", "doubled", process=_FilePerPartProcess),
+    "no second look before publishing": _Mutation("restarts and stalls", "doubled", _no_second_look),
+    "no floor": _Mutation("stalls", "lost", _no_floor),
+    "no look for holes": _Mutation("everything", "doubled", _no_hole_check),
+    "no identities": _Mutation("broker restarts", "doubled", _no_identities),
+    "checkpoints without open parts": _Mutation("everything", "disagreements", _checkpoint_forgets_decided),
+    "no recorded outcome": _Mutation("everything", "lost", _accept_what_comes_again),
+}
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_protocol_that_lacks_a_sentence_is_found_out(name: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutation = MUTATIONS[name]
+    mutation.apply(monkeypatch)
+    for number in range(seed * 1_000, seed * 1_000 + SCHEDULES):
+        world = World(number, FAULTS[mutation.faults], process=mutation.process)
+        # A broken protocol may also refuse current tasks, or find its own files missing; we want to see it do harm.
+        with contextlib.suppress(AssertionError, SpoolError):
+            if getattr(world.run().account(), mutation.symptom):
+                return
+    pytest.fail(f"{SCHEDULES} schedules did not show: {name}")
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_what_is_found_out_is_not_the_mutation_itself(name: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutation = MUTATIONS[name]
+    mutation.apply(monkeypatch)
+    for number in range(seed * 1_000, seed * 1_000 + 10):
+        assert World(number, FAULTS["calm"], process=mutation.process).run().account() == ([], [], [], [])
