@@ -363,6 +363,9 @@ class Generator:
             self.emit(union if len(union) <= 120 else f"{name}: TypeAlias = (\n    {' | '.join(members)}\n)")
             self.emit(f'"""What may stand where the specification asks for a {provided}."""', "")
         composites = [item for item in self.types if item.composite]
+        self.emit("Composite: TypeAlias = (", f"    {class_name(composites[0].name)}")
+        self.emit(*(f"    | {class_name(item.name)}" for item in composites[1:]), ")")
+        self.emit('"""Any composite type."""', "")
         self.emit("COMPOSITES: Final = (", *(f"    {class_name(item.name)}," for item in composites), ")")
         self.emit('"""Every composite type, in the order of the specification."""', "")
         self.emit("PROVIDES: Final[dict[str, tuple[type, ...]]] = {")

@@ -888,6 +888,43 @@ DeliveryState: TypeAlias = Received | Accepted | Rejected | Released | Modified 
 LifetimePolicy: TypeAlias = DeleteOnClose | DeleteOnNoLinks | DeleteOnNoMessages | DeleteOnNoLinksOrMessages
 """What may stand where the specification asks for a lifetime-policy."""
 
+Composite: TypeAlias = (
+    Open
+    | Begin
+    | Attach
+    | Flow
+    | Transfer
+    | Disposition
+    | Detach
+    | End
+    | Close
+    | Error
+    | Header
+    | Properties
+    | Received
+    | Accepted
+    | Rejected
+    | Released
+    | Modified
+    | Source
+    | Target
+    | DeleteOnClose
+    | DeleteOnNoLinks
+    | DeleteOnNoMessages
+    | DeleteOnNoLinksOrMessages
+    | Coordinator
+    | Declare
+    | Discharge
+    | Declared
+    | TransactionalState
+    | SaslMechanisms
+    | SaslInit
+    | SaslChallenge
+    | SaslResponse
+    | SaslOutcome
+)
+"""Any composite type."""
+
 COMPOSITES: Final = (
     Open,
     Begin,

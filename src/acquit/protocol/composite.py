@@ -27,6 +27,7 @@ from acquit.protocol import _decoder as d
 from acquit.protocol import _definitions as definitions
 from acquit.protocol import _encoder as e
 from acquit.protocol._decoder import DEPTH_MAX, FLAT, MALFORMED, READERS, Scope, malformed
+from acquit.protocol._definitions import Composite
 from acquit.protocol._schema import Field
 from acquit.protocol.types import Array, Described, Symbol, ULong
 
@@ -265,10 +266,10 @@ def _only(name: str) -> FieldWriter:
 
 def _providing(requires: str) -> FieldWriter:
     """A ``*`` that must be a composite of this kind, or one of an extension."""
-    known = definitions.PROVIDES[requires]
+    allowed = (Described, *definitions.PROVIDES[requires])
 
     def write(value: object) -> bytes:
-        if not isinstance(value, (Described, *known)):
+        if not isinstance(value, allowed):
             raise EncodeError(f"a {type(value).__name__} is no {requires}")
         return _any(value)
 
@@ -312,13 +313,14 @@ def _writer(field: Field) -> FieldWriter:
 class _Plan:
     """What coding one composite type takes, worked out once."""
 
-    __slots__ = ("constructor", "defaults", "fields", "get", "heads", "kind", "required", "shared", "writers")
+    __slots__ = ("constructor", "defaults", "empty", "fields", "get", "heads", "kind", "required", "shared", "writers")
 
     def __init__(self, kind: type[Any]) -> None:
         fields: tuple[Field, ...] = kind.FIELDS
         self.kind = kind
         self.fields = fields
         self.constructor = b"\x00" + e.ulong_bytes(kind.DESCRIPTOR)
+        self.empty = self.constructor + b"\x45"
         self.shared = None if fields else kind()  # a value without fields is one value
         tables = []
         for field in fields:
@@ -373,6 +375,8 @@ class _Plan:
 
     def write(self, value: object) -> bytes:
         """The whole composite. A default is known by identity: an equal one that is another object is written out."""
+        if self.shared is not None:
+            return self.empty
         items, defaults = self.get(value), self.defaults
         count = len(items)
         while count and items[count - 1] is defaults[count - 1]:
@@ -380,7 +384,7 @@ class _Plan:
         if count < self.required:
             raise EncodeError(f"{self.kind.__name__}.{self._missing(count)} is mandatory")
         if not count:
-            return self.constructor + b"\x45"
+            return self.empty
         written = [
             e.NULL if item is None or item is default else write(item)
             for item, default, write in zip(items[:count], defaults, self.writers, strict=False)
@@ -425,11 +429,11 @@ def field_readers(kind: type) -> tuple[list[FieldReader], ...]:
     return _BY_CLASS[kind].heads[-1]
 
 
-def decode_composite(data: bytes, offset: int = 0, end: int | None = None) -> tuple[Any, int]:
+def decode_composite(data: bytes, offset: int = 0, end: int | None = None) -> tuple[Composite, int]:
     """Decode the composite at `offset`; return it with the offset behind it.
 
-    The result is an instance of the class in `acquit.protocol._definitions` that its descriptor names; whoever knows
-    which may come must check. Raises DecodeError for an unknown descriptor and for anything that is not a complete
+    The result is an instance of the class that the descriptor names; which of them may come is for the caller to
+    check. Raises DecodeError for an unknown descriptor and for anything that is not a complete
     value of that type before `end`.
     """
     try:

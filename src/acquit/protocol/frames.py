@@ -124,7 +124,7 @@ class FrameDecoder:
             performative, offset = decode_composite(data, body, end)
             if type(performative) not in _BODIES[frame_type]:
                 raise FramingError(f"a {type(performative).__name__} may not stand in a frame of type {frame_type}")
-            yield Frame(frame_type, channel, performative, data[offset:end])
+            yield Frame(frame_type, channel, performative, data[offset:end])  # type: ignore[arg-type]  # just checked
 
     def _refuse(self, size: int, words: int, frame_type: int) -> NoReturn:
         if size > self.max_frame_size:
