@@ -150,7 +150,10 @@ def _load_body(sections: Sections) -> Body:
 
 
 def _values(payload: bytes, offset: int, end: int) -> list[Value]:
-    """The values of adjoining sections. They share one scope: many small sections must not multiply its allowance."""
+    """The values of adjoining sections, whose ends `scan_sections` has checked.
+
+    They share one scope: many small sections must not multiply its allowance.
+    """
     values: list[Value] = []
     scope = d.Scope(end - offset)
     try:
@@ -160,8 +163,6 @@ def _values(payload: bytes, offset: int, end: int) -> list[Value]:
             values.append(value)
     except d.MALFORMED as exc:
         raise d.malformed("body", exc) from exc
-    if offset != end:
-        raise DecodeError(f"the body ends at offset {offset}, its sections at {end}")
     return values
 
 

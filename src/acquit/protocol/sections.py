@@ -148,10 +148,8 @@ class Sections:
         section = self.section(rank)
         if not section:
             return {}
-        value, end = d.decode(section, _value_offset(section))
-        if end != len(section) or type(value) is not dict:
-            raise DecodeError("a section that is not one map")
-        return value
+        value, _ = d.decode(section, _value_offset(section))
+        return cast("dict[Value, Value]", value)  # `scan_sections` lets no other type stand there
 
     def property_values(self, *indexes: int) -> list[object]:
         """The fields of the properties at these places (`PropertyIndex`, ascending), None where absent.

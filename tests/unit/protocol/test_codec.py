@@ -451,3 +451,15 @@ def test_encode_into_appends() -> None:
     buffer = bytearray(b"\x40")
     encode_into(buffer, "a")
     assert buffer == b"\x40\xa1\x01a"
+
+
+@pytest.mark.parametrize("data", [b"\xa0", b"\xb0\0\0", b"\xc0", b"\xd0\0"])
+def test_an_end_beyond_the_bytes_lends_none(data: bytes) -> None:
+    with pytest.raises(DecodeError, match="the bytes end"):
+        skip(data, 0, len(data) + 8)
+
+
+def test_heads_are_those_of_their_type() -> None:
+    for head, other in ((_decoder.list_head, "c10100"), (_decoder.map_head, "45")):
+        with pytest.raises(DecodeError, match="must come"):
+            head(octets(other), 0)

@@ -332,6 +332,8 @@ def test_string_keys_of_others_are_read() -> None:
         (bytes.fromhex("005314c00401520140"), r"Transfer ends at offset 8, but the size given says 9"),
         (bytes.fromhex("005314c002015201"), r"Transfer ends at offset 8, but the size given says 7"),
         (bytes.fromhex("005314d0ffffffff0000000143"), r"1 items cannot"),
+        (bytes.fromhex("005312c00f08 a10161 43 41 40 40 40 40 c10402404040"), r"map items end at offset 20, but"),
+        (bytes.fromhex("005312c00e08 a10161 43 41 40 40 40 40 c103014040"), r"map items end at|pairs"),
         (bytes.fromhex("005317c0020157"), r"End.error must be error, not 0x57"),
     ],
 )

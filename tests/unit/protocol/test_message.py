@@ -65,7 +65,8 @@ def test_fields_are_those_of_the_sections() -> None:
     message.ttl_ms = None
     assert message.properties.subject == "new"
     assert message.header.ttl is None
-    assert isinstance(Message.subject.__doc__, str)
+    assert "3.2.1" in str(Message.header.__doc__)
+    assert "about" in str(Message.subject.__doc__)
 
 
 def test_defaults_take_no_bytes() -> None:

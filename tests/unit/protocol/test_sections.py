@@ -198,6 +198,11 @@ def test_properties_that_are_not_there_are_none() -> None:
     assert scan_sections(bytes.fromhex("00537345")).property_values(0) == [None]
 
 
+def test_properties_in_a_wide_list() -> None:
+    data = encode_composite(Properties("x" * 300, to="queue"))
+    assert scan_sections(data).property_values(0, 2) == ["x" * 300, "queue"]
+
+
 @pytest.mark.parametrize(
     "fields", [[UInt(1)], ["id", "user is binary"], ["id", None, Symbol("to")], ["id"] + [None] * 7 + [5]]
 )
@@ -275,6 +280,7 @@ def test_splicing_leaves_the_rest_byte_for_byte() -> None:
         "005372 c1 03 02 a157",
         "005372 c1 04 02 40 40",  # a count and a size that disagree
         "005372 c1 03 02 4040 40",
+        "005372 c1 04 02 4040 40",
         "005372 c0 03 02 4040",
         "005372 c1 03 ff 4040",
         "005372",
