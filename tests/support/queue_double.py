@@ -1,0 +1,85 @@
+"""A queue in memory with the interface of a drain, for tests of the spool that need no schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from uuid import UUID
+
+from acquit.protocol.message import Message
+from acquit.protocol.types import ULong
+from acquit.spark.spool import Outcome, Part, Received, Result
+
+BROKER = UUID("6f5c1b1e-6d0e-4f5b-9d43-4b8a55d6a2c1")
+
+
+def posting(
+    sequence: int, body: bytes = b"", *, damaged: bool = False, message_id: str | None = None, **properties: object
+) -> bytes:
+    """A message as an acquit broker transfers it; `damaged`: its body says that it is longer than it is."""
+    payload = Message(
+        body or f"m{sequence}".encode(),
+        message_id=message_id,
+        annotations={"x-opt-acquit-sequence": ULong(sequence)} if sequence else None,
+        application_properties=dict(properties) or None,
+    ).encode()
+    return payload[:-4] + b"\xa0\x77" + payload[-2:] if damaged else payload
+
+
+def part(epoch: int = 1, number: int = 0, **changes: object) -> Part:
+    """The work of a task, with limits that do not matter unless given."""
+    fields: dict[str, object] = {"epoch": epoch, "part": number, "rows_max": 100, "bytes_max": 1 << 20}
+    return Part(**(fields | changes))  # type: ignore[arg-type]
+
+
+def bodies(result: Result) -> list[bytes]:
+    """The bodies of the rows."""
+    return [body for batch in result.batches for body in batch.column("body").to_pylist()]
+
+
+class QueueDouble:
+    """Messages by number of delivery; `attach` makes drains on them."""
+
+    def __init__(self, *payloads: bytes, broker_id: UUID | None = BROKER) -> None:
+        self.available = list(payloads)
+        self.settled: list[tuple[bytes, Outcome]] = []
+        self.broker_id = broker_id
+        self.attached = 0
+        self.answers = True
+
+    def post(self, *payloads: bytes) -> None:
+        self.available += payloads
+
+    def attach(self) -> DrainDouble:
+        self.attached += 1
+        return DrainDouble(self)
+
+    def outcomes(self) -> Mapping[bytes, Outcome]:
+        return dict(self.settled)
+
+
+class DrainDouble:
+    """One link to a `QueueDouble`, which gives at most `chunk` messages at a time."""
+
+    chunk = 3
+
+    def __init__(self, queue: QueueDouble) -> None:
+        self._queue = queue
+        self._held: list[bytes] = []
+        self.exhausted = False
+        self.broker_id = queue.broker_id
+
+    def receive(self, rows_max: int) -> Sequence[Received]:
+        count = min(rows_max, self.chunk)
+        found, self._queue.available = self._queue.available[:count], self._queue.available[count:]
+        self._held += found
+        self.exhausted = not found
+        return [Received(payload, payload) for payload in found]
+
+    def settle(self, outcomes: Sequence[tuple[Received, Outcome]]) -> bool:
+        for received, outcome in outcomes:
+            self._held.remove(received.payload)
+            self._queue.settled.append((received.payload, outcome))
+        return self._queue.answers
+
+    def detach(self) -> None:
+        self._queue.available, self._held = self._held + self._queue.available, []

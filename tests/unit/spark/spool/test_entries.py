@@ -1,0 +1,87 @@
+"""Entries of the log: they say the same after a round trip, and nothing after damage."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from acquit.errors import SpoolDamaged
+from acquit.spark.spool.entries import (
+    Checkpoint,
+    FloorRaised,
+    Forgotten,
+    Publication,
+    Run,
+    Totals,
+    decode_entry,
+    decode_run,
+    encode_entry,
+    encode_run,
+)
+from acquit.spark.spool.identities import Identities, Outcome, fingerprint
+
+PUBLICATION = Publication(
+    epoch=7,
+    part=1,
+    nonce="abc",
+    data="data/7-1-abc.arrow",
+    skipped=((0, 2), (5, 6)),
+    totals=Totals(rows=3, set_aside=3, corrupt=1, conflicts=1),
+    ended=True,
+    written_at_ms=1_700_000_000_000,
+    identities=Identities.collect([(fingerprint(b"a", b"1"), Outcome.REJECTED)]),
+)
+CHECKPOINT = Checkpoint(
+    nonce="n",
+    floor=6,
+    runs=(Run(name="40-n-0", count=9, oldest_ms=1, newest_ms=2),),
+    decided=(PUBLICATION,),
+    totals=Totals(rows=10),
+    forgotten=Forgotten(count=4, newest_ms=5, by_limit=2),
+)
+
+
+@pytest.mark.parametrize("entry", [PUBLICATION, FloorRaised(floor=3, nonce="n"), CHECKPOINT])
+def test_round_trip(entry: Publication | FloorRaised | Checkpoint) -> None:
+    again = decode_entry(encode_entry(entry), "log/1")
+    assert again == entry
+    if isinstance(entry, Publication):
+        assert isinstance(again, Publication)
+        assert again.identities.encode() == entry.identities.encode()
+
+
+def test_the_first_line_can_be_read_by_people() -> None:
+    line = json.loads(encode_entry(PUBLICATION).partition(b"\n")[0])
+    assert (line["acquit"], line["kind"], line["epoch"], line["identities"]) == ("spool", "publication", 7, 1)
+
+
+def test_every_altered_byte_is_noticed() -> None:
+    data = encode_entry(PUBLICATION)
+    for at in range(0, len(data), 7):
+        with pytest.raises(SpoolDamaged, match="log/1: the checksum does not fit"):
+            decode_entry(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :], "log/1")
+    for cut in (0, 1, len(data) - 1):
+        with pytest.raises(SpoolDamaged, match="log/1"):
+            decode_entry(data[:cut], "log/1")
+
+
+def test_another_format_is_refused_by_its_number() -> None:
+    from hashlib import sha256
+
+    body = encode_entry(FloorRaised(floor=1, nonce="n"))[:-32].replace(b'"format":1', b'"format":2')
+    with pytest.raises(SpoolDamaged, match="log/1: spool format 2; this version of acquit reads format 1"):
+        decode_entry(body + sha256(body).digest(), "log/1")
+
+
+def test_runs_are_mapped_not_copied() -> None:
+    block = Identities.collect([(fingerprint(bytes([n]), b""), Outcome.ACCEPTED) for n in range(5)]).sort()
+    data = encode_run(block)
+    run = Run(name="r", count=5, oldest_ms=0, newest_ms=0)
+    assert decode_run(memoryview(data), run, "identities/r").encode() == block.encode()
+    with pytest.raises(SpoolDamaged, match=r"identities/r: .* bytes do not hold 5 identities"):
+        decode_run(memoryview(data[:-1]), run, "identities/r")
+
+
+def test_totals_add_up() -> None:
+    assert Totals(rows=3, set_aside=1) + Totals(rows=2) - Totals(rows=1) == Totals(rows=4, set_aside=1)

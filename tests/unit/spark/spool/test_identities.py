@@ -1,0 +1,84 @@
+"""Fingerprints as columns: look-ups and merges answer as a dictionary would."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from acquit.spark.spool.identities import (
+    BYTES_EACH,
+    NONE,
+    UNKNOWN,
+    Fingerprint,
+    Identities,
+    Outcome,
+    fingerprint,
+    merge,
+)
+
+# Few values, so that equal identities, and equal identities with other content, are common.
+_eight = st.integers(0, 3).map(lambda n: n.to_bytes(8, "little"))
+_named = st.tuples(
+    st.builds(Fingerprint, _eight, st.builds(lambda a, b: a + b, _eight, _eight)), st.sampled_from(list(Outcome))
+)
+
+
+def _collect(*prints: Fingerprint) -> Identities:
+    return Identities.collect((one, Outcome.ACCEPTED) for one in prints)
+
+
+def test_content_and_identity_both_count() -> None:
+    known = _collect(fingerprint(b"id", b"content")).sort()
+    wanted = _collect(fingerprint(b"id", b"content"), fingerprint(b"id", b"other"), fingerprint(b"other", b"content"))
+    found, conflict = known.outcomes(wanted)
+    assert found.tolist() == [Outcome.ACCEPTED, UNKNOWN, UNKNOWN]
+    assert conflict.tolist() == [False, True, False]
+
+
+@given(st.lists(_named), st.lists(_named))
+def test_look_ups_answer_as_a_dictionary_would(
+    known: list[tuple[Fingerprint, Outcome]], wanted: list[tuple[Fingerprint, Outcome]]
+) -> None:
+    found, conflict = merge([Identities.collect([one]) for one in known]).outcomes(Identities.collect(wanted))
+    for (want, _), outcome, other in zip(wanted, found.tolist(), conflict.tolist(), strict=True):
+        same = {result for one, result in known if one == want}
+        assert outcome in same if same else outcome == UNKNOWN
+        assert other == (not same and any(one.identity == want.identity for one, _ in known))
+
+
+@given(st.lists(st.lists(_named, max_size=5), max_size=4))
+def test_a_merge_keeps_each_match_and_of_neighbours_the_newest(
+    blocks: list[list[tuple[Fingerprint, Outcome]]],
+) -> None:
+    merged = merge([Identities.collect(block).sort() for block in blocks])
+    rows = list(zip(merged.identity.tolist(), merged.match_low.tolist(), merged.match_high.tolist(), strict=True))
+    wanted = {tuple(np.frombuffer(one.identity + one.match, "<u8").tolist()) for block in blocks for one, _ in block}
+    assert set(rows) == wanted
+    assert merged.identity.tolist() == sorted(merged.identity.tolist())
+    assert all(one != other for one, other in pairwise(rows))
+
+
+def test_the_newest_outcome_wins() -> None:
+    one = fingerprint(b"id", b"content")
+    old, new = Identities.collect([(one, Outcome.REJECTED)]), Identities.collect([(one, Outcome.ACCEPTED)])
+    assert merge([old, new]).outcome.tolist() == [Outcome.ACCEPTED]
+
+
+@given(st.lists(_named))
+def test_columns_round_trip(named: list[tuple[Fingerprint, Outcome]]) -> None:
+    block = Identities.collect(named)
+    data = block.encode()
+    assert len(data) == len(named) * BYTES_EACH
+    again = Identities.decode(data, len(named))
+    for name in ("identity", "match_low", "match_high", "outcome"):
+        assert getattr(again, name).tolist() == getattr(block, name).tolist()
+
+
+def test_a_wrong_count_is_refused() -> None:
+    with pytest.raises(ValueError, match="26 bytes cannot be 1 identities of 25 bytes"):
+        Identities.decode(b"x" * 26, 1)
+    assert merge([]) is NONE
