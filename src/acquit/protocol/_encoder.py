@@ -8,8 +8,6 @@ Arrays have one constructor for all items, so their items are written without it
 (some peers read no other), variable ones in the narrowest that fits the longest.
 """
 
-
-
 from __future__ import annotations
 
 import struct
