@@ -76,7 +76,7 @@ def management(url: str, timeout_s: float) -> Iterator[Management]:
     with (
         acquit.connect(url) as connection,
         connection.session() as session,
-        session.receiver(NODE, target_address=reply_to, prefetch=10) as receiver,
+        session.receiver(NODE, target=reply_to, prefetch=10) as receiver,
         session.sender(NODE) as sender,
     ):
         yield Management(sender, receiver, reply_to, timeout_s)

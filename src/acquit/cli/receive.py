@@ -19,7 +19,7 @@ from acquit.cli.options import json_option, seconds, url_option
 from acquit.cli.output import emit_json, line, remark
 
 if TYPE_CHECKING:
-    from acquit import ReceivedMessage, Receiver
+    from acquit import ReceivedMessage, Receiver, SettlementReceipt
 
 MODES: Final = ("individual", "client", "auto", "no-ack")
 OUTCOMES: Final = ("accept", "release", "reject", "modify")
@@ -66,20 +66,20 @@ def receive(
     if reason is not None and outcome != "reject":
         raise click.UsageError("--reason belongs to --outcome reject")
 
-    def settle(message: ReceivedMessage) -> None:
+    def settle(message: ReceivedMessage) -> SettlementReceipt | None:
         match mode, outcome:
             case "individual", "accept":
-                message.accept()
+                return message.accept()
             case "individual", "release":
-                message.release()
+                return message.release()
             case "individual", "modify":
-                message.modify(delivery_failed=True)
+                return message.modify(delivery_failed=True)
             case "individual", _:
-                message.reject(acquit.Error(condition="acquit:rejected-by-hand", description=reason))
+                return message.reject(description=reason)
             case "client", _:
-                message.acknowledge()
+                return message.acknowledge()
             case _:
-                pass  # settled before it was handed to us
+                return None  # settled before it was handed to us
 
     prefetch = PREFETCH_MAX if count is None else min(count, PREFETCH_MAX)
     with (
@@ -87,11 +87,11 @@ def receive(
         connection.session(mode) as session,
         session.receiver(address, prefetch=prefetch) as receiver,
     ):
-        taken = _take(receiver, count, None if follow else timeout_s, _printer(as_json), settle)
+        taken, unsure = _take(receiver, count, None if follow else timeout_s, _printer(as_json), settle)
     if count is not None and taken < count:
         remark(f"{address}: {taken} of {count} messages came within {timeout_s:g} s")
         return Exit.FAILED
-    return Exit.OK
+    return Exit.FAILED if unsure else Exit.OK
 
 
 @click.command()
@@ -121,18 +121,24 @@ def _take(
     count: int | None,
     timeout_s: float | None,
     show: Callable[[ReceivedMessage], None],
-    settle: Callable[[ReceivedMessage], None],
-) -> int:
-    """Show and settle up to `count` messages, until none comes for `timeout_s`. Returns how many there were."""
-    taken = 0
+    settle: Callable[[ReceivedMessage], SettlementReceipt | None],
+) -> tuple[int, int]:
+    """Show and settle up to `count` messages, until none comes for `timeout_s`.
+
+    Returns how many there were, and of how many the broker did not confirm what became of them; those are named.
+    """
+    taken = unsure = 0
     while count is None or taken < count:
         message = receiver.receive(timeout=timeout_s)
         if message is None:
             break
         show(message)
-        settle(message)
+        receipt = settle(message)
         taken += 1
-    return taken
+        if receipt is not None and receipt.status in (ReceiptStatus.STALE, ReceiptStatus.UNKNOWN):
+            unsure += 1
+            remark(f"message {taken}: its settlement is {receipt.status.name.lower()}: {receipt.reason}")
+    return taken, unsure
 
 
 def _printer(as_json: bool) -> Callable[[ReceivedMessage], None]:

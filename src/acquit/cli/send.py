@@ -23,7 +23,6 @@ from acquit.cli.output import counting, emit_json, remark
 from acquit.errors import (
     AcquitError,
     ConfigurationError,
-    ConnectionFailed,
     DeliveryInDoubt,
     EndpointError,
     MessageModified,
@@ -45,8 +44,7 @@ OUTCOMES: Final[tuple[tuple[type[AcquitError], str], ...]] = (
     (MessageReleased, "released"),
     (MessageModified, "modified"),
     (DeliveryInDoubt, "in_doubt"),
-    (ConnectionFailed, "in_doubt"),
-    (AcquitError, "failed"),
+    (AcquitError, "not_sent"),
 )
 
 
@@ -198,7 +196,7 @@ def _send_all(
             for number, message in enumerate(messages, 1):
                 if len(waiting) >= IN_FLIGHT_MAX:
                     settle_oldest()
-                waiting.append((number, sender.send_nowait(message)))
+                waiting.append((number, sender.send(message, wait=False, timeout=timeout_s)))
         except (ConfigurationError, EndpointError) as error:
             stopped = error  # what was sent before it still has an outcome to hear of
         while waiting:

@@ -65,7 +65,7 @@ def test_nothing_to_send(at_broker: Shell, address: str) -> None:
     assert (ran.code, ran.out) == (Exit.OK, f"{address}: nothing to send\n")
 
 
-def test_what_is_received_as_json_can_be_sent(at_broker, address: str) -> None:
+def test_what_is_received_as_json_can_be_sent(at_broker: Shell, address: str) -> None:
     at_broker("send", address, "one", "two", "--id", "m", "--property", "k=v")
     printed = at_broker("receive", address, "--json", "--count", 2).out
     ran = at_broker("send", f"{address}.copy", "--json-lines", "--json", stdin=printed)
