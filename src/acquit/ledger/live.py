@@ -248,4 +248,5 @@ def copied(message: LiveMessage, record: Record) -> Copied:
         original.original_position if original is not None else record.position,
         original.original_crc if original is not None else record.crc,
         original.entered if original is not None else posting.event.kind,
+        record.payload,
     )

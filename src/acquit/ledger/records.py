@@ -537,17 +537,18 @@ class Copied:
     original_crc: int
     entered: int
     """The kind it entered by."""
+    payload: bytes
 
-    def encode(self, payload: bytes) -> Encoded:
-        encoded = self.posting.encode(payload)
+    def encode(self) -> Encoded:
+        encoded = self.posting.encode(self.payload)
         head = _COPIED.pack(self.original_position, self.original_crc, self.entered, 0)
-        return Encoded(RecordKind.COPIED, encoded.event, head + encoded.meta, payload, encoded.payload_crc)
+        return encoded._replace(kind=RecordKind.COPIED, meta=head + encoded.meta, flags=0)
 
     @classmethod
     def decode(cls, record: Record) -> Self:
         reader = FieldReader(record.meta)
         position, crc, entered, _ = reader.struct(_COPIED)
-        return cls(Posting.read(unpack_event(record.event), reader), position, crc, entered)
+        return cls(Posting.read(unpack_event(record.event), reader), position, crc, entered, record.payload)
 
 
 def encode_events(kind: RecordKind, events: list[bytes]) -> Encoded:

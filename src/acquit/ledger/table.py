@@ -10,7 +10,7 @@ The table keeps the entries themselves, not encodings: what is written again is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
 from acquit.ledger.records import (
@@ -139,21 +139,21 @@ class StateTable:
         """Keys last set before this position."""
         return [key for key, position in self._set_at.items() if position < before]
 
-    def renew(self, keys: list[Key], before: Position, time_us: int) -> Iterator[Entry]:
-        """Records that set these keys again as they now are; those changed or gone meanwhile are passed over."""
-        for key in keys:
-            if self._set_at.get(key, before) >= before:
-                continue
-            match key:
-                case "queue", int(number):
-                    yield self.queues[number]
-                case "actor", int(number):
-                    yield self.actors[number]
-                case "transaction", int(number):
-                    yield self.transactions[number]
-                case "dispatched", int(queue):
-                    yield self.dispatched[queue]
-                case "state", int(namespace), bytes(name):
-                    yield self.state[namespace, name]
-                case _:
-                    yield self.reserved(time_us)
+    def renewed(self, key: Key, before: Position, time_us: int) -> Entry | None:
+        """The record that sets this key again as it now is; None when it was set or went away since it was found
+        stale."""
+        if self._set_at.get(key, before) >= before:
+            return None
+        match key:
+            case ("queue", int(number)):
+                return self.queues[number]
+            case ("actor", int(number)):
+                return self.actors[number]
+            case ("transaction", int(number)):
+                return self.transactions[number]
+            case ("dispatched", int(queue)):
+                return self.dispatched[queue]
+            case ("state", int(namespace), bytes(name)):
+                return self.state[namespace, name]
+            case _:
+                return self.reserved(time_us)

@@ -188,6 +188,11 @@ class Journal(Protocol):
         ...
 
     @property
+    def left_through(self) -> int:
+        """Segments up to this number have left the recovery set, whether or not they are archived yet."""
+        ...
+
+    @property
     def segments(self) -> Sequence[SegmentInfo]:
         """Oldest first, archived ones included, the open one last."""
         ...
@@ -219,9 +224,9 @@ class Journal(Protocol):
         ...
 
     def leave(self, number: int, summary: bytes) -> None:
-        """The oldest segment, `number`, need not be read by recovery any more: everything live in it was appended
-        again before this call. Once this is synced, the segment is archived. `summary` is its seal's (`read_seal`).
-        """
+        """The oldest segment that has not left, `number`, need not be read by recovery any more: everything live in it
+        was appended again before this call. Once this is synced, it is archived. `summary` is its seal's
+        (`read_seal`). Raises as `append`, and ValueError for any other segment."""
         ...
 
     def take_chore(self) -> Chore | None:

@@ -46,6 +46,7 @@ class SegmentedJournal:
         reserve: Reserve,
         housekeeper: Housekeeper,
         lock: contextlib.ExitStack,
+        left_through: int,
         clock_us: Callable[[], int],
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -56,6 +57,7 @@ class SegmentedJournal:
         self._reserve = reserve
         self._housekeeper = housekeeper
         self._lock = lock
+        self._left_through = left_through
         self._clock_us = clock_us
         self._clock_s = clock_s
         self._parts: list[bytes] = []
@@ -195,11 +197,17 @@ class SegmentedJournal:
         return self._catalog.segments
 
     def leave(self, number: int, summary: bytes) -> None:
-        oldest = next((info for info in self._catalog.segments if not info.archived), None)
-        if oldest is None or oldest.number != number or not oldest.sealed:
-            raise ValueError(f"segment {number} is not the oldest closed one")
+        staying = (info for info in self._catalog.segments if info.sealed and info.number > self._left_through)
+        oldest = next(staying, None)
+        if oldest is None or oldest.number != number:
+            raise ValueError(f"segment {number} is not the oldest closed one that has not left")
         position = self.append(StoreKind.LEFT, _NO_EVENT, encode_left(number), summary, crc32(summary), 0)
+        self._left_through = number
         self._housekeeper.leaving(number, position)
+
+    @property
+    def left_through(self) -> int:
+        return self._left_through
 
     def take_chore(self) -> Chore | None:
         if self._chore is not None or self._writer.failure is not None:

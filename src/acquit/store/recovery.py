@@ -165,10 +165,16 @@ def open_store(
             reserve=reserve,
             housekeeper=housekeeper,
             lock=stack.pop_all(),
+            left_through=_left_through(catalog, replayer.report),
             clock_us=clock_us,
             clock_s=clock_s,
         )
     return OpenedStore(journal, identity, replayer.report, created)
+
+
+def _left_through(catalog: Catalog, report: RecoveryReport) -> int:
+    """A segment in the archive has left, whatever else is known."""
+    return max([report.left_through, *(info.number for info in catalog.segments if info.archived)])
 
 
 def _refuse_nameless(folder: Folder) -> None:

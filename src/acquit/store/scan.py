@@ -151,6 +151,13 @@ class SegmentReader:
         """The error for damage in this segment, at `offset` or where reading stopped."""
         return StoreCorrupt(message, path=str(self.path), offset=self.offset if offset is None else offset)
 
+    def hash_of(self, length: int) -> bytes:
+        """SHA-256 of the file's first `length` bytes, or of all of them where there are fewer."""
+        sha256 = hashlib.sha256()
+        for offset in range(0, length, _WINDOW_BYTES):
+            sha256.update(self._get(offset, min(_WINDOW_BYTES, length - offset)))
+        return sha256.digest()
+
     def cut_bytes(self) -> int:
         """How many bytes after `offset` are not zero, to the last that is not: what a recovery that cuts here drops.
 

@@ -1,0 +1,216 @@
+"""Keeping recovery short: the oldest segment's live content is written again, and the segment leaves.
+
+Segments leave strictly oldest first. Dropping one from the middle would bring back what its records had retired, and
+a snapshot of everything would stop the broker for as long as it takes; instead, before the oldest one leaves,
+whatever in it still matters is appended again like any other record:
+
+1. state: every key of the `StateTable` that was last set in it (a queue, keyed state, reservations);
+2. messages: every live one whose record stands in it, as a COPIED record with its body and its history;
+3. when all of that is appended, a LEFT record with the segment's own totals. Once that is synced, the segment is
+archived.
+
+Nothing is copied twice for one segment, and what changes meanwhile changes by records further on. A crash in between
+costs nothing: the copies already made stand for their originals, and the next run begins again with what is still in
+the segment. Copying forward is no event in the balance of a queue.
+
+All of it happens in small steps between other work: the loop decides and appends, bodies are read by a thread.
+
+**When.** When recovery would have to read more than `recovery_bytes_max`, but only while less than half of that is
+live: a backlog that is simply large would otherwise be copied round and round. So recovery reads at most the larger
+of the option and twice the backlog, and each byte is copied, on average, at most once more for each byte that is
+posted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Final, Protocol
+
+from acquit.ledger.live import LiveMessage, copied
+from acquit.ledger.recorder import Recorder
+from acquit.ledger.table import Key
+from acquit.store.interface import Journal, Position, Record, SegmentInfo
+
+_HEAD_GUESS_BYTES: Final = 512
+"""What a record has beside its payload, at most, mostly: a reader's hint."""
+_OVERHEAD_GUESS_BYTES: Final = 160
+"""What it has on average. A guess that is far off only makes the rule about the backlog less sharp."""
+
+
+class CheckpointOwner(Protocol):
+    """Who holds the live messages (the broker). On the loop."""
+
+    @property
+    def live_bytes(self) -> int:
+        """Payloads of all live messages together."""
+        ...
+
+    @property
+    def live_count(self) -> int:
+        """How many messages are live."""
+        ...
+
+    def candidates(self, before: Position) -> Iterable[int]:
+        """Sequences of the live messages whose position is below `before`, those held by transactions included (by
+        their provisional sequence). A superset is fine. Asked once for each segment; taken as a list at once."""
+        ...
+
+    def live(self, sequence: int) -> LiveMessage | None:
+        """The message as it now is, or None when it is not live any more."""
+        ...
+
+    def moved(self, sequence: int, position: Position) -> None:
+        """The message's record now stands at `position`, which can be read once it is synced; until then the old one
+        can."""
+        ...
+
+
+class BodyRead:
+    """Records to be read off the loop."""
+
+    def __init__(self, journal: Journal, wanted: list[tuple[int, Position, int]], seal_of: int) -> None:
+        self._journal = journal
+        self._wanted = wanted
+        self._seal_of = seal_of
+        self.records: list[tuple[int, Record]] = []
+        self.summary: bytes | None = None
+
+    def run(self) -> None:
+        """On any thread; blocks. Raises StoreCorrupt or StoreFailed: the journal cannot be trusted any more."""
+        read = self._journal.read
+        self.records = [(sequence, read(position, hint)) for sequence, position, hint in self._wanted]
+        if self._seal_of:
+            self.summary = self._journal.read_seal(self._seal_of)
+
+
+class Checkpointer:
+    """Drives one segment at a time out of the recovery set. On the loop.
+
+    Call `advance` often (each turn that has time, and each tick); when `take_read` gives something, run it on a
+    thread and give it back with `complete_read`.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        owner: CheckpointOwner,
+        *,
+        recovery_bytes_max: int,
+        step_records: int = 256,
+        step_bytes: int = 1 << 20,
+        step_candidates: int = 4096,
+    ) -> None:
+        """A step appends at most `step_records` records, of about `step_bytes`, and looks at no more than
+        `step_candidates` messages."""
+        self._recorder = recorder
+        self._journal = recorder.journal
+        self._owner = owner
+        self._recovery_bytes_max = recovery_bytes_max
+        self._step_records = step_records
+        self._step_bytes = step_bytes
+        self._step_candidates = step_candidates
+        self._segment: SegmentInfo | None = None
+        self._keys: deque[Key] = deque()
+        """State still to be set again."""
+        self._candidates: Iterator[int] | None = None
+        """Messages still to be looked at; None when there are no more."""
+        self._ready: BodyRead | None = None
+        self._out: BodyRead | None = None
+        self._copies: deque[tuple[int, Record]] = deque()
+        """Read, and still to be appended."""
+        self._summary: bytes | None = None
+        """Of the segment's seal: the last thing that is read."""
+        self._copied_bytes = 0
+        self._resume_at = 0
+        """No segment is begun before the log has grown to here."""
+
+    @property
+    def active(self) -> bool:
+        """A segment is on its way out."""
+        return self._segment is not None
+
+    def advance(self, time_us: int) -> None:
+        """Do the next step, if there is one. May raise what `Recorder.append` raises: nothing is lost by that, the
+        next call goes on where this one stopped."""
+        journal = self._journal
+        if journal.full or journal.congested or self._ready is not None or self._out is not None:
+            return
+        segment = self._segment
+        if segment is None:
+            segment = self._segment = self._due()
+            if segment is None:
+                return
+            self._keys = deque(self._recorder.table.stale(segment.end))
+            self._candidates = iter(list(self._owner.candidates(segment.end)))
+        if self._keys:
+            self._set_again(segment, time_us)
+        elif self._copies or self._summary is not None:
+            self._append_copies(segment)
+        else:
+            self._ready = self._gather(segment)
+
+    def _set_again(self, segment: SegmentInfo, time_us: int) -> None:
+        for _ in range(min(self._step_records, len(self._keys))):
+            entry = self._recorder.table.renewed(self._keys[0], segment.end, time_us)
+            if entry is not None:
+                self._recorder.append(entry)
+            self._keys.popleft()
+
+    def _due(self) -> SegmentInfo | None:
+        """The oldest segment, if it is time for it to leave."""
+        left_through = self._journal.left_through
+        ours = [info for info in self._journal.segments if not info.archived and info.number > left_through]
+        if len(ours) < 2 or not ours[0].sealed:
+            return None
+        owner = self._owner
+        held_bytes = self._journal.end - ours[0].base
+        live_bytes = owner.live_bytes + owner.live_count * _OVERHEAD_GUESS_BYTES
+        if held_bytes <= max(self._recovery_bytes_max, 2 * live_bytes) or self._journal.end < self._resume_at:
+            return None
+        self._copied_bytes = 0
+        return ours[0]
+
+    def _gather(self, segment: SegmentInfo) -> BodyRead | None:
+        """The next few messages to be copied; after the last of them, the seal."""
+        wanted: list[tuple[int, Position, int]] = []
+        size = 0
+        for looked, sequence in enumerate(self._candidates or (), start=1):
+            message = self._owner.live(sequence)
+            if message is not None and message.position < segment.end:
+                wanted.append((sequence, message.position, message.size_bytes + _HEAD_GUESS_BYTES))
+                size += message.size_bytes
+            if looked >= self._step_candidates or len(wanted) >= self._step_records or size >= self._step_bytes:
+                return BodyRead(self._journal, wanted, 0) if wanted else None
+        return BodyRead(self._journal, wanted, segment.number)
+
+    def take_read(self) -> BodyRead | None:
+        """Something to be read off the loop, or None."""
+        if self._ready is None:
+            return None
+        self._out, self._ready = self._ready, None
+        return self._out
+
+    def complete_read(self, read: BodyRead) -> None:
+        """The read was run: append the copies of what is still live and still there. May raise as `advance`."""
+        if read is not self._out or self._segment is None:
+            raise ValueError("this read is not out")
+        self._out = None
+        self._copies.extend(read.records)
+        self._summary = read.summary
+        self._append_copies(self._segment)
+
+    def _append_copies(self, segment: SegmentInfo) -> None:
+        while self._copies:
+            sequence, record = self._copies[0]
+            message = self._owner.live(sequence)
+            if message is not None and message.position == record.position:
+                position = self._recorder.append(copied(message, record))
+                self._owner.moved(sequence, position)
+                self._copied_bytes += self._journal.end - position
+            self._copies.popleft()
+        if self._summary is not None:
+            self._recorder.flush()
+            self._journal.leave(segment.number, self._summary)
+            self._segment = self._summary = None
+            self._resume_at = self._journal.end + self._copied_bytes

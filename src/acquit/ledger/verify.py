@@ -1,0 +1,325 @@
+"""Is the journal whole? Every segment that is left, each against itself and against what its successor says of it.
+
+The chain: each header holds number, length and SHA-256 of the segment before. So a closed segment that was altered,
+cut or replaced no longer matches, one that is missing leaves a gap, and a gap is told from a deletion by retention,
+which is on record. What the chain cannot show is the loss of its newest links, or a rewrite of everything after some
+point by somebody who can write the folder: for that, keep the `head` elsewhere from time to time and verify against
+it.
+
+Beside the chain: every checksum; each seal's counts against the segment's own events, and its cumulated totals
+against the seal before; the side files against their segments. Side files are derived: a bad one is named, and can be
+deleted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Self
+from uuid import UUID
+
+from acquit.errors import ConfigurationError, StoreCorrupt, StoreError
+from acquit.ledger.digest import RunningDigest
+from acquit.ledger.totals import QueueTotals, Row, RowFlag, Summary
+from acquit.store.disk import Disk, Mode, store_error
+from acquit.store.folder import EVENTS, STUB
+from acquit.store.interface import EVENT_BYTES
+from acquit.store.reading import FolderReader
+from acquit.store.record import StoreKind, split_events, walk
+from acquit.store.segment import (
+    EVENTS_HEADER_BYTES,
+    HEADER_BYTES,
+    DeletedSegment,
+    EventsHeader,
+    Seal,
+    SegmentHeader,
+    decode_seal,
+)
+
+
+class Place(Enum):
+    """Where a segment is."""
+
+    JOURNAL = "journal"
+    ARCHIVE = "archive"
+    STUB = "deleted by retention, header and seal kept"
+    DELETED = "deleted by retention"
+    GAP = "missing"
+
+
+@dataclass(slots=True)
+class Link:
+    """One segment of the chain."""
+
+    number: int
+    place: Place
+    header: SegmentHeader | None = None
+    seal: Seal | None = None
+    valid_bytes: int = 0
+    sha256: bytes = b""
+    """Of the valid bytes; b"" where the segment is not there to be hashed."""
+    events: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The newest link: to be kept somewhere else."""
+
+    store: UUID
+    number: int
+    valid_bytes: int
+    sha256: bytes
+
+    def __str__(self) -> str:
+        return f"{self.store}:{self.number}:{self.valid_bytes}:{self.sha256.hex()}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """What `str` gave. Raises ConfigurationError."""
+        try:
+            store, number, valid_bytes, digest = text.strip().split(":")
+            sha256 = bytes.fromhex(digest)
+            if len(sha256) != 32:
+                raise ValueError(digest)
+            return cls(UUID(store), int(number), int(valid_bytes), sha256)
+        except ValueError as error:
+            raise ConfigurationError(
+                f"not the head of a journal: {text!r}; expected STORE:NUMBER:BYTES:SHA256"
+            ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What was found."""
+
+    store: UUID
+    links: tuple[Link, ...]
+    """Oldest first; numbers follow without a gap (missing ones are links of their own)."""
+    head: Head
+    problems: tuple[str, ...]
+    """All problems, those of the links included, each naming its segment."""
+
+
+def read_head(path: Path, *, disk: Disk | None = None) -> Head:
+    """The head of the journal in a data folder, of a running broker or a stopped one.
+
+    Of an open segment it covers what is known to be synced, so that no power loss can make it untrue: all but the last
+    batch. Raises StoreError when it is no data folder, StoreVersionUnsupported, StoreCorrupt, StoreFailed.
+    """
+    reader = FolderReader(path, disk)
+    contents = reader.contents()
+    if not contents.journal:
+        raise StoreCorrupt("no segment is there", path=str(path), offset=0)
+    with reader.open(contents.journal[-1]) as segment:
+        length = HEADER_BYTES
+        for head, _ in segment.batches():
+            length = HEADER_BYTES + max(0, head.synced_end - segment.header.base)
+        if segment.seal is not None:
+            length = segment.offset
+        return Head(contents.identity.store, segment.header.number, length, segment.hash_of(length))
+
+
+def verify(
+    path: Path,
+    *,
+    against: Iterable[Head] = (),
+    disk: Disk | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Verification:
+    """Verify the journal and archive in a data folder, of a running broker or a stopped one.
+
+    `against`: heads kept from earlier. `progress` is called with segments done and in all. Raises StoreError when it is
+    no data folder, StoreVersionUnsupported, StoreFailed on an I/O error; damage is reported, not raised.
+    """
+    reader = FolderReader(path, disk)
+    contents = reader.contents()
+    places = dict.fromkeys(contents.stubs, Place.STUB)
+    places |= dict.fromkeys(contents.archive, Place.ARCHIVE) | dict.fromkeys(contents.journal, Place.JOURNAL)
+    present = sorted(places)
+    if not present:
+        raise StoreCorrupt("no segment is there", path=str(path), offset=0)
+    newest = present[-1]
+    deleted: dict[int, DeletedSegment] = {}
+    links = []
+    for done, number in enumerate(present, start=1):
+        link = Link(number, places[number])
+        if link.place is Place.STUB:
+            _read_stub(reader, link)
+        else:
+            _read_segment(reader, link, deleted, newest=number == newest)
+        links.append(link)
+        if progress is not None:
+            progress(done, len(present))
+    links = _with_missing(links, max(deleted, default=0))
+    for before, link in zip([None, *links[:-1]], links, strict=True):
+        _check_link(before, link, deleted, contents.identity.store)
+    head = read_head(path, disk=disk)
+    problems = [f"segment {link.number}: {problem}" for link in links for problem in link.problems]
+    problems += [problem for known in against for problem in _check_head(reader, contents.identity.store, links, known)]
+    return Verification(contents.identity.store, tuple(links), head, tuple(problems))
+
+
+def _read_segment(reader: FolderReader, link: Link, deleted: dict[int, DeletedSegment], *, newest: bool) -> None:
+    digest = RunningDigest()
+    events = hashlib.sha256()
+    try:
+        with reader.open(link.number, hashing=True) as segment:
+            link.header = segment.header
+            for head, data in segment.batches():
+                for record in walk(head, data):
+                    if record.kind == StoreKind.DELETED:
+                        gone = DeletedSegment.decode(record.meta)
+                        deleted[gone.number] = gone
+                array, others = split_events(data, head.records)
+                digest.add(array, others)
+                events.update(array)
+            link.seal, link.valid_bytes = segment.seal, segment.offset
+            link.sha256 = segment.sha256.digest() if segment.sha256 is not None else b""
+            link.events = digest.here.events
+            if segment.seal is None and not newest and segment.stop is not None:
+                reason = segment.stop.reason or "it ends without its seal"
+                raise segment.corrupt(reason)
+            if segment.seal is None and newest:
+                segment.cut_bytes()
+    except (StoreCorrupt, ValueError, KeyError) as error:
+        link.problems.append(str(error))
+        return
+    if link.seal is not None:
+        own = digest.end_segment()
+        stated = _summary(link)
+        for queue in sorted(own.rows.keys() | stated.rows.keys()):
+            theirs, ours = stated.rows.get(queue, Row()).here, own.rows.get(queue, Row()).here
+            if theirs != ours:
+                link.problems.append(f"its seal counts queue {queue} as {theirs}, its events as {ours}")
+        _check_side_file(reader, link, events.digest())
+
+
+def _summary(link: Link) -> Summary:
+    """The seal's summary; an unreadable one is a problem and counts as empty."""
+    if link.seal is None:
+        return Summary()
+    try:
+        return Summary.decode(link.seal.summary)
+    except ValueError as error:
+        link.problems.append(f"its summary: {error}")
+        return Summary()
+
+
+def _check_side_file(reader: FolderReader, link: Link, events_sha256: bytes) -> None:
+    folder = reader.folder
+    for archived in (False, True):
+        path = folder.segment(link.number, archived=archived, suffix=EVENTS)
+        try:
+            file = folder.disk.open(path, Mode.READ)
+        except FileNotFoundError:
+            continue
+        try:
+            header = EventsHeader.decode(file.read(EVENTS_HEADER_BYTES, 0))
+            if header is None or header.sha256 != link.sha256 or header.events != link.events:
+                link.problems.append(f"{path.name} is not of this segment; it is derived, delete it")
+            else:
+                array = file.read(header.events * EVENT_BYTES, EVENTS_HEADER_BYTES)
+                if hashlib.sha256(array).digest() != events_sha256:
+                    link.problems.append(f"{path.name} has other events than the segment; it is derived, delete it")
+        except OSError as error:
+            raise store_error(error, str(path)) from error
+        finally:
+            file.close()
+
+
+def _read_stub(reader: FolderReader, link: Link) -> None:
+    path = reader.folder.segment(link.number, archived=True, suffix=STUB)
+    try:
+        file = reader.folder.disk.open(path, Mode.READ)
+        try:
+            data = file.read(file.size(), 0)
+        finally:
+            file.close()
+        link.header = SegmentHeader.decode(data[:HEADER_BYTES], str(path))
+    except OSError as error:
+        raise store_error(error, str(path)) from error
+    except StoreError as error:
+        link.problems.append(str(error))
+        return
+    link.seal = decode_seal(data[HEADER_BYTES:])
+    if link.seal is None:
+        link.problems.append("the seal in its stub does not match its checksum")
+
+
+def _with_missing(links: list[Link], deleted_through: int) -> list[Link]:
+    """The same, with a link for every number that is not there."""
+    first = min(links[0].number, deleted_through + 1)
+    by_number = {link.number: link for link in links}
+    return [
+        by_number.get(number) or Link(number, Place.DELETED if number <= deleted_through else Place.GAP)
+        for number in range(first if first > 1 and deleted_through else 1, links[-1].number + 1)
+    ]
+
+
+def _check_link(before: Link | None, link: Link, deleted: dict[int, DeletedSegment], store: UUID) -> None:
+    """What a link says of itself and of the one before."""
+    if link.place is Place.GAP:
+        link.problems.append("missing, and no record says that retention deleted it")
+    header = link.header
+    if header is None:
+        return
+    if header.number != link.number:
+        link.problems.append(f"its header is that of segment {header.number}")
+    if header.store != store:
+        link.problems.append(f"it belongs to store {header.store}")
+    if before is None:
+        return
+    stated = header.previous_length, header.previous_sha256
+    recorded = deleted.get(before.number)
+    if before.sha256:
+        if stated != (before.valid_bytes, before.sha256):
+            before.problems.append("altered: not what its successor says of it")
+    elif recorded is not None and stated != (recorded.valid_bytes, recorded.sha256):
+        link.problems.append("the record of its predecessor's deletion names another one than its header")
+    if before.seal is None:
+        return
+    if header.base != before.seal.end:
+        link.problems.append(f"begins at {header.base}, its predecessor ends at {before.seal.end}")
+    if header.previous_cut != before.seal.cut:
+        link.problems.append(f"says that {header.previous_cut} bytes were cut before it, the seal {before.seal.cut}")
+    if link.seal is not None:
+        _check_totals(_summary(before), _summary(link), link)
+
+
+def _check_totals(before: Summary, after: Summary, link: Link) -> None:
+    """Cumulated totals must be those of the segment before and what this one adds."""
+    expected: dict[int, QueueTotals] = {}
+    for queue, row in before.rows.items():
+        key = 0 if row.flags & RowFlag.DELETED else queue
+        expected.setdefault(key, QueueTotals()).add(row.cumulated)
+    for queue, row in after.rows.items():
+        totals = expected.setdefault(queue, QueueTotals())
+        totals.add(row.here)
+        if totals != row.cumulated:
+            link.problems.append(f"its totals of queue {queue} do not follow from those of the segment before")
+    lost = expected.keys() - after.rows.keys()
+    if lost:
+        link.problems.append(f"its totals leave out queues {sorted(lost)}")
+
+
+def _check_head(reader: FolderReader, store: UUID, links: list[Link], known: Head) -> list[str]:
+    """Is the journal still the one that this head was taken of?"""
+    if known.store != store:
+        return [f"the head {known} is of another store"]
+    link = next((link for link in links if link.number == known.number), None)
+    if link is None:
+        if known.number > links[-1].number:
+            return [f"segment {known.number}, of which the head {known} was taken, is not there: the newest are lost"]
+        return []
+    if not link.sha256:
+        return []
+    try:
+        with reader.open(known.number) as segment:
+            same = segment.hash_of(known.valid_bytes) == known.sha256
+    except KeyError:
+        return [f"segment {known.number} went away while it was read"]
+    return [] if same else [f"segment {known.number} is not what it was when the head {known} was taken"]

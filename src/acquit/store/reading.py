@@ -1,0 +1,83 @@
+"""Reading a data folder beside its owner: what the ledger's tools, the audit and the console use.
+
+Nothing is locked and nothing is changed. The broker may be running: then the newest segment ends where its last whole
+batch does (what follows is being written), and a segment may move to the archive between being listed and being opened.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from acquit.errors import StoreCorrupt, StoreError
+from acquit.store.disk import Disk, PosixDisk, store_error
+from acquit.store.folder import STUB, Folder, Identity
+from acquit.store.interface import Replay
+from acquit.store.recovery import RecoveryReport, Replayer
+from acquit.store.scan import SegmentReader
+
+
+@dataclass(frozen=True, slots=True)
+class FolderContents:
+    """What is in a data folder, by segment number."""
+
+    identity: Identity
+    journal: tuple[int, ...]
+    archive: tuple[int, ...]
+    stubs: tuple[int, ...]
+
+
+class FolderReader:
+    """A data folder, read only."""
+
+    def __init__(self, path: Path, disk: Disk | None = None) -> None:
+        self.folder = Folder(path, disk if disk is not None else PosixDisk())
+
+    def contents(self) -> FolderContents:
+        """Raises StoreError when it is no data folder, StoreVersionUnsupported, StoreCorrupt, StoreFailed."""
+        identity = self.folder.read_identity()
+        if identity is None:
+            raise StoreError(f"{self.folder.path} is not a data folder of acquit: it has no broker.json")
+        try:
+            # The journal first: what leaves it in between is then seen twice, not missed.
+            journal = self.folder.numbers()
+            archive = set(self.folder.numbers(archived=True)) - set(journal)
+            stubs = set(self.folder.numbers(archived=True, suffix=STUB)) - archive
+        except OSError as error:
+            raise store_error(error, str(self.folder.path)) from error
+        return FolderContents(identity, tuple(journal), tuple(sorted(archive)), tuple(sorted(stubs)))
+
+    def open(self, number: int, *, hashing: bool = False) -> SegmentReader:
+        """A segment, wherever it is. Raises KeyError when it is in neither place, and as `SegmentReader` does."""
+        for archived in (False, True, False, True):
+            try:
+                return SegmentReader(self.folder.disk, self.folder.segment(number, archived=archived), hashing=hashing)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise store_error(error, str(self.folder.segment(number))) from error
+        raise KeyError(f"segment {number} is not in {self.folder.path}")
+
+    def replay(self, replay: Replay, *, archive: bool = False) -> RecoveryReport:
+        """Replay what recovery would read, or (with `archive`) as far back as segments reach without a gap.
+
+        Raises StoreCorrupt for damage anywhere but at the tail of the newest segment, and where segments are missing.
+        """
+        contents = self.contents()
+        numbers = [*contents.archive, *contents.journal] if archive else list(contents.journal)
+        first = len(numbers) - 1
+        while first > 0 and numbers[first - 1] == numbers[first] - 1:
+            first -= 1
+        replayer = Replayer(replay)
+        for number in numbers[first:]:
+            try:
+                segment = self.open(number)
+            except KeyError:
+                raise StoreCorrupt(
+                    "gone while it was to be read", path=str(self.folder.segment(number)), offset=0
+                ) from None
+            with segment:
+                replayer.segment(segment)
+                if segment.seal is None and segment.stop is not None and number != numbers[-1]:
+                    raise segment.corrupt(segment.stop.reason or "a closed segment ends without its seal")
+        return replayer.report
