@@ -11,7 +11,7 @@ another pass, from the segment on where it can first stand; there are rarely mor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from struct import Struct
@@ -28,18 +28,17 @@ from acquit.ledger.records import (
     Posting,
     Queue,
     RecordKind,
-    Start,
     decode_events,
     encode_id,
 )
 from acquit.store.disk import Disk
 from acquit.store.interface import ARRAY, EVENTFUL, Position, Record
 from acquit.store.reading import FolderReader
-from acquit.store.record import BatchHead, walk
+from acquit.store.record import walk
 
 _SEQUENCE: Final = Struct("<Q")
-_POSTINGS: Final = frozenset({RecordKind.POSTING, RecordKind.COPIED})
-_NAMING: Final = frozenset({RecordKind.QUEUE, RecordKind.ACTOR, RecordKind.START})
+_NAMING_HEADS: Final = (bytes((RecordKind.QUEUE, 1, 0, 0)), bytes((RecordKind.ACTOR, 1, 0, 0)))
+"""Kind, version and flags as they stand in the head of a record that names a queue or an actor."""
 COPIES_MAX: Final = 1000
 """No more copies of one message are followed."""
 
@@ -187,35 +186,36 @@ class _Search:
             raise StoreCorrupt("gone while it was to be read", path=str(number), offset=0) from None
         with segment:
             try:
+                first = True
                 for head, data in segment.batches():
-                    needles = [_SEQUENCE.pack(sequence) for sequence in self._wanted]
-                    for record in self._candidates(head, data, needles):
-                        self._record(record, number)
+                    # A run begins in the first batch of a segment, if anywhere.
+                    if first or self._found(data):
+                        for record in walk(head, data):
+                            self._record(record, number)
+                    first = False
             except ValueError as error:
                 raise segment.corrupt(str(error)) from error
             if segment.seal is None and segment.stop is not None and not newest:
                 raise segment.corrupt(segment.stop.reason or "a closed segment ends without its seal")
 
-    def _candidates(self, head: BatchHead, data: bytes, needles: list[bytes]) -> Iterator[Record]:
-        """Records that name queues or actors, and those in which something wanted may stand."""
-        found = any(needle in data for needle in needles) or (self._id and self._id in data)
-        for record in walk(head, data):
-            if record.kind in _NAMING or found:
-                yield record
+    def _found(self, data: bytes) -> bool:
+        """May something of interest stand in this batch?"""
+        return (
+            any(_SEQUENCE.pack(sequence) in data for sequence in self._wanted)
+            or bool(self._id and self._id in data)
+            or any(head in data for head in _NAMING_HEADS)
+        )
 
     def _record(self, record: Record, segment: int) -> None:
-        match record.kind:
-            case RecordKind.QUEUE:
-                queue = Queue.decode(record)
-                self._queues[queue.number] = queue.name
-            case RecordKind.ACTOR:
-                actor = Actor.decode(record)
-                self._actors[actor.number] = " ".join(
-                    part for part in (actor.container, actor.link, actor.user) if part
-                )
-            case RecordKind.START:
-                Start.decode(record)
-                self._run += 1
+        if record.kind == RecordKind.QUEUE:
+            queue = Queue.decode(record)
+            self._queues[queue.number] = queue.name
+        elif record.kind == RecordKind.ACTOR:
+            actor = Actor.decode(record)
+            parts = (actor.container, actor.link, actor.user)
+            self._actors[actor.number] = " ".join(part for part in parts if part)
+        elif record.kind == RecordKind.START:
+            self._run += 1
         if record.flags & (EVENTFUL | ARRAY):
             self._events(record, segment)
         elif record.kind == RecordKind.COPIED:
