@@ -40,7 +40,7 @@ Who settles first makes the guarantee (AMQP 1.0, section 2.6.12):
 |---|---|---|
 | settled | has nothing to answer | at most once: what is lost on the way is lost |
 | unsettled, rcv-settle-mode *first* | settles with its outcome | at least once: if the answer is lost, it comes again |
-| unsettled, rcv-settle-mode *second* | tells its outcome, settles when the sender has | the acknowledgement is answered |
+| unsettled, rcv-settle-mode *second* | tells its outcome, settles when the sender has | acknowledgement answered |
 
 Each end follows the table below for each delivery. *We* is that end, *the peer* the other one. A case that is not in
 the table cannot arise from anything the peer says; a verb of our own that is not there is refused, and nothing is sent.

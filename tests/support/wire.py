@@ -19,7 +19,7 @@ from acquit.protocol.events import (
     SaslInitiated,
     SessionBegun,
 )
-from acquit.protocol.frames import FrameDecoder
+from acquit.protocol.frames import AMQP_FRAME, FrameDecoder
 from acquit.protocol.link import Link, ReceivingLink, SendingLink
 from acquit.protocol.options import ConnectionOptions
 from acquit.protocol.sasl import SaslClient, SaslServerOptions
@@ -183,9 +183,11 @@ def opened(client: ConnectionOptions = CLIENT, server: ConnectionOptions = SERVE
     return wire
 
 
-def frames_in(data: bytes) -> list[tuple[int, Performative | SaslPerformative | None, bytes]]:
+def frames_in(
+    data: bytes, frame_type: int = AMQP_FRAME
+) -> list[tuple[int, Performative | SaslPerformative | None, bytes]]:
     """Channel, performative and payload of each frame in `data`, which must be whole frames."""
-    decoder = FrameDecoder(0xFFFF_FFFF)
+    decoder = FrameDecoder(0xFFFF_FFFF, frame_type)
     decoder.feed(data)
     frames = [(frame.channel, frame.performative, frame.payload) for frame in decoder]
     assert decoder.buffered == 0

@@ -426,23 +426,27 @@ class Connection:
         self._receive(self._decoder.take_rest())
 
     def _read_frames(self) -> None:
-        for frame_type, channel, performative, payload in self._decoder:
-            self._liveness.heard(self._now)
-            if frame_type == SASL_FRAME:
-                self._on_sasl(performative)
-            elif self.state is ConnectionState.OPENED:
-                self._on_frame(channel, performative, payload)
-            elif isinstance(performative, Close):
-                self._on_close(performative)
-            elif self.state is ConnectionState.OPENING:
-                self._on_first_frame(channel, performative)
-            if self.state <= ConnectionState.SASL or self.state is ConnectionState.ENDED:
-                break  # what follows is not a frame, or must wait
-        self._check_pipelined()
-
-    def _check_pipelined(self) -> None:
-        if self.state is ConnectionState.SASL and self._decoder.buffered > self.options.pipelined_bytes_max:
+        if not self._must_wait():
+            for frame_type, channel, performative, payload in self._decoder:
+                self._liveness.heard(self._now)
+                if frame_type == SASL_FRAME:
+                    self._on_sasl(performative)
+                    if self.state is not ConnectionState.SASL or self._must_wait():
+                        break  # what follows is read anew, or later
+                elif self.state is ConnectionState.OPENED:
+                    self._on_frame(channel, performative, payload)
+                elif isinstance(performative, Close):
+                    self._on_close(performative)
+                elif self.state is ConnectionState.OPENING:
+                    self._on_first_frame(channel, performative)
+                if self.state is ConnectionState.ENDED:
+                    break
+        if self._must_wait() and self._decoder.buffered > self.options.pipelined_bytes_max:
             raise ResourceLimitExceeded("too much was sent ahead of the SASL outcome")
+
+    def _must_wait(self) -> bool:
+        """Whether the application must speak before more is read."""
+        return self.state is ConnectionState.SASL and self._server_sasl is not None and self._server_sasl.answering
 
     def _on_sasl(self, performative: object) -> None:
         if self._server_sasl is not None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from acquit.errors import LocalProtocolError
 from acquit.protocol._definitions import (
     AmqpCondition,
+    Attach,
     Flow,
     Role,
     SndSettleMode,
@@ -124,7 +125,7 @@ class SendingLink(Link):
         False, and nothing happens, if it was written to its end or its link is gone.
         """
         half = self.half_written
-        if half is None or half.delivery is not delivery or half.aborted:
+        if half is None or half.delivery is not delivery or half.aborted or not self.session.writable:
             return False
         half.aborted = True
         half.payload = b""
@@ -183,6 +184,9 @@ class SendingLink(Link):
             connection.tell_credit(self)
 
     # -- its own
+
+    def _local_attach_sent(self, attach: Attach) -> None:
+        self.delivery_count = attach.initial_delivery_count or 0
 
     def _check_send(self, tag: bytes, payload: bytes, settled: bool, resume: bool) -> None:
         if not self.sendable:
