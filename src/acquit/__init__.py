@@ -1,0 +1,138 @@
+"""Message delivery with every message accounted for.
+
+::
+
+    import acquit
+
+    with acquit.Broker() as broker, acquit.connect(broker.url) as connection:
+        with connection.session(acquit.AckMode.INDIVIDUAL) as session:
+            session.sender("orders").send("one coffee")
+            message = session.receiver("orders").receive(timeout=5)
+            message.accept()
+
+`acquit.aio` is the same for asyncio. The exceptions are here, and as a tree in `acquit.errors`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from acquit import aio, errors
+from acquit.client.blocking import (
+    Connection,
+    Receipt,
+    ReceivedMessage,
+    Receiver,
+    Sender,
+    SendReceipt,
+    Session,
+    connect,
+)
+from acquit.client.modes import AckMode
+from acquit.client.options import ConnectOptions, DeliveryMode
+from acquit.client.receipts import ReceiptStatus
+from acquit.errors import (
+    AcquitError,
+    AlreadySettled,
+    AuthenticationFailed,
+    ConfigurationError,
+    ConnectionClosed,
+    ConnectionFailed,
+    ConnectionLost,
+    ConnectTimeout,
+    CreditExhausted,
+    DecodeError,
+    DeliveryInDoubt,
+    EncodeError,
+    EndpointError,
+    LimitReached,
+    LinkDetached,
+    LinkStolen,
+    LocalProtocolError,
+    MessageModified,
+    MessageRejected,
+    MessageReleased,
+    MessageTooLarge,
+    NotFound,
+    NotSent,
+    RemoteProtocolError,
+    ResourceDeleted,
+    ResourceLocked,
+    SendFailed,
+    SessionEnded,
+    SettlementError,
+    Unauthorized,
+    Unreliable,
+)
+from acquit.protocol._definitions import Accepted, Error, Modified, Rejected, Released
+from acquit.protocol.message import AmqpSequence, AmqpValue, Data, Message
+
+if TYPE_CHECKING:
+    from acquit.embedded import Broker
+
+__all__ = [
+    "Accepted",
+    "AckMode",
+    "AcquitError",
+    "AlreadySettled",
+    "AmqpSequence",
+    "AmqpValue",
+    "AuthenticationFailed",
+    "Broker",
+    "ConfigurationError",
+    "ConnectOptions",
+    "ConnectTimeout",
+    "Connection",
+    "ConnectionClosed",
+    "ConnectionFailed",
+    "ConnectionLost",
+    "CreditExhausted",
+    "Data",
+    "DecodeError",
+    "DeliveryInDoubt",
+    "DeliveryMode",
+    "EncodeError",
+    "EndpointError",
+    "Error",
+    "LimitReached",
+    "LinkDetached",
+    "LinkStolen",
+    "LocalProtocolError",
+    "Message",
+    "MessageModified",
+    "MessageRejected",
+    "MessageReleased",
+    "MessageTooLarge",
+    "Modified",
+    "NotFound",
+    "NotSent",
+    "Receipt",
+    "ReceiptStatus",
+    "ReceivedMessage",
+    "Receiver",
+    "Rejected",
+    "Released",
+    "RemoteProtocolError",
+    "ResourceDeleted",
+    "ResourceLocked",
+    "SendFailed",
+    "SendReceipt",
+    "Sender",
+    "Session",
+    "SessionEnded",
+    "SettlementError",
+    "Unauthorized",
+    "Unreliable",
+    "aio",
+    "connect",
+    "errors",
+]
+
+
+def __getattr__(name: str) -> object:
+    # A worker imports acquit thousands of times and hardly ever has a broker: it loads when it is asked for.
+    if name == "Broker":
+        from acquit.embedded import Broker
+
+        return Broker
+    raise AttributeError(f"module 'acquit' has no attribute {name!r}")

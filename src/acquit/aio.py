@@ -1,0 +1,25 @@
+"""acquit for asyncio: the names of `acquit`, with methods to be awaited. See `connect`."""
+
+from __future__ import annotations
+
+from acquit.client.aio import (
+    Connection,
+    Receipt,
+    ReceivedMessage,
+    Receiver,
+    Sender,
+    SendReceipt,
+    Session,
+    connect,
+)
+
+__all__ = [
+    "Connection",
+    "Receipt",
+    "ReceivedMessage",
+    "Receiver",
+    "SendReceipt",
+    "Sender",
+    "Session",
+    "connect",
+]

@@ -1,0 +1,657 @@
+"""The asyncio API.
+
+Every method that may wait is a coroutine; the names and arguments are those of the blocking API. `connect`, `session`,
+`sender` and `receiver` can be awaited, or entered with ``async with``, which closes what it opened::
+
+    async with acquit.aio.connect("amqp://localhost") as connection:
+        async with connection.session() as session:
+            sender = await session.sender("orders")
+            await sender.send(b"...")
+
+Cancelling is safe anywhere. A message is taken from the buffer and returned with no await in between, so a cancelled or
+timed out `receive` has not taken one. A cancelled `send` is taken back if it has not left yet.
+
+All objects belong to the event loop they were made on. Time-outs are in seconds; None waits without one, except where
+an option of the connection says how long.
+"""
+
+# ruff: noqa: ASYNC109 -- the time-outs are part of the API: they have an answer (None, False, UNKNOWN) of their own
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
+from types import TracebackType
+from typing import Literal, Self, overload
+
+from acquit.client.closing import close, finish, flush, still_in_doubt
+from acquit.client.core import Kinds, SessionCore
+from acquit.client.driver import Driver, open_driver
+from acquit.client.modes import AckMode, find_mode
+from acquit.client.options import (
+    ConnectOptions,
+    DeliveryMode,
+    ReceiverSpec,
+    SenderSpec,
+    check_max_messages,
+    link_name,
+)
+from acquit.client.receipts import ReceiptStatus, SendPromise, SettlementReceipt
+from acquit.client.received import MessageCore, modified, rejected
+from acquit.client.receiving import ReceiverCore
+from acquit.client.sending import SenderCore
+from acquit.client.waiting import Deadline, Opening, Waiters, wait
+from acquit.errors import EndpointError, LinkDetached, NotSent, SessionEnded
+from acquit.protocol._definitions import Accepted, Error
+from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.delivery import Outcome
+from acquit.protocol.message import Message
+
+
+class Receipt(SettlementReceipt):
+    """What became of an acknowledgement: ask `result`, or await it.
+
+    `status` is the worst that became of any of the deliveries, None while answers are awaited; `reason` says more
+    about STALE and UNKNOWN; `count` is the number of deliveries. It always ends, after the connection's ack_timeout_ms
+    at the latest.
+    """
+
+    __slots__ = ()
+
+    async def result(self, timeout: float | None = None) -> ReceiptStatus:
+        """Wait for the status. UNKNOWN when the time-out passes first; the receipt may still learn better."""
+        await wait(self, timeout)
+        status = self.status
+        return status if status is not None else ReceiptStatus.UNKNOWN
+
+    def __await__(self) -> Generator[object, None, ReceiptStatus]:
+        return self.result().__await__()
+
+
+class SendReceipt(SendPromise):
+    """What became of a send: ask `result`, or await it. `outcome` is the peer's, None before and without one."""
+
+    __slots__ = ()
+
+    async def result(self, timeout: float | None = None) -> Accepted:
+        """Wait for the outcome.
+
+        Raises MessageRejected, MessageReleased or MessageModified where the peer did not accept; DeliveryInDoubt where
+        no outcome was heard (after a time-out it may still come: ask again); ConnectionLost and its kin where the
+        message had not left.
+        """
+        if not await wait(self, timeout):
+            raise still_in_doubt(timeout)
+        return self._value()
+
+    def __await__(self) -> Generator[object, None, Accepted]:
+        return self.result().__await__()
+
+
+class ReceivedMessage(MessageCore):
+    """A received message: its attributes, and the verbs that settle its delivery.
+
+    `accept`, `reject`, `release` and `modify` mean this delivery in every mode, and raise AlreadySettled when it has
+    its outcome, Unreliable in NO_ACK. With `sync` they wait for the peer's answer where it grants one; the receipt
+    says what is known.
+    """
+
+    __slots__ = ()
+
+    async def acknowledge(self, *, sync: bool = True) -> Receipt:
+        """Accept: in INDIVIDUAL this message, in CLIENT all that were handed out in the session. Without effect in the
+        other modes, and for what is acknowledged already."""
+        return await _answered(self._receiver.session.acknowledge(self, whole_session=True), sync)
+
+    async def accept(self, *, sync: bool = True) -> Receipt:
+        """Processed: the broker may forget it."""
+        return await _answered(self._settle(ACCEPTED), sync)
+
+    async def reject(
+        self, error: Error | str | None = None, description: str | None = None, *, sync: bool = True
+    ) -> Receipt:
+        """Invalid: the broker dead-letters it. `error` is a condition such as ``amqp:decode-error``, kept with it."""
+        return await _answered(self._settle(rejected(error, description)), sync)
+
+    async def release(self, *, sync: bool = True) -> Receipt:
+        """Not processed, and nobody's fault: the broker delivers it again without counting an attempt."""
+        return await _answered(self._settle(RELEASED), sync)
+
+    async def modify(
+        self,
+        *,
+        delivery_failed: bool = False,
+        undeliverable_here: bool = False,
+        annotations: Mapping[str, object] | None = None,
+        sync: bool = True,
+    ) -> Receipt:
+        """Not processed: the broker delivers it again, counts the attempt (`delivery_failed`), not to this receiver
+        any more (`undeliverable_here`), with these message annotations merged in."""
+        return await _answered(self._settle(modified(delivery_failed, undeliverable_here, annotations)), sync)
+
+
+KINDS = Kinds(message=ReceivedMessage, receipt=Receipt)
+
+
+async def _answered(receipt: SettlementReceipt, sync: bool) -> Receipt:
+    assert isinstance(receipt, Receipt)
+    if sync:
+        await wait(receipt, None)
+    return receipt
+
+
+class Sender:
+    """Sends messages to one address."""
+
+    def __init__(self, core: SenderCore, driver: Driver) -> None:
+        self._core = core
+        self._driver = driver
+        self._waiters = Waiters()
+        core.notify = self._waiters.wake_all
+
+    @property
+    def address(self) -> str | None:
+        """Where to; None for the anonymous terminus."""
+        return self._core.address
+
+    @property
+    def remote_properties(self) -> Mapping[str, object]:
+        """Properties of the peer's attach."""
+        return self._core.remote_properties
+
+    @overload
+    async def send(
+        self,
+        message: Message | bytes | str,
+        *,
+        wait: Literal[True] = True,
+        timeout: float | None = None,
+        delivery_mode: DeliveryMode | None = None,
+    ) -> Accepted: ...
+    @overload
+    async def send(
+        self,
+        message: Message | bytes | str,
+        *,
+        wait: Literal[False],
+        timeout: float | None = None,
+        delivery_mode: DeliveryMode | None = None,
+    ) -> SendReceipt: ...
+    async def send(
+        self,
+        message: Message | bytes | str,
+        *,
+        wait: bool = True,
+        timeout: float | None = None,
+        delivery_mode: DeliveryMode | None = None,
+    ) -> Accepted | SendReceipt:
+        """Send a message, and return the outcome *accepted*; with ``wait=False`` a receipt as soon as the outgoing
+        buffer has taken it, so that many can be under way.
+
+        A message that does not say durable is sent as the sender's delivery mode says; `delivery_mode` overrides both.
+        `timeout` defaults to the connection's send_timeout_ms. Raises MessageRejected, MessageReleased,
+        MessageModified; DeliveryInDoubt where no outcome was heard in time or the peer was lost; NotSent where it
+        never left; EncodeError and LocalProtocolError for what cannot be sent.
+        """
+        core = self._core
+        core.check()
+        receipt = SendReceipt(core.encode(message, delivery_mode))
+        if wait or not core.has_room:
+            return await self._send_slowly(receipt, wait, timeout)
+        core.enqueue(receipt)
+        return receipt
+
+    async def _send_slowly(self, receipt: SendReceipt, wait_: bool, timeout: float | None) -> Accepted | SendReceipt:
+        core = self._core
+        timeout_s = core.session.core.options.send_timeout_ms / 1000 if timeout is None else timeout
+        deadline = Deadline(timeout_s)
+        while not core.has_room:
+            if not await self._waiters.wait(deadline.left()):
+                raise NotSent(f"the outgoing buffer of {core.spec.what} had no room within {timeout_s:g} s")
+            core.check()
+        core.enqueue(receipt)
+        if not wait_:
+            return receipt
+        try:
+            await wait(receipt, deadline.left())
+        finally:
+            if not receipt.done:
+                core.withdraw(receipt)
+        if not receipt.done:
+            raise still_in_doubt(timeout_s)
+        return receipt._value()
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Wait until every send so far has ended; then raise the error of the first that failed since the last flush,
+        if nobody has asked its receipt. DeliveryInDoubt when the time-out passes first."""
+        await flush(self._core, timeout)
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Wait for the outcomes of all sends, then detach. What has no outcome when the time is over ends in
+        DeliveryInDoubt, or, if it never left, as LinkDetached: ask the receipts. The time-out defaults to the
+        connection's close_timeout_ms."""
+        await close(self._driver, self._driver.close_timeout_s(timeout), senders=[self._core])
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class Receiver(AsyncIterator[ReceivedMessage]):
+    """Receives messages from one address. Iterate over it, ask `receive`, or let it call a listener.
+
+    Iteration ends only when we close the receiver, its session or the connection; whatever else ends it is raised.
+    """
+
+    def __init__(self, core: ReceiverCore, driver: Driver) -> None:
+        self._core = core
+        self._driver = driver
+        self._waiters = Waiters()
+        core.notify = self._on_ready
+
+    @property
+    def address(self) -> str:
+        """Where from: what the peer says, which for a dynamic node is the name it chose."""
+        return self._core.address
+
+    @property
+    def available(self) -> int | None:
+        """How many messages wait at the peer, as its last flow said (2.6.7); see `refresh`. None when detached."""
+        return self._core.available
+
+    @property
+    def remote_properties(self) -> Mapping[str, object]:
+        """Properties of the peer's attach."""
+        return self._core.remote_properties
+
+    async def receive(self, timeout: float | None = None) -> ReceivedMessage | None:
+        """The next message, or None at the time-out.
+
+        In AUTO mode it is accepted as it is returned. Raises CreditExhausted at the time-out when nothing could come
+        because the prefetch limit is reached and nothing was acknowledged (modes CLIENT and INDIVIDUAL), LinkDetached
+        and its kin, SessionEnded or ConnectionLost when nothing will come any more.
+        """
+        message = self._core.take()
+        if message is not None:
+            return message  # type: ignore[return-value]  # of our KINDS
+        return await self._receive_slowly(timeout)
+
+    async def receive_many(self, max_messages: int, timeout: float | None = None) -> list[ReceivedMessage]:
+        """Wait for one message as `receive` does, and take what else has arrived, up to `max_messages`. [] at the
+        time-out."""
+        check_max_messages(max_messages)
+        first = await self.receive(timeout)
+        if first is None:
+            return []
+        messages = [first]
+        while len(messages) < max_messages and (message := self._core.take()) is not None:
+            messages.append(message)  # type: ignore[arg-type]  # of our KINDS
+        return messages
+
+    async def listen(self, handler: Callable[[ReceivedMessage], object | Awaitable[object]]) -> None:
+        """Call `handler` with each message, one at a time, awaiting it if it is a coroutine function. Returns when the
+        receiver is closed, raises what ends it otherwise.
+
+        In AUTO mode a message is accepted after its handler has returned; when it raised, the message goes back as
+        modified(delivery-failed), the exception is logged, and the next message is handled. An outcome that the
+        handler gave by itself stands. In the other modes an exception of the handler ends the listening.
+        """
+        core = self._core
+        while True:
+            message = core.take_for_listener()
+            if message is None:
+                try:
+                    await self._arrived(None)
+                except EndpointError:
+                    if core.closed_by_us:
+                        return
+                    raise
+                continue
+            with core.listening(message):
+                result = handler(message)  # type: ignore[arg-type]  # of our KINDS
+                if inspect.isawaitable(result):
+                    await result
+
+    async def drain(self, timeout: float | None = None) -> bool:
+        """Ask the peer to send what it has for our credit now, and give the rest back (2.6.7). True when it has done
+        so: all that was available is in the buffer. Credit is granted again when somebody waits for a message."""
+        self._driver.act()
+        drained = self._core.drain()
+        self._driver.act()
+        done = await wait(drained, timeout)
+        drained.check()
+        return done
+
+    async def refresh(self, timeout: float | None = None) -> bool:
+        """Ask the peer for the state of the link, so that `available` is fresh. True once it has answered; many
+        brokers never do (the specification does not ask them to)."""
+        query = self._core.query()
+        self._driver.act()
+        done = await wait(query, timeout)
+        query.check()
+        return done
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Detach. Messages that were handed out and not acknowledged go back as modified(delivery-failed), those still
+        in the buffer as released; a `default_outcome` replaces both. In NO_ACK the latter are lost. The time-out
+        defaults to the connection's close_timeout_ms."""
+        await close(self._driver, self._driver.close_timeout_s(timeout), receivers=[self._core])
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ReceivedMessage:
+        message = self._core.take()
+        try:
+            while message is None:
+                message = await self._receive_slowly(None)
+        except EndpointError:
+            if self._core.closed_by_us:
+                raise StopAsyncIteration from None
+            raise
+        return message  # type: ignore[return-value]  # of our KINDS
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    async def _receive_slowly(self, timeout: float | None) -> ReceivedMessage | None:
+        core = self._core
+        deadline = Deadline(timeout)
+        while await self._arrived(deadline.left()):
+            # From here to the return there is no await: nothing can come between a message and its receiver.
+            message = core.take()
+            if message is not None:
+                return message  # type: ignore[return-value]  # of our KINDS
+        if core.exhausted:
+            raise core.exhaustion()
+        return None
+
+    async def _arrived(self, timeout: float | None) -> bool:
+        """Wait until the buffer has something. False at the time-out; raises why nothing will come."""
+        core = self._core
+        core.check()
+        core.warn_if_exhausted()
+        if not core.waits_for_credit:
+            return await self._ready(timeout)
+        core.begin_wait()
+        try:
+            self._driver.act()
+            if await self._ready(timeout):
+                return True
+            if core.spec.prefetch == 0:
+                # Take the credit back, and look once more: the message may have been on its way.
+                drained = core.drain()
+                self._driver.act()
+                await wait(drained, core.session.core.options.answer_timeout_ms / 1000)
+            return bool(core.buffer)
+        finally:
+            core.end_wait()
+
+    async def _ready(self, timeout: float | None) -> bool:
+        core = self._core
+        deadline = Deadline(timeout)
+        while not core.buffer:
+            try:
+                if not await self._waiters.wait(deadline.left()):
+                    return bool(core.buffer)
+            except asyncio.CancelledError:
+                self._on_ready()  # the wake-up may have been for us: pass it on
+                raise
+            core.check()
+        return True
+
+    def _on_ready(self) -> None:
+        core = self._core
+        if core.failure is not None or core.closing:
+            self._waiters.wake_all()
+        else:
+            self._waiters.wake(len(core.buffer))
+
+
+class Session:
+    """A session: an acknowledgement mode, and the senders and receivers that share it."""
+
+    def __init__(self, core: SessionCore, driver: Driver) -> None:
+        self._core = core
+        self._driver = driver
+
+    @property
+    def mode(self) -> AckMode:
+        """The acknowledgement mode."""
+        return self._core.mode.name
+
+    def sender(
+        self,
+        address: str | None,
+        *,
+        delivery_mode: DeliveryMode = DeliveryMode.PERSISTENT,
+        name: str | None = None,
+        capabilities: Iterable[str] = (),
+        properties: Mapping[str, object] | None = None,
+        buffer_messages: int = 1_000,
+        buffer_bytes: int = 16 * 1024 * 1024,
+    ) -> Opening[Sender]:
+        """Attach a sender to `address`; None is the anonymous terminus, where each message's `to` says where it goes.
+
+        `buffer_messages` and `buffer_bytes` bound what waits for credit here: beyond, `send` waits. Raises NotFound,
+        Unauthorized or another LinkDetached where the peer refuses.
+        """
+        return Opening(
+            lambda: self._attach_sender(
+                SenderSpec(
+                    name=name or link_name(address),
+                    address=address,
+                    delivery_mode=delivery_mode,
+                    capabilities=tuple(capabilities),
+                    properties=properties,
+                    buffer_messages=buffer_messages,
+                    buffer_bytes=buffer_bytes,
+                )
+            ),
+            "session.sender(...)",
+        )
+
+    def receiver(
+        self,
+        address: str,
+        *,
+        prefetch: int = 100,
+        prefetch_bytes: int = 16 * 1024 * 1024,
+        browse: bool = False,
+        default_outcome: Outcome | None = None,
+        name: str | None = None,
+        filters: Mapping[str, object] | None = None,
+        target: str | None = None,
+        capabilities: Iterable[str] = (),
+        properties: Mapping[str, object] | None = None,
+    ) -> Opening[Receiver]:
+        """Attach a receiver to `address`.
+
+        Up to `prefetch` messages, about `prefetch_bytes`, are sent ahead; in CLIENT and INDIVIDUAL mode those that are
+        handed out and not acknowledged count. 0: one message for each `receive`. `browse` looks at messages without
+        taking them. `default_outcome` is what becomes of messages that are not acknowledged when the link ends
+        (3.5.3). `filters` must all be applied by the peer. `target` names our own end for brokers that address replies
+        to it. Raises NotFound, Unauthorized or another LinkDetached where the peer refuses.
+        """
+        return Opening(
+            lambda: self._attach_receiver(
+                ReceiverSpec(
+                    name=name or link_name(address),
+                    address=address,
+                    prefetch=prefetch,
+                    prefetch_bytes=prefetch_bytes,
+                    browse=browse,
+                    default_outcome=default_outcome,
+                    filters=filters,
+                    target=target,
+                    capabilities=tuple(capabilities),
+                    properties=properties,
+                )
+            ),
+            "session.receiver(...)",
+        )
+
+    async def acknowledge(self, message: ReceivedMessage | None = None, *, sync: bool = True) -> Receipt:
+        """Accept what was handed out: in CLIENT mode up to and including `message`, in INDIVIDUAL `message` alone,
+        without one all of it. Without effect in the other modes, and for what is acknowledged already."""
+        return await _answered(self._core.acknowledge(message, whole_session=False), sync)
+
+    async def settle(self, messages: Iterable[ReceivedMessage], outcome: Outcome, *, sync: bool = True) -> Receipt:
+        """Give many messages of this session one outcome, at the price of one. Those that have an outcome already are
+        passed over: `Receipt.count` tells how many were not."""
+        return await _answered(self._core.settle_all(messages, outcome), sync)
+
+    async def recover(self) -> int:
+        """Hand out again, in order and before anything else, what was handed out and not acknowledged; returns how
+        many. Their `delivery_count` grows by one here; the broker hears only of the outcome they get in the end. Has
+        nothing to do in AUTO and NO_ACK."""
+        return self._core.recover()
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Close its senders and receivers as they do by themselves, and end the session."""
+        await close(self._driver, self._driver.close_timeout_s(timeout), sessions=[self._core])
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _attach_sender(self, spec: SenderSpec) -> Sender:
+        core = self._core.add_sender(spec)
+        sender = Sender(core, self._driver)
+        await self._attached(core)
+        return sender
+
+    async def _attach_receiver(self, spec: ReceiverSpec) -> Receiver:
+        core = self._core.add_receiver(spec)
+        receiver = Receiver(core, self._driver)
+        await self._attached(core)
+        return receiver
+
+    async def _attached(self, link: SenderCore | ReceiverCore) -> None:
+        self._driver.act()
+        timeout_s = self._core.core.options.answer_timeout_ms / 1000
+        try:
+            if not await wait(link.attached, timeout_s):
+                raise LinkDetached(f"the peer did not answer the attach of {link.spec.what} within {timeout_s:g} s")
+        except BaseException:
+            link.detach()
+            self._driver.act()
+            raise
+        link.attached.check()
+
+
+class Connection:
+    """One connection to a broker. Made by `connect`."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._core = driver.core
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed or lost."""
+        return self._core.failure is not None or self._core.closed.done
+
+    @property
+    def container_id(self) -> str:
+        """Who we are to the peer (2.7.1)."""
+        return self._core.engine.options.container_id
+
+    @property
+    def remote_container_id(self) -> str:
+        """Who the peer is."""
+        return self._core.remote_open.container_id
+
+    @property
+    def remote_properties(self) -> Mapping[str, object]:
+        """What the peer says about itself: product, version, and so on."""
+        return self._core.remote_open.properties or {}
+
+    @property
+    def remote_capabilities(self) -> tuple[str, ...]:
+        """What the peer offers."""
+        return self._core.remote_open.offered_capabilities
+
+    def session(self, mode: AckMode | str | int = AckMode.AUTO) -> Opening[Session]:
+        """Begin a session in an acknowledgement mode, given as AckMode, by name, or by its JMS value.
+
+        Raises ConfigurationError for a mode that is not there.
+        """
+        row = find_mode(mode)
+
+        async def begin() -> Session:
+            core = self._core.begin(row)
+            self._driver.act()
+            timeout_s = self._core.options.answer_timeout_ms / 1000
+            try:
+                if not await wait(core.begun, timeout_s):
+                    raise SessionEnded(f"the peer did not answer the begin of the session within {timeout_s:g} s")
+            except BaseException:
+                core.end()
+                self._driver.act()
+                raise
+            core.begun.check()
+            return Session(core, self._driver)
+
+        return Opening(begin, "connection.session(...)")
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Close sessions, senders and receivers as they do by themselves, then the connection. When the time is over
+        (by default after close_timeout_ms for each of the two), the connection is cut off."""
+        core = self._core
+        if not core.closed.done:
+            timeout_s = self._driver.close_timeout_s(timeout)
+            await finish(self._driver, timeout_s, sessions=core.sessions)
+            core.close()
+            self._driver.act()
+            if not await wait(core.closed, timeout_s):
+                self._driver.pump.abort()
+                await wait(core.closed, None)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def connect(
+    url: str,
+    *,
+    container_id: str | None = None,
+    username: str | None = None,
+    password: str | None = None,
+    ssl_context: ssl.SSLContext | None = None,
+    options: ConnectOptions | None = None,
+) -> Opening[Connection]:
+    """Connect to a broker: ``amqp://user:password@host:port``, or ``amqps://`` for TLS.
+
+    `username` and `password` replace those of the URL; without any, SASL ANONYMOUS is used. `container_id` names us to
+    the broker; by default it is another one for each connection. Raises ConnectTimeout, AuthenticationFailed or
+    another ConnectionFailed; ConfigurationError for a URL or option that makes no sense.
+    """
+
+    async def start() -> Connection:
+        driver = await open_driver(url, container_id, username, password, ssl_context, options, KINDS, threads=False)
+        return Connection(driver)
+
+    return Opening(start, "connect(...)")

@@ -1,0 +1,582 @@
+"""The blocking API, for threads.
+
+The names and arguments of the asyncio API, with methods that wait where those are awaited. It is a façade: connections
+live on a loop thread, and what is frequent never waits for it. `receive` pops a buffer that the loop thread fills,
+acknowledgements and sends are left for it to pick up, many at a time.
+
+Objects may be used from several threads. Each message is settled once, whoever tries. Time-outs are in seconds; None
+waits without one, except where an option of the connection says how long. Connections do not survive a fork: open them
+in the child.
+"""
+
+from __future__ import annotations
+
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Literal, Self, cast, overload
+
+from acquit.client import aio
+from acquit.client.closing import still_in_doubt
+from acquit.client.core import Kinds
+from acquit.client.driver import Driver, open_driver
+from acquit.client.modes import AckMode
+from acquit.client.options import ConnectOptions, DeliveryMode, check_max_messages
+from acquit.client.receipts import ReceiptStatus, SendPromise, SettlementReceipt
+from acquit.client.received import MessageCore, modified, rejected
+from acquit.client.threads import Gate, LoopThread, loop_thread, wait, watch_forks
+from acquit.errors import EndpointError, NotSent
+from acquit.protocol._definitions import Accepted, Error
+from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.delivery import Outcome
+from acquit.protocol.message import Message
+
+
+class Receipt(SettlementReceipt):
+    """What became of an acknowledgement: ask `result`.
+
+    `status` is the worst that became of any of the deliveries, None while answers are awaited; `reason` says more
+    about STALE and UNKNOWN; `count` is the number of deliveries. It always ends, after the connection's ack_timeout_ms
+    at the latest.
+    """
+
+    __slots__ = ()
+
+    def result(self, timeout: float | None = None) -> ReceiptStatus:
+        """Wait for the status. UNKNOWN when the time-out passes first; the receipt may still learn better."""
+        wait(self, timeout)
+        status = self.status
+        return status if status is not None else ReceiptStatus.UNKNOWN
+
+
+class SendReceipt(SendPromise):
+    """What became of a send: ask `result`. `outcome` is the peer's, None before and without one."""
+
+    __slots__ = ()
+
+    def result(self, timeout: float | None = None) -> Accepted:
+        """Wait for the outcome.
+
+        Raises MessageRejected, MessageReleased or MessageModified where the peer did not accept; DeliveryInDoubt where
+        no outcome was heard (after a time-out it may still come: ask again); ConnectionLost and its kin where the
+        message had not left.
+        """
+        if not wait(self, timeout):
+            raise still_in_doubt(timeout)
+        return self._value()
+
+
+class ReceivedMessage(MessageCore):
+    """A received message: its attributes, and the verbs that settle its delivery.
+
+    `accept`, `reject`, `release` and `modify` mean this delivery in every mode, and raise AlreadySettled when it has
+    its outcome, Unreliable in NO_ACK. With `sync` they wait for the peer's answer where it grants one; the receipt
+    says what is known.
+    """
+
+    __slots__ = ()
+
+    def acknowledge(self, *, sync: bool = True) -> Receipt:
+        """Accept: in INDIVIDUAL this message, in CLIENT all that were handed out in the session. Without effect in the
+        other modes, and for what is acknowledged already."""
+        return _answered(self._receiver.session.acknowledge(self, whole_session=True), sync)
+
+    def accept(self, *, sync: bool = True) -> Receipt:
+        """Processed: the broker may forget it."""
+        return _answered(self._settle(ACCEPTED), sync)
+
+    def reject(self, error: Error | str | None = None, description: str | None = None, *, sync: bool = True) -> Receipt:
+        """Invalid: the broker dead-letters it. `error` is a condition such as ``amqp:decode-error``, kept with it."""
+        return _answered(self._settle(rejected(error, description)), sync)
+
+    def release(self, *, sync: bool = True) -> Receipt:
+        """Not processed, and nobody's fault: the broker delivers it again without counting an attempt."""
+        return _answered(self._settle(RELEASED), sync)
+
+    def modify(
+        self,
+        *,
+        delivery_failed: bool = False,
+        undeliverable_here: bool = False,
+        annotations: Mapping[str, object] | None = None,
+        sync: bool = True,
+    ) -> Receipt:
+        """Not processed: the broker delivers it again, counts the attempt (`delivery_failed`), not to this receiver
+        any more (`undeliverable_here`), with these message annotations merged in."""
+        return _answered(self._settle(modified(delivery_failed, undeliverable_here, annotations)), sync)
+
+
+KINDS = Kinds(message=ReceivedMessage, receipt=Receipt)
+
+
+def _answered(receipt: SettlementReceipt, sync: bool) -> Receipt:
+    if sync:
+        wait(receipt, None)
+    return cast(Receipt, receipt)
+
+
+class Sender:
+    """Sends messages to one address."""
+
+    def __init__(self, sender: aio.Sender, loop: LoopThread) -> None:
+        self._aio = sender
+        self._loop = loop
+        self._core = sender._core
+        self._lock = threading.Lock()
+        self._room = Gate()
+        self._core.notify = self._room.open
+
+    @property
+    def address(self) -> str | None:
+        """Where to; None for the anonymous terminus."""
+        return self._core.address
+
+    @property
+    def remote_properties(self) -> Mapping[str, object]:
+        """Properties of the peer's attach."""
+        return self._core.remote_properties
+
+    @overload
+    def send(
+        self,
+        message: Message | bytes | str,
+        *,
+        wait: Literal[True] = True,
+        timeout: float | None = None,
+        delivery_mode: DeliveryMode | None = None,
+    ) -> Accepted: ...
+    @overload
+    def send(
+        self,
+        message: Message | bytes | str,
+        *,
+        wait: Literal[False],
+        timeout: float | None = None,
+        delivery_mode: DeliveryMode | None = None,
+    ) -> SendReceipt: ...
+    def send(
+        self,
+        message: Message | bytes | str,
+        *,
+        wait: bool = True,
+        timeout: float | None = None,
+        delivery_mode: DeliveryMode | None = None,
+    ) -> Accepted | SendReceipt:
+        """Send a message, and return the outcome *accepted*; with ``wait=False`` a receipt as soon as the outgoing
+        buffer has taken it, so that many can be under way.
+
+        A message that does not say durable is sent as the sender's delivery mode says; `delivery_mode` overrides both.
+        `timeout` defaults to the connection's send_timeout_ms. Raises MessageRejected, MessageReleased,
+        MessageModified; DeliveryInDoubt where no outcome was heard in time or the peer was lost; NotSent where it
+        never left; EncodeError and LocalProtocolError for what cannot be sent.
+        """
+        core = self._core
+        core.check()
+        receipt = SendReceipt(core.encode(message, delivery_mode))
+        with self._lock:
+            queued = core.has_room
+            if queued:
+                core.enqueue(receipt)
+        if queued and not wait:
+            return receipt
+        timeout_s = core.session.core.options.send_timeout_ms / 1000 if timeout is None else timeout
+        ends_at = time.monotonic() + timeout_s
+        if not queued:
+            self._enqueue_slowly(receipt, timeout_s)
+            if not wait:
+                return receipt
+        return self._outcome(receipt, timeout_s, ends_at)
+
+    def _enqueue_slowly(self, receipt: SendReceipt, timeout_s: float) -> None:
+        core = self._core
+        ends_at = time.monotonic() + timeout_s
+        while True:
+            if not self._room.wait(self._may_go_on, ends_at - time.monotonic()):
+                raise NotSent(f"the outgoing buffer of {core.spec.what} had no room within {timeout_s:g} s")
+            core.check()
+            with self._lock:
+                if core.has_room:
+                    core.enqueue(receipt)
+                    return
+
+    def _may_go_on(self) -> bool:
+        core = self._core
+        return core.has_room or core.failure is not None or core.closing
+
+    def _outcome(self, receipt: SendReceipt, timeout_s: float, ends_at: float) -> Accepted:
+        try:
+            done = wait(receipt, ends_at - time.monotonic())
+        except BaseException:
+            self._loop.call(lambda: self._core.withdraw(receipt))
+            raise
+        if not done:
+            self._loop.run(self._withdraw(receipt))
+            if not receipt.done:
+                raise still_in_doubt(timeout_s)
+        return receipt._value()
+
+    async def _withdraw(self, receipt: SendReceipt) -> None:
+        self._core.withdraw(receipt)
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until every send so far has ended; then raise the error of the first that failed since the last flush,
+        if nobody has asked its receipt. DeliveryInDoubt when the time-out passes first."""
+        self._loop.run(self._aio.flush(timeout))
+
+    def close(self, timeout: float | None = None) -> None:
+        """Wait for the outcomes of all sends, then detach. What has no outcome when the time is over ends in
+        DeliveryInDoubt, or, if it never left, as LinkDetached: ask the receipts. The time-out defaults to the
+        connection's close_timeout_ms."""
+        if not self._core.detached.done:
+            self._loop.run(self._aio.close(timeout))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Receiver(Iterator[ReceivedMessage]):
+    """Receives messages from one address. Iterate over it, ask `receive`, or let it call a listener.
+
+    Iteration ends only when we close the receiver, its session or the connection; whatever else ends it is raised.
+    """
+
+    def __init__(self, receiver: aio.Receiver, loop: LoopThread) -> None:
+        self._aio = receiver
+        self._loop = loop
+        self._core = receiver._core
+        self._gate = Gate()
+        self._core.notify = self._on_ready
+
+    @property
+    def address(self) -> str:
+        """Where from: what the peer says, which for a dynamic node is the name it chose."""
+        return self._core.address
+
+    @property
+    def available(self) -> int | None:
+        """How many messages wait at the peer, as its last flow said (2.6.7); see `refresh`. None when detached."""
+        return self._core.available
+
+    @property
+    def remote_properties(self) -> Mapping[str, object]:
+        """Properties of the peer's attach."""
+        return self._core.remote_properties
+
+    def receive(self, timeout: float | None = None) -> ReceivedMessage | None:
+        """The next message, or None at the time-out.
+
+        In AUTO mode it is accepted as it is returned. Raises CreditExhausted at the time-out when nothing could come
+        because the prefetch limit is reached and nothing was acknowledged (modes CLIENT and INDIVIDUAL), LinkDetached
+        and its kin, SessionEnded or ConnectionLost when nothing will come any more.
+        """
+        message = self._core.take()
+        if message is not None:
+            return message  # type: ignore[return-value]  # of our KINDS
+        return self._receive_slowly(timeout)
+
+    def receive_many(self, max_messages: int, timeout: float | None = None) -> list[ReceivedMessage]:
+        """Wait for one message as `receive` does, and take what else has arrived, up to `max_messages`. [] at the
+        time-out."""
+        check_max_messages(max_messages)
+        first = self.receive(timeout)
+        if first is None:
+            return []
+        messages = [first]
+        while len(messages) < max_messages and (message := self._core.take()) is not None:
+            messages.append(message)  # type: ignore[arg-type]  # of our KINDS
+        return messages
+
+    def listen(self, handler: Callable[[ReceivedMessage], object]) -> None:
+        """Call `handler` with each message, one at a time, in this thread. Returns when the receiver is closed (by
+        another thread, or by the handler), raises what ends it otherwise.
+
+        In AUTO mode a message is accepted after its handler has returned; when it raised, the message goes back as
+        modified(delivery-failed), the exception is logged, and the next message is handled. An outcome that the
+        handler gave by itself stands. In the other modes an exception of the handler ends the listening.
+        """
+        core = self._core
+        while True:
+            message = core.take_for_listener()
+            if message is None:
+                try:
+                    self._arrived(None)
+                except EndpointError:
+                    if core.closed_by_us:
+                        return
+                    raise
+                continue
+            with core.listening(message):
+                handler(message)  # type: ignore[arg-type]  # of our KINDS
+
+    def drain(self, timeout: float | None = None) -> bool:
+        """Ask the peer to send what it has for our credit now, and give the rest back (2.6.7). True when it has done
+        so: all that was available is in the buffer. Credit is granted again when somebody waits for a message."""
+        return self._loop.run(self._aio.drain(timeout))
+
+    def refresh(self, timeout: float | None = None) -> bool:
+        """Ask the peer for the state of the link, so that `available` is fresh. True once it has answered; many
+        brokers never do (the specification does not ask them to)."""
+        return self._loop.run(self._aio.refresh(timeout))
+
+    def close(self, timeout: float | None = None) -> None:
+        """Detach. Messages that were handed out and not acknowledged go back as modified(delivery-failed), those still
+        in the buffer as released; a `default_outcome` replaces both. In NO_ACK the latter are lost. The time-out
+        defaults to the connection's close_timeout_ms."""
+        if not self._core.detached.done:
+            self._loop.run(self._aio.close(timeout))
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> ReceivedMessage:
+        message = self._core.take()
+        try:
+            while message is None:
+                message = self._receive_slowly(None)
+        except EndpointError:
+            if self._core.closed_by_us:
+                raise StopIteration from None
+            raise
+        return message  # type: ignore[return-value]  # of our KINDS
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _receive_slowly(self, timeout: float | None) -> ReceivedMessage | None:
+        core = self._core
+        ends_at = None if timeout is None else time.monotonic() + timeout
+        while self._arrived(None if ends_at is None else ends_at - time.monotonic()):
+            message = core.take()
+            if message is not None:
+                return message  # type: ignore[return-value]  # of our KINDS
+        if core.exhausted:
+            raise core.exhaustion()
+        return None
+
+    def _arrived(self, timeout: float | None) -> bool:
+        """Wait until the buffer has something. False at the time-out; raises why nothing will come."""
+        core = self._core
+        core.check()
+        if core.waits_for_credit:
+            # Credit is asked for and taken back on the loop thread, the message is taken here: an interrupt of this
+            # thread finds it in the buffer.
+            return self._loop.run(self._aio._arrived(timeout))
+        core.warn_if_exhausted()
+        arrived = self._gate.wait(self._may_go_on, timeout)
+        core.check()
+        return arrived
+
+    def _may_go_on(self) -> bool:
+        core = self._core
+        return bool(core.buffer) or core.failure is not None or core.closing
+
+    def _on_ready(self) -> None:
+        self._gate.open()
+        self._aio._on_ready()
+
+
+class Session:
+    """A session: an acknowledgement mode, and the senders and receivers that share it."""
+
+    def __init__(self, session: aio.Session, loop: LoopThread) -> None:
+        self._aio = session
+        self._loop = loop
+        self._core = session._core
+
+    @property
+    def mode(self) -> AckMode:
+        """The acknowledgement mode."""
+        return self._core.mode.name
+
+    def sender(
+        self,
+        address: str | None,
+        *,
+        delivery_mode: DeliveryMode = DeliveryMode.PERSISTENT,
+        name: str | None = None,
+        capabilities: Iterable[str] = (),
+        properties: Mapping[str, object] | None = None,
+        buffer_messages: int = 1_000,
+        buffer_bytes: int = 16 * 1024 * 1024,
+    ) -> Sender:
+        """Attach a sender to `address`; None is the anonymous terminus, where each message's `to` says where it goes.
+
+        `buffer_messages` and `buffer_bytes` bound what waits for credit here: beyond, `send` waits. Raises NotFound,
+        Unauthorized or another LinkDetached where the peer refuses.
+        """
+
+        async def attach() -> Sender:
+            sender = await self._aio.sender(
+                address,
+                delivery_mode=delivery_mode,
+                name=name,
+                capabilities=capabilities,
+                properties=properties,
+                buffer_messages=buffer_messages,
+                buffer_bytes=buffer_bytes,
+            )
+            return Sender(sender, self._loop)
+
+        return self._loop.run(attach())
+
+    def receiver(
+        self,
+        address: str,
+        *,
+        prefetch: int = 100,
+        prefetch_bytes: int = 16 * 1024 * 1024,
+        browse: bool = False,
+        default_outcome: Outcome | None = None,
+        name: str | None = None,
+        filters: Mapping[str, object] | None = None,
+        target: str | None = None,
+        capabilities: Iterable[str] = (),
+        properties: Mapping[str, object] | None = None,
+    ) -> Receiver:
+        """Attach a receiver to `address`.
+
+        Up to `prefetch` messages, about `prefetch_bytes`, are sent ahead; in CLIENT and INDIVIDUAL mode those that are
+        handed out and not acknowledged count. 0: one message for each `receive`. `browse` looks at messages without
+        taking them. `default_outcome` is what becomes of messages that are not acknowledged when the link ends
+        (3.5.3). `filters` must all be applied by the peer. `target` names our own end for brokers that address replies
+        to it. Raises NotFound, Unauthorized or another LinkDetached where the peer refuses.
+        """
+
+        async def attach() -> Receiver:
+            receiver = await self._aio.receiver(
+                address,
+                prefetch=prefetch,
+                prefetch_bytes=prefetch_bytes,
+                browse=browse,
+                default_outcome=default_outcome,
+                name=name,
+                filters=filters,
+                target=target,
+                capabilities=capabilities,
+                properties=properties,
+            )
+            return Receiver(receiver, self._loop)
+
+        return self._loop.run(attach())
+
+    def acknowledge(self, message: ReceivedMessage | None = None, *, sync: bool = True) -> Receipt:
+        """Accept what was handed out: in CLIENT mode up to and including `message`, in INDIVIDUAL `message` alone,
+        without one all of it. Without effect in the other modes, and for what is acknowledged already."""
+        return _answered(self._core.acknowledge(message, whole_session=False), sync)
+
+    def settle(self, messages: Iterable[ReceivedMessage], outcome: Outcome, *, sync: bool = True) -> Receipt:
+        """Give many messages of this session one outcome, at the price of one. Those that have an outcome already are
+        passed over: `Receipt.count` tells how many were not."""
+        return _answered(self._core.settle_all(messages, outcome), sync)
+
+    def recover(self) -> int:
+        """Hand out again, in order and before anything else, what was handed out and not acknowledged; returns how
+        many. Their `delivery_count` grows by one here; the broker hears only of the outcome they get in the end. Has
+        nothing to do in AUTO and NO_ACK."""
+        return self._loop.run(self._aio.recover())
+
+    def close(self, timeout: float | None = None) -> None:
+        """Close its senders and receivers as they do by themselves, and end the session."""
+        if not self._core.ended.done:
+            self._loop.run(self._aio.close(timeout))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Connection:
+    """One connection to a broker. Made by `connect`."""
+
+    def __init__(self, driver: Driver, loop: LoopThread) -> None:
+        self._aio = aio.Connection(driver)
+        self._loop = loop
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed or lost."""
+        return self._aio.closed
+
+    @property
+    def container_id(self) -> str:
+        """Who we are to the peer (2.7.1)."""
+        return self._aio.container_id
+
+    @property
+    def remote_container_id(self) -> str:
+        """Who the peer is."""
+        return self._aio.remote_container_id
+
+    @property
+    def remote_properties(self) -> Mapping[str, object]:
+        """What the peer says about itself: product, version, and so on."""
+        return self._aio.remote_properties
+
+    @property
+    def remote_capabilities(self) -> tuple[str, ...]:
+        """What the peer offers."""
+        return self._aio.remote_capabilities
+
+    def session(self, mode: AckMode | str | int = AckMode.AUTO) -> Session:
+        """Begin a session in an acknowledgement mode, given as AckMode, by name, or by its JMS value.
+
+        Raises ConfigurationError for a mode that is not there.
+        """
+
+        async def begin() -> Session:
+            return Session(await self._aio.session(mode), self._loop)
+
+        return self._loop.run(begin())
+
+    def close(self, timeout: float | None = None) -> None:
+        """Close sessions, senders and receivers as they do by themselves, then the connection. When the time is over
+        (by default after close_timeout_ms for each of the two), the connection is cut off."""
+        if not self._aio._driver.core.closed.done:
+            self._loop.run(self._aio.close(timeout))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def connect(
+    url: str,
+    *,
+    container_id: str | None = None,
+    username: str | None = None,
+    password: str | None = None,
+    ssl_context: ssl.SSLContext | None = None,
+    options: ConnectOptions | None = None,
+) -> Connection:
+    """Connect to a broker: ``amqp://user:password@host:port``, or ``amqps://`` for TLS.
+
+    `username` and `password` replace those of the URL; without any, SASL ANONYMOUS is used. `container_id` names us to
+    the broker; by default it is another one for each connection. Raises ConnectTimeout, AuthenticationFailed or
+    another ConnectionFailed; ConfigurationError for a URL or option that makes no sense.
+    """
+    loop = loop_thread()
+    driver = loop.run(open_driver(url, container_id, username, password, ssl_context, options, KINDS, threads=True))
+    watch_forks(driver)
+    return Connection(driver, loop)

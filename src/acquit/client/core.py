@@ -1,0 +1,561 @@
+"""The client of one connection as a pure machine: operations in flight, sessions, acknowledgement, loss.
+
+Theory of operation. There are two sides, which may or may not be one thread.
+
+*User side*: what user code calls. It pops buffers, appends to queues, and leaves *commands*; it never touches the
+engine. Deques and dicts are all that is shared, and one operation on them is atomic.
+
+*Loop side*: the driver (`aio`) calls `handle` with the engine's events, `process` when `wake` was called, `flushed`
+when the engine's output has gone to the socket, and `handle_deadline` at `next_deadline`. All that concerns the engine
+happens here, for all commands that have gathered at once: many acknowledgements are one disposition, many hand-overs
+one flow.
+
+::
+
+    user side                      loop side
+    take ──────▶ commands ──────▶ process ──▶ engine ──▶ pump
+    settle ────▶    │               ▲
+    enqueue ───▶    └─ wake() once ─┘        handle ◀── events ◀── engine
+
+`wake` is called once until `process` runs, whatever gathers meanwhile. `process` takes the flag back *before* it looks
+at the commands: who appends after that look wakes again.
+
+Acknowledgement. `handed_out` holds what a session handed out and nobody acknowledged, in order. Taking a message out
+of it is the claim to decide its outcome: it succeeds once, whoever tries, in whatever thread.
+
+The core knows no clock, no socket and no loop, so that a simulation can drive it with virtual time. Links are made from
+specs that say all it takes to attach them, and so to attach them again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from acquit.client.failures import Failure, connection_failure, link_failure, session_failure
+from acquit.client.modes import CreditReturn, Mode, Scope
+from acquit.client.options import DURABLE_SETTLEMENT, ConnectOptions, ReceiverSpec, SenderSpec
+from acquit.client.receipts import Opening, ReceiptStatus, SettlementReceipt
+from acquit.client.received import MessageCore, describe
+from acquit.client.receiving import ReceiverCore, lose
+from acquit.client.sending import SenderCore
+from acquit.errors import ConfigurationError, ConnectionClosed, ConnectionLost, SessionEnded
+from acquit.protocol import events as ev
+from acquit.protocol._definitions import AmqpCondition, Error, Open, RcvSettleMode
+from acquit.protocol.connection import Connection
+from acquit.protocol.constants import ACCEPTED, Outcome
+from acquit.protocol.delivery import Delivery, is_outcome
+from acquit.protocol.session import Session
+
+Command: TypeAlias = MessageCore | tuple[Callable[..., object], *tuple[object, ...]]
+"""A message that was handed over, or a method of the loop side with its arguments."""
+
+KEEPS_FIRST_ACQUIRER: Final = {"acquit": 0, "RabbitMQ": 4}
+"""Products that keep *first-acquirer* up to date, and since which major version."""
+
+_TAKEN_BACK: Final = object()
+"""The context of a delivery that the peer has given an outcome to of its own accord."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kinds:
+    """The classes of what users see: the driver's, which know how to wait."""
+
+    message: type[MessageCore]
+    receipt: type[SettlementReceipt]
+
+
+class SessionCore:
+    """One session: its mode, its links, and what it handed out."""
+
+    def __init__(self, core: ClientCore, mode: Mode) -> None:
+        self.core = core
+        self.mode = mode
+        self.engine: Session
+        self.begun = Opening()
+        self.ended = Opening()
+        self.failure: Failure | None = None
+        self.closing = False
+        self.senders: list[SenderCore] = []
+        self.receivers: list[ReceiverCore] = []
+        self.handed_out: dict[int, MessageCore] = {}
+        """Handed out and not acknowledged, in the order of handing out, by their number."""
+        self.number = 0
+        """Of the next message that arrives."""
+        self._automatic: list[Delivery] = []
+
+    # -- user side -----------------------------------------------------------------------------------------------------
+
+    def claim(self, message: MessageCore) -> bool:
+        """Take the right to decide the outcome of a message. True for the first who asks."""
+        return self.handed_out.pop(message._number, None) is not None
+
+    def settle(self, messages: Sequence[MessageCore], outcome: Outcome) -> SettlementReceipt:
+        """Give messages their outcome, which were claimed before."""
+        receipt = self.core.kinds.receipt(len(messages))
+        if messages:
+            for message in messages:
+                message._outcome = outcome
+            self.core.post((self._settle, messages, outcome, receipt))
+        return receipt
+
+    def acknowledge(self, message: MessageCore | None, whole_session: bool) -> SettlementReceipt:
+        """Accept what `acknowledge` means in this mode: `message` and what was handed out before it, `message` alone,
+        or without one all that was handed out. `whole_session`: the verb of a message in CLIENT mode, which does not
+        stop at that message. Without effect in the other modes.
+        """
+        scope = self.mode.scope
+        if scope is Scope.NOTHING:
+            return self.settle([], ACCEPTED)
+        if message is not None and message._receiver.session is not self:
+            raise ConfigurationError("acknowledge takes a message of this session, got one of another")
+        if message is None or (scope is Scope.SESSION and whole_session):
+            wanted: Iterable[MessageCore] = list(self.handed_out.values())
+        elif scope is Scope.MESSAGE:
+            wanted = [message]
+        else:
+            wanted = self._up_to(message)
+        return self.settle([message for message in wanted if self.claim(message)], ACCEPTED)
+
+    def _up_to(self, message: MessageCore) -> list[MessageCore]:
+        """All handed out before `message`, and it; nothing where it is acknowledged already."""
+        handed_out = list(self.handed_out.values())
+        return handed_out[: handed_out.index(message) + 1] if message._number in self.handed_out else []
+
+    def settle_all(self, messages: Iterable[MessageCore], outcome: Outcome) -> SettlementReceipt:
+        """Give each of `messages` its outcome; those that have one already are passed over."""
+        messages = list(messages)
+        for message in messages:
+            if message._receiver.session is not self:
+                raise ConfigurationError("settle takes messages of this session, got one of another")
+        return self.settle([message for message in messages if self.claim(message)], outcome)
+
+    def recover(self) -> int:
+        """What was handed out and not acknowledged goes back to the front of the buffers, in order. How many.
+
+        Only in modes where the user acknowledges: elsewhere nothing is left to be recovered.
+        """
+        if self.mode.scope is Scope.NOTHING:
+            return 0
+        claimed = [message for message in list(self.handed_out.values()) if self.claim(message)]
+        if claimed:
+            self.core.post((self._recover, claimed))
+        return len(claimed)
+
+    def check(self) -> None:
+        """Raise why the session cannot be used any more, if that is so."""
+        if self.failure is not None:
+            raise self.failure.error()
+        if self.closing:
+            raise SessionEnded("the session is closed")
+
+    # -- loop side: life -----------------------------------------------------------------------------------------------
+
+    def add_sender(self, spec: SenderSpec) -> SenderCore:
+        """Attach a sender."""
+        self.check()
+        sender = SenderCore(self, spec)
+        sender.attach()
+        self.senders.append(sender)
+        return sender
+
+    def add_receiver(self, spec: ReceiverSpec) -> ReceiverCore:
+        """Attach a receiver."""
+        self.check()
+        receiver = ReceiverCore(self, spec)
+        receiver.attach()
+        self.receivers.append(receiver)
+        return receiver
+
+    def on_ended(self, failure: Failure) -> None:
+        """The session is over, by itself or with its connection, and its links with it."""
+        if self.failure is not None:
+            return
+        self.failure = failure
+        lost = self.engine.unsettled()
+        for sender in tuple(self.senders):
+            sender.on_ended(failure, [delivery for delivery in lost if delivery.link is sender.link])
+        lose(lost, failure.message)
+        for receiver in tuple(self.receivers):
+            receiver.on_ended(failure)
+        self.senders.clear()
+        self.receivers.clear()
+        self.begun.fail(failure)
+        self.ended.succeed()
+
+    def end(self) -> None:
+        """End it; `ended` ends when that is done."""
+        self.closing = True
+        if self.failure is None:
+            self.engine.end()
+        else:
+            self.ended.succeed()
+
+    # -- loop side: acknowledgement ------------------------------------------------------------------------------------
+
+    def handed_over(self, message: MessageCore) -> None:
+        """A message left the buffer, in a mode where its credit comes back with that."""
+        receiver = message._receiver
+        receiver.give_back(message)
+        self.core.short_of_credit[receiver] = None
+        if message._outcome is not None:
+            self._automatic.append(message._delivery)
+
+    def settle_automatic(self) -> None:
+        """Send the outcomes of AUTO mode that have gathered."""
+        if self._automatic:
+            deliveries, self._automatic = self._automatic, []
+            self.engine.settle_all(deliveries, ACCEPTED)
+
+    def _settle(self, messages: Sequence[MessageCore], outcome: Outcome, receipt: SettlementReceipt) -> None:
+        told, announced = [], []
+        for message in messages:
+            delivery = message._delivery
+            if delivery.settled or delivery.context is _TAKEN_BACK:
+                receipt._note(ReceiptStatus.STALE, 1, self._why_stale(message))
+            elif delivery.link.rcv_settle_mode is RcvSettleMode.SECOND:
+                delivery.context = receipt
+                announced.append(delivery)
+            else:
+                told.append(delivery)
+        if told:
+            self.engine.settle_all(told, outcome)
+            self.core.sent.append((receipt, len(told)))
+        if announced:
+            self.engine.settle_all(announced, outcome)
+            self.core.await_answer(receipt)
+        if self.mode.credit is CreditReturn.ON_ACKNOWLEDGEMENT:
+            for message in messages:
+                message._receiver.give_back(message)
+                self.core.short_of_credit[message._receiver] = None
+
+    def _why_stale(self, message: MessageCore) -> str:
+        failure = message._receiver.failure or self.failure or self.core.failure
+        if failure is not None:
+            return failure.message
+        state = message._delivery.remote_state
+        return f"the peer had settled it before{f', as {describe(state)}' if state is not None else ''}"
+
+    def on_answers(self, deliveries: list[Delivery], state: object, settled: bool) -> None:
+        """The peer told a state of deliveries that we received."""
+        if not settled:
+            if is_outcome(state):
+                self._on_taken_back(deliveries, state)
+            return
+        for delivery in deliveries:
+            receipt = delivery.context
+            if isinstance(receipt, SettlementReceipt):
+                delivery.context = None
+                self._answer(receipt, delivery, state)
+            else:
+                self._withdraw(delivery)
+
+    def _answer(self, receipt: SettlementReceipt, delivery: Delivery, state: object) -> None:
+        # A peer that settles without a state agrees (2.6.12); one that names another outcome was faster.
+        if state is None or state.__class__ is delivery.local_state.__class__:
+            receipt._note(self.core.answer_means, 1)
+        else:
+            receipt._note(ReceiptStatus.STALE, 1, f"the peer had settled it before, as {describe(state)}")
+
+    def _on_taken_back(self, deliveries: list[Delivery], state: object) -> None:
+        # A spontaneous outcome of the sender (a lock that ran out): it is settled when we confirm it (2.6.12). What we
+        # have decided meanwhile stands; the sender's answer will tell whose word came first.
+        undecided = [delivery for delivery in deliveries if not isinstance(delivery.context, SettlementReceipt)]
+        for delivery in undecided:
+            delivery.context = _TAKEN_BACK
+            self._withdraw(delivery)
+        self.engine.settle_all(undecided, state)  # type: ignore[arg-type]  # is_outcome has looked at it
+
+    def _withdraw(self, delivery: Delivery) -> None:
+        receiver = delivery.link.context
+        if isinstance(receiver, ReceiverCore) and receiver.withdraw(delivery):
+            self.core.short_of_credit[receiver] = None
+
+    def _recover(self, messages: list[MessageCore]) -> None:
+        by_receiver: dict[ReceiverCore, list[MessageCore]] = {}
+        for message in messages:
+            receiver = message._receiver
+            if message._delivery.settled or message._delivery.context is _TAKEN_BACK:
+                receiver.give_back(message)
+                self.core.short_of_credit[receiver] = None
+            else:
+                by_receiver.setdefault(receiver, []).append(message)
+        for receiver, its_own in by_receiver.items():
+            receiver.put_back(its_own)
+
+    def settle_leftovers(self, receiver: ReceiverCore) -> None:
+        """At the close of `receiver`: give what was not acknowledged the outcomes that the mode says, or the
+        default-outcome that the link was attached with."""
+        receiver.begin_close()
+        if receiver.failure is not None:
+            return
+        handed_out = [m for m in list(self.handed_out.values()) if m._receiver is receiver and self.claim(m)]
+        for messages, outcome in (
+            (receiver.empty_buffer(), self.mode.left_in_buffer),
+            (handed_out, self.mode.left_handed_out),
+        ):
+            if messages and outcome is not None:
+                self.settle(messages, receiver.spec.default_outcome or outcome)
+
+
+class ClientCore:
+    """One connection. `where` names the peer for people; `wake` asks the driver to call `process` soon."""
+
+    def __init__(
+        self, engine: Connection, options: ConnectOptions, *, where: str, wake: Callable[[], None], kinds: Kinds
+    ) -> None:
+        self.engine = engine
+        self.options = options
+        self.where = where
+        self.kinds = kinds
+        self.opened = Opening()
+        self.closed = Opening()
+        """The socket is gone."""
+        self.failure: Failure | None = None
+        self.closing = False
+        self.sessions: list[SessionCore] = []
+        self.writable = True
+        """Whether the socket takes more: senders pause while it does not."""
+        self.answer_means = ReceiptStatus.ANSWERED
+        self.tells_first_acquirer = False
+        self.sent: list[tuple[SettlementReceipt, int]] = []
+        """Acknowledgements that nobody will answer, until they are written."""
+        self.short_of_credit: dict[ReceiverCore, None] = {}
+        self._wake = wake
+        self._is_awake = False
+        self._commands: deque[Command] = deque()
+        self._unanswered: deque[SettlementReceipt] = deque()
+        self._answer_deadlines: deque[float] = deque()
+        self._now = 0.0
+
+    # -- user side -----------------------------------------------------------------------------------------------------
+
+    def post(self, command: Command) -> None:
+        """Leave a command for the loop side."""
+        self._commands.append(command)
+        if not self._is_awake:
+            self._is_awake = True
+            self._wake()
+
+    def check(self) -> None:
+        """Raise why the connection cannot be used any more, if that is so."""
+        if self.failure is not None:
+            raise self.failure.error()
+        if self.closing:
+            raise ConnectionClosed("the connection is closed")
+
+    @property
+    def remote_open(self) -> Open:
+        """What the peer said of itself. It is there once `opened` has ended well."""
+        remote = self.engine.remote_open
+        assert remote is not None
+        return remote
+
+    # -- loop side: what the driver calls ------------------------------------------------------------------------------
+
+    def process(self, now: float) -> None:
+        """Do what user code has asked for since the last time."""
+        self._is_awake = False
+        self._now = now
+        commands = self._commands
+        while commands:
+            command = commands.popleft()
+            if command.__class__ is tuple:
+                command[0](*command[1:])
+            else:
+                command._receiver.session.handed_over(command)  # type: ignore[union-attr, arg-type]  # a message
+        for session in self.sessions:
+            session.settle_automatic()
+        self._top_up()
+
+    def handle(self, events: list[ev.Event], now: float) -> None:
+        """Act on what the peer did."""
+        self._now = now
+        for event in events:
+            _HANDLERS[event.__class__](self, event)
+        self._top_up()
+
+    def flushed(self) -> None:
+        """All that was said is written to the socket."""
+        if self.sent:
+            sent, self.sent = self.sent, []
+            for receipt, count in sent:
+                receipt._note(ReceiptStatus.SENT, count)
+
+    def on_writable(self, writable: bool) -> None:
+        """The socket takes no more, or does again."""
+        self.writable = writable
+        if writable:
+            for session in self.sessions:
+                for sender in session.senders:
+                    sender.pump()
+
+    def next_deadline(self) -> float | None:
+        """When `handle_deadline` wants to be called at the latest."""
+        while self._unanswered and self._unanswered[0].done:
+            self._unanswered.popleft()
+            self._answer_deadlines.popleft()
+        return self._answer_deadlines[0] if self._answer_deadlines else None
+
+    def handle_deadline(self, now: float) -> None:
+        """End what has waited too long."""
+        while self._unanswered and (self._unanswered[0].done or self._answer_deadlines[0] <= now):
+            self._answer_deadlines.popleft()
+            self._unanswered.popleft()._expire(f"no answer within {self.options.ack_timeout_ms} ms")
+
+    # -- loop side: operations -----------------------------------------------------------------------------------------
+
+    def begin(self, mode: Mode) -> SessionCore:
+        """Begin a session."""
+        self.check()
+        session = SessionCore(self, mode)
+        session.engine = self.engine.begin()
+        session.engine.context = session
+        self.sessions.append(session)
+        return session
+
+    def close(self) -> None:
+        """Close the connection; `closed` ends when the socket is gone."""
+        self.closing = True
+        self.engine.close()
+
+    def await_answer(self, receipt: SettlementReceipt) -> None:
+        """`receipt` waits for the peer, but not for ever."""
+        self._unanswered.append(receipt)
+        self._answer_deadlines.append(self._now + self.options.ack_timeout_ms / 1000)
+
+    def abandon(self, reason: str) -> None:
+        """This process has no right to the connection (it was forked off the one that has): forget it without a word
+        to the peer. What is still asked for ends at once."""
+        self._wake = lambda: self.process(self._now)
+        self._end(Failure(ConnectionLost, reason))
+        self.closed.succeed()
+
+    def on_closed(self) -> None:
+        """The socket is gone. ConnectionEnded came before, unless it never was."""
+        self.closed.succeed()
+
+    # -- loop side: events ---------------------------------------------------------------------------------------------
+
+    def _top_up(self) -> None:
+        if self.short_of_credit:
+            for receiver in self.short_of_credit:
+                receiver.top_up()
+            self.short_of_credit.clear()
+
+    def _on_opened(self, event: ev.ConnectionOpened) -> None:
+        if DURABLE_SETTLEMENT in event.open.offered_capabilities:
+            self.answer_means = ReceiptStatus.APPLIED
+        self.tells_first_acquirer = keeps_first_acquirer(event.open.properties or {})
+        self.opened.succeed()
+
+    def _on_ended(self, event: ev.ConnectionEnded) -> None:
+        self._end(connection_failure(event, self.where))
+
+    def _end(self, failure: Failure) -> None:
+        if self.failure is not None:
+            return
+        self.failure = failure
+        for session in self.sessions:
+            session.on_ended(failure)
+        self.sessions.clear()
+        # Answers that were on their way from here are in doubt; those that never left are known to have no effect.
+        sent, self.sent = self.sent, []
+        for receipt, count in sent:
+            receipt._note(ReceiptStatus.STALE, count, failure.message)
+        while self._unanswered:
+            self._unanswered.popleft()._expire(failure.message)
+        self._answer_deadlines.clear()
+        self.opened.fail(failure)
+
+    def _on_session_begun(self, event: ev.SessionBegun) -> None:
+        session = event.session.context
+        if isinstance(session, SessionCore):
+            session.begun.succeed()
+        else:
+            event.session.end(Error(AmqpCondition.NOT_ALLOWED, "this client takes no sessions"))
+
+    def _on_session_ended(self, event: ev.SessionEnded) -> None:
+        session = event.session.context
+        if isinstance(session, SessionCore):
+            session.on_ended(session_failure(event))
+            if session in self.sessions:
+                self.sessions.remove(session)
+
+    def _on_link_requested(self, event: ev.LinkRequested) -> None:
+        event.link.refuse(Error(AmqpCondition.NOT_ALLOWED, "this client takes no links"))
+
+    def _on_link_attached(self, event: ev.LinkAttached) -> None:
+        endpoint = event.link.context
+        if isinstance(endpoint, SenderCore | ReceiverCore):
+            endpoint.on_attached()
+
+    def _on_link_detached(self, event: ev.LinkDetached) -> None:
+        endpoint = event.link.context
+        if not isinstance(endpoint, SenderCore | ReceiverCore):
+            return
+        failure = link_failure(event, endpoint.spec.what)
+        links: list[SenderCore] | list[ReceiverCore]
+        if isinstance(endpoint, SenderCore):
+            endpoint.on_ended(failure, event.unsettled)
+            links = endpoint.session.senders
+        else:
+            lose(event.unsettled, failure.message)
+            endpoint.on_ended(failure)
+            links = endpoint.session.receivers
+        if endpoint in links:
+            links.remove(endpoint)  # type: ignore[arg-type]  # the list of its own kind
+
+    def _on_credit(self, event: ev.CreditChanged) -> None:
+        if isinstance(sender := event.link.context, SenderCore):
+            sender.on_credit()
+
+    def _on_drained(self, event: ev.LinkDrained) -> None:
+        if isinstance(receiver := event.link.context, ReceiverCore):
+            receiver.on_drained()
+
+    def _on_flow(self, event: ev.FlowReceived) -> None:
+        if isinstance(receiver := event.link.context, ReceiverCore):
+            receiver.on_flow()
+
+    def _on_deliveries(self, event: ev.DeliveriesReceived) -> None:
+        if isinstance(receiver := event.link.context, ReceiverCore):
+            receiver.on_deliveries(event.deliveries)
+
+    def _on_aborted(self, event: ev.DeliveryAborted) -> None:
+        if isinstance(receiver := event.link.context, ReceiverCore):
+            self.short_of_credit[receiver] = None  # its credit is used, and nothing came of it
+
+    def _on_states(self, event: ev.StatesReceived) -> None:
+        endpoint = event.link.context
+        if isinstance(endpoint, SenderCore):
+            endpoint.on_states(event.deliveries, event.state, event.settled)
+        elif isinstance(endpoint, ReceiverCore):
+            endpoint.session.on_answers(event.deliveries, event.state, event.settled)
+
+
+_HANDLERS: Final[dict[type, Callable[..., None]]] = {
+    ev.ConnectionOpened: ClientCore._on_opened,
+    ev.ConnectionEnded: ClientCore._on_ended,
+    ev.SessionBegun: ClientCore._on_session_begun,
+    ev.SessionEnded: ClientCore._on_session_ended,
+    ev.LinkRequested: ClientCore._on_link_requested,
+    ev.LinkAttached: ClientCore._on_link_attached,
+    ev.LinkDetached: ClientCore._on_link_detached,
+    ev.CreditChanged: ClientCore._on_credit,
+    ev.LinkDrained: ClientCore._on_drained,
+    ev.FlowReceived: ClientCore._on_flow,
+    ev.DeliveriesReceived: ClientCore._on_deliveries,
+    ev.DeliveryAborted: ClientCore._on_aborted,
+    ev.StatesReceived: ClientCore._on_states,
+}
+"""Every event that a client's engine gives. The SASL events are a server's."""
+
+
+def keeps_first_acquirer(properties: Mapping[str, object]) -> bool:
+    """Whether a peer of these connection properties can be believed about *first-acquirer*."""
+    since = KEEPS_FIRST_ACQUIRER.get(str(properties.get("product")))
+    major = str(properties.get("version", "")).partition(".")[0]
+    return since is not None and (since == 0 or (major.isdigit() and int(major) >= since))

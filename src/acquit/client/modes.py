@@ -1,0 +1,163 @@
+"""The acknowledgement modes of a session, as a table.
+
+A mode answers five questions: when the credit of a message comes back, what is acknowledged by itself as a message is
+handed over, what `acknowledge` means, what the links ask for, and what happens at the close to what was not
+acknowledged. *Hand-over* is the moment in which `receive` or the listener takes a message from the buffer.
+
+The names and values are those of JMS (0 to 3), Artemis and Qpid JMS (100, 101, 257, 258), so that a program that comes
+from there finds its mode. A mode without a row is one this version does not have; asking for it is an error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from acquit.errors import ConfigurationError
+from acquit.protocol._definitions import Modified, RcvSettleMode, SndSettleMode
+from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.delivery import Outcome
+
+FAILED: Final = Modified(delivery_failed=True)
+"""The attempt counts as a failed one (3.4.5)."""
+
+
+class AckMode(IntEnum):
+    """How a session acknowledges. The value is the one JMS, Artemis and Qpid JMS know the mode by."""
+
+    TRANSACTED = 0
+    """With the commit of the session's transaction. Not in this version."""
+    AUTO = 1
+    """As `receive` returns, or after the listener has returned without an exception."""
+    CLIENT = 2
+    """By `acknowledge`: all messages handed out in the session so far."""
+    DUPS_OK = 3
+    """As AUTO, gathered lazily: duplicates are to be expected. Not in this version."""
+    NO_ACK = 100
+    """Never: the broker forgets a message as it sends it. 257 means the same."""
+    INDIVIDUAL = 101
+    """By `acknowledge` or another verb: each message by itself."""
+    PRE_ACK = 258
+    """Before the message is handed out. Not in this version."""
+
+
+class CreditReturn(IntEnum):
+    """When the sender may send one more for a message that arrived."""
+
+    ON_HANDOVER = 0
+    """When the message is handed out: the buffer is bounded, what the program holds is its own affair."""
+    ON_ACKNOWLEDGEMENT = 1
+    """When the message has its outcome: what is handed out and not acknowledged counts as prefetched."""
+
+
+class Scope(IntEnum):
+    """What `acknowledge` means in a mode."""
+
+    NOTHING = 0
+    """It has no effect, as in JMS."""
+    MESSAGE = 1
+    """This message; on a session without an argument, all that were handed out."""
+    SESSION = 2
+    """All that were handed out in the session, over all its receivers."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mode:
+    """One row: how sessions of this mode behave."""
+
+    name: AckMode
+    credit: CreditReturn
+    scope: Scope
+    received: Outcome | None
+    """What `receive` settles a message with as it returns it; None: nothing."""
+    listener_returned: Outcome | None
+    """What a message is settled with after its listener returned; None: nothing."""
+    listener_failed: Outcome | None
+    """What a message is settled with after its listener raised; None: nothing, and the exception ends the listening."""
+    snd_settle_mode: SndSettleMode
+    rcv_settle_mode: RcvSettleMode
+    left_handed_out: Outcome | None
+    """What closing settles a message with that was handed out and not acknowledged; None: nothing can be said."""
+    left_in_buffer: Outcome | None
+    """What closing settles a message with that was prefetched and never handed out; None: nothing can be said."""
+
+    @property
+    def reliable(self) -> bool:
+        """Whether messages are acknowledged at all."""
+        return self.snd_settle_mode is not SndSettleMode.SETTLED
+
+
+MODES: Final[dict[AckMode, Mode]] = {
+    mode.name: mode
+    for mode in (
+        Mode(
+            name=AckMode.AUTO,
+            credit=CreditReturn.ON_HANDOVER,
+            scope=Scope.NOTHING,
+            received=ACCEPTED,
+            listener_returned=ACCEPTED,
+            listener_failed=FAILED,
+            snd_settle_mode=SndSettleMode.UNSETTLED,
+            rcv_settle_mode=RcvSettleMode.FIRST,
+            left_handed_out=FAILED,
+            left_in_buffer=RELEASED,
+        ),
+        Mode(
+            name=AckMode.CLIENT,
+            credit=CreditReturn.ON_ACKNOWLEDGEMENT,
+            scope=Scope.SESSION,
+            received=None,
+            listener_returned=None,
+            listener_failed=None,
+            snd_settle_mode=SndSettleMode.UNSETTLED,
+            rcv_settle_mode=RcvSettleMode.SECOND,
+            left_handed_out=FAILED,
+            left_in_buffer=RELEASED,
+        ),
+        Mode(
+            name=AckMode.INDIVIDUAL,
+            credit=CreditReturn.ON_ACKNOWLEDGEMENT,
+            scope=Scope.MESSAGE,
+            received=None,
+            listener_returned=None,
+            listener_failed=None,
+            snd_settle_mode=SndSettleMode.UNSETTLED,
+            rcv_settle_mode=RcvSettleMode.SECOND,
+            left_handed_out=FAILED,
+            left_in_buffer=RELEASED,
+        ),
+        Mode(
+            name=AckMode.NO_ACK,
+            credit=CreditReturn.ON_HANDOVER,
+            scope=Scope.NOTHING,
+            received=None,
+            listener_returned=None,
+            listener_failed=None,
+            snd_settle_mode=SndSettleMode.SETTLED,
+            rcv_settle_mode=RcvSettleMode.FIRST,
+            left_handed_out=None,
+            left_in_buffer=None,
+        ),
+    )
+}
+
+SYNONYMS: Final = {257: AckMode.NO_ACK}
+"""Values of other clients for a mode that has one here already."""
+
+
+def find_mode(wanted: AckMode | str | int) -> Mode:
+    """The row of a mode, given as AckMode, by name in any case, or by its value in JMS, Artemis or Qpid JMS.
+
+    Raises ConfigurationError, naming the modes there are, for any other.
+    """
+    if isinstance(wanted, str):
+        name = AckMode.__members__.get(wanted.strip().upper().replace("-", "_"))
+    else:
+        name = SYNONYMS.get(wanted) or next((mode for mode in AckMode if mode == wanted), None)
+    known = ", ".join(mode.name for mode in MODES)
+    if name is None:
+        raise ConfigurationError(f"no acknowledgement mode {wanted!r}; expected one of {known}")
+    if name not in MODES:
+        raise ConfigurationError(f"acknowledgement mode {name.name} is not in this version; expected one of {known}")
+    return MODES[name]

@@ -1,0 +1,152 @@
+"""What a user may set: for a connection, for a sender, for a receiver.
+
+Times in options are whole milliseconds and say so in their names; the `timeout` arguments of methods are seconds, as
+everywhere in Python.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from acquit.errors import ConfigurationError
+from acquit.protocol.constants import Outcome
+
+DURABLE_SETTLEMENT = "acquit:durable-settlement"
+"""The capability by which a peer promises that it answers an outcome only when that is durable."""
+
+
+class DeliveryMode(IntEnum):
+    """Whether a message must survive a crash of the broker. The values are those of JMS."""
+
+    NON_PERSISTENT = 1
+    """At most once: the broker never waits for its disk, and forgets the message when it stops."""
+    PERSISTENT = 2
+    """The header says *durable*: the broker answers *accepted* when the message is safe."""
+
+
+def check_range(name: str, value: object, low: int, high: int) -> None:
+    """Raise ConfigurationError, naming the setting, unless `value` is a whole number from `low` to `high`."""
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise ConfigurationError(f"{name} must be a whole number from {low} to {high}, got {value!r}")
+
+
+_COUNT_MAX = 0x7FFF_FFFF
+_TIME_MS_MAX = 0x7FFF_FFFF
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConnectOptions:
+    """Options of one connection. Raises ConfigurationError, naming the field, for a value out of its range."""
+
+    hostname: str | None = None
+    """The host named in *open* (2.7.1); by default that of the URL. Brokers that serve several names choose by it."""
+
+    connect_timeout_ms: int = 10_000
+    """From the first packet to the peer's *open*: TCP, TLS and SASL included."""
+
+    answer_timeout_ms: int = 10_000
+    """How long the peer has to answer a *begin* or an *attach*."""
+
+    close_timeout_ms: int = 5_000
+    """How long a `close` waits: for outcomes of sends, answers to acknowledgements, and the peer's own close."""
+
+    ack_timeout_ms: int = 30_000
+    """How long an acknowledgement waits for the peer's answer before its receipt says *unknown*."""
+
+    send_timeout_ms: int = 60_000
+    """How long `send` waits for its outcome if its `timeout` says nothing."""
+
+    idle_timeout_ms: int = 30_000
+    """We drop a peer that is silent for twice as long; it hears of half of it (2.4.5). 0: we never do."""
+
+    max_frame_size: int = 65_536
+    """The largest frame we accept, in bytes."""
+
+    max_message_size: int = 64 * 1024 * 1024
+    """The largest message a receiver accepts, in bytes; 0 for no limit."""
+
+    channel_max: int = 255
+    """One less than the number of sessions that the connection may have."""
+
+    properties: Mapping[str, object] | None = None
+    """Shown to the peer in *open*, besides product and version."""
+
+    def __post_init__(self) -> None:
+        for name in (
+            "connect_timeout_ms",
+            "answer_timeout_ms",
+            "close_timeout_ms",
+            "ack_timeout_ms",
+            "send_timeout_ms",
+        ):
+            check_range(name, getattr(self, name), 1, _TIME_MS_MAX)
+        check_range("idle_timeout_ms", self.idle_timeout_ms, 0, _TIME_MS_MAX)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SenderSpec:
+    """All it takes to attach a sender, and to attach it again."""
+
+    name: str
+    address: str | None
+    """None is the anonymous terminus: each message goes where its `to` says."""
+    delivery_mode: DeliveryMode
+    capabilities: tuple[str, ...]
+    properties: Mapping[str, object] | None
+    buffer_messages: int
+    buffer_bytes: int
+
+    def __post_init__(self) -> None:
+        _check_address("sender", self.address)
+        check_range("buffer_messages", self.buffer_messages, 1, _COUNT_MAX)
+        check_range("buffer_bytes", self.buffer_bytes, 1, _COUNT_MAX)
+
+    @property
+    def what(self) -> str:
+        """For messages to people."""
+        return f"the sender to {self.address!r}" if self.address is not None else "the anonymous sender"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReceiverSpec:
+    """All it takes to attach a receiver, and to attach it again."""
+
+    name: str
+    address: str
+    prefetch: int
+    """Messages; 0: one credit for each `receive`, taken back at its timeout."""
+    prefetch_bytes: int
+    browse: bool
+    default_outcome: Outcome | None
+    filters: Mapping[str, object] | None
+    target: str | None
+    capabilities: tuple[str, ...]
+    properties: Mapping[str, object] | None
+
+    def __post_init__(self) -> None:
+        _check_address("receiver", self.address)
+        check_range("prefetch", self.prefetch, 0, _COUNT_MAX)
+        check_range("prefetch_bytes", self.prefetch_bytes, 1, _COUNT_MAX)
+
+    @property
+    def what(self) -> str:
+        """For messages to people."""
+        return f"the receiver from {self.address!r}"
+
+
+def _check_address(what: str, address: object) -> None:
+    if not (address is None and what == "sender") and not (isinstance(address, str) and address):
+        raise ConfigurationError(f"the address of a {what} must be a string that is not empty, got {address!r}")
+
+
+def check_max_messages(max_messages: int) -> None:
+    """Raise ConfigurationError for a number of messages to receive that makes no sense."""
+    check_range("max_messages", max_messages, 1, _COUNT_MAX)
+
+
+def link_name(address: str | None) -> str:
+    """A name that no other link has: names are shared by all connections of one container id (2.6.1)."""
+    return f"{address or 'anonymous'}-{uuid.uuid4().hex[:16]}"

@@ -1,0 +1,243 @@
+"""Promises of the core: things that end once, and can be asked or waited for from any thread.
+
+Theory of operation. The *loop side* (the thread that runs the core) ends a promise; *user code*, in the same thread or
+another, looks at `done` or leaves a callback. No lock is needed between the two, because they do their two steps in
+opposite order::
+
+    user code:  1. leave the callback    2. look at `done`
+    loop side:  1. set `done`            2. call the callbacks
+
+Whoever is second sees the other, and a callback may be called twice: it must not mind. How to wait (an asyncio future,
+a lock) is the business of the subclasses in `aio` and `blocking`, which make the receipts that users see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+
+from acquit.client.failures import Failure
+from acquit.errors import (
+    AcquitError,
+    DeliveryInDoubt,
+    MessageModified,
+    MessageRejected,
+    MessageReleased,
+    NotSent,
+    SendFailed,
+)
+from acquit.protocol._definitions import Accepted, Modified, Rejected, Released
+from acquit.protocol.delivery import DeliveryState, Outcome
+
+
+class Promise:
+    """Something that ends once."""
+
+    __slots__ = ("_callbacks", "done")
+
+    done: bool
+    """Whether it has ended: asking does not wait any more."""
+
+    def __init__(self) -> None:
+        self.done = False
+        self._callbacks: list[Callable[[], None]] | None = None
+
+    def _when_done(self, callback: Callable[[], None]) -> None:
+        """Call `callback`, once or twice, from any thread, when this has ended; at once if it has.
+
+        Where several threads wait for one promise, they must leave their callbacks one at a time.
+        """
+        if self._callbacks is None:
+            self._callbacks = [callback]
+        else:
+            self._callbacks.append(callback)
+        if self.done:
+            callback()
+
+    def _forget(self, callback: Callable[[], None]) -> None:
+        """Take a callback back."""
+        callbacks = self._callbacks
+        if callbacks is not None and callback in callbacks:
+            callbacks.remove(callback)
+
+    def _end(self) -> None:
+        self.done = True
+        callbacks = self._callbacks
+        if callbacks is not None:
+            for callback in tuple(callbacks):
+                callback()
+
+
+class Opening(Promise):
+    """An endpoint that is being opened, closed or asked. `failure` says why it came to nothing."""
+
+    __slots__ = ("failure",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failure: Failure | None = None
+
+    def succeed(self) -> None:
+        """It is done (loop side)."""
+        if not self.done:
+            self._end()
+
+    def fail(self, failure: Failure) -> None:
+        """It came to nothing (loop side)."""
+        if not self.done:
+            self.failure = failure
+            self._end()
+
+    def check(self) -> None:
+        """Raise why it came to nothing, if it did."""
+        if self.failure is not None:
+            raise self.failure.error()
+
+
+class ReceiptStatus(IntEnum):
+    """What is known of an acknowledgement, from the most to the least."""
+
+    APPLIED = 0
+    """The peer has applied it durably, and said so (it offers ``acquit:durable-settlement``)."""
+    ANSWERED = 1
+    """The peer settled it. Whether that would survive its crash is its own affair."""
+    SENT = 2
+    """It is written to the socket, and the peer grants no answer (rcv-settle-mode first)."""
+    STALE = 3
+    """It came too late and has no effect: see `reason`. The broker has delivered the message again, or will."""
+    UNKNOWN = 4
+    """No answer came in time, or the peer was lost first: it may or may not have been applied."""
+
+
+class SettlementReceipt(Promise):
+    """What became of one call that acknowledges, over all the deliveries it was about."""
+
+    __slots__ = ("_awaited", "_worst", "count", "reason")
+
+    count: int
+    """How many deliveries the call was about."""
+    reason: str | None
+    """More about STALE and UNKNOWN: why."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.count = count
+        self.reason = None
+        self._awaited = count
+        self._worst = ReceiptStatus.APPLIED if count else ReceiptStatus.SENT
+        if not count:
+            self.reason = "there was nothing to acknowledge"
+            self.done = True
+
+    @property
+    def status(self) -> ReceiptStatus | None:
+        """The worst that became of any of the deliveries; None while answers are awaited."""
+        return self._worst if self.done else None
+
+    def _note(self, status: ReceiptStatus, count: int, reason: str | None = None) -> None:
+        """`count` of the deliveries ended like this (loop side)."""
+        if self.done:
+            return
+        if status > self._worst:
+            self._worst = status
+            self.reason = reason
+        self._awaited -= count
+        if self._awaited <= 0:
+            self._end()
+
+    def _expire(self, reason: str) -> None:
+        """Whatever is still awaited will not be known (loop side)."""
+        self._note(ReceiptStatus.UNKNOWN, self._awaited, reason)
+
+    def __repr__(self) -> str:
+        status = self._worst.name if self.done else "awaited"
+        return f"<{type(self).__name__} {status} of {self.count}{f': {self.reason}' if self.reason else ''}>"
+
+
+class SendPromise(Promise):
+    """What became of one send."""
+
+    __slots__ = ("_asked", "_failure", "_payload", "_state", "_transferred")
+
+    def __init__(self, payload: bytes) -> None:
+        # As Promise.__init__, written out: one is made for each message.
+        self.done = False
+        self._callbacks = None
+        self._payload = payload
+        self._transferred = False
+        self._state: DeliveryState | None = None
+        self._failure: Failure | None = None
+        self._asked = False
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """The peer's outcome, whatever it is; None before it came and where none will come."""
+        state = self._state
+        return state if isinstance(state, Accepted | Rejected | Released | Modified) else None
+
+    def _settled(self, state: DeliveryState | None) -> None:
+        """The peer decided (loop side)."""
+        self._state = state
+        self.done = True
+        if self._callbacks is not None:
+            self._end()
+
+    def _fail(self, failure: Failure | None) -> None:
+        """Nothing more will be heard (loop side). None: it was taken back before it left."""
+        if not self.done:
+            self._failure = failure
+            self._end()
+
+    def _error(self) -> AcquitError | None:
+        """What to raise, freshly made; None for an accepted message. Only when done."""
+        state = self._state
+        match state:
+            case Accepted():
+                return None
+            case Rejected():
+                return _send_failed(MessageRejected, "rejected", state)
+            case Released():
+                return MessageReleased("the peer released the message: it was not and will not be processed there")
+            case Modified():
+                where = " and not there" if state.undeliverable_here else ""
+                return MessageModified(f"the peer did not take the message (outcome modified{where})")
+            case _:
+                pass
+        if self._transferred:
+            error = DeliveryInDoubt(
+                "the peer settled the message without an outcome"
+                if self._failure is None
+                else f"no outcome was heard: {self._failure.message}"
+            )
+            error.__cause__ = self._failure.error() if self._failure is not None else None
+            return error
+        if self._failure is None:
+            return NotSent("the peer gave no credit in time: the message never left")
+        return self._failure.error()
+
+    def _value(self) -> Accepted:
+        """The outcome, or its error raised. Only when done."""
+        self._asked = True
+        error = self._error()
+        if error is not None:
+            raise error
+        assert isinstance(self._state, Accepted)
+        return self._state
+
+    def __repr__(self) -> str:
+        if not self.done:
+            said: object = "in flight" if self._transferred else "waits for credit"
+        else:
+            said = self._error() or "accepted"
+        return f"<{type(self).__name__} {said}>"
+
+
+def _send_failed(kind: type[SendFailed], what: str, state: Rejected) -> SendFailed:
+    if state.error is None:
+        return kind(f"the peer {what} the message without a reason")
+    reason = state.error.description or "no description"
+    return kind(
+        f"the peer {what} the message: {reason} ({state.error.condition})",
+        condition=state.error.condition,
+        description=state.error.description,
+    )

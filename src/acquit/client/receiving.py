@@ -1,0 +1,454 @@
+"""A receiving link of the client: its buffer, its credit, what was handed out.
+
+Theory of operation. Messages arrive on the loop side and wait in `buffer`. User code, in whatever thread, pops them:
+a deque makes that safe, and nothing else is shared. What follows from a hand-over (credit, the automatic outcome) is
+a command to the loop side, where it happens for all messages of a wake-up at once.
+
+Credit. `held` counts the messages whose credit has not come back: by the mode, those in the buffer, or those not
+acknowledged. Link-credit + held never exceeds `prefetch`; it is topped up when half of that is free, so that a flow
+frame pays for many messages. The limit in bytes is kept by estimate, as credit counts messages: credit is granted for
+as many messages of the average size as there is room for, and taken back when what arrives is larger. It is exceeded by
+what was on its way, and by a single message that is larger than all of it.
+
+Pull (prefetch 0). Each waiting `receive` is one credit. At its time-out the credit is drained (2.6.7): the peer sends
+at once or gives it back, so that a message cannot arrive for nobody. `drain` does the same for a prefetching receiver
+and leaves it without credit until somebody waits for a message again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from acquit.client.failures import Failure
+from acquit.client.modes import CreditReturn, Mode
+from acquit.client.options import ReceiverSpec
+from acquit.client.receipts import Opening, ReceiptStatus, SettlementReceipt
+from acquit.client.received import MessageCore
+from acquit.errors import CreditExhausted, LinkDetached
+from acquit.protocol._definitions import AmqpCondition, Error, RcvSettleMode, Source, StdDistMode, Target
+from acquit.protocol.constants import RELEASED
+from acquit.protocol.delivery import Delivery
+from acquit.protocol.link import ReceivingLink
+
+if TYPE_CHECKING:
+    from acquit.client.core import SessionCore
+
+logger = logging.getLogger("acquit.client")
+
+OUTCOMES = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
+"""The outcomes a link may end in (3.5.3)."""
+
+
+class ReceiverCore:
+    """One receiver. Methods under "user side" may be called from any thread, the others only on the loop side."""
+
+    __slots__ = (
+        "_average_bytes",
+        "_on_handover",
+        "_paused",
+        "_pulling",
+        "_queries",
+        "_received",
+        "_reliable",
+        "_warned",
+        "attached",
+        "buffer",
+        "closing",
+        "detached",
+        "drained",
+        "failure",
+        "held",
+        "held_bytes",
+        "link",
+        "mode",
+        "notify",
+        "session",
+        "spec",
+    )
+
+    link: ReceivingLink
+
+    def __init__(self, session: SessionCore, spec: ReceiverSpec) -> None:
+        self.session = session
+        self.spec = spec
+        self.mode: Mode = session.mode
+        self.buffer: deque[MessageCore] = deque()
+        self.held = 0
+        self.held_bytes = 0
+        self.attached = Opening()
+        self.detached = Opening()
+        self.drained: Opening | None = None
+        self.failure: Failure | None = None
+        self.closing = False
+        self.notify: Callable[[], None] = _nobody
+        """Called on the loop side when the buffer has got something, or nothing will come any more."""
+        self._received = session.mode.received
+        self._reliable = session.mode.reliable
+        self._on_handover = session.mode.credit is CreditReturn.ON_HANDOVER
+        self._paused = False
+        self._pulling = 0
+        self._queries: list[Opening] = []
+        self._average_bytes = 0.0
+        self._warned = False
+
+    # -- user side -----------------------------------------------------------------------------------------------------
+
+    def take(self) -> MessageCore | None:
+        """Hand out the next message as `receive` does, with the mode's outcome; None when the buffer is empty."""
+        try:
+            message = self.buffer.popleft()
+        except IndexError:
+            return None
+        if self._received is not None:
+            message._outcome = self._received
+        elif self._reliable:
+            self.session.handed_out[message._number] = message
+        if self._on_handover:
+            self.session.core.post(message)
+        return message
+
+    def take_for_listener(self) -> MessageCore | None:
+        """Hand out the next message undecided: its outcome follows from what the listener does."""
+        try:
+            message = self.buffer.popleft()
+        except IndexError:
+            return None
+        if self._reliable:
+            self.session.handed_out[message._number] = message
+        if self._on_handover:
+            self.session.core.post(message)
+        return message
+
+    def listening(self, message: MessageCore) -> Listening:
+        """The time in which a listener has `message`."""
+        return Listening(message)
+
+    @property
+    def address(self) -> str:
+        """Where from, as the peer says."""
+        source = self.link.source
+        return source.address if source is not None and source.address is not None else self.spec.address
+
+    def check(self) -> None:
+        """Raise why nothing will come any more, if that is so."""
+        failure = self.failure
+        if failure is not None and not self.buffer:
+            raise failure.error()
+        if self.closing:
+            raise LinkDetached(f"{self.spec.what} is closed")
+
+    @property
+    def closed_by_us(self) -> bool:
+        """Whether it has ended because its owner wanted that, which ends an iteration; all else is an error."""
+        return self.closing or (self.failure is not None and self.failure.orderly)
+
+    def begin_wait(self) -> None:
+        """Somebody waits for a message now. Needed where that is what makes credit: see `waits_for_credit`."""
+        self.session.core.post((self._wait_begun,))
+
+    def end_wait(self) -> None:
+        """The wait is over, with or without a message."""
+        self.session.core.post((self._wait_ended,))
+
+    @property
+    def waits_for_credit(self) -> bool:
+        """Whether there is credit only while somebody waits (prefetch 0, or after `drain`)."""
+        return self.spec.prefetch == 0 or self._paused
+
+    @property
+    def exhausted(self) -> bool:
+        """At the prefetch limit with all of it handed out: nothing more comes before something is acknowledged.
+
+        Counts what is handed out rather than looking at the credit, as acknowledgements may be on their way to the
+        loop side.
+        """
+        spec = self.spec
+        if self._on_handover or spec.prefetch == 0 or self.buffer:
+            return False
+        if self.held < spec.prefetch and self.held_bytes < spec.prefetch_bytes:
+            return False
+        held = [message for message in list(self.session.handed_out.values()) if message._receiver is self]
+        return len(held) >= spec.prefetch or sum(len(m.payload) for m in held) >= spec.prefetch_bytes
+
+    def warn_if_exhausted(self) -> None:
+        """Say it before somebody waits for nothing: a stall must not be silent. Once each time it comes to that."""
+        exhausted = self.exhausted
+        if exhausted and not self._warned:
+            logger.warning("%s", self.exhaustion())
+        self._warned = exhausted
+
+    def exhaustion(self) -> CreditExhausted:
+        """What `receive` raises then."""
+        return CreditExhausted(
+            f"{self.spec.what} has handed out all of its prefetch ({self.spec.prefetch} messages, "
+            f"{self.spec.prefetch_bytes} bytes) in mode {self.mode.name.name}, and nothing more comes before some are "
+            "acknowledged"
+        )
+
+    @property
+    def available(self) -> int | None:
+        """How many messages wait at the peer, as its last flow said; None where it never did."""
+        return self.link.available if self.attached.done and self.failure is None else None
+
+    # -- loop side: life -----------------------------------------------------------------------------------------------
+
+    def attach(self) -> None:
+        """Attach, and grant the first credit with it."""
+        spec, mode = self.spec, self.mode
+        self.link = self.session.engine.attach_receiver(
+            spec.name,
+            source=Source(
+                address=spec.address,
+                distribution_mode=StdDistMode.COPY if spec.browse else None,
+                default_outcome=spec.default_outcome,
+                outcomes=OUTCOMES,
+                filter=spec.filters,
+                capabilities=spec.capabilities,
+            ),
+            target=Target(address=spec.target),
+            snd_settle_mode=mode.snd_settle_mode,
+            rcv_settle_mode=mode.rcv_settle_mode,
+            properties=spec.properties,
+            context=self,
+        )
+        self.top_up()
+
+    def on_attached(self) -> None:
+        """The peer has a terminus for us. What it says of its source is what holds (2.6.3, 3.5.3): where that is not
+        what was asked for, to go on would be to consume what the user wanted to look at, or did not want at all."""
+        granted = self.link.source
+        spec = self.spec
+        refused = None
+        if spec.browse and (granted is None or granted.distribution_mode != StdDistMode.COPY):
+            refused = "the peer does not let us browse (distribution-mode copy)"
+        elif spec.filters and (missing := spec.filters.keys() - ((granted and granted.filter) or {}).keys()):
+            refused = f"the peer does not apply the filter {', '.join(sorted(missing))}"
+        if refused is None:
+            self.attached.succeed()
+            return
+        self._end(Failure(LinkDetached, f"{spec.what} was detached by us: {refused}"))
+        self.link.detach(Error(AmqpCondition.NOT_IMPLEMENTED, refused))
+
+    def on_ended(self, failure: Failure) -> None:
+        """The link is gone, by itself or with its session or connection."""
+        if self.failure is None:
+            self._end(failure)
+        self.detached.succeed()
+
+    def _end(self, failure: Failure) -> None:
+        self.failure = failure
+        if self._reliable:
+            # Redelivered by the broker; handing them out now would be for an acknowledgement that cannot be made.
+            # In NO_ACK they are nobody's but ours.
+            self.buffer.clear()
+        self.attached.fail(failure)
+        for waiting in (self.drained, *self._queries):
+            if waiting is not None:
+                waiting.fail(failure)
+        self._queries.clear()
+        self.notify()
+
+    def begin_close(self) -> None:
+        """Hand out nothing more, and take nothing more: what is on its way goes back as it arrives."""
+        self.closing = True
+        if self.failure is None:
+            self.link.grant(0)
+        self.notify()
+
+    def detach(self) -> None:
+        """Close the link; `detached` ends when that is done."""
+        self.closing = True
+        if self.failure is None:
+            self.link.detach()
+        else:
+            self.detached.succeed()
+
+    # -- loop side: messages -------------------------------------------------------------------------------------------
+
+    def on_deliveries(self, deliveries: list[Delivery]) -> None:
+        """Messages arrived."""
+        if self.closing:
+            self._return_to_sender(deliveries)
+            return
+        number = self.session.number
+        kind = self.session.core.kinds.message
+        self.buffer.extend([kind(self, delivery, n) for n, delivery in enumerate(deliveries, number)])
+        count = len(deliveries)
+        self.session.number = number + count
+        self.held += count
+        size = sum([len(delivery.payload) for delivery in deliveries])
+        self.held_bytes += size
+        self._average_bytes += (size / count - self._average_bytes) / 4 if self._average_bytes else size / count
+        if self.held_bytes + self.link.credit * self._average_bytes > self.spec.prefetch_bytes:
+            self.top_up()
+        self.notify()
+
+    def _return_to_sender(self, deliveries: list[Delivery]) -> None:
+        if self.mode.reliable:
+            self.session.engine.settle_all(deliveries, self.spec.default_outcome or RELEASED)
+
+    def give_back(self, message: MessageCore) -> None:
+        """The credit of a message comes back."""
+        self.held -= 1
+        self.held_bytes -= len(message._delivery.payload)
+
+    def withdraw(self, delivery: Delivery) -> bool:
+        """The peer took back a delivery. True if it was still in the buffer, from where it is gone now."""
+        for message in list(self.buffer):
+            if message._delivery is delivery:
+                try:
+                    self.buffer.remove(message)
+                except ValueError:  # handed out this moment
+                    return False
+                self.give_back(message)
+                return True
+        return False
+
+    def put_back(self, messages: list[MessageCore]) -> None:
+        """Recover: handed-out messages go back to the front of the buffer, in the order they were handed out."""
+        for message in reversed(messages):
+            message._attempts += 1
+            self.buffer.appendleft(message)
+        self.notify()
+
+    def empty_buffer(self) -> list[MessageCore]:
+        """Take all that was never handed out, at the close."""
+        left = []
+        while self.buffer:
+            try:
+                left.append(self.buffer.popleft())
+            except IndexError:
+                break
+        return left
+
+    # -- loop side: credit ---------------------------------------------------------------------------------------------
+
+    def top_up(self) -> None:
+        """Grant what the prefetch has room for, if that is worth a flow."""
+        if self.closing or self.failure is not None:
+            return
+        credit = self.link.credit
+        prefetch = self.spec.prefetch
+        if prefetch == 0 or self._paused:
+            wanted = self._pulling - len(self.buffer)
+            if wanted > credit:
+                self.link.grant(wanted)
+            return
+        room = prefetch - self.held
+        if self._average_bytes:
+            by_bytes = int((self.spec.prefetch_bytes - self.held_bytes) / self._average_bytes)
+            if by_bytes < room:
+                # One message must always be able to come, however large it is.
+                room = max(by_bytes, 0 if self.held else 1)
+        if room < credit or (room > credit and room - credit >= prefetch // 2):
+            self.link.grant(max(room, 0))
+        elif credit == 0 and room > 0:
+            self.link.grant(room)
+
+    def _wait_begun(self) -> None:
+        self._pulling += 1
+        if self._paused and self.spec.prefetch:
+            self._paused = False
+        self.top_up()
+
+    def _wait_ended(self) -> None:
+        self._pulling -= 1
+        if self._pulling == 0 and self.spec.prefetch == 0 and self.failure is None and self.link.credit:
+            self.drain()
+
+    def drain(self) -> Opening:
+        """Ask the peer to use the credit now or give it back. The promise ends when none is left."""
+        if self.drained is not None and not self.drained.done:
+            return self.drained
+        self.drained = drained = Opening()
+        if self.failure is not None:
+            drained.fail(self.failure)
+        else:
+            self._paused = True
+            if not self.link.drain_credit():
+                drained.succeed()
+        return drained
+
+    def on_drained(self) -> None:
+        """No credit is left: all that was available has arrived."""
+        if self.drained is not None:
+            self.drained.succeed()
+        self.top_up()
+
+    def query(self) -> Opening:
+        """Ask the peer for the state of the link. The promise ends when it has answered, if it ever does."""
+        query = Opening()
+        if self.failure is not None:
+            query.fail(self.failure)
+        else:
+            self._queries.append(query)
+            self.link.grant(self.link.credit, echo=True)
+        return query
+
+    def on_flow(self) -> None:
+        """The peer told the state of the link."""
+        queries, self._queries = self._queries, []
+        for query in queries:
+            query.succeed()
+
+    # -- loop side: settlement -----------------------------------------------------------------------------------------
+
+    @property
+    def answered(self) -> bool:
+        """Whether the peer answers acknowledgements: rcv-settle-mode second was granted (2.8.3)."""
+        return self.link.rcv_settle_mode is RcvSettleMode.SECOND
+
+    def open_receipts(self) -> list[SettlementReceipt]:
+        """Receipts that wait for the peer's answer about deliveries of this link."""
+        if self.failure is not None:
+            return []
+        found = {id(d.context): d.context for d in self.link.unsettled() if isinstance(d.context, SettlementReceipt)}
+        return [receipt for receipt in found.values() if not receipt.done]
+
+    @property
+    def remote_properties(self) -> Mapping[str, object]:
+        """Of the peer's attach."""
+        attach = self.link.remote_attach
+        return {} if attach is None or attach.properties is None else attach.properties
+
+
+class Listening:
+    """While a listener has a message; at the end the message gets the outcome that the mode says, if it has none."""
+
+    __slots__ = ("_message",)
+
+    def __init__(self, message: MessageCore) -> None:
+        self._message = message
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        receiver = self._message._receiver
+        mode, session = receiver.mode, receiver.session
+        outcome = mode.listener_returned if exc is None else mode.listener_failed
+        if outcome is not None and session.claim(self._message):
+            session.settle([self._message], outcome)
+        if outcome is None or not isinstance(exc, Exception):
+            return False  # nobody has dealt with it, or somebody wants the listening to end
+        logger.error("the listener of %s failed; the message goes back", receiver.spec.what, exc_info=exc)
+        return True
+
+
+def lose(deliveries: list[Delivery], reason: str) -> None:
+    """Deliveries are gone with their link: whoever waits for an answer about them will not get it."""
+    for delivery in deliveries:
+        receipt = delivery.context
+        if isinstance(receipt, SettlementReceipt):
+            delivery.context = None
+            receipt._note(ReceiptStatus.UNKNOWN, 1, reason)
+
+
+def _nobody() -> None:
+    pass

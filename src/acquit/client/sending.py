@@ -1,0 +1,309 @@
+"""A sending link of the client: its outgoing buffer, and the sends in flight.
+
+Theory of operation. User code encodes the message, in its own thread, and puts it into a bounded buffer; the loop side
+moves it on while the link has credit. Each send is a promise, which the engine carries as the context of its delivery
+and gives back with the outcome::
+
+    enqueue ─▶ queue (bounded) ─ credit ─▶ engine, in flight (bounded by credit) ─ outcome ─▶ promise
+
+While it waits in the queue a send can be taken back, and we know that it never left. From the transfer on only the
+peer can say what became of it: without its outcome the send is *in doubt*.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from acquit.client.failures import Failure
+from acquit.client.options import DeliveryMode, SenderSpec
+from acquit.client.receipts import Opening, SendPromise
+from acquit.client.received import MessageCore
+from acquit.client.receiving import OUTCOMES
+from acquit.errors import ConfigurationError, LinkDetached, LocalProtocolError
+from acquit.protocol._definitions import Header, Source, Target
+from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.delivery import Delivery, DeliveryState, is_outcome
+from acquit.protocol.link import SendingLink
+from acquit.protocol.message import Message
+from acquit.protocol.sections import encode_header
+
+if TYPE_CHECKING:
+    from acquit.client.core import SessionCore
+
+logger = logging.getLogger("acquit.client")
+
+TAG_BYTES: Final = 8
+"""Tags are a counter of the link, all of one width, so that its transfers differ in nothing but numbers."""
+
+_DATA: Final = (b"\x00\x53\x75\xa0", b"\x00\x53\x75\xb0")
+_VALUE: Final = (b"\x00\x53\x77\xa1", b"\x00\x53\x77\xb1")
+_HEADERS: Final = {
+    DeliveryMode.PERSISTENT: encode_header(durable=True),
+    DeliveryMode.NON_PERSISTENT: encode_header(durable=False),
+}
+
+
+class SenderCore:
+    """One sender. Methods under "user side" may be called from any thread, the others only on the loop side."""
+
+    __slots__ = (
+        "_failed",
+        "_is_awake",
+        "_next_tag",
+        "_queued_bytes",
+        "_sent_bytes",
+        "attached",
+        "closing",
+        "detached",
+        "failure",
+        "in_flight",
+        "link",
+        "message_bytes_max",
+        "notify",
+        "queue",
+        "session",
+        "spec",
+    )
+
+    link: SendingLink
+
+    def __init__(self, session: SessionCore, spec: SenderSpec) -> None:
+        self.session = session
+        self.spec = spec
+        self.attached = Opening()
+        self.detached = Opening()
+        self.failure: Failure | None = None
+        self.closing = False
+        self.queue: deque[SendPromise] = deque()
+        self.in_flight = 0
+        self.message_bytes_max = 0
+        self.notify: Callable[[], None] = _nobody
+        """Called on the loop side when the buffer has room again, or never will."""
+        self._is_awake = False
+        self._next_tag = 0
+        self._queued_bytes = 0
+        self._sent_bytes = 0
+        self._failed: deque[SendPromise] = deque(maxlen=1_000)
+
+    # -- user side -----------------------------------------------------------------------------------------------------
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the buffer takes one more. A message larger than the whole buffer may have it for itself."""
+        spec = self.spec
+        return len(self.queue) < spec.buffer_messages and self._queued_bytes - self._sent_bytes < spec.buffer_bytes
+
+    def enqueue(self, promise: SendPromise) -> None:
+        """Put a send into the buffer. Look at `has_room` first; threads must take turns."""
+        self._queued_bytes += len(promise._payload)
+        self.queue.append(promise)
+        if not self._is_awake:
+            self._is_awake = True
+            self.session.core.post((self.pump,))
+
+    def check(self) -> None:
+        """Raise why nothing can be sent any more, if that is so."""
+        if self.failure is not None:
+            raise self.failure.error()
+        if self.closing:
+            raise LinkDetached(f"{self.spec.what} is closed")
+
+    def encode(self, message: Message | bytes | str, delivery_mode: DeliveryMode | None) -> bytes:
+        """The payload to transfer. Raises EncodeError, LocalProtocolError for one larger than the peer takes,
+        ConfigurationError for what is no message."""
+        payload = encode(message, self.spec.delivery_mode, delivery_mode)
+        if self.message_bytes_max and len(payload) > self.message_bytes_max:
+            raise LocalProtocolError(
+                f"the message has {len(payload)} bytes, {self.spec.what} takes at most {self.message_bytes_max}"
+            )
+        return payload
+
+    @property
+    def address(self) -> str | None:
+        """Where to, as the peer says; None for the anonymous terminus."""
+        target = self.link.target
+        return target.address if isinstance(target, Target) else self.spec.address
+
+    def first_failed(self) -> SendPromise | None:
+        """Forget all failed sends so far; the first of them whose error nobody has seen, or None."""
+        unseen = None
+        while self._failed:
+            promise = self._failed.popleft()
+            if unseen is None and not promise._asked:
+                unseen = promise
+        return unseen
+
+    # -- loop side: life -----------------------------------------------------------------------------------------------
+
+    def attach(self) -> None:
+        """Attach; credit is the peer's to grant."""
+        spec = self.spec
+        self.link = self.session.engine.attach_sender(
+            spec.name,
+            source=Source(outcomes=OUTCOMES),
+            target=Target(address=spec.address, capabilities=spec.capabilities),
+            properties=spec.properties,
+            context=self,
+        )
+
+    def on_attached(self) -> None:
+        """The peer has a terminus for us."""
+        self.message_bytes_max = self.link.remote_max_message_size
+        self.attached.succeed()
+
+    def on_ended(self, failure: Failure, lost: list[Delivery]) -> None:
+        """The link is gone, by itself or with its session or connection, and the deliveries in `lost` with it."""
+        if self.failure is None:
+            self.failure = failure
+        self.attached.fail(failure)
+        for delivery in lost:
+            if isinstance(promise := delivery.context, SendPromise):
+                self._ended(promise)
+                promise._fail(failure)
+        while self.queue:
+            promise = self.queue.popleft()
+            self._failed.append(promise)
+            promise._fail(failure)
+        self.detached.succeed()
+        self.notify()
+
+    def detach(self) -> None:
+        """Close the link; `detached` ends when that is done. What is not sent by now never will be."""
+        self.closing = True
+        if self.failure is None:
+            self.link.detach()
+        else:
+            self.detached.succeed()
+
+    # -- loop side: messages -------------------------------------------------------------------------------------------
+
+    def pump(self) -> None:
+        """Transfer what the peer gives credit for."""
+        self._is_awake = False  # before looking at the queue: who enqueues after this look wakes us again
+        if self.failure is not None:
+            self.on_ended(self.failure, [])
+            return
+        queue, link = self.queue, self.link
+        if not queue or not self.session.core.writable:
+            return
+        send, tag, sent_bytes, count = link.send, self._next_tag, 0, 0
+        while queue and link.sendable:
+            promise = queue.popleft()
+            payload, promise._payload = promise._payload, b""
+            promise._transferred = True
+            sent_bytes += len(payload)
+            count += 1
+            send((tag + count).to_bytes(TAG_BYTES, "big"), payload, context=promise)
+        self._next_tag = tag + count
+        self.in_flight += count
+        self._sent_bytes += sent_bytes
+        if count and len(queue) <= self.spec.buffer_messages // 2:
+            # Half empty rather than one free: who waits for room comes back once for many messages.
+            self.notify()
+
+    def on_credit(self) -> None:
+        """The peer granted credit, or wants it used or given back (2.6.7)."""
+        self.pump()
+        if self.link.drain and self.link.credit and not self.queue:
+            self.link.drained()
+
+    def on_states(self, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> None:
+        """The peer told what became of sends."""
+        if not settled:
+            if not is_outcome(state):
+                return  # progress
+            # rcv-settle-mode second: the outcome is final when the sender has settled (2.6.12)
+            self.session.engine.settle_all(deliveries)
+        self.in_flight -= len(deliveries)
+        if state == ACCEPTED:
+            for delivery in deliveries:
+                delivery.context._settled(state)  # type: ignore[attr-defined]  # of our own `send`
+            return
+        for delivery in deliveries:
+            if isinstance(promise := delivery.context, SendPromise):
+                self._failed.append(promise)
+                promise._settled(state)
+
+    def withdraw(self, promise: SendPromise) -> None:
+        """Its time is over: take a send back if it has not left. Then it has ended with NotSent."""
+        try:
+            self.queue.remove(promise)
+        except ValueError:
+            return
+        self._sent_bytes += len(promise._payload)
+        promise._fail(None)
+        self.notify()
+
+    def warn_of_failed(self) -> None:
+        """At the close: nobody will hear of these any more."""
+        unseen = [promise for promise in self._failed if not promise._asked]
+        if unseen:
+            logger.warning(
+                "%d sends of %s failed and nobody asked their receipts; the first: %s",
+                len(unseen),
+                self.spec.what,
+                unseen[0]._error(),
+            )
+
+    def unfinished(self) -> list[SendPromise]:
+        """All sends that have no end yet."""
+        flying = self.link.unsettled() if self.failure is None else []
+        return [*(d.context for d in flying if isinstance(d.context, SendPromise)), *self.queue]
+
+    def _ended(self, promise: SendPromise) -> None:
+        self.in_flight -= 1
+        self._failed.append(promise)
+
+    @property
+    def remote_properties(self) -> Mapping[str, object]:
+        """Of the peer's attach."""
+        attach = self.link.remote_attach
+        return {} if attach is None or attach.properties is None else attach.properties
+
+
+def encode(message: Message | bytes | str, default: DeliveryMode, wanted: DeliveryMode | None = None) -> bytes:
+    """The bytes to transfer.
+
+    `wanted` decides whether the message is durable; without it, a message that says durable is, and any other is as
+    `default` says. A message that was received starts a life of its own: its count of attempts and its delivery
+    annotations stay behind. Raises EncodeError for what AMQP cannot hold, ConfigurationError for what is no message.
+    """
+    kind = type(message)
+    if kind is bytes:
+        assert isinstance(message, bytes)
+        return _HEADERS[wanted or default] + _sized(_DATA, message)
+    if kind is str:
+        assert isinstance(message, str)
+        return _HEADERS[wanted or default] + _sized(_VALUE, message.encode())
+    if not isinstance(message, Message):
+        raise ConfigurationError(
+            f"send takes a Message, bytes or str, got {kind.__name__}; other values travel as Message(value)"
+        )
+    header = message.header
+    durable = wanted is DeliveryMode.PERSISTENT if wanted else header.durable or default is DeliveryMode.PERSISTENT
+    if isinstance(message, MessageCore):
+        message = _reborn(message)
+    if durable != header.durable or header.first_acquirer or header.delivery_count:
+        message = copy.copy(message)
+        message.header = Header(durable, header.priority, header.ttl)
+    return message.encode()
+
+
+def _reborn(message: MessageCore) -> Message:
+    again = Message.of_sections(message._sections)
+    again.__dict__.update({name: value for name, value in message.__dict__.items() if name != "_sections"})
+    again.delivery_annotations = {}
+    return again
+
+
+def _sized(heads: tuple[bytes, bytes], data: bytes) -> bytes:
+    size = len(data)
+    return heads[0] + size.to_bytes(1) + data if size < 256 else heads[1] + size.to_bytes(4) + data
+
+
+def _nobody() -> None:
+    pass

@@ -1,0 +1,151 @@
+"""What the blocking API needs of threads: one loop thread for the process, and ways to wait for it.
+
+The loop thread starts with the first connection and serves all of them. It goes on reading, answering and sending
+heartbeats while user code computes. It is a daemon: a program that ends without closing its connections looks to the
+broker like one that crashed, which is what it did.
+
+A forked child (a Spark worker, a multiprocessing pool) has none of its parent's threads. There the loop thread is made
+anew when it is needed, and the parent's connections are taken from the child: their sockets are replaced by the null
+device, so that the broker notices when the parent goes, and whoever uses one hears that it does not survive a fork.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import weakref
+from collections.abc import Callable, Coroutine
+from typing import Final, TypeVar
+
+from acquit.client.driver import Driver
+from acquit.client.receipts import Promise
+from acquit.errors import ConnectionLost
+
+T = TypeVar("T")
+
+FORKED: Final = "this connection was opened before the process was forked: connect again in the child"
+
+
+class LoopThread:
+    """An event loop on a daemon thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="acquit", daemon=True)
+        self._thread.start()
+        self.forked = False
+        """This is a child, and the thread is the parent's."""
+
+    def run(self, coroutine: Coroutine[object, object, T]) -> T:
+        """Run a coroutine there and wait for its result. An interrupt of this thread cancels it. Raises
+        ConnectionLost in a forked child."""
+        if self.forked:
+            coroutine.close()
+            raise ConnectionLost(FORKED)
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Have a function called there, soon."""
+        self._loop.call_soon_threadsafe(function)
+
+
+_starting = threading.Lock()
+_loop_thread: LoopThread | None = None
+_drivers: Final[weakref.WeakSet[Driver]] = weakref.WeakSet()
+
+
+def loop_thread() -> LoopThread:
+    """The loop thread of this process, started when it is first asked for."""
+    global _loop_thread  # noqa: PLW0603 -- one for the process is the point
+    if _loop_thread is None:
+        with _starting:
+            if _loop_thread is None:
+                _loop_thread = LoopThread()
+    return _loop_thread
+
+
+def watch_forks(driver: Driver) -> None:
+    """This connection is the present process's, and no child's."""
+    _drivers.add(driver)
+
+
+def _after_fork_in_child() -> None:
+    global _loop_thread, _starting  # noqa: PLW0603 -- what the parent's threads held is held for ever
+    loop_of_parent, _loop_thread = _loop_thread, None
+    _starting = threading.Lock()
+    drivers = list(_drivers)
+    _drivers.clear()
+    if loop_of_parent is not None:
+        loop_of_parent.forked = True
+    if not drivers:
+        return
+    null = os.open(os.devnull, os.O_RDWR)
+    for driver in drivers:
+        # dup2 and not close: the number stays taken, so that the old socket object, whenever it is collected, closes
+        # nothing that belongs to somebody else.
+        if (descriptor := driver.pump.fileno()) is not None:
+            os.dup2(null, descriptor)
+        driver.core.abandon(FORKED)
+    os.close(null)
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+class Gate:
+    """Where threads wait for something that the loop thread brings about."""
+
+    __slots__ = ("_condition", "_waiting")
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._waiting = 0
+
+    def wait(self, ready: Callable[[], bool], timeout_s: float | None) -> bool:
+        """Wait until `ready`, looking again at each `open`. False at the time-out."""
+        with self._condition:
+            self._waiting += 1
+            try:
+                return self._condition.wait_for(ready, timeout_s)
+            finally:
+                self._waiting -= 1
+
+    def open(self) -> None:
+        """Something changed (loop thread). Free while nobody waits: who is about to has still to look at `ready`."""
+        if self._waiting:
+            with self._condition:
+                self._condition.notify_all()
+
+
+_leaving = threading.Lock()
+
+
+def wait(promise: Promise, timeout_s: float | None) -> bool:
+    """Wait in this thread for a promise of the loop thread. False when the time is over first."""
+    if promise.done:
+        return True
+    if timeout_s is not None and timeout_s <= 0:
+        return False
+    ended = threading.Lock()
+    ended.acquire()
+
+    def end() -> None:
+        try:
+            ended.release()
+        except RuntimeError:
+            pass  # the second call
+
+    with _leaving:
+        promise._when_done(end)
+    try:
+        ended.acquire(timeout=-1 if timeout_s is None else min(timeout_s, threading.TIMEOUT_MAX))
+    finally:
+        with _leaving:
+            promise._forget(end)
+    return promise.done
