@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 
 import click
 from rich.console import Console
@@ -32,6 +33,15 @@ def emit_json(document: Mapping[str, Json]) -> None:
 def line(*parts: tuple[str, str] | str) -> None:
     """One line of text and (text, style) parts on standard output. Nothing in it is taken for markup."""
     Console(highlight=False, soft_wrap=True).print(Text.assemble(*parts))
+
+
+def time_text(time_us: int) -> str:
+    """Microseconds since the epoch as ISO 8601 in UTC, to the millisecond."""
+    try:
+        moment = datetime(1970, 1, 1) + timedelta(microseconds=time_us)  # noqa: DTZ001  # UTC by construction
+    except OverflowError:
+        return f"{time_us} µs"  # a clock that was wrong by more than a calendar holds
+    return moment.isoformat(timespec="milliseconds") + "Z"
 
 
 def remark(text: str) -> None:
@@ -84,6 +94,14 @@ class Counter:
     def advance(self, by: int = 1) -> None:
         """Count `by` more."""
         self._progress.advance(self._task, by)
+        self._show()
+
+    def at(self, done: int, total: int) -> None:
+        """It is `done` of `total` now."""
+        self._progress.update(self._task, completed=done, total=total)
+        self._show()
+
+    def _show(self) -> None:
         if not self._shown:
             elapsed = self._progress.tasks[0].elapsed
             if elapsed is not None and elapsed > PROGRESS_AFTER_S:

@@ -63,3 +63,20 @@ def _from_broker(url: str, timeout_s: float) -> tuple[list[str], list[list[objec
     if not isinstance(answer, Mapping) or not {"attributeNames", "results"} <= answer.keys():
         raise ManagementFailed("QUERY: the answer is not the table that the management draft describes")
     return [str(name) for name in answer["attributeNames"]], [list(row) for row in answer["results"]]
+
+
+def _from_folder(data: Path) -> tuple[list[str], list[list[object]]]:
+    """The same, as the journal says it."""
+    from acquit.cli.ledger import read_fold
+    from acquit.ledger.balance import balance
+
+    fold = read_fold(data)
+    columns = ["name", "address", "depth", "available", "acquired", "scheduled", "suspended", "body_bytes", "entered"]
+    rows: list[list[object]] = []
+    for row in balance(fold).queues:
+        declared = fold.table.queues.get(row.queue)
+        if declared is not None:
+            live = row.live
+            states = [live.total, live.available, live.acquired, live.scheduled, live.suspended, live.size_bytes]
+            rows.append([declared.name, declared.address, *states, sum(row.entered.values())])
+    return columns, rows

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -16,13 +15,15 @@ import click
 from acquit.cli.exits import Exit
 from acquit.cli.messages import describe
 from acquit.cli.options import json_option, seconds, url_option
-from acquit.cli.output import emit_json, line, remark
+from acquit.cli.output import emit_json, line, remark, time_text
 
 if TYPE_CHECKING:
-    from acquit import ReceivedMessage, Receiver, SettlementReceipt
+    from acquit import Receipt, ReceivedMessage, Receiver
 
 MODES: Final = ("individual", "client", "auto", "no-ack")
 OUTCOMES: Final = ("accept", "release", "reject", "modify")
+UNSURE: Final = ("STALE", "UNKNOWN")
+"""Statuses of a receipt that do not confirm what was asked for."""
 PREFETCH_MAX: Final = 100
 BODY_CHARACTERS_MAX: Final = 2000
 """What a person is shown of a body; `--json` prints all of it."""
@@ -66,7 +67,7 @@ def receive(
     if reason is not None and outcome != "reject":
         raise click.UsageError("--reason belongs to --outcome reject")
 
-    def settle(message: ReceivedMessage) -> SettlementReceipt | None:
+    def settle(message: ReceivedMessage) -> Receipt | None:
         match mode, outcome:
             case "individual", "accept":
                 return message.accept()
@@ -121,7 +122,7 @@ def _take(
     count: int | None,
     timeout_s: float | None,
     show: Callable[[ReceivedMessage], None],
-    settle: Callable[[ReceivedMessage], SettlementReceipt | None],
+    settle: Callable[[ReceivedMessage], Receipt | None],
 ) -> tuple[int, int]:
     """Show and settle up to `count` messages, until none comes for `timeout_s`.
 
@@ -135,9 +136,10 @@ def _take(
         show(message)
         receipt = settle(message)
         taken += 1
-        if receipt is not None and receipt.status in (ReceiptStatus.STALE, ReceiptStatus.UNKNOWN):
+        status = None if receipt is None else receipt.status
+        if receipt is not None and status is not None and status.name in UNSURE:
             unsure += 1
-            remark(f"message {taken}: its settlement is {receipt.status.name.lower()}: {receipt.reason}")
+            remark(f"message {taken}: its settlement is {status.name.lower()}: {receipt.reason}")
     return taken, unsure
 
 
@@ -152,7 +154,7 @@ def _show(message: ReceivedMessage) -> None:
     if message.delivery_count:
         facts.append(f"failed before: {message.delivery_count}")
     if message.creation_time is not None:
-        facts.append(datetime.fromtimestamp(message.creation_time / 1000, UTC).isoformat(timespec="milliseconds"))
+        facts.append(f"made {time_text(message.creation_time * 1000)}")
     line(("  ".join(fact for fact in facts if fact), "dim"))
     for key, value in message.application_properties.items():
         line((f"  {key}: ", "dim"), _text(value))

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from acquit.cli.output import counting, emit_json, line, remark, table
+from acquit.cli.output import counting, emit_json, line, remark, table, time_text
 
 
 def test_a_document_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -39,3 +39,16 @@ def test_numbers_are_set_right_and_text_left(capsys: pytest.CaptureFixture[str])
 def test_a_wide_table_is_not_cut_where_there_is_no_screen(capsys: pytest.CaptureFixture[str]) -> None:
     table(["name", "address"], [["n" * 90, "a" * 90]])
     assert f"{'n' * 90}  {'a' * 90}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("time_us", "text"),
+    [
+        (0, "1970-01-01T00:00:00.000Z"),
+        (1_767_225_600_123_999, "2026-01-01T00:00:00.123Z"),
+        (-1, "1969-12-31T23:59:59.999Z"),
+        (2**63 - 1, "9223372036854775807 µs"),
+    ],
+)
+def test_times_are_utc_to_the_millisecond(time_us: int, text: str) -> None:
+    assert time_text(time_us) == text

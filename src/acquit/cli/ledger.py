@@ -1,0 +1,317 @@
+"""``acquit ledger``: what the journal in a broker's folder says. The broker may be running, stopped or long gone.
+
+Nothing is locked and nothing is written. Of a running broker, what its last whole batch on the disk says is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from acquit.cli.exits import Exit
+from acquit.cli.jsonform import to_json
+from acquit.cli.options import data_option, json_option
+from acquit.cli.output import counting, emit_json, line, remark, table, time_text
+
+if TYPE_CHECKING:
+    from acquit.cli.jsonform import Json
+    from acquit.ledger.balance import QueueBalance
+    from acquit.ledger.fold import Fold
+    from acquit.ledger.history import History, Life, Step
+    from acquit.ledger.verify import Head
+
+
+@click.group()
+def ledger() -> None:
+    """Ask the journal what became of every message."""
+
+
+@ledger.command("show")
+@click.argument("message", metavar="SEQUENCE|MESSAGE-ID")
+@data_option(required=True)
+@click.option("--id", "by_id", is_flag=True, help="Take the argument for a message id even if it is a number.")
+@json_option
+def show(message: str, data: Path, by_id: bool, as_json: bool) -> int:
+    """Tell the life of one message: posted, acquired, returned, settled; and of the copies it came from and became.
+
+    A number is the sequence that the broker gave it (`acquit browse` shows it as #12), anything else its message id.
+    """
+    with counting("reading segments", None) as counter:
+        found = _find(data, message, by_id=by_id, progress=counter.at)
+    if not found.lives:
+        remark(f"acquit: no message {message} in {data}, whose journal reaches back to segment {found.first_segment}")
+        return Exit.FAILED
+    for number, life in enumerate(found.lives):
+        if as_json:
+            emit_json(_life_document(life))
+        else:
+            if number:
+                click.echo()
+            _show_life(life)
+    if found.truncated:
+        remark(f"there are more than these {len(found.lives):,} copies")
+    return Exit.OK
+
+
+@ledger.command("balance")
+@data_option(required=True)
+@click.option(
+    "--archive", is_flag=True, help="Fold from the oldest segment that is kept, not only what recovery reads."
+)
+@json_option
+def balance_(data: Path, archive: bool, as_json: bool) -> int:
+    """Balance each queue: what entered must be live or have left for a reason on record.
+
+    Durable messages one by one, volatile ones in totals as far as they were recorded. Exit code 4 if it does not hold.
+    """
+    from acquit.ledger.balance import balance
+
+    found = balance(read_fold(data, archive=archive))
+    if as_json:
+        for row in found.queues:
+            emit_json(
+                {
+                    "queue": row.name,
+                    "number": row.queue,
+                    "entered": sum(row.entered.values()),
+                    "live": row.live.total,
+                    "available": row.live.available,
+                    "acquired": row.live.acquired,
+                    "scheduled": row.live.scheduled,
+                    "suspended": row.live.suspended,
+                    "by_entry": _counts(row.entered),
+                    "by_exit": _counts(row.retired),
+                    "volatile_unaccounted": row.volatile_unaccounted,
+                    "mismatch": row.mismatch or None,
+                }
+            )
+        emit_json({"balanced": found.balanced, "held": found.held, "anomalies": list(found.anomalies)})
+    else:
+        _show_balance(found.queues)
+        if found.held:
+            click.echo(f"{found.held:,} messages are held by open transactions")
+        for row in found.queues:
+            if row.mismatch:
+                remark(f"{_name(row)}: {row.mismatch}")
+        for anomaly in found.anomalies:
+            remark(anomaly)
+        if found.anomaly_count > len(found.anomalies):
+            remark(f"and {found.anomaly_count - len(found.anomalies):,} more records that do not fit")
+        click.echo("balanced" if found.balanced else "NOT balanced")
+    return Exit.OK if found.balanced else Exit.UNSOUND
+
+
+@ledger.command("verify")
+@data_option(required=True)
+@click.option(
+    "--against",
+    "heads",
+    multiple=True,
+    metavar="HEAD",
+    help="A head that `acquit ledger head` printed earlier, which must still be part of the chain. May be repeated.",
+)
+@json_option
+def verify_(data: Path, heads: tuple[str, ...], as_json: bool) -> int:
+    """Verify every checksum and the hash chain of the segments. Exit code 4 if anything is damaged or missing."""
+    from acquit.ledger.verify import Head, verify
+
+    known = [Head.parse(text) for text in heads]
+    with counting("verifying segments", None) as counter:
+        found = verify(data, against=known, progress=counter.at)
+    if as_json:
+        for link in found.links:
+            emit_json(
+                {
+                    "segment": link.number,
+                    "place": link.place.name.lower(),
+                    "bytes": link.valid_bytes,
+                    "sha256": link.sha256.hex() or None,
+                    "events": link.events,
+                    "problems": list(link.problems),
+                }
+            )
+        problems: list[Json] = list(found.problems)
+        emit_json({"whole": not problems, "head": str(found.head), "problems": problems})
+    else:
+        rows = [
+            (link.number, link.place.value, link.valid_bytes, link.events, "damaged" if link.problems else "whole")
+            for link in found.links
+        ]
+        table(["segment", "place", "bytes", "events", "state"], rows)
+        for problem in found.problems:
+            remark(problem)
+        click.echo(f"head {found.head}")
+        click.echo("the journal is whole" if not found.problems else f"{len(found.problems)} problems")
+    return Exit.OK if not found.problems else Exit.UNSOUND
+
+
+@ledger.command("head")
+@data_option(required=True)
+@json_option
+def head_(data: Path, as_json: bool) -> int:
+    """Print the head of the hash chain, to be kept elsewhere: whoever has it can later show that nothing before it was
+    altered or removed (`ledger verify --against HEAD`)."""
+    found = _head(data)
+    if as_json:
+        emit_json(
+            {
+                "head": str(found),
+                "store": str(found.store),
+                "segment": found.number,
+                "bytes": found.valid_bytes,
+                "sha256": found.sha256.hex(),
+            }
+        )
+    else:
+        click.echo(str(found))
+    return Exit.OK
+
+
+def _find(data: Path, text: str, *, by_id: bool, progress: Callable[[int, int], None]) -> History:
+    """The first that is found of what `text` may mean: a sequence, then an id of each type that can look like it."""
+    from acquit.ledger.history import history
+
+    number = text.removeprefix("#")
+    meanings: list[Callable[[], History]] = []
+    if number.isdecimal() and not by_id:
+        meanings.append(lambda: history(data, sequence=int(number), progress=progress))
+    meanings.append(lambda: history(data, message_id=text, progress=progress))
+    if text.isdecimal() and int(text) < 2**64:
+        meanings.append(lambda: history(data, message_id=int(text), progress=progress))
+    with contextlib.suppress(ValueError):
+        identity = uuid.UUID(text)
+        meanings.append(lambda: history(data, message_id=identity, progress=progress))
+    for meaning in meanings:
+        found = meaning()
+        if found.lives:
+            break
+    return found
+
+
+def _show_life(life: Life) -> None:
+    """A line about the message, and one for each event, with a rule where the broker was started again."""
+    end = "live" if life.end is None else _words(life.end.name)
+    identity = "" if life.message_id is None else f"  id {_id_text(life.message_id)}"
+    line((f"#{life.sequence}", "bold"), f"{identity}  {life.address}  {life.size_bytes:,} bytes  ", (end, "bold"))
+    run = life.steps[0].run if life.steps else 0
+    rows: list[list[object]] = []
+    for step in life.steps:
+        if step.run != run:
+            rows.append(["", "-- the broker was started again --", "", None, "", ""])
+            run = step.run
+        who = step.actor_name or ("" if step.actor else "the broker")
+        failed = str(step.attempt) if step.attempt else ""
+        rows.append([time_text(step.time_us), _words(step.kind.name), step.queue_name, failed, who, _note(step)])
+    table(["time", "event", "queue", "failed", "who", "why"], rows)
+
+
+def _note(step: Step) -> str:
+    """What is known of the reason, and where it leads."""
+    from acquit.ledger.events import ENTERING, RETIRING, EventFlag
+
+    notes = []
+    if step.cause and step.cause.lower() != step.kind.name.lower():
+        notes.append(_words(step.cause))
+    elif step.flags & EventFlag.CONNECTION_LOST:
+        notes.append("connection-lost")
+    if step.condition or step.description:
+        notes.append(": ".join(part for part in (step.condition, step.description) if part))
+    if step.flags & EventFlag.UNDELIVERABLE_HERE:
+        notes.append("undeliverable here")
+    if step.flags & EventFlag.ID_REUSED:
+        notes.append("its id was used before, with another body")
+    if step.origin and step.kind in ENTERING:
+        notes.append(f"from #{step.origin}")
+    elif step.origin and step.kind in RETIRING:
+        notes.append(f"became #{step.origin}")
+    elif step.origin:
+        notes.append(f"not before {time_text(step.origin * 1000)}")
+    return "; ".join(notes)
+
+
+def _life_document(life: Life) -> dict[str, Json]:
+    return {
+        "sequence": life.sequence,
+        "message_id": to_json(life.message_id),
+        "address": life.address,
+        "bytes": life.size_bytes,
+        "crc": life.crc,
+        "end": None if life.end is None else life.end.name.lower(),
+        "came_from": life.came_from or None,
+        "became": life.became or None,
+        "steps": [
+            {
+                "time": time_text(step.time_us),
+                "event": step.kind.name.lower(),
+                "queue": step.queue_name,
+                "delivery_count": step.attempt,
+                "who": step.actor_name or None,
+                "why": _note(step) or None,
+                "run": step.run,
+                "segment": step.segment,
+                "position": int(step.position),
+            }
+            for step in life.steps
+        ],
+    }
+
+
+def _id_text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(to_json(value))
+
+
+def _show_balance(rows: tuple[QueueBalance, ...]) -> None:
+    """One line a queue; only the ways in and out that were ever used have a column."""
+    states = ("available", "acquired", "scheduled", "suspended")
+    used_states = [name for name in states if any(getattr(row.live, name) for row in rows)]
+    ways_in = list(dict.fromkeys(kind for row in rows for kind in row.entered))
+    ways_out = list(dict.fromkeys(kind for row in rows for kind in row.retired))
+    volatile = any(row.volatile_unaccounted for row in rows)
+    columns = ["queue", "entered", *([*map(_words, ways_in)] if len(ways_in) > 1 else [])]
+    columns += ["= live", *used_states, *(f"+ {_words(kind)}" for kind in ways_out)]
+    columns += ["volatile, unaccounted"] if volatile else []
+    counts: list[list[int]] = []
+    for row in rows:
+        cells = [sum(row.entered.values())]
+        cells += [row.entered.get(kind, 0) for kind in ways_in] if len(ways_in) > 1 else []
+        cells += [row.live.total, *(getattr(row.live, name) for name in used_states)]
+        cells += [row.retired.get(kind, 0) for kind in ways_out]
+        cells += [row.volatile_unaccounted] if volatile else []
+        counts.append(cells)
+    lines = [[_name(row), *cells] for row, cells in zip(rows, counts, strict=True)]
+    table(columns, lines, footer=["total", *map(sum, zip(*counts, strict=True))] if counts else None)
+
+
+def read_fold(data: Path, *, archive: bool = False) -> Fold:
+    """The state that the journal in `data` says, as recovery would have it. Nothing is written."""
+    from acquit.ledger.fold import Fold
+    from acquit.store.reading import FolderReader
+
+    fold = Fold()
+    FolderReader(data).replay(fold, archive=archive)
+    fold.settle()
+    return fold
+
+
+def _head(data: Path) -> Head:
+    from acquit.ledger.verify import verify
+
+    return verify(data).head
+
+
+def _name(row: QueueBalance) -> str:
+    return row.name or ("(deleted queues)" if row.queue == 0 else f"queue {row.queue}")
+
+
+def _words(kind: str) -> str:
+    return kind.lower().replace("_", "-")
+
+
+def _counts(counts: dict[str, int]) -> dict[str, Json]:
+    return {kind.lower(): count for kind, count in counts.items()}

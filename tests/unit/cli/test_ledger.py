@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from acquit.cli.exits import Exit
+from acquit.ledger.events import Event, EventFlag, EventKind
+from acquit.ledger.records import Actor, Attempt, Cause, MessageId, Queue, encode_id, encode_posting_meta
+from acquit.ledger.recovery import OpenedJournal, close_journal, open_journal, write_now
+from tests.support.shell import Shell
+
+SECOND_US = 1_000_000
+BEGIN_US = 1_767_225_600 * SECOND_US  # 2026-01-01
+
+
+@dataclass
+class Author:
+    """Writes a journal as a broker would."""
+
+    opened: OpenedJournal
+    now_us: int = BEGIN_US
+
+    def tick(self) -> int:
+        self.now_us += SECOND_US
+        return self.now_us
+
+    def post(self, queue: int, payload: bytes, message_id: MessageId | None, **event: int) -> tuple[int, int]:
+        """Post to a queue: its sequence and fingerprint."""
+        sequence = self.opened.sequences.take(self.now_us)
+        meta = encode_posting_meta(b"orders", encode_id(message_id))
+        _, fingerprint = self.opened.recorder.posted(sequence, queue, payload, meta, self.tick(), **event)
+        return sequence, fingerprint
+
+    def change(self, kind: EventKind, sequence: int, fingerprint: int, queue: int = 1, **event: int) -> None:
+        self.opened.recorder.transition(kind, sequence, queue, fingerprint, self.tick(), **event)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Two runs. #1 was accepted in the second; #2 was rejected and is now #3 in DLQ; one with a uuid is live."""
+    folder = tmp_path / "data"
+    author = Author(open_journal(folder, sequence_block=100))
+    recorder = author.opened.recorder
+    recorder.append(Queue(BEGIN_US, 1, "orders", "orders"))
+    recorder.append(Queue(BEGIN_US, 2, "DLQ", "DLQ"))
+    recorder.append(Actor(BEGIN_US, 7, "shop", "link-1", "alice", "orders"))
+    first = author.post(1, b"one order", "o-1")
+    second = author.post(1, b"another", "o-2")
+    author.change(EventKind.ACQUIRED, *first, actor=7)
+    author.change(EventKind.MODIFIED, *first, actor=7, attempt=1, flags=EventFlag.DURABLE | EventFlag.CONNECTION_LOST)
+    author.change(EventKind.ACQUIRED, *second, actor=7)
+    dead, _ = author.post(2, b"another", "o-2", kind=EventKind.DEAD_LETTERED_IN, origin=second[0], essential=True)
+    event = Event(second[0], dead, author.tick(), second[1], 1, 7, EventKind.DEAD_LETTERED, EventFlag.DURABLE, 1, 0)
+    recorder.append(Attempt(event, Cause.REJECTED, "acquit:rejected", "no such customer"))
+    write_now(recorder)
+    close_journal(recorder, author.tick())
+
+    again = Author(open_journal(folder, sequence_block=100), author.now_us)
+    again.change(EventKind.ACCEPTED, *first)
+    again.post(1, b"third", UUID(int=3))
+    write_now(again.opened.recorder)
+    close_journal(again.opened.recorder, again.tick())
+    return folder
+
+
+def test_the_life_of_a_message_over_a_restart(shell: Shell, data: Path) -> None:
+    ran = shell("ledger", "show", "1", "--data", data)
+    assert ran.code == Exit.OK
+    head, _, *events = ran.out.splitlines()
+    assert head == "#1  id o-1  orders  9 bytes  accepted"
+    told = [" ".join(line.split()) for line in events]
+    assert told == [
+        "2026-01-01T00:00:01.000Z posted orders the broker",
+        "2026-01-01T00:00:03.000Z acquired orders shop link-1 alice",
+        "2026-01-01T00:00:04.000Z modified orders 1 shop link-1 alice connection-lost",
+        "-- the broker was started again --",
+        "2026-01-01T00:00:09.000Z accepted orders the broker",
+    ]
+
+
+def test_what_a_message_became_is_told_with_it(shell: Shell, data: Path) -> None:
+    ran = shell("ledger", "show", "o-2", "--data", data)
+    assert "#2  id o-2  orders  7 bytes  dead-lettered" in ran.out
+    assert "became #3" in ran.out
+    assert "rejected; acquit:rejected: no such customer" in ran.out
+    assert "#3  id o-2  orders  7 bytes  live" in ran.out
+    assert "from #2" in ran.out
+
+
+def test_a_life_as_json(shell: Shell, data: Path) -> None:
+    original, copy = shell("ledger", "show", "2", "--data", data, "--json").documents
+    assert (original["sequence"], original["end"], original["became"]) == (2, "dead_lettered", 3)
+    assert (copy["sequence"], copy["end"], copy["came_from"]) == (3, None, 2)
+    assert [step["event"] for step in original["steps"]] == ["posted", "acquired", "dead_lettered"]
+    assert original["steps"][2]["why"] == "rejected; acquit:rejected: no such customer; became #3"
+    assert original["message_id"] == "o-2"
+
+
+@pytest.mark.parametrize("name", ["4", "#4", str(UUID(int=3))])
+def test_a_message_is_found_by_whatever_names_it(shell: Shell, data: Path, name: str) -> None:
+    sequence = shell("ledger", "show", str(UUID(int=3)), "--data", data, "--json").documents[0]["sequence"]
+    name = name.replace("4", str(sequence)) if len(name) < 3 else name
+    assert shell("ledger", "show", name, "--data", data, "--json").documents[0]["sequence"] == sequence
+
+
+def test_a_message_that_is_not_there(shell: Shell, data: Path) -> None:
+    ran = shell("ledger", "show", "nobody", "--data", data)
+    assert (ran.code, ran.out) == (Exit.FAILED, "")
+    assert ran.err == f"acquit: no message nobody in {data}, whose journal reaches back to segment 1\n"
+
+
+def test_a_number_may_be_meant_as_an_id(shell: Shell, data: Path) -> None:
+    assert shell("ledger", "show", "1", "--id", "--data", data).code == Exit.FAILED
+
+
+def test_the_balance(shell: Shell, data: Path) -> None:
+    ran = shell("ledger", "balance", "--data", data)
+    assert ran.code == Exit.OK
+    told = [" ".join(line.split()) for line in ran.out.splitlines()]
+    assert told == [
+        "queue entered posted dead-lettered-in = live available + accepted + dead-lettered",
+        "orders 3 3 0 1 1 1 1",
+        "DLQ 1 0 1 1 1 0 0",
+        "total 4 3 1 2 2 1 1",
+        "balanced",
+    ]
+
+
+def test_the_balance_as_json(shell: Shell, data: Path) -> None:
+    orders, dead, verdict = shell("ledger", "balance", "--data", data, "--json").documents
+    assert (orders["queue"], orders["entered"], orders["live"]) == ("orders", 3, 1)
+    assert orders["by_exit"] == {"accepted": 1, "dead_lettered": 1}
+    assert dead["by_entry"] == {"dead_lettered_in": 1}
+    assert verdict == {"balanced": True, "held": 0, "anomalies": []}
+
+
+def test_a_balance_that_does_not_hold_is_an_exit_code(shell: Shell, data: Path) -> None:
+    author = Author(open_journal(data))
+    author.change(EventKind.ACCEPTED, 1, 9 << 32)  # a second time
+    write_now(author.opened.recorder)
+    close_journal(author.opened.recorder, author.tick())
+    ran = shell("ledger", "balance", "--data", data)
+    assert ran.code == Exit.UNSOUND
+    assert "NOT balanced" in ran.out
+    assert "orders: 3 entered and 3 were retired, which leaves 0; 1 are live" in ran.err
+    assert "ACCEPTED of message 1, which is not live" in ran.err
+
+
+def test_verify_and_head(shell: Shell, data: Path) -> None:
+    head = shell("ledger", "head", "--data", data).out.strip()
+    ran = shell("ledger", "verify", "--data", data, "--against", head)
+    assert ran.code == Exit.OK
+    assert f"head {head}\nthe journal is whole\n" in ran.out
+    document = shell("ledger", "head", "--data", data, "--json").documents[0]
+    assert document["head"] == head
+    *segments, verdict = shell("ledger", "verify", "--data", data, "--json").documents
+    assert [segment["segment"] for segment in segments] == [1, 2]
+    assert verdict == {"whole": True, "head": head, "problems": []}
+
+
+def test_damage_is_named(shell: Shell, data: Path) -> None:
+    segment = min((data / "journal").glob("*1.segment*"), default=None) or min((data / "journal").iterdir())
+    content = bytearray(segment.read_bytes())
+    content[content.index(b"one order")] ^= 1
+    segment.write_bytes(content)
+    ran = shell("ledger", "verify", "--data", data)
+    assert ran.code == Exit.UNSOUND
+    assert "segment 1:" in ran.err
+    ran = shell("ledger", "balance", "--data", data)
+    assert ran.code == Exit.UNSOUND
+    assert len(ran.err.splitlines()) == 1
+    assert str(segment) in ran.err and "offset" in ran.err
+
+
+@pytest.mark.parametrize("command", ["balance", "verify", "head"])
+def test_a_folder_without_a_journal(shell: Shell, tmp_path: Path, command: str) -> None:
+    ran = shell("ledger", command, "--data", tmp_path)
+    assert ran.code == Exit.FAILED
+    assert ran.err == f"acquit: {tmp_path} is not a data folder of acquit: it has no broker.json\n"
+
+
+def test_a_head_that_is_none(shell: Shell, data: Path) -> None:
+    ran = shell("ledger", "verify", "--data", data, "--against", "x")
+    assert ran.code == Exit.USAGE
+    assert "expected STORE:NUMBER:BYTES:SHA256" in ran.err
+
+
+def test_queues_of_a_stopped_broker(shell: Shell, data: Path) -> None:
+    first, second = shell("queues", "--data", data, "--json").documents
+    assert (first["name"], first["depth"], first["entered"]) == ("orders", 1, 3)
+    assert (second["name"], second["depth"], second["body_bytes"]) == ("DLQ", 1, 7)
+    shown = [" ".join(line.split()) for line in shell("queues", "--data", data).out.splitlines()]
+    assert shown[0] == "name address depth available acquired scheduled suspended body bytes entered"
+    assert shown[1] == "orders orders 1 1 0 0 0 5 3"
