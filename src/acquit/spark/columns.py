@@ -18,9 +18,10 @@ Such a row has the whole message in `corrupt` and nulls in what it is too broken
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from struct import Struct
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
@@ -29,9 +30,10 @@ import pyarrow as pa
 
 from acquit.errors import DecodeError
 from acquit.protocol import sections as s
+from acquit.protocol._definitions import Header
 from acquit.protocol.codec import Described, Symbol, Timestamp, encode, skip
 from acquit.protocol.message import AmqpSequence, AmqpValue, Data, Message
-from acquit.protocol.sections import PropertyIndex, Sections, map_value, scan_sections
+from acquit.protocol.sections import PropertyIndex, Sections, decode_header, map_value, scan_sections
 from acquit.spark.spool.drain import Identified, Identity, Rows
 
 SEQUENCE_ANNOTATION: Final = "x-opt-acquit-sequence"
@@ -79,9 +81,10 @@ SCHEMA_DDL: Final = ", ".join(f"{field.name} {field.spark_type}" for field in FI
 
 PARSER_VERSION: Final = b"1"
 """Raised when the same message would make other columns."""
+_PARSER_KEY: Final = b"acquit.parser"
+_BROKER_KEY: Final = b"acquit.broker"
 _FILE_SCHEMA: Final = pa.schema(
     [("head", pa.binary()), ("tail", pa.binary()), *((field.name, field.arrow_type) for field in FIELDS)],
-    metadata={b"acquit.parser": PARSER_VERSION},
 )
 _BATCH_ROWS: Final = 10_000
 _BATCH_BYTES: Final = 16 * 1024 * 1024
@@ -181,18 +184,19 @@ class MessageColumns:
             except (DecodeError, _NoColumnHoldsIt) as error:
                 corrupt[number] = str(error)
                 rows.append(self._corrupt_row(payload, broker_id))
-        return Rows(list(_batches(rows)), corrupt)
+        metadata = {_PARSER_KEY: PARSER_VERSION, _BROKER_KEY: b"" if broker_id is None else broker_id.bytes}
+        return Rows(list(_batches(rows, _FILE_SCHEMA.with_metadata(metadata))), corrupt)
 
-    def select(
-        self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, broker_id: UUID | None
-    ) -> Iterable[pa.RecordBatch]:
-        """The columns of `schema`, by name, of batches of a data file, in the present version's reading."""
+    def select(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The columns of `schema`, by name, of batches of a data file; parsed anew if an older version wrote them."""
         for batch in batches:
-            if (batch.schema.metadata or {}).get(b"acquit.parser") != PARSER_VERSION:
-                payloads = [whole_message(row) for row in batch.select(["head", "body", "tail"]).to_pylist()]
-                yield from self.select(self.rows(payloads, broker_id).batches, schema, broker_id)
-            else:
+            metadata = batch.schema.metadata or {}
+            if metadata.get(_PARSER_KEY) == PARSER_VERSION:
                 yield pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)
+            else:
+                payloads = [whole_message(row) for row in batch.select(["head", "body", "tail"]).to_pylist()]
+                broker = metadata.get(_BROKER_KEY)
+                yield from self.select(self.rows(payloads, UUID(bytes=broker) if broker else None).batches, schema)
 
     def _corrupt_row(self, payload: bytes, broker_id: UUID | None) -> _Row:
         sequence = self.identify(payload, broker_id).sequence
@@ -230,7 +234,7 @@ class _NoColumnHoldsIt(Exception):
 
 def _parse(payload: bytes, address: str, broker_id: UUID | None) -> _Row:
     sections = scan_sections(payload)
-    header = sections.decode_header()
+    header = _header(sections.header)
     annotations = sections.decode_map(s.MESSAGE_ANNOTATIONS) if sections.has(s.MESSAGE_ANNOTATIONS) else {}
     message_id, to, subject, correlation_id, content_type, created_at = sections.property_values(*_PROPERTIES)
     properties = sections.decode_map(s.APPLICATION_PROPERTIES) if sections.has(s.APPLICATION_PROPERTIES) else {}
@@ -254,6 +258,12 @@ def _parse(payload: bytes, address: str, broker_id: UUID | None) -> _Row:
         body_type,
         None,
     )
+
+
+# Few combinations come up, and most messages of a queue have the same.
+@lru_cache(maxsize=1024)
+def _header(section: bytes) -> Header:
+    return decode_header(section) if section else Header()
 
 
 def _body(sections: Sections) -> tuple[bytes, bytes | None, bytes | None, str | None]:
@@ -363,6 +373,8 @@ def _text(value: object) -> str | None:
     """A value as text: booleans as in JSON, times as ISO 8601 in UTC, binary in hex, compounds as JSON."""
     if value is None or type(value) is str:
         return value
+    if type(value) is int:
+        return str(value)
     plain = _plain(value)
     return plain if isinstance(plain, str) else json.dumps(plain)
 
@@ -395,13 +407,13 @@ def _plain(value: object) -> object:
             return str(value)
 
 
-def _batches(rows: Sequence[_Row]) -> Iterable[pa.RecordBatch]:
+def _batches(rows: Sequence[_Row], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Few enough rows and bytes in each that 32-bit offsets hold and a reader's memory is bounded."""
     start = size = 0
     for end, row in enumerate(rows, 1):
         size += len(row.head) + (len(row.body or b"") if row.tail is not None else 0)
         if end - start == _BATCH_ROWS or size >= _BATCH_BYTES or end == len(rows):
             columns = zip(*rows[start:end], strict=True)
-            arrays = [pa.array(column, type_) for column, type_ in zip(columns, _FILE_SCHEMA.types, strict=True)]
-            yield pa.RecordBatch.from_arrays(arrays, schema=_FILE_SCHEMA)
+            arrays = [pa.array(column, type_) for column, type_ in zip(columns, schema.types, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
             start, size = end, 0

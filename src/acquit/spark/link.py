@@ -1,0 +1,220 @@
+"""The source's links to a queue, over acquit's blocking client.
+
+`QueueDrain` is a task's: it acquires messages, holds them unsettled, and settles them when they are published. It is
+attached with default-outcome *released*, so that a task that dies for reasons of its own never drives messages into a
+dead letter queue. It knows the end of the queue by draining the link's credit (2.6.7): the broker sends what it has or
+says that there is nothing, and nobody waits for a time-out. Where a broker does not answer that, the end is when
+nothing came for the rest of the time.
+
+`QueueProbe` is the driver's: it browses with no credit, acquires nothing, and hears how many messages are available,
+and on an acquit broker which sequence was the last. Other brokers tell less, and then the driver must try and see.
+
+Both connect patiently: a broker that is being restarted is no reason to fail a query.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, cast
+from uuid import UUID
+
+from acquit.client.blocking import Connection, ReceivedMessage, Receiver, Session, connect
+from acquit.client.options import ConnectOptions
+from acquit.client.receipts import ReceiptStatus
+from acquit.errors import AcquitError, AuthenticationFailed, ConfigurationError, ConnectionFailed, EndpointError
+from acquit.protocol._definitions import AmqpCondition, Error, Rejected
+from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.spark.options import SourceOptions
+from acquit.spark.spool import Outcome, Poison, Received
+
+logger = logging.getLogger("acquit.spark")
+
+BROKER_ID_PROPERTY: Final = "acquit:broker-id"
+LAST_SEQUENCE_PROPERTY: Final = "acquit:last-sequence"
+
+_QUIET_S: Final = 0.02
+"""When nothing came for so long, the broker is asked whether there is more: one round trip."""
+_RETRY_FIRST_S: Final = 0.1
+_RETRY_MAX_S: Final = 2.0
+_CLOSE_TIMEOUT_S: Final = 5.0
+_REJECTION: Final = Rejected(Error(AmqpCondition.DECODE_ERROR, "the message cannot be parsed"))
+_OUTCOMES: Final = {Outcome.ACCEPTED: ACCEPTED, Outcome.REJECTED: _REJECTION}
+
+
+def connect_patiently(
+    options: SourceOptions,
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> Connection:
+    """Connect, trying again while the broker cannot be reached, for `connectTimeout`.
+
+    Raises ConnectionFailed naming the broker and the last reason; AuthenticationFailed and ConfigurationError at once.
+    """
+    password = options.password()
+    ends_at = clock() + options.connect_timeout_ms / 1000
+    pause_s = _RETRY_FIRST_S
+    while True:
+        left_ms = max(1, int((ends_at - clock()) * 1000))
+        try:
+            return connect(
+                options.url,
+                username=options.user,
+                password=password,
+                options=ConnectOptions(
+                    connect_timeout_ms=min(left_ms, 10_000), ack_timeout_ms=options.ack_timeout_ms, max_message_size=0
+                ),
+            )
+        except AuthenticationFailed:
+            raise
+        except ConnectionFailed as error:
+            if clock() + pause_s >= ends_at:
+                raise ConnectionFailed(
+                    f"cannot reach the broker at {options.url} within {options.connect_timeout_ms / 1000:g} s "
+                    f"(option connectTimeout): {error}"
+                ) from error
+            logger.info("the broker at %s cannot be reached (%s); trying again in %g s", options.url, error, pause_s)
+        sleep(pause_s)
+        pause_s = min(2 * pause_s, _RETRY_MAX_S)
+
+
+def broker_id(connection: Connection) -> UUID | None:
+    """The identity of an acquit broker; None for others."""
+    value = connection.remote_properties.get(BROKER_ID_PROPERTY)
+    return value if isinstance(value, UUID) else None
+
+
+def check_poison(options: SourceOptions, broker: UUID | None) -> None:
+    """Raise ConfigurationError where rejecting might lose messages: other brokers drop or requeue what is rejected."""
+    if options.poison is Poison.REJECT and broker is None and not options.reject_is_dead_letter:
+        raise ConfigurationError(
+            f"option poison = reject: the broker at {options.url} is not an acquit broker, and what it does with a "
+            "rejected message depends on its configuration (Artemis drops it where there is no dead letter address, "
+            "Broker-J requeues it). Say rejectIsDeadLetter = true once you have made sure that it dead-letters"
+        )
+
+
+class QueueDrain:
+    """A `Drain` on the queue of `options`, for at most `rows_max` messages and about `bytes_max` bytes."""
+
+    def __init__(self, options: SourceOptions, rows_max: int, bytes_max: int) -> None:
+        self._options = options
+        self._connection = connect_patiently(options)
+        try:
+            self.broker_id = broker_id(self._connection)
+            check_poison(options, self.broker_id)
+            self._session: Session = self._connection.session("individual")
+            # Twice the bytes: the drain must end by its own limit, not stall at the client's.
+            self._receiver: Receiver = self._session.receiver(
+                options.address, prefetch=rows_max, prefetch_bytes=2 * bytes_max, default_outcome=RELEASED
+            )
+        except BaseException:
+            self.detach()
+            raise
+        self._ends_at = time.monotonic() + options.drain_timeout_ms / 1000
+        self._received = 0
+        self.exhausted = False
+
+    def receive(self, rows_max: int) -> Sequence[Received]:
+        """See `Drain`. Raises EndpointError when the link ends before the first message: then there is a reason."""
+        try:
+            messages = self._receive(rows_max)
+        except EndpointError as error:
+            if not self._received:
+                raise
+            # What came before is good, and is recognised when it comes again.
+            logger.warning("the link to %s ended while it was drained: %s", self._options.address, error)
+            self.exhausted = False
+            return []
+        self._received += len(messages)
+        return [Received(message.payload, message) for message in messages]
+
+    def _receive(self, rows_max: int) -> list[ReceivedMessage]:
+        left_s = self._ends_at - time.monotonic()
+        if left_s <= 0:
+            return []
+        messages = self._receiver.receive_many(rows_max, min(_QUIET_S, left_s))
+        if messages:
+            return messages
+        left_s = max(0.0, self._ends_at - time.monotonic())
+        self._receiver.drain(left_s)
+        messages = self._receiver.receive_many(rows_max, 0)
+        self.exhausted = not messages
+        return messages
+
+    def settle(self, outcomes: Sequence[tuple[Received, Outcome]]) -> bool:
+        """See `Drain`: one call and one frame or few for each outcome."""
+        by_outcome: dict[Outcome, list[ReceivedMessage]] = {}
+        for received, outcome in outcomes:
+            by_outcome.setdefault(outcome, []).append(cast(ReceivedMessage, received.handle))
+        try:
+            receipts = [
+                self._session.settle(messages, _OUTCOMES[outcome], sync=False)
+                for outcome, messages in by_outcome.items()
+            ]
+            status = max((receipt.result() for receipt in receipts), default=ReceiptStatus.APPLIED)
+        except AcquitError as error:
+            logger.warning("settlements at %s are unknown: %s", self._options.address, error)
+            return False
+        if status > ReceiptStatus.ANSWERED:
+            logger.info("settlements at %s: %s; what comes again is recognised", self._options.address, status.name)
+        return status <= ReceiptStatus.ANSWERED
+
+    def detach(self) -> None:
+        """See `Drain`."""
+        with contextlib.suppress(AcquitError):
+            self._connection.close(_CLOSE_TIMEOUT_S)
+
+
+class QueueProbe:
+    """Asks about the queue of `options` and takes nothing. Connects when first asked, and again when that is lost."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._connection: Connection | None = None
+        self._session: Session | None = None
+        self._receiver: Receiver | None = None
+        self.broker_id: UUID | None = None
+
+    def available(self) -> int | None:
+        """How many messages are available now; None where the broker does not tell."""
+        receiver = self._attached()
+        if self.broker_id is None:
+            # Others leave the field out, or let it stand as it was at the attach.
+            return None
+        try:
+            fresh = receiver.refresh(self._options.ack_timeout_ms / 1000)
+        except EndpointError:
+            self.close()
+            receiver = self._attached()
+            fresh = receiver.refresh(self._options.ack_timeout_ms / 1000)
+        return receiver.available if fresh else None
+
+    def last_sequence(self) -> int | None:
+        """The highest sequence that the broker has given by now; None where it does not tell. Attaches anew."""
+        self.close()
+        value = self._attached().remote_properties.get(LAST_SEQUENCE_PROPERTY)
+        return int(value) if isinstance(value, int) and self.broker_id is not None else None
+
+    def close(self) -> None:
+        """Let the connection go; the next question makes another."""
+        if self._connection is not None:
+            with contextlib.suppress(AcquitError):
+                self._connection.close(_CLOSE_TIMEOUT_S)
+        self._connection = self._session = self._receiver = None
+
+    def _attached(self) -> Receiver:
+        if self._connection is None or self._receiver is None or self._connection.closed:
+            self._connection = connect_patiently(self._options)
+            try:
+                self.broker_id = broker_id(self._connection)
+                check_poison(self._options, self.broker_id)
+                self._session = self._connection.session("no-ack")
+                self._receiver = self._session.receiver(self._options.address, prefetch=0, browse=True)
+            except BaseException:
+                self.close()
+                raise
+        return self._receiver

@@ -1,0 +1,262 @@
+"""From messages to rows: every column, every kind of body, and whatever bytes a queue may hold."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from acquit.protocol.codec import Decimal64, Symbol, Timestamp, ULong, encode
+from acquit.protocol.message import AmqpSequence, AmqpValue, Data, Message
+from acquit.spark import columns as columns_module
+from acquit.spark.columns import BY_NAME, FIELDS, SCHEMA_DDL, MessageColumns, identity_finder, whole_message
+from acquit.spark.spool import Rows
+
+BROKER = uuid.UUID("6f5c1b1e-6d0e-4f5b-9d43-4b8a55d6a2c1")
+READER = MessageColumns("queue")
+SCHEMA = pa.schema([(field.name, field.arrow_type) for field in FIELDS])
+
+
+def table(rows: Rows) -> list[dict[str, object]]:
+    return [row for batch in READER.select(rows.batches, SCHEMA) for row in batch.to_pylist()]
+
+
+def row(message: Message, broker_id: uuid.UUID | None = BROKER) -> dict[str, object]:
+    rows = READER.rows([message.encode()], broker_id)
+    assert not rows.corrupt
+    return table(rows)[0]
+
+
+def test_every_column() -> None:
+    message = Message(
+        b"content",
+        message_id="id-1",
+        correlation_id=ULong(7),
+        subject="greeting",
+        to="other",
+        content_type="text/plain",
+        creation_time=Timestamp(1_700_000_000_123),
+        delivery_count=2,
+        annotations={
+            "x-opt-acquit-sequence": ULong(42),
+            "x-opt-acquit-posted-at": Timestamp(1_700_000_001_000),
+            "x-opt-jms-dest": 0,
+        },
+        application_properties={"a": "text", "b": True, "c": None, "d": 1.5, "e": b"\x00\xff", "f": 7},
+    )
+    assert row(message) == {
+        "message_id": "id-1",
+        "sequence": 42,
+        "correlation_id": "7",
+        "subject": "greeting",
+        "address": "other",
+        "content_type": "text/plain",
+        "application_properties": [("a", "text"), ("b", "true"), ("c", None), ("d", "1.5"), ("e", "00ff"), ("f", "7")],
+        "annotations": [("x-opt-jms-dest", "0")],
+        "delivery_count": 2,
+        "redelivered": True,
+        "posted_at": datetime(2023, 11, 14, 22, 13, 21, tzinfo=UTC),
+        "created_at": datetime(2023, 11, 14, 22, 13, 20, 123_000, tzinfo=UTC),
+        "body": b"content",
+        "body_type": "data",
+        "corrupt": None,
+    }
+
+
+def test_an_empty_message_from_another_broker() -> None:
+    found = row(Message(), None)
+    assert found["address"] == "queue" and found["body_type"] == "value" and found["body"] == b"null"
+    assert all(found[name] is None for name in ("message_id", "sequence", "posted_at", "created_at", "corrupt"))
+    assert found["redelivered"] is False
+
+
+def test_no_body_at_all() -> None:
+    found = table(READER.rows([b""], None))[0]
+    assert (found["body"], found["body_type"]) == (None, None)
+
+
+def test_only_an_acquit_broker_is_believed_about_first_acquirer_and_sequence() -> None:
+    message = Message(b"", first_acquirer=False, annotations={"x-opt-acquit-sequence": ULong(1)})
+    assert (row(message)["redelivered"], row(message)["sequence"]) == (True, 1)
+    assert (row(message, None)["redelivered"], row(message, None)["sequence"]) == (False, None)
+
+
+@pytest.mark.parametrize(
+    ("body", "content", "kind"),
+    [
+        (b"bytes", b"bytes", "data"),
+        (b"b" * 300, b"b" * 300, "data"),
+        (b"", b"", "data"),
+        (Data((b"one", b"two")), b"onetwo", "data"),
+        ("tëxt", "tëxt".encode(), "string"),
+        ("t" * 300, b"t" * 300, "string"),
+        (AmqpValue(b"binary"), b"binary", "binary"),
+        ({"k": [1, None, b"\x01"]}, {"k": [1, None, "01"]}, "value"),
+        (AmqpSequence(([1, "a"], [True])), [1, "a", True], "sequence"),
+        (7, 7, "value"),
+        (Symbol("s"), "s", "value"),
+        (uuid.UUID(int=1), str(uuid.UUID(int=1)), "value"),
+        (Timestamp(0), "1970-01-01T00:00:00Z", "value"),
+        (Timestamp(1 << 62), 1 << 62, "value"),
+    ],
+)
+def test_bodies_and_the_message_beside_them(body: object, content: object, kind: str) -> None:
+    payload = Message(body, message_id="x", footer={"f": 1}).encode()  # type: ignore[arg-type]
+    rows = READER.rows([payload], None)
+    found = table(rows)[0]
+    assert found["body_type"] == kind
+    shown = found["body"]
+    assert isinstance(shown, bytes)
+    assert (shown if isinstance(content, bytes) else json.loads(shown)) == content
+    kept = rows.batches[0].select(["head", "body", "tail"]).to_pylist()[0]
+    assert whole_message(kept) == payload
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"\x00",
+        b"not a message at all",
+        Message(b"body").encode()[:-1],
+        Message(b"body", creation_time=Timestamp(1 << 62)).encode(),
+        Message(b"body", annotations={"x-opt-acquit-sequence": "seven"}).encode(),
+        b"\x00\x53\x77\xa1\x02\xff\xff",  # a string that is not UTF-8
+    ],
+)
+def test_what_cannot_be_a_row_is_kept_whole(payload: bytes) -> None:
+    rows = READER.rows([Message(b"good").encode(), payload], BROKER)
+    assert list(rows.corrupt) == [1]
+    good, bad = table(rows)
+    assert good["corrupt"] is None
+    assert bad["corrupt"] == payload and bad["body"] is None and bad["address"] == "queue"
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_raise(payload: bytes) -> None:
+    READER.identify(payload, BROKER)
+    rows = READER.rows([payload], BROKER)
+    kept = rows.batches[0].select(["head", "body", "tail"]).to_pylist()[0]
+    assert whole_message(kept) == payload
+
+
+@given(st.data())
+def test_no_damage_raises_and_none_changes_what_is_kept(data: st.DataObject) -> None:
+    payload = bytearray(
+        Message(
+            {"k": [1, "two"]},
+            message_id="id",
+            annotations={"x-opt-acquit-sequence": ULong(3)},
+            application_properties={"p": 1},
+        ).encode()
+    )
+    for _ in range(data.draw(st.integers(1, 3))):
+        payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
+    damaged = bytes(payload[: data.draw(st.integers(0, len(payload)))])
+    READER.identify(damaged, BROKER)
+    rows = READER.rows([damaged], BROKER)
+    assert whole_message(rows.batches[0].select(["head", "body", "tail"]).to_pylist()[0]) == damaged
+
+
+# -- identity ---------------------------------------------------------------------------------------------------------
+
+
+def key(message: Message, broker_id: uuid.UUID | None = None, field: str | None = None) -> bytes | None:
+    identity = MessageColumns("queue", field).identify(message.encode(), broker_id).identity
+    return None if identity is None else identity.key
+
+
+def test_the_brokers_sequence_comes_first_then_the_named_field_then_message_id() -> None:
+    message = Message(
+        b"",
+        message_id="m",
+        correlation_id="c",
+        annotations={"x-opt-acquit-sequence": ULong(3), "x-opt-key": "a"},
+        application_properties={"order": 9},
+    )
+    found = MessageColumns("queue").identify(message.encode(), BROKER)
+    assert found.identity is not None and found.identity.names_posting and found.sequence == 3
+    ids = [
+        key(message, BROKER),
+        key(message, uuid.uuid4()),
+        key(message),
+        key(message, None, "message-id"),
+        key(message, None, "correlation-id"),
+        key(message, None, "application-properties.order"),
+        key(message, None, "message-annotations.x-opt-key"),
+    ]
+    assert ids[2] == ids[3] and len(set(ids)) == len(ids) - 1 and None not in ids
+    assert key(message, None, "application-properties.absent") == ids[2]
+    assert key(Message(b"")) is None
+
+
+def test_ids_of_different_types_are_different() -> None:
+    ids = [key(Message(b"", message_id=one)) for one in ("1", ULong(1), b"1", uuid.UUID(int=1))]
+    assert len(set(ids)) == 4
+
+
+def test_content_is_the_bare_message_so_redelivery_changes_nothing() -> None:
+    first = Message(b"body", message_id="m", annotations={"x-opt-acquit-sequence": ULong(1)})
+    again = Message(b"body", message_id="m", delivery_count=3, annotations={"x-opt-acquit-sequence": ULong(1)})
+    assert READER.identify(first.encode(), BROKER).bare == READER.identify(again.encode(), BROKER).bare
+    other = Message(b"body", message_id="n")
+    assert READER.identify(first.encode(), None).bare != READER.identify(other.encode(), None).bare
+
+
+def test_a_damaged_body_is_still_recognised() -> None:
+    payload = Message(b"body", message_id="m", annotations={"x-opt-acquit-sequence": ULong(5)}).encode()
+    assert READER.identify(payload[:-1], BROKER).sequence == 5
+    unordered = encode(1) + payload
+    assert READER.identify(unordered, BROKER).identity is None
+
+
+def test_a_sequence_inside_of_another_annotation_is_not_believed() -> None:
+    inner = encode(Symbol("x-opt-acquit-sequence")) + encode(ULong(99))
+    message = Message(b"", annotations={"x-opt-other": inner, "x-opt-acquit-sequence": ULong(1)})
+    assert READER.identify(message.encode(), BROKER).sequence == 1
+
+
+@pytest.mark.parametrize("field", ["subject", "application-properties", "application-properties.", "footer.x", ""])
+def test_fields_that_cannot_be_an_identity(field: str) -> None:
+    with pytest.raises(ValueError, match="message-id, correlation-id"):
+        identity_finder(field)
+
+
+# -- versions and schemas ---------------------------------------------------------------------------------------------
+
+
+def test_columns_by_name_in_any_order() -> None:
+    schema = pa.schema([("body", pa.binary()), ("message_id", pa.string())])
+    batches = list(READER.select(READER.rows([Message(b"x", message_id="m").encode()], None).batches, schema))
+    assert batches[0].schema == schema and batches[0].to_pylist() == [{"body": b"x", "message_id": "m"}]
+
+
+def test_a_newer_version_parses_old_files_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    payload = Message(b"x", first_acquirer=False, annotations={"x-opt-acquit-sequence": ULong(8)}).encode()
+    monkeypatch.setattr(columns_module, "PARSER_VERSION", b"0")
+    old = READER.rows([payload], BROKER)
+    monkeypatch.undo()
+    damaged = [
+        batch.set_column(batch.schema.names.index("sequence"), "sequence", pa.array([1])) for batch in old.batches
+    ]
+    found = next(iter(READER.select(damaged, SCHEMA))).to_pylist()[0]
+    assert (found["sequence"], found["body"], found["redelivered"]) == (8, b"x", True)
+
+
+def test_large_messages_come_in_batches_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns_module, "_BATCH_BYTES", 1_000)
+    rows = READER.rows([Message(b"b" * 400).encode()] * 7, None)
+    assert [batch.num_rows for batch in rows.batches] == [3, 3, 1]
+
+
+def test_a_value_that_json_has_no_word_for_does_not_stop_a_row() -> None:
+    found = row(Message(b"", application_properties={"d": Decimal64(bytes(8))}))
+    assert isinstance(dict(found["application_properties"])["d"], str)  # type: ignore[call-overload]
+
+
+def test_the_schema_names_every_field_once() -> None:
+    assert SCHEMA_DDL.count(",") >= len(FIELDS) - 1 and len(BY_NAME) == len(FIELDS)

@@ -1,0 +1,139 @@
+"""Options: each wrong one is named, with what was given and what is expected; secrets are never repeated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from acquit.errors import ConfigurationError
+from acquit.spark.options import OPTIONS, SourceOptions, resolve_credential
+from acquit.spark.spool import MissingIdentity, Poison
+
+GOOD = {"url": "amqp://localhost:5672", "address": "orders", "spool": "/mnt/spool"}
+
+
+def test_defaults() -> None:
+    options = SourceOptions.parse(GOOD)
+    assert (options.parts, options.poison, options.missing_identity) == (2, Poison.COLUMN, MissingIdentity.FAIL)
+    assert options.identity_retention_ms == 7 * 24 * 3600 * 1000
+    assert options.password() is None
+
+
+def test_keys_come_in_any_case() -> None:
+    # Spark keeps the case that the user wrote in some places and lowers it in others.
+    options = SourceOptions.parse({**GOOD, "MAXMESSAGESPERBATCH": "10", "drainTimeout": "500ms", "poison": "REJECT"})
+    assert (options.max_messages_per_batch, options.drain_timeout_ms, options.poison) == (10, 500, Poison.REJECT)
+
+
+@pytest.mark.parametrize("name", ["url", "address", "spool"])
+def test_a_missing_option_is_named_and_explained(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"option {name} is missing: "):
+        SourceOptions.parse({key: value for key, value in GOOD.items() if key != name})
+    with pytest.raises(ConfigurationError, match=f"option {name} is missing: "):
+        SourceOptions.parse({**GOOD, name: "  "})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("url", "localhost:5672", "amqp://host:port"),
+        ("url", "http://localhost", "amqp://host:port"),
+        ("url", "amqp://host:99999", "amqp://host:port"),
+        ("url", "amqp://host/queue", "amqp://host:port"),
+        ("spool", "spool", "an absolute path"),
+        ("spool", "s3://bucket/spool", "a local or shared folder"),
+        ("parts", "0", "a number from 1 to 1000"),
+        ("parts", "two", "a number from 1 to 1000"),
+        ("parts", "-1", "a number from 1 to 1000"),
+        ("maxMessagesPerBatch", "1.5", "a number from 1"),
+        ("maxBytesPerBatch", "64 miles", "a size from 1 .* such as 65536, 512k, 64m or 1g"),
+        ("maxBytesPerBatch", "0", "a size from 1"),
+        ("drainTimeout", "2", "with its unit, such as 500ms, 2s"),
+        ("drainTimeout", "2 fortnights", "with its unit"),
+        ("drainTimeout", "0s", "a time from 1"),
+        ("identityRetention", "1ms", "a time from 1000"),
+        ("identityField", "subject", "message-id, correlation-id, application-properties.NAME"),
+        ("missingIdentity", "ignore", "one of fail, at-least-once"),
+        ("poison", "skip", "one of column, reject, fail"),
+        ("rejectIsDeadLetter", "yes", "one of true, false"),
+    ],
+)
+def test_a_wrong_option_says_what_was_given_and_what_is_expected(name: str, value: str, expected: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"option {name} = '{value}': expected .*{expected}"):
+        SourceOptions.parse({**GOOD, name: value})
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [("500ms", 500), ("2s", 2_000), ("2 seconds", 2_000), ("3m", 180_000), ("3 min", 180_000), ("1 hour", 3_600_000)],
+)
+def test_times(text: str, milliseconds: int) -> None:
+    assert SourceOptions.parse({**GOOD, "drainTimeout": text}).drain_timeout_ms == milliseconds
+
+
+@pytest.mark.parametrize(("text", "size"), [("100", 100), ("2k", 2048), ("64m", 64 << 20), ("1 GB", 1 << 30)])
+def test_sizes(text: str, size: int) -> None:
+    assert SourceOptions.parse({**GOOD, "maxBytesPerBatch": text}).max_bytes_per_batch == size
+
+
+def test_an_unknown_option_gets_a_hint() -> None:
+    with pytest.raises(ConfigurationError, match=r"option adress is not known; did you mean address\?"):
+        SourceOptions.parse({**GOOD, "adress": "x"})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"password": "hunter2"},
+        {"user": "u", "credential": "hunter2"},
+        {"user": "u", "credential": "hunter2:"},
+        {"url": "amqp://user:hunter2@host"},
+        {"url": "amqp://user:hunter2@host:99999/x"},
+    ],
+)
+def test_a_password_in_the_options_is_refused_and_not_repeated(wrong: dict[str, str]) -> None:
+    with pytest.raises(ConfigurationError, match="env:NAME, file:PATH or provider:") as caught:
+        SourceOptions.parse({**GOOD, **wrong})
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_credential_needs_a_user() -> None:
+    with pytest.raises(ConfigurationError, match="without the option user"):
+        SourceOptions.parse({**GOOD, "credential": "env:X"})
+
+
+def provide() -> str:
+    return "from a function"
+
+
+def provide_nonsense() -> int:
+    return 1
+
+
+def test_credentials_are_found_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACQUIT_TEST_PASSWORD", "from the environment")
+    (tmp_path / "password").write_text("from a file\n")
+    assert resolve_credential("env:ACQUIT_TEST_PASSWORD") == "from the environment"
+    assert resolve_credential(f"file:{tmp_path}/password") == "from a file"
+    assert resolve_credential("provider:tests.unit.spark.test_options.provide") == "from a function"
+
+
+@pytest.mark.parametrize(
+    ("reference", "reason"),
+    [
+        ("env:ACQUIT_TEST_UNSET", "is not set on this worker"),
+        ("file:/nonexistent/password", "cannot be read"),
+        ("provider:nonexistent.module.function", "cannot be imported"),
+        ("provider:tests.unit.spark.test_options.missing", "cannot be imported or called"),
+        ("provider:tests.unit.spark.test_options.provide_nonsense", "must return a string"),
+    ],
+)
+def test_credentials_that_are_not_there(reference: str, reason: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"credential {reference}.*{reason}"):
+        resolve_credential(reference)
+
+
+def test_every_field_has_its_option() -> None:
+    assert {option.field for option in OPTIONS} == set(SourceOptions.__dataclass_fields__)
+    assert {option.name for option in OPTIONS if option.required} == {"url", "address", "spool"}
