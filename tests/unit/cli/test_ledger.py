@@ -27,11 +27,14 @@ class Author:
         self.now_us += SECOND_US
         return self.now_us
 
-    def post(self, queue: int, payload: bytes, message_id: MessageId | None, **event: int) -> tuple[int, int]:
-        """Post to a queue: its sequence and fingerprint."""
+    def post(self, queue: int, payload: bytes, message_id: MessageId | None, origin: int = 0) -> tuple[int, int]:
+        """Post to a queue, or dead-letter from `origin`: its sequence and fingerprint."""
+        kind = EventKind.DEAD_LETTERED_IN if origin else EventKind.POSTED
         sequence = self.opened.sequences.take(self.now_us)
         meta = encode_posting_meta(b"orders", encode_id(message_id))
-        _, fingerprint = self.opened.recorder.posted(sequence, queue, payload, meta, self.tick(), **event)
+        _, fingerprint = self.opened.recorder.posted(
+            sequence, queue, payload, meta, self.tick(), kind=kind, origin=origin
+        )
         return sequence, fingerprint
 
     def change(self, kind: EventKind, sequence: int, fingerprint: int, queue: int = 1, **event: int) -> None:
@@ -52,7 +55,7 @@ def data(tmp_path: Path) -> Path:
     author.change(EventKind.ACQUIRED, *first, actor=7)
     author.change(EventKind.MODIFIED, *first, actor=7, attempt=1, flags=EventFlag.DURABLE | EventFlag.CONNECTION_LOST)
     author.change(EventKind.ACQUIRED, *second, actor=7)
-    dead, _ = author.post(2, b"another", "o-2", kind=EventKind.DEAD_LETTERED_IN, origin=second[0], essential=True)
+    dead, _ = author.post(2, b"another", "o-2", origin=second[0])
     event = Event(second[0], dead, author.tick(), second[1], 1, 7, EventKind.DEAD_LETTERED, EventFlag.DURABLE, 1, 0)
     recorder.append(Attempt(event, Cause.REJECTED, "acquit:rejected", "no such customer"))
     write_now(recorder)
