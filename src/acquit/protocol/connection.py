@@ -620,6 +620,11 @@ class Connection:
         if self.state is not ConnectionState.CLOSE_SENT or isinstance(exc, FramingError | DecodeError):
             self.state = ConnectionState.ENDED  # before the opens nothing can be said; after such bytes nothing be read
         self._end(error, lost=False, remote=False)
+        if self.state is ConnectionState.CLOSE_SENT:
+            try:
+                self._read_frames()  # its close may be here already
+            except RemoteProtocolError:
+                self.state = ConnectionState.ENDED
 
     def _drop(self, description: str) -> None:
         """The peer was too slow: say so, if that can be said, and wait for nothing."""

@@ -586,3 +586,17 @@ def test_output_is_counted_and_taken_once() -> None:
     assert len(peer.engine.data_to_send()) == waiting
     assert peer.engine.output_bytes == 0
     assert peer.engine.data_to_send() == b""
+
+
+def test_a_close_right_behind_what_we_close_for() -> None:
+    peer = begun_server()
+    told = peer.send_bytes(framed(Open("again"), Close()))
+    assert kinds(told) == ["ConnectionEnded"]
+    assert peer.error_heard(Close).condition == AmqpCondition.NOT_ALLOWED
+    assert peer.engine.closed
+
+
+def test_nonsense_right_behind_what_we_close_for() -> None:
+    peer = begun_server()
+    assert kinds(peer.send_bytes(framed(Open("again")) + b"\xff" * 8)) == ["ConnectionEnded"]
+    assert peer.engine.closed
