@@ -195,7 +195,7 @@ def test_each_outcome_arrives_as_itself(peer: Peer) -> None:
         peer.expect("outcome", delivery=3, outcome="modified", failed=True, undeliverable=False)
         peer.expect("outcome", delivery=4, outcome="modified", undeliverable=True, annotations={"x-opt-note": "seen"})
         peer.do("confirm", link=link, deliveries=[0, 1, 2, 3, 4])
-        statuses = {receipt.result(10).status for receipt in receipts}
+        statuses = {receipt.result(10) for receipt in receipts}
         assert statuses == {acquit.ReceiptStatus.ANSWERED}, "settled by a peer that does not promise durability"
 
 
@@ -211,7 +211,7 @@ def test_an_acknowledgement_without_an_answer_is_unknown(peer: Peer) -> None:
         receipt = message.accept(sync=False)
         peer.expect("outcome", delivery=0, outcome="accepted", settled=False)
         peer.kill()
-        assert receipt.result(10).status is acquit.ReceiptStatus.UNKNOWN
+        assert receipt.result(10) is acquit.ReceiptStatus.UNKNOWN
 
 
 def test_browsing_asks_for_copies(peer: Peer) -> None:
@@ -328,7 +328,7 @@ def test_heartbeats_keep_an_idle_connection(peer: Peer) -> None:
 
 def test_a_peer_that_falls_silent_is_noticed(peer: Peer) -> None:
     port = peer.listen()
-    connection = acquit.connect(f"amqp://127.0.0.1:{port}", idle_timeout_ms=1000)
+    connection = acquit.connect(f"amqp://127.0.0.1:{port}", options=acquit.ConnectOptions(idle_timeout_ms=1000))
     receiver = connection.session().receiver("r")
     opened(peer, "r")
     os.kill(peer.pid, signal.SIGSTOP)

@@ -148,11 +148,11 @@ class Peer(MessagingHandler):
         condition = self._serve_options.get("refuse", {}).get(address)
         if condition is not None:
             # Refused (2.6.3): an attach without the terminus, and a detach with the error.
+            # proton writes the detach in a later turn of its loop only.
             (link.source if link.is_sender else link.target).type = proton.Terminus.UNSPECIFIED
-            link.open()
-            link.condition = Condition(condition, "refused by the test")
-            link.close()
-            return
+            self._links[link.name] = link
+            command = {"do": "detach", "link": link.name, "condition": condition, "description": "refused by the test"}
+            self._injector.trigger(ApplicationEvent("command", subject=command))
         link.open()
 
     def on_link_opened(self, event: Any) -> None:

@@ -65,12 +65,12 @@ function linkOpened(context) {
     const attach = link.remote.attach;
     report('link_open', {
         link: link.peer_name,
-        source: attach.source ? attach.source.address : null,
-        target: attach.target ? attach.target.address : null,
+        source: attach.source?.address ?? null,
+        target: attach.target?.address ?? null,
         snd_settle_mode: attach.snd_settle_mode,
         rcv_settle_mode: attach.rcv_settle_mode,
         max_message_size: attach.max_message_size,
-        distribution_mode: attach.source ? attach.source.distribution_mode : null,
+        distribution_mode: attach.source?.distribution_mode ?? null,
     });
 }
 
@@ -208,6 +208,10 @@ function given(options) {
     return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined && value !== null));
 }
 
+function errorOf(command) {
+    return command.condition ? { condition: command.condition, description: command.description } : undefined;
+}
+
 // ---- commands
 
 const commands = {
@@ -293,9 +297,7 @@ const commands = {
             const state = {
                 accepted: () => rhea.message.accepted(),
                 released: () => rhea.message.released(),
-                rejected: () => rhea.message.rejected(command.condition ? {
-                    error: { condition: command.condition, description: command.description },
-                } : {}),
+                rejected: () => rhea.message.rejected(given({ error: errorOf(command) })),
                 modified: () => rhea.message.modified(given({
                     delivery_failed: command.failed,
                     undeliverable_here: command.undeliverable,
@@ -312,19 +314,13 @@ const commands = {
         links.get(command.link).link.drain_credit();
     },
     detach(command) {
-        links.get(command.link).link.close(command.condition ? {
-            condition: command.condition,
-            description: command.description,
-        } : undefined);
+        links.get(command.link).link.close(errorOf(command));
     },
     end(command) {
-        sessions.get(command.session || 'default').close();
+        sessions.get(command.session || 'default').close(errorOf(command));
     },
     close(command) {
-        connection.close(command.condition ? {
-            condition: command.condition,
-            description: command.description,
-        } : undefined);
+        connection.close(errorOf(command));
     },
 };
 
