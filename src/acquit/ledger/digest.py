@@ -23,6 +23,11 @@ class RunningDigest:
         self.here = Totals()
         """In the present segment."""
         self._deleted: set[int] = set()
+        """Queues deleted in the present segment."""
+        self._gone: set[int] = set()
+        """Queues deleted before that, while there is a base to come."""
+        self.awaits_base = False
+        """What was read does not begin at the beginning: `add_base` will say what was before."""
         self._cumulated_entries = 0
 
     def add(self, events: bytes, others: Sequence[Record]) -> None:
@@ -40,8 +45,10 @@ class RunningDigest:
     def add_base(self, summary: Summary) -> None:
         """What an earlier segment, not read here, had cumulated at its end."""
         for queue, row in summary.rows.items():
-            key = 0 if row.flags & RowFlag.DELETED else queue
+            key = 0 if row.flags & RowFlag.DELETED or queue in self._gone else queue
             self.cumulated.setdefault(key, QueueTotals()).add(row.cumulated)
+        self.awaits_base = False
+        self._gone = set()
         self._count_entries()
 
     def totals(self) -> dict[int, QueueTotals]:
@@ -64,6 +71,8 @@ class RunningDigest:
             summary.rows[queue] = Row(own, totals.copy(), flags)
         for queue in self._deleted & self.cumulated.keys():
             self.cumulated.setdefault(0, QueueTotals()).add(self.cumulated.pop(queue))
+        if self.awaits_base:
+            self._gone |= self._deleted
         self._deleted = set()
         self.here = Totals()
         self._count_entries()

@@ -93,7 +93,7 @@ class Fold:
     def segment(self, number: int, base: Position) -> None:
         if not self._first_segment:
             self._first_segment = number
-            self.incomplete = number > 1
+            self.incomplete = self.digest.awaits_base = number > 1
         self._segment = number
 
     def batch(self, records: Iterator[Record], time_us: int) -> None:
@@ -207,7 +207,9 @@ class Fold:
         """A message enters without a posting of its own: a copy, or one that a transaction held."""
         source = self.messages.get(event.origin)
         if source is None:
-            self._anomaly(record, f"message {event.sequence} enters as {event.origin}, which is not there")
+            # What a transaction held may have been posted in a segment that left; if it still lives, it was copied.
+            if not self.incomplete:
+                self._anomaly(record, f"message {event.sequence} enters as {event.origin}, which is not there")
             return None
         if not event.flags & EventFlag.COPY:
             del self.messages[event.origin]
@@ -275,18 +277,16 @@ class Fold:
 
     def _commit(self, record: Record) -> None:
         number = unpack_event(record.event).transaction
-        if number not in self.table.transactions and not self.incomplete:
+        if not self.table.end_transaction(number) and not self.incomplete:
             self._anomaly(record, f"transaction {number} commits, which is not open")
-        self.table.transactions.pop(number, None)
         self._array(record)
         if self.held.pop(number, None):
             self._anomaly(record, f"transaction {number} commits without all that it held")
 
     def _rollback(self, record: Record) -> None:
         number = Rollback.decode(record).number
-        if number not in self.table.transactions and not self.incomplete:
+        if not self.table.end_transaction(number) and not self.incomplete:
             self._anomaly(record, f"transaction {number} is rolled back, which is not open")
-        self._set(record)
         self._drop_held(number)
 
     def _start(self, record: Record) -> None:

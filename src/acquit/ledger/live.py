@@ -7,7 +7,7 @@ them by the same functions holds, by construction, what the fold of its journal 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from acquit.ledger.events import Event, EventFlag, EventKind
 from acquit.ledger.records import (
@@ -27,30 +27,14 @@ ATTEMPTS_KEPT_MAX: Final = 20
 """Of a message that is tried again and again, the latest attempts are remembered; the count goes on."""
 
 
-class Notes:
-    """What few messages have: the story of their failed attempts. Shared by nobody, grown in place."""
+class Notes(NamedTuple):
+    """What few messages have: the story of their failed attempts."""
 
-    __slots__ = ("annotations", "attempts", "excluded")
-
-    def __init__(
-        self,
-        attempts: tuple[AttemptNote, ...] = (),
-        excluded: tuple[str, ...] = (),
-        annotations: tuple[bytes, ...] = (),
-    ) -> None:
-        self.attempts = attempts
-        self.excluded = excluded
-        """Termini that said undeliverable-here."""
-        self.annotations = annotations
-        """AMQP maps that *modified* outcomes want merged into the message annotations, oldest first."""
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Notes):
-            return NotImplemented
-        mine = self.attempts, self.excluded, self.annotations
-        return mine == (other.attempts, other.excluded, other.annotations)
-
-    __hash__ = None  # type: ignore[assignment]
+    attempts: tuple[AttemptNote, ...] = ()
+    excluded: tuple[str, ...] = ()
+    """Termini that said undeliverable-here."""
+    annotations: tuple[bytes, ...] = ()
+    """AMQP maps that *modified* outcomes want merged into the message annotations, oldest first."""
 
 
 class LiveMessage:
@@ -171,27 +155,23 @@ CHANGES: Final[dict[int, Callable[[LiveMessage, Event], None]]] = {
 
 
 def _note(message: LiveMessage, note: AttemptNote) -> None:
-    if message.notes is None:
-        message.notes = Notes()
-    message.notes.attempts = (*message.notes.attempts, note)[-ATTEMPTS_KEPT_MAX:]
+    notes = message.notes or Notes()
+    message.notes = notes._replace(attempts=(*notes.attempts, note)[-ATTEMPTS_KEPT_MAX:])
 
 
 def note_attempt(message: LiveMessage, attempt: Attempt) -> None:
     """An ATTEMPT record, whose event has changed the message already: keep what it says beyond that."""
     event = attempt.event
-    if event.kind == EventKind.MODIFIED and message.notes is not None:
-        # The event left a bare note: this one says more.
-        message.notes.attempts = message.notes.attempts[:-1]
-    _note(
-        message,
-        AttemptNote(event.time_us, event.actor, event.kind, attempt.cause, attempt.condition, attempt.description),
-    )
-    notes = message.notes
-    assert notes is not None
-    if attempt.excluded and attempt.excluded not in notes.excluded:
-        notes.excluded = (*notes.excluded, attempt.excluded)
+    notes = message.notes or Notes()
+    # A MODIFIED event has left a bare note: this one says more.
+    before = notes.attempts[:-1] if event.kind == EventKind.MODIFIED else notes.attempts
+    note = AttemptNote(event.time_us, event.actor, event.kind, attempt.cause, attempt.condition, attempt.description)
+    excluded, annotations = notes.excluded, notes.annotations
+    if attempt.excluded and attempt.excluded not in excluded:
+        excluded = (*excluded, attempt.excluded)
     if attempt.annotations:
-        notes.annotations = (*notes.annotations, attempt.annotations)
+        annotations = (*annotations, attempt.annotations)
+    message.notes = Notes((*before, note)[-ATTEMPTS_KEPT_MAX:], excluded, annotations)
 
 
 _NOTE_EXTRAS: Final = frozenset({Extra.ATTEMPTS, Extra.EXCLUDED, Extra.ANNOTATIONS})

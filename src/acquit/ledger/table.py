@@ -42,7 +42,6 @@ DECODERS: Final[dict[int, Callable[[Record], Entry]]] = {
     RecordKind.STATE: State.decode,
     RecordKind.STATE_DELETED: StateDeleted.decode,
     RecordKind.TRANSACTION: Transaction.decode,
-    RecordKind.ROLLBACK: Rollback.decode,
 }
 """The kinds of record that a table takes note of."""
 
@@ -100,8 +99,7 @@ class StateTable:
                 self.transactions[number] = entry
                 self._set_at["transaction", number] = position
             case Commit(number=number) | Rollback(number=number):
-                self.transactions.pop(number, None)
-                self._set_at.pop(("transaction", number), None)
+                self.end_transaction(number)
             case Start(clean=clean):
                 self._begin_run(clean)
             case _:
@@ -119,6 +117,11 @@ class StateTable:
         for queue, marks in self.dispatched.items():
             doubtful = marks.doubtful if clean else max(marks.doubtful, marks.up_to)
             self.dispatched[queue] = Dispatched(marks.time_us, queue, 0, doubtful)
+
+    def end_transaction(self, number: int) -> bool:
+        """It committed, or was rolled back. Was it open?"""
+        self._set_at.pop(("transaction", number), None)
+        return self.transactions.pop(number, None) is not None
 
     def forget_actor(self, number: int) -> None:
         """The link is gone and holds nothing: its number need not be explained to those who read only what recovery

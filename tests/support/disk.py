@@ -1,0 +1,300 @@
+"""A disk that fails the way disks do, for the store's tests.
+
+It keeps what a real one keeps apart: what a process sees (all writes, at once) and what survives a loss of power (what was
+synced, and of the rest whatever pleases the disk). Every operation that changes anything is a *step*:
+
+* ``FaultyDisk(power_loss_at=n)`` dies in step n: that step may have been done in part, and every later call raises
+  `PowerLoss`. ``disk.after_power_loss(choice)`` is then the disk as the next process finds it, where `choice` decides,
+  for every 512-byte block of every write that was not synced, and for every change of names that was not, whether it
+  got to the platter. Blocks survive or are lost independently of each other: later writes may survive earlier ones.
+* ``errors={n: errno.EIO}`` raises in step n; for ENOSPC in a write, half of it is done first.
+* ``capacity_bytes`` is a disk that gets full: writes that would grow a file beyond it are cut short, then fail.
+
+Renames and new names are lost from the newest backwards, as journaling file systems do, but independently of data.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from acquit.errors import StoreLocked
+from acquit.store.disk import DiskFile, Mode
+
+BLOCK_BYTES = 512
+
+Choice = Callable[[], bool]
+"""Asked for each thing that was not synced: did it survive?"""
+
+
+class PowerLoss(BaseException):
+    """The machine is gone. Not an Exception: no code under test may handle it."""
+
+
+def none_survives() -> bool:
+    return False
+
+
+def all_survives() -> bool:
+    return True
+
+
+@dataclass(slots=True)
+class _Node:
+    """A file: what is seen, what is safe, and what lies between."""
+
+    seen: bytearray = field(default_factory=bytearray)
+    safe: bytearray = field(default_factory=bytearray)
+    pending: list[tuple[int, bytes | None]] = field(default_factory=list)
+    """(offset, data) of writes, (size, None) of truncations, in order."""
+
+    def apply(self, content: bytearray, offset: int, data: bytes | None) -> None:
+        if data is None:
+            if offset < len(content):
+                del content[offset:]
+            else:
+                content.extend(bytes(offset - len(content)))
+            return
+        if offset > len(content):
+            content.extend(bytes(offset - len(content)))
+        content[offset : offset + len(data)] = data
+
+    def change(self, offset: int, data: bytes | None) -> None:
+        self.apply(self.seen, offset, data)
+        self.pending.append((offset, data))
+
+    def sync(self) -> None:
+        for offset, data in self.pending:
+            self.apply(self.safe, offset, data)
+        self.pending.clear()
+
+    def survivor(self, choice: Choice) -> bytearray:
+        content = bytearray(self.safe)
+        for offset, data in self.pending:
+            if data is None:
+                if choice():
+                    self.apply(content, offset, None)
+                continue
+            step = offset
+            while step < offset + len(data):
+                end = min(offset + len(data), (step // BLOCK_BYTES + 1) * BLOCK_BYTES)
+                if choice():
+                    self.apply(content, step, data[step - offset : end - offset])
+                step = end
+        return content
+
+
+class FaultyDisk:
+    """See above. A `Disk`."""
+
+    def __init__(
+        self,
+        *,
+        power_loss_at: int | None = None,
+        errors: dict[int, int] | None = None,
+        capacity_bytes: int | None = None,
+        short_writes: random.Random | None = None,
+    ) -> None:
+        self.power_loss_at = power_loss_at
+        self.errors = dict(errors or {})
+        self.capacity_bytes = capacity_bytes
+        self.short_writes = short_writes
+        self.steps = 0
+        self.dead = False
+        self.locked = False
+        self._seen: dict[Path, _Node] = {}
+        self._safe: dict[Path, _Node] = {}
+        self._names: list[tuple[frozenset[Path], Callable[[dict[Path, _Node]], None]]] = []
+        """Changes of names not yet synced, in order: the folders they concern, and what to do."""
+
+    # -- what tests ask of it ---------------------------------------------------------------------------------------
+
+    def after_power_loss(self, choice: Choice) -> FaultyDisk:
+        """The disk as the next process finds it: whole and willing."""
+        after = FaultyDisk()
+        names = dict(self._safe)
+        for _, change in self._names:
+            if not choice():
+                break
+            change(names)
+        copies: dict[int, _Node] = {}
+        for path, node in names.items():
+            if id(node) not in copies:
+                content = node.survivor(choice)
+                copies[id(node)] = _Node(bytearray(content), content)
+            after._seen[path] = copies[id(node)]
+        after._safe = dict(after._seen)
+        return after
+
+    def after_kill(self) -> FaultyDisk:
+        """The disk after the process alone died: all it wrote is there."""
+        return self.after_power_loss(all_survives)
+
+    def content(self, path: Path) -> bytearray:
+        """A file's bytes, to be looked at or spoiled."""
+        return self._seen[path].seen
+
+    def paths(self) -> list[Path]:
+        return sorted(self._seen)
+
+    def delete(self, path: Path) -> None:
+        """Somebody else did it."""
+        del self._seen[path]
+        self._safe.pop(path, None)
+
+    @property
+    def used_bytes(self) -> int:
+        return sum(len(node.seen) for node in {id(n): n for n in self._seen.values()}.values())
+
+    # -- the disk ---------------------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """Count one step; die or fail in it where that was asked for."""
+        self.alive()
+        number = self.steps
+        self.steps += 1
+        if number == self.power_loss_at:
+            self.dead = True
+        elif number in self.errors:
+            code = self.errors[number]
+            raise OSError(code, os.strerror(code))
+
+    def alive(self) -> None:
+        if self.dead:
+            raise PowerLoss
+
+    def finish(self) -> None:
+        """The end of a step: whoever dies in it, dies here, with the step done but not synced."""
+        if self.dead:
+            raise PowerLoss
+
+    def open(self, path: Path, mode: Mode) -> DiskFile:
+        self.alive()
+        node = self._seen.get(path)
+        if node is None:
+            if mode is Mode.READ:
+                raise FileNotFoundError(errno.ENOENT, "No such file", str(path))
+            self.step()
+            node = _Node()
+            created = node
+
+            def change(names: dict[Path, _Node]) -> None:
+                names[path] = created
+
+            self._name(change, path.parent)
+            self.finish()
+        return FaultyFile(self, node, synced=mode is Mode.SYNCED)
+
+    def _name(self, change: Callable[[dict[Path, _Node]], None], *folders: Path) -> None:
+        change(self._seen)
+        self._names.append((frozenset(folders), change))
+
+    def names(self, folder: Path) -> list[str]:
+        self.alive()
+        return sorted(path.name for path in self._seen if path.parent == folder)
+
+    def make_folder(self, folder: Path) -> None:
+        self.alive()
+
+    def rename(self, old: Path, new: Path) -> None:
+        self.step()
+        if old not in self._seen:
+            raise FileNotFoundError(errno.ENOENT, "No such file", str(old))
+
+        def change(names: dict[Path, _Node]) -> None:
+            node = names.pop(old, None)
+            if node is not None:
+                names[new] = node
+
+        self._name(change, old.parent, new.parent)
+        self.finish()
+
+    def remove(self, path: Path) -> None:
+        self.step()
+
+        def change(names: dict[Path, _Node]) -> None:
+            names.pop(path, None)
+
+        if path in self._seen:
+            self._name(change, path.parent)
+        self.finish()
+
+    def sync_folder(self, folder: Path) -> None:
+        self.step()
+        # Dying in it, it is not done: nothing waited for it.
+        self.finish()
+        # The file system's own journal is in order: what came before goes with it.
+        while any(folder in folders for folders, _ in self._names):
+            _, change = self._names.pop(0)
+            change(self._safe)
+
+    def lock(self, path: Path, text: str) -> contextlib.AbstractContextManager[None]:
+        return self._lock(path)
+
+    @contextlib.contextmanager
+    def _lock(self, path: Path) -> Iterator[None]:
+        if self.locked:
+            raise StoreLocked(f"{path.parent} is in use")
+        self.locked = True
+        try:
+            yield
+        finally:
+            self.locked = False
+
+
+class FaultyFile:
+    """One open file of it."""
+
+    def __init__(self, disk: FaultyDisk, node: _Node, *, synced: bool) -> None:
+        self._disk = disk
+        self._node = node
+        self._synced = synced
+
+    def read(self, length: int, offset: int) -> bytes:
+        self._disk.alive()
+        return bytes(self._node.seen[offset : offset + length])
+
+    def write(self, data: bytes, offset: int) -> int:
+        disk, node = self._disk, self._node
+        try:
+            disk.step()
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                node.change(offset, data[: len(data) // 2])
+            raise
+        grows = offset + len(data) - max(offset, len(node.seen))
+        if disk.capacity_bytes is not None and grows > 0:
+            room = disk.capacity_bytes - disk.used_bytes
+            if room < grows:
+                data = data[: len(data) - (grows - max(0, room))]
+                if not data:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if disk.short_writes is not None and len(data) > 1 and disk.short_writes.random() < 0.3:
+            data = data[: disk.short_writes.randrange(1, len(data))]
+        node.change(offset, data)
+        disk.finish()
+        if self._synced:
+            node.sync()
+        return len(data)
+
+    def sync(self) -> None:
+        self._disk.step()
+        self._disk.finish()
+        self._node.sync()
+
+    def truncate(self, size_bytes: int) -> None:
+        self._disk.step()
+        self._node.change(size_bytes, None)
+        self._disk.finish()
+
+    def size(self) -> int:
+        self._disk.alive()
+        return len(self._node.seen)
+
+    def close(self) -> None:
+        """What is open when power is lost needs no closing."""
