@@ -73,7 +73,7 @@ def store(database: sqlite3.Connection, rows: Sequence[Row]) -> int:
     return database.total_changes - before
 
 
-def paths_in(table: Path) -> list[tuple[str, str]]:
+def rows(table: Path) -> list[tuple[str, str]]:
     """(path, sha256) of every row of the table, doubles included."""
     with closing(sqlite3.connect(table)) as database:
         return [(str(path), str(sha256)) for path, sha256 in database.execute("SELECT path, sha256 FROM files")]

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("acquit.client")
 
-from acquit.demo.collector import SCHEMA, paths_in, store
+from acquit.demo.collector import SCHEMA, rows, store
 from acquit.demo.messages import Row
 
 ONE = Row(identity="a#0", path="a", size=1, mtime_ms=0, sha256="0", head=b"x")
@@ -27,7 +27,7 @@ def test_a_copy_is_set_aside(database: sqlite3.Connection, tmp_path: Path) -> No
     two = replace(ONE, identity="b#0", path="b")
     assert store(database, [ONE, two, ONE]) == 2
     assert store(database, [ONE]) == 0
-    assert paths_in(tmp_path / "table.sqlite") == [("a", "0"), ("b", "0")]
+    assert rows(tmp_path / "table.sqlite") == [("a", "0"), ("b", "0")]
 
 
 @pytest.mark.parametrize("other", [replace(ONE, sha256="1"), replace(ONE, head=b"y")])
@@ -35,4 +35,4 @@ def test_the_same_identity_with_other_content_is_kept_beside(
     database: sqlite3.Connection, tmp_path: Path, other: Row
 ) -> None:
     assert store(database, [ONE, other]) == 2
-    assert len(paths_in(tmp_path / "table.sqlite")) == 2
+    assert len(rows(tmp_path / "table.sqlite")) == 2
