@@ -27,6 +27,7 @@ from acquit.client.receipts import ReceiptStatus
 from acquit.errors import AcquitError, AuthenticationFailed, ConfigurationError, ConnectionFailed, EndpointError
 from acquit.protocol._definitions import AmqpCondition, Error, Rejected
 from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.delivery import Outcome as WireOutcome
 from acquit.spark.options import SourceOptions
 from acquit.spark.spool import Outcome, Poison, Received
 
@@ -41,7 +42,7 @@ _RETRY_FIRST_S: Final = 0.1
 _RETRY_MAX_S: Final = 2.0
 _CLOSE_TIMEOUT_S: Final = 5.0
 _REJECTION: Final = Rejected(Error(AmqpCondition.DECODE_ERROR, "the message cannot be parsed"))
-_OUTCOMES: Final = {Outcome.ACCEPTED: ACCEPTED, Outcome.REJECTED: _REJECTION}
+_OUTCOMES: Final[dict[Outcome, WireOutcome]] = {Outcome.ACCEPTED: ACCEPTED, Outcome.REJECTED: _REJECTION}
 
 
 def connect_patiently(

@@ -162,6 +162,10 @@ class Spool:
         """What the log says now."""
         return self._log.read()
 
+    def untouched(self) -> bool:
+        """Whether no epoch was ever planned or published here. For the driver, to notice a spool that was lost."""
+        return self._log.read().next_slot == 0 and not self._store.names("plans")
+
     def take(self, part: Part, connect: Callable[[], Drain], reader: MessageReader) -> Result:
         """Replay or drain `part`: see `spool.attempt.take_part`."""
         return take_part(self._store, self._log, part, connect, reader, self._now_ms)
