@@ -76,6 +76,7 @@ class Link:
         "_credit_told",
         "_ended_told",
         "_refused",
+        "_requested",
         "context",
         "early_flow",
         "handle",
@@ -111,6 +112,7 @@ class Link:
         self.unsettled_count = 0
         self._closing = False
         self._refused = False  # the peer answered our attach without a terminus: its detach must follow (2.6.3)
+        self._requested = False  # the application has been asked, and has not answered
         self._credit_told = -1
         self._ended_told = False
 
@@ -145,8 +147,8 @@ class Link:
         """Answer LinkRequested: yes. What is left out is as the peer asked for it.
 
         `max_message_size` (bytes; 0 for no limit) defaults to the connection's on receiving links. Does nothing if the
-        peer has gone meanwhile. Raises LocalProtocolError if the link was answered before. An answer that does not fit
-        the peer's frames ends the session (amqp:frame-size-too-small), as nothing shorter could be said.
+        peer has gone meanwhile. Raises LocalProtocolError if the link was not requested, or was answered. An answer
+        that does not fit the peer's frames ends the session (amqp:frame-size-too-small): nothing shorter can be said.
         """
         asked = self._request_to_answer()
         if asked is None:
@@ -224,6 +226,7 @@ class Link:
         self._ended_told = True  # of a link that nobody hears of, nobody hears the end
         if self._check_remote(attach):
             self._ended_told = False
+            self._requested = True
             self.session.events.append(LinkRequested(self))
 
     def on_attach(self, attach: Attach) -> None:
@@ -286,8 +289,10 @@ class Link:
     # -- its own
 
     def _request_to_answer(self) -> Attach | None:
-        if self.local_attach is not None:
+        """The attach to answer, or None if the peer has gone since it asked."""
+        if not self._requested:
             raise LocalProtocolError(f"link {self.name!r} is no request that waits for an answer")
+        self._requested = False
         return self.remote_attach if self.state is LinkState.ATTACH_RECEIVED and self.session.writable else None
 
     def _local_attach_sent(self, attach: Attach) -> None:
@@ -307,6 +312,10 @@ class Link:
         else:
             self.snd_settle_mode = attach.snd_settle_mode
             self.source = attach.source if isinstance(attach.source, Source) else None
+            if attach.rcv_settle_mode is RcvSettleMode.FIRST:
+                # The mode is the receiver's to choose, but a sender that says first will not answer an outcome, and
+                # deliveries would stay unsettled for ever.
+                self.rcv_settle_mode = RcvSettleMode.FIRST
 
     def _answer(self, attach: Attach) -> bool:
         """Answer the peer's attach. False if the answer fits no frame, and the session has ended for that."""

@@ -206,17 +206,22 @@ def test_a_peer_that_is_gone_before_it_is_answered() -> None:
     assert kinds(events) == ["LinkRequested", "LinkDetached"]
     assert [type(item) for item in peer.hear()] == [Attach, Detach], "its attach is answered, as it must be"
     link = only(events, LinkRequested).link
+    link.accept_attach()
+    assert peer.hear() == [], "too late is no mistake of the application's"
     with pytest.raises(LocalProtocolError):
-        link.accept_attach()
+        link.refuse(NOT_FOUND)
     assert peer.engine.sessions[0].links == []
 
 
-def test_a_session_that_is_gone_before_the_answer() -> None:
+@pytest.mark.parametrize("accept", [True, False])
+def test_a_session_that_is_gone_before_the_answer(accept: bool) -> None:
     peer = begun_server()
     link = only(peer.say(sending_attach()) + peer.say(End()), LinkRequested).link
     peer.hear()
-    link.accept_attach()
-    link.refuse(NOT_FOUND)
+    if accept:
+        link.accept_attach()
+    else:
+        link.refuse(NOT_FOUND)
     assert not peer.engine.has_output
 
 
