@@ -312,10 +312,6 @@ class Link:
         else:
             self.snd_settle_mode = attach.snd_settle_mode
             self.source = attach.source if isinstance(attach.source, Source) else None
-            if attach.rcv_settle_mode is RcvSettleMode.FIRST:
-                # The mode is the receiver's to choose, but a sender that says first will not answer an outcome, and
-                # deliveries would stay unsettled for ever.
-                self.rcv_settle_mode = RcvSettleMode.FIRST
 
     def _answer(self, attach: Attach) -> bool:
         """Answer the peer's attach. False if the answer fits no frame, and the session has ended for that."""
