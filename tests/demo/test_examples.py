@@ -22,8 +22,7 @@ SHOWS: dict[str, list[str]] = {
     ],
     "acknowledgement_modes.py": [
         "AUTO: each is accepted as receive() returns it. Left for the next: [5, 6, 7, 8, 9, 10]",
-        "CLIENT: acknowledge() on the second: all that were handed out by then. "
-        "Left for the next: [3, 4, 5, 6, 7, 8, 9, 10]",
+        "CLIENT: acknowledge() on the second: all handed out by then. Left for the next: [3, 4, 5, 6, 7, 8, 9, 10]",
         "INDIVIDUAL: acknowledge() on the second: that one alone. Left for the next: [1, 3, 4, 5, 6, 7, 8, 9, 10]",
     ],
     "receipts.py": ["accepted: 1000", "acknowledgement: APPLIED"],

@@ -1,0 +1,142 @@
+"""The whole demo on a small folder, with its kills, as `acquit demo` runs it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from acquit.demo.play import EXIT_FAILED, EXIT_HOLDS, EXIT_INTERRUPTED, DemoOptions, run
+from acquit.ledger.events import EventKind
+from acquit.ledger.history import history
+
+GOOD, BROKEN = 150, 5
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("files")
+    for number in range(GOOD):
+        name, content = [
+            (f"m{number}.py", f"x = {number}\n"),
+            (f"ü{number}.json", json.dumps({"n": number})),
+            (f"t{number}.txt", "€" * number * 30),
+        ][number % 3]
+        (root / str(number % 7)).mkdir(exist_ok=True)
+        (root / str(number % 7) / name).write_text(content, encoding="utf-8")
+    for number in range(BROKEN):
+        (root / f"broken{number}.toml").write_text("a = 1\na = 2\n")
+    return root
+
+
+@pytest.fixture(scope="module")
+def played(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
+    """One run of the command, with its naive twin: what it printed, and where it left everything."""
+    data = tmp_path_factory.mktemp("demo") / "data"
+    command = [sys.executable, "-m", "acquit", "demo", str(folder), "--data", str(data), "--naive", "--json"]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert finished.returncode == EXIT_HOLDS, finished.stdout + finished.stderr
+    return json.loads(finished.stdout), data
+
+
+def test_every_file_is_accounted_for_once(played: tuple[dict[str, Any], Path]) -> None:
+    balance = played[0]["balance"]
+    assert (balance["files"], balance["posted"]) == (GOOD + BROKEN, GOOD + BROKEN)
+    assert (balance["in_table"], balance["dead_lettered"]) == (GOOD, BROKEN)
+    assert (balance["lost"], balance["doubled"], balance["strangers"]) == (0, 0, [])
+    assert balance["ledger_balanced"]
+    assert balance["ledger_verified"]
+    assert balance["holds"]
+
+
+def test_the_kills_hit_something(played: tuple[dict[str, Any], Path]) -> None:
+    assert played[0]["balance"]["redelivered"] > 0
+    assert played[0]["figures"]["held_by_killed_worker"] > 0
+    assert played[0]["figures"]["reconnects"] > 0
+
+
+def test_acknowledging_on_receipt_loses_files_under_the_same_kills(played: tuple[dict[str, Any], Path]) -> None:
+    naive = played[0]["naive"]
+    assert naive["files"] == GOOD + BROKEN
+    assert naive["lost"] > 0
+    assert not naive["holds"]
+
+
+def test_the_story_it_recommends_is_one(played: tuple[dict[str, Any], Path]) -> None:
+    document, data = played
+    (life,) = [
+        life
+        for life in history(data / "broker", sequence=document["balance"]["story"]).lives
+        if life.sequence == document["balance"]["story"]
+    ]
+    kinds = [step.kind for step in life.steps]
+    assert kinds.count(EventKind.ACQUIRED) > 1
+    assert kinds[-1] in (EventKind.ACCEPTED, EventKind.DEAD_LETTERED)
+
+
+def test_the_commands_it_recommends_work(played: tuple[dict[str, Any], Path]) -> None:
+    assert len(played[0]["try"]) >= 3
+    for command in played[0]["try"]:
+        words = command.split()
+        assert words[0] == "acquit"
+        finished = subprocess.run(
+            [sys.executable, "-m", *words], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert finished.returncode == 0, (command, finished.stdout, finished.stderr)
+
+
+def test_people_see_the_same_numbers(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert run(DemoOptions(directory=folder, data=tmp_path / "data", post_s=1.0)) == EXIT_HOLDS
+    said = capsys.readouterr().out
+    assert f"{GOOD + BROKEN} files" in said
+    assert "kill -9" in said
+    assert "Every file is accounted for, once." in said
+    assert f"acquit ledger balance --data {tmp_path / 'data' / 'broker'}" in said
+
+
+def test_a_folder_with_something_in_it_is_refused(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine").write_text("")
+    assert run(DemoOptions(directory=folder, data=tmp_path, json=True)) == EXIT_FAILED
+    assert "expected an empty or absent folder" in json.loads(capsys.readouterr().out)["error"]
+
+
+@pytest.fixture
+def running(folder: Path, tmp_path: Path) -> Iterator[psutil.Process]:
+    """A demo in the middle: it has started all of its processes."""
+    command = [sys.executable, "-m", "acquit", "demo", str(folder), "--data", str(tmp_path / "data"), "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    whole = psutil.Process(process.pid)
+    # A worker that has made its log file is there, and it is the last to be started.
+    waiting = 10_000
+    while not (tmp_path / "data" / "logs" / "worker-3.log").exists() and waiting and process.poll() is None:
+        waiting -= 1
+        psutil.wait_procs([whole], timeout=0.01)
+    yield whole
+    if process.poll() is None:
+        process.kill()
+    process.wait()
+
+
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [(signal.SIGINT, EXIT_INTERRUPTED), (signal.SIGTERM, EXIT_INTERRUPTED), (signal.SIGKILL, -signal.SIGKILL)],
+)
+def test_no_process_outlives_it(running: psutil.Process, number: int, status: int) -> None:
+    children = running.children(recursive=True)
+    assert len(children) >= 6, "a broker, two producers, three workers"
+    running.send_signal(number)
+    _, alive = psutil.wait_procs(children, timeout=20)
+    assert alive == []
+    assert running.wait(20) == status
