@@ -1,7 +1,7 @@
 """A disk that fails the way disks do, for the store's tests.
 
-It keeps what a real one keeps apart: what a process sees (all writes, at once) and what survives a loss of power (what was
-synced, and of the rest whatever pleases the disk). Every operation that changes anything is a *step*:
+It keeps what a real one keeps apart: what a process sees (all writes, at once) and what survives a loss of power
+(what was synced, and of the rest whatever pleases the disk). Every operation that changes anything is a *step*:
 
 * ``FaultyDisk(power_loss_at=n)`` dies in step n: that step may have been done in part, and every later call raises
   `PowerLoss`. ``disk.after_power_loss(choice)`` is then the disk as the next process finds it, where `choice` decides,

@@ -1,8 +1,8 @@
 """A broker without a network, for the tests of journal and ledger.
 
-It posts, acquires, settles, dead-letters, purges, copies forward, and keeps beside its own state what the journal must say
-after any crash: a snapshot for each batch. After recovery the state must be exactly one of the snapshots, and none older
-than the last batch that was answered (`check_recovered`).
+It posts, acquires, settles, dead-letters, purges, copies forward, and keeps beside its own state what the journal
+must say after any crash: a snapshot for each batch. After recovery the state must be exactly one of the snapshots,
+and none older than the last batch that was answered (`check_recovered`).
 """
 
 from __future__ import annotations
@@ -106,6 +106,7 @@ class MiniBroker:
         self.rng = rng
         self.clock = clock if clock is not None else Clock()
         self.truth = truth if truth is not None else History()
+        self.promised = self.truth.answered
         self.opened: OpenedJournal = open_journal(
             path, options, disk=disk, sequence_block=64, clock_us=self.clock.wall_us, clock_s=self.clock.seconds
         )
@@ -415,6 +416,7 @@ def check_recovered(broker: MiniBroker) -> None:
     """Is the state with which this broker began what its predecessors promised, and nothing else?"""
     truth, fold = broker.truth, broker.opened.fold
     end = broker.journal.segments[-1].base
+    assert end >= broker.promised, f"the journal ends at {end}; what was answered, at {broker.promised}"
     check_fold(fold, truth, end)
     for message in broker.messages.values():
         record = broker.journal.read(message.position)
