@@ -1,0 +1,65 @@
+"""A Spark session for pipelines that are not given one, and what went wrong in a query, in one line.
+
+Under spark-submit, or where a session is running, that one is used as it is. Else a local one is started that listens
+on the loopback only, has no web page, and keeps Spark's log to itself.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from acquit.spark.java import use_java
+
+_LOG_CONFIGURATION: Final = Path(__file__).with_name("log4j2.properties")
+_OUR_ERROR: Final = re.compile(r"^(?:.*\s)?acquit\.errors\.(\w+): (.+)$", re.MULTILINE)
+_ANY_ERROR: Final = re.compile(r"^(?:Caused by: )?(?:[\w.$]+\.)?(\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
+
+
+def start_session(
+    *, master: str | None = None, memory_mb: int = 1_024, log_level: str = "FATAL", name: str = "acquit"
+) -> SparkSession:
+    """The session of this process, or a new local one.
+
+    `master` (such as ``local[4]`` or ``spark://host:7077``), `memory_mb` and `log_level` are for a new one; the default
+    master is ``local[*]``. Raises ConfigurationError when there is no Java.
+    """
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started the JVM and says where
+        return SparkSession.builder.appName(name).getOrCreate()
+    use_java()
+    # Workers must be this very Python, with this very acquit.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session = (
+        SparkSession.builder.appName(name)
+        .master(master or "local[*]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", f"{memory_mb}m")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_LOG_CONFIGURATION.as_uri()}")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel(log_level)
+    return session
+
+
+def reason_of(error: BaseException) -> str:
+    """Why a query failed, in one line: our own error where there is one in it, else the innermost that Spark shows."""
+    text = str(error)
+    ours = _OUR_ERROR.findall(text)
+    if ours:
+        return str(ours[-1][1])
+    others = _ANY_ERROR.findall(text)
+    if others:
+        return f"{others[-1][0]}: {others[-1][1]}"
+    return text.partition("\n")[0] or type(error).__name__
