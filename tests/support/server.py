@@ -11,9 +11,10 @@ import asyncio
 import contextlib
 import ssl
 import threading
+import weakref
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Self, TypeVar
+from typing import ClassVar, Self, TypeVar
 
 from acquit import transport
 from acquit.client.core import ClientCore, Kinds, SessionCore
@@ -41,7 +42,7 @@ class Server:
 
     `verdict` gives the state that a posting is settled with (None: it is left unsettled, for the test to settle);
     `answers`: outcomes that come unsettled (rcv-settle-mode second) are settled; `refusal` refuses an attach by its
-    address; `credit` is granted to senders, and again when it is used up; `drains`: credit is given back when asked.
+    address; `silent`: no attach is answered; `credit` is granted to senders, and again when it is used up; `drains`: credit is given back when asked.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Server:
         self.verdict: Callable[[Delivery], DeliveryState | None] = lambda delivery: ACCEPTED
         self.answers = True
         self.drains = True
+        self.silent = False
         self.refusals: dict[str, Error] = {}
         self.browsable = True
         self.heard: list[ev.Event] = []
@@ -199,6 +201,8 @@ class ServerConnection:
 
     def _attach(self, link: Link) -> None:
         terminus = link.remote_attach.source if isinstance(link, SendingLink) else link.remote_attach.target
+        if self.server.silent:
+            return
         refusal = self.server.refusals.get(getattr(terminus, "address", None) or "")
         if refusal is not None:
             link.refuse(refusal)
@@ -226,6 +230,8 @@ class ServerConnection:
 class Rig:
     """A client core and a server in one thread, with virtual time: nothing moves before `run`."""
 
+    living: ClassVar[weakref.WeakSet[Rig]] = weakref.WeakSet()
+
     def __init__(self, server: Server | None = None, options: ConnectOptions | None = None) -> None:
         self.now = 1_000.0
         self.server = server if server is not None else Server()
@@ -241,6 +247,7 @@ class Rig:
             kinds=Kinds(message=MessageCore, receipt=SettlementReceipt),
         )
         self.peer = self.server.accept(self.now)
+        self.living.add(self)
         self.engine.open()
         self.run()
 
@@ -417,3 +424,19 @@ def serving(server: Server) -> Iterator[ThreadedServer]:
     """A server on a thread, for the time of a test."""
     with ThreadedServer(server) as running:
         yield running
+
+
+class RigDriver:
+    """What the asyncio API needs of a driver, over a rig: everything is done at once, in virtual time."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+        self.core = rig.core
+
+    def act(self) -> None:
+        """As Driver.act, and whatever the server has to say to it."""
+        self.rig.run()
+
+    def close_timeout_s(self, timeout_s: float | None) -> float:
+        """As Driver.close_timeout_s."""
+        return timeout_s if timeout_s is not None else 1.0

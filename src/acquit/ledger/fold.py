@@ -61,6 +61,7 @@ class Fold:
         self.anomalies: list[str] = []
         """At most `ANOMALIES_MAX`; `anomaly_count` goes on."""
         self.anomaly_count = 0
+        self._time_us = 0
         self._first_segment = 0
         self._segment = 0
 
@@ -129,6 +130,10 @@ class Fold:
 
     def _posting(self, record: Record) -> None:
         sequence, _, time_us, fingerprint, queue, _, kind, flags, attempt, transaction = EVENT.unpack(record.event)
+        if time_us == self._time_us:
+            # What was posted in one turn has one time: a million messages share the number.
+            time_us = self._time_us
+        self._time_us = time_us
         meta = record.meta
         if len(meta) < POSTING_META.size:
             raise ValueError(f"a posting with {len(meta)} bytes of plain fields")

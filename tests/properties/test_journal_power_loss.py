@@ -1,0 +1,167 @@
+"""Power is lost at every moment there is; what was answered is there afterwards, and nothing that was not recorded.
+
+The disk (`tests.support.disk`) dies in each step of a short life in turn: a write, a sync, a rename. Of what was not
+synced, nothing survives, or everything, or blocks in any combination. The next process must find exactly one of the
+states that the journal was told, none older than what was answered, and be able to go on; that one dies, too.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from acquit.errors import StoreFailed, StoreFull
+from acquit.store.options import JournalOptions
+from tests.support.disk import FaultyDisk, PowerLoss, all_survives, none_survives
+from tests.support.mini_broker import SMALL, Clock, History, MiniBroker, check_recovered
+
+TINY = JournalOptions(
+    segment_bytes=16 * 1024,
+    alignment_bytes=512,
+    reserve_segments=1,
+    spare_segments=0,
+    recovery_bytes_max=24 * 1024,
+    archive_bytes_max=24 * 1024,
+)
+"""Segments so small that a short life has every kind of step in it: sealing, archiving, deleting."""
+
+
+class World:
+    """One truth, one clock, and a disk that dies and comes back."""
+
+    def __init__(self, seed: int, options: JournalOptions) -> None:
+        self.rng = random.Random(seed)
+        self.options = options
+        self.truth = History()
+        self.clock = Clock()
+
+    def life(self, disk: FaultyDisk, turns: int) -> bool:
+        """A process opens the folder and lives for so many turns. False when power was lost on the way."""
+        try:
+            broker = MiniBroker(disk, self.rng, truth=self.truth, options=self.options, clock=self.clock)
+            check_recovered(broker)
+            broker.live_on(turns, sync=0.6, chores=0.5)
+            if turns and self.rng.random() < 0.5:
+                broker.close()
+        except PowerLoss:
+            return False
+        return True
+
+
+def steps_of(seed: int, turns: int, options: JournalOptions) -> int:
+    """How many steps the disk takes in this life."""
+    disk = FaultyDisk()
+    assert World(seed, options).life(disk, turns)
+    return disk.steps
+
+
+SEED, TURNS = 37, 60
+
+
+def test_the_life_has_every_kind_of_step() -> None:
+    """Otherwise the test below would not mean much."""
+    disk = FaultyDisk()
+    World(SEED, TINY).life(disk, TURNS)
+    names = [path.name for path in disk.paths()]
+    archived = [path for path in disk.paths() if path.parent.name == "archive"]
+    assert any(name.endswith(".stub") for name in names), "nothing was deleted"
+    assert any(path.suffix == ".seg" for path in archived), "nothing was archived"
+    assert any(name.endswith(".events") for name in names)
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_power_lost_in_every_step(part: int) -> None:
+    steps = steps_of(SEED, TURNS, TINY)
+    for step in range(part, steps, 8):
+        for survives in (none_survives, all_survives, *(coin(step, salt) for salt in range(2))):
+            world = World(SEED, TINY)
+            disk = FaultyDisk(power_loss_at=step)
+            assert not world.life(disk, TURNS)
+            assert world.life(disk.after_power_loss(survives), 1), step
+
+
+def biased(rng: random.Random, share: float) -> Callable[[], bool]:
+    return lambda: rng.random() < share
+
+
+def coin(*seed: int) -> Callable[[], bool]:
+    return biased(random.Random(repr(seed)), 0.5)
+
+
+def test_power_lost_in_every_step_of_a_recovery() -> None:
+    """A torn batch, then a recovery that is itself cut short wherever it can be; then one that is not."""
+    base = steps_of(SEED, TURNS, TINY) * 2 // 3
+    step = 0
+    while True:
+        for salt in range(3):
+            world = World(SEED, TINY)
+            first = FaultyDisk(power_loss_at=base)
+            assert not world.life(first, TURNS)
+            second = first.after_power_loss(coin(salt))
+            second.power_loss_at = step
+            survived = world.life(second, 0)
+            assert world.life(second.after_power_loss(coin(step, salt)), 1)
+        if survived:
+            break
+        step += 1
+    assert step > 5, "a recovery takes more steps than this"
+
+
+@settings(max_examples=60)
+@given(
+    seed=st.integers(0, 1 << 32),
+    lives=st.lists(st.tuples(st.integers(0, 150), st.integers(0, 600), st.floats(0, 1)), min_size=1, max_size=4),
+    options=st.sampled_from([SMALL, TINY]),
+)
+def test_power_lost_again_and_again(
+    seed: int, lives: list[tuple[int, int, float]], options: JournalOptions
+) -> None:
+    world = World(seed, options)
+    disk = FaultyDisk()
+    for turns, die_at, share in lives:
+        disk.power_loss_at = die_at
+        world.life(disk, turns)
+        disk = disk.after_power_loss(biased(world.rng, share))
+    assert world.life(disk, 1)
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 1 << 32), capacity_kib=st.integers(200, 800), short=st.booleans())
+def test_a_disk_that_gets_full_loses_nothing(seed: int, capacity_kib: int, short: bool) -> None:
+    """Postings are refused, a batch waits and is written again from the same offset, and a power loss in this state
+    finds what was answered."""
+    world = World(seed, SMALL)
+    disk = FaultyDisk(
+        capacity_bytes=capacity_kib * 1024, short_writes=random.Random(seed) if short else None
+    )
+    broker = MiniBroker(disk, world.rng, truth=world.truth, options=SMALL, clock=world.clock)
+    refused = 0
+    for _ in range(60):
+        try:
+            broker.live_on(1, sync=0.7, chores=0.7)
+        except StoreFull:
+            refused += 1
+            broker.clock.us += 2_000_000
+            if refused == 20:
+                disk.capacity_bytes = None
+    after = disk.after_power_loss(coin(seed))
+    assert world.life(after, 1)
+
+
+@settings(max_examples=60)
+@given(seed=st.integers(0, 1 << 32), error_at=st.integers(0, 120), share=st.floats(0, 1))
+def test_after_an_io_error_nothing_is_accepted(seed: int, error_at: int, share: float) -> None:
+    world = World(seed, SMALL)
+    disk = FaultyDisk(errors={error_at: 5})
+    try:
+        broker = MiniBroker(disk, world.rng, truth=world.truth, options=SMALL, clock=world.clock)
+        broker.live_on(60, sync=0.8, chores=0.5)
+    except StoreFailed:
+        pass
+    else:
+        return
+    assert world.life(disk.after_power_loss(biased(world.rng, share)), 1)
