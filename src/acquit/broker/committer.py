@@ -120,10 +120,10 @@ class Committer:
         except StoreFull as exc:
             self._tell(self._wait_for_room, batch, exc)
         except StoreError as exc:
-            self._tell(self._fail, exc)
+            self._tell(self.fail, exc)
         except Exception as exc:
             logger.exception("the journal's thread failed")
-            self._tell(self._fail, StoreFailed(f"the journal's thread failed: {exc!r}"))
+            self._tell(self.fail, StoreFailed(f"the journal's thread failed: {exc!r}"))
 
     def _complete(self, batch: Batch) -> None:
         if self._failure is not None:
@@ -136,7 +136,8 @@ class Committer:
         logger.warning("the disk is full: %d bytes wait for room", batch.size_bytes, extra={"reason": str(exc)})
         self._retry = self._loop.call_later(RETRY_S, self._write, batch)
 
-    def _fail(self, error: StoreError) -> None:
+    def fail(self, error: StoreError) -> None:
+        """The journal cannot be trusted any more, as somebody found who read it."""
         if self._failure is None:
             self._failure = error
             if self._idle is not None and not self._idle.done():
@@ -150,10 +151,10 @@ class Committer:
         try:
             chore.run()
         except StoreError as exc:
-            self._tell(self._fail, exc)
+            self._tell(self.fail, exc)
         except Exception as exc:
             logger.exception("the journal's housekeeping failed")
-            self._tell(self._fail, StoreFailed(f"the journal's housekeeping failed: {exc!r}"))
+            self._tell(self.fail, StoreFailed(f"the journal's housekeeping failed: {exc!r}"))
         else:
             self._tell(self._complete_chore, chore)
 

@@ -182,7 +182,7 @@ _COMPACT: Final[tuple[tuple[tuple[NodeState, ...], NodeEvent, NodeState | None, 
     (_ACQUIRED, _E.REJECT, _S.ARCHIVED, 1, _K.DEAD_LETTERED, _GONE | _X.NOTE | _X.COPY, "3.4.3: the error is kept"),
     (_ACQUIRED, _E.REJECT_NOWHERE, _S.ARCHIVED, 1, _K.DROPPED, _GONE | _X.NOTE, "no dead letter address"),
     (_ACQUIRED, _E.RELEASE, _S.AVAILABLE, 0, _K.RELEASED, _BACK, "3.4.4: never counts; back at its old place"),
-    (_ACQUIRED, _E.MODIFY, _S.AVAILABLE, 0, _K.MODIFIED, _BACK, "3.4.5 without delivery-failed"),
+    (_ACQUIRED, _E.MODIFY, _S.AVAILABLE, 0, _K.MODIFIED, _BACK | _X.NOTE, "3.4.5 without delivery-failed"),
     (_ACQUIRED, _E.FAIL, _S.AVAILABLE, 1, _K.MODIFIED, _BACK | _X.NOTE, "3.4.5, a lost connection, a lock run out"),
     (_ACQUIRED, _E.FAIL_LATER, _S.SCHEDULED, 1, _K.MODIFIED, _X.SCHEDULE | _X.NOTE, "a redelivery delay applies"),
     (

@@ -56,7 +56,7 @@ async def connect(
 
 
 async def listen(
-    accept: Callable[[], Pump],
+    accept: Callable[[], asyncio.Protocol],
     host: str,
     port: int,
     *,
@@ -64,7 +64,7 @@ async def listen(
     tls_handshake_timeout_s: float = 10.0,
     backlog: int = 1_024,
 ) -> asyncio.Server:
-    """Listen; `accept` makes a pump for each connection. Port 0 takes a free one: see `Server.sockets`.
+    """Listen; `accept` makes a pump, or what becomes one, for each connection. Port 0: a free one, see `Server.sockets`.
 
     Close the server to stop accepting; the connections that exist are their owner's to close. Raises
     ConfigurationError where the address cannot be listened on.

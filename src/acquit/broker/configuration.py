@@ -1,0 +1,135 @@
+"""Options from a TOML file. Every error names the key, what was found there, and what was expected.
+
+The tables of the file are the fields of `BrokerOptions`, their keys the fields of its classes::
+
+    [limits]
+    memory_bytes_max = 1_073_741_824
+
+    [users.alice]                       # short for security.users.alice
+    password = "..."
+
+    [[address]]
+    match = "orders.#"
+    max_delivery_attempts = 3
+
+cattrs structures the tables; it is told to take no value for another's type (a text is no number, a number no truth
+value) and to refuse keys that are not there to be set.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, get_type_hints
+
+from cattrs import BaseValidationError, Converter, ForbiddenExtraKeysError, transform_error
+from cattrs.errors import CattrsError
+
+from acquit.broker.options import POLICY_FIELDS, AddressPolicy, AddressRule, BrokerOptions
+from acquit.errors import ConfigurationError
+
+_NAMES: Final = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+_BEGINS_WITH_A_FIELD: Final = re.compile(r"[a-z_]+: ")
+_CHOICES: Final = re.compile(r"(.*) not in literal .*?Literal\[(.*)\]", re.DOTALL)
+
+
+def load_options(path: Path) -> BrokerOptions:
+    """The options in a file. Raises ConfigurationError where it cannot be read, is no TOML, or says what cannot be."""
+    try:
+        text = path.read_bytes().decode()
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path}: expected UTF-8, found byte 0x{error.object[error.start]:02x}") from error
+    return parse_options(text, str(path))
+
+
+def parse_options(text: str, source: str = "configuration") -> BrokerOptions:
+    """The options in a text; `source` names it in errors. Raises ConfigurationError."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{source}: expected TOML: {error}") from error
+    if "users" in document:
+        security = document.setdefault("security", {})
+        if isinstance(security, dict):
+            security.setdefault("users", document.pop("users"))
+    try:
+        return _CONVERTER.structure(document, BrokerOptions)
+    except BaseValidationError as error:
+        faults = [_fault(line) for line in transform_error(error, "", _explain)]
+        raise ConfigurationError(f"{source}: {'; '.join(faults)}") from error
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{source}: {error}") from error
+
+
+def _explain(error: BaseException, kind: type | None) -> str:
+    """What is wrong, without saying where."""
+    if isinstance(error, ForbiddenExtraKeysError):
+        known = POLICY_FIELDS if error.cl is AddressPolicy else get_type_hints(error.cl)
+        return f"{min(error.extra_fields)}: no such key; there are {', '.join(known)}"
+    if isinstance(error, KeyError):
+        return f"{error.args[0]}: expected, but not there"
+    if isinstance(error, CattrsError) and (found := _CHOICES.fullmatch(str(error))):
+        return f"expected one of {found[2]}, found {found[1]!r}"
+    if isinstance(error, TypeError | AttributeError) and not isinstance(error, _WrongType):
+        return "expected a table, or with [[...]] a list of tables"
+    return str(error)
+
+
+def _fault(line: str) -> str:
+    """``key.key: what is wrong`` from cattrs' ``what is wrong @ .key.key``."""
+    text, _, path = line.rpartition(" @ ")
+    key = path.lstrip(".")
+    if _BEGINS_WITH_A_FIELD.match(text):
+        return f"{key}.{text}" if key else text
+    return f"{key}: {text}" if key else text
+
+
+class _WrongType(TypeError):
+    """A value of another type than the key has."""
+
+    def __init__(self, expected: str, found: object) -> None:
+        super().__init__(f"expected {expected}, found {found!r}")
+
+
+def _exactly(value: object, kind: type) -> object:
+    if type(value) is not kind:
+        raise _WrongType(_NAMES[kind], value)
+    return value
+
+
+def _number(value: object, kind: type) -> float:
+    if type(value) not in (int, float):
+        raise _WrongType(_NAMES[float], value)
+    return float(value)  # type: ignore[arg-type]  # it is one of the two
+
+
+def _rule(value: object, kind: type) -> AddressRule:
+    """A rule is one flat table: the pattern, and the settings beside it."""
+    if not isinstance(value, Mapping):
+        raise _WrongType("a table", value)
+    if "match" not in value:
+        raise ConfigurationError("match: expected, but not there")
+    settings = {name: setting for name, setting in value.items() if name != "match"}
+    policy = _CONVERTER.structure(settings, AddressPolicy)
+    match = value["match"]
+    if not isinstance(match, str):
+        raise ConfigurationError(f"match: expected {_NAMES[str]}, found {match!r}")
+    return AddressRule(match, {name: getattr(policy, name) for name in settings})
+
+
+def _make_converter() -> Converter:
+    converter = Converter(forbid_extra_keys=True)
+    for kind in (int, str, bool):
+        converter.register_structure_hook(kind, _exactly)
+    converter.register_structure_hook(float, _number)
+    converter.register_structure_hook(AddressRule, _rule)
+    return converter
+
+
+_CONVERTER: Final = _make_converter()
+
+__all__ = ["load_options", "parse_options"]

@@ -1,0 +1,379 @@
+"""The broker as a pure machine: what happened goes in, and what must be done lies in outboxes.
+
+Theory of operation. The server calls `handle` with what a peer did, `synced` when the disk has a batch, `loaded` when
+a body was read back, and `tick` now and then; with the time of day. The core never blocks, never looks at a clock and
+knows no socket. What it wants done, it leaves:
+
+    bytes to send      in the engines; `take_touched` says which connections have some
+    records            in the journal's pending batch (`scribe`)
+    bodies to read     `take_reads`
+    another turn       the result of `turn`: there is more to do, once output is written
+    time               `next_due_ms`
+
+`turn` comes at the end of every wake-up: time is served, messages are handed out, credit is granted. So a thousand
+messages that arrived together are dispatched in one pass.
+
+Inside, each concern is a module: `attaching` answers links, `posting` takes messages in, `dispatch` hands them out,
+`settling` performs outcomes, `expiry` and `letters` see to those nobody took, `memory` decides which bodies are kept,
+`life` performs the table of `queue`, `scribe` writes the journal. The core connects them with the engine's events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from acquit.broker.addresses import MANAGEMENT, Policies
+from acquit.broker.attaching import STOLEN, Attaching
+from acquit.broker.browsing import Browser
+from acquit.broker.crediting import Crediting
+from acquit.broker.dispatch import Dispatch
+from acquit.broker.endpoints import Consumer, Peer, Producer
+from acquit.broker.expiry import Expiry
+from acquit.broker.inspect import BrokerSnapshot, ConnectionSnapshot, QueueSnapshot
+from acquit.broker.letters import Letters
+from acquit.broker.life import Life
+from acquit.broker.management_node import ManagementNode, Replies, Requests
+from acquit.broker.memory import Memory, Read
+from acquit.broker.node import Queue
+from acquit.broker.options import BrokerOptions
+from acquit.broker.posting import Poster
+from acquit.broker.purging import Purge
+from acquit.broker.queue import Ending
+from acquit.broker.queues import Queues
+from acquit.broker.recovery import recover, to_live
+from acquit.broker.scribe import Scribe
+from acquit.broker.settling import Settling
+from acquit.broker.timers import Timers
+from acquit.ledger.events import EventKind
+from acquit.ledger.fold import Fold
+from acquit.ledger.live import LiveMessage
+from acquit.ledger.recorder import Recorder
+from acquit.ledger.sequences import Sequences
+from acquit.protocol._definitions import Role
+from acquit.protocol.connection import Connection
+from acquit.protocol.delivery import Delivery
+from acquit.protocol.events import (
+    ConnectionEnded,
+    ConnectionOpened,
+    CreditChanged,
+    DeliveriesReceived,
+    Event,
+    LinkDetached,
+    LinkRequested,
+    SessionEnded,
+    StatesReceived,
+)
+from acquit.protocol.link import Link
+from acquit.protocol.session import Session
+from acquit.store.interface import Position
+
+_COUNTED: Final = (
+    ("accepted", EventKind.ACCEPTED),
+    ("consumed", EventKind.CONSUMED),
+    ("dead_lettered", EventKind.DEAD_LETTERED),
+    ("expired", EventKind.EXPIRED),
+    ("dropped", EventKind.DROPPED),
+    ("displaced", EventKind.DISPLACED),
+    ("moved_out", EventKind.MOVED_OUT),
+    ("purged", EventKind.PURGED),
+    ("lost_volatile", EventKind.LOST_VOLATILE),
+)
+
+
+class Core:
+    """One broker. All methods belong to one thread; none blocks."""
+
+    def __init__(
+        self, options: BrokerOptions, recorder: Recorder, sequences: Sequences, broker_id: str, time_us: int
+    ) -> None:
+        """An empty broker on a journal that is open; `restore` gives it what the journal holds."""
+        self.options = options
+        self._broker_id = broker_id
+        self.scribe = Scribe(recorder, sequences)
+        self.scribe.time_us = time_us
+        self.memory = Memory(options.limits)
+        self.life = Life(self.scribe, self.memory, Timers())
+        self.queues = Queues(self.life, Policies(options.address), options.limits.queues_max)
+        self._poster = Poster(self.life, self.queues.find)
+        self._letters = Letters(self.scribe, self._poster, self.queues.of_address)
+        self._expiry = Expiry(self.life, self._letters)
+        self._settling = Settling(self.life, self._letters)
+        self._dispatch = Dispatch(self.life, self._expiry)
+        self._crediting = Crediting(self.life, options.connection.credit_max)
+        management = ManagementNode(self, options.limits.requests_max, self.life.touch)
+        self._management = management
+        self._attaching = Attaching(self.queues, self.scribe, self._crediting, management)
+        self.stopping = False
+        """We are about to close all connections: those that do not answer are not lost, but left."""
+        self._purges: list[Purge] = []
+        self._peers: dict[Connection, Peer] = {}
+        self._handlers: Mapping[type, Callable[[Peer, Any], None]] = {
+            DeliveriesReceived: self._deliveries_received,
+            StatesReceived: self._states_received,
+            CreditChanged: self._credit_changed,
+            LinkRequested: self._link_requested,
+            LinkDetached: self._link_detached,
+            SessionEnded: self._session_ended,
+            ConnectionOpened: self._connection_opened,
+            ConnectionEnded: self._connection_ended,
+        }
+
+    def restore(self, fold: Fold) -> int:
+        """Take over what the journal holds; how many messages. Once, before anything else."""
+        return recover(fold, self.queues, self.life, self._settling)
+
+    # -- what happens -------------------------------------------------------------------------------------------------
+
+    def connected(self, engine: Connection, name: str) -> Peer:
+        """A connection; `name` is for people. Its events go to `handle`, until ConnectionEnded."""
+        peer = Peer(engine, name, self.options.connection.output_bytes_max)
+        self._peers[engine] = peer
+        return peer
+
+    def handle(self, peer: Peer, events: list[Event], time_us: int) -> None:
+        """What a peer did. `turn` should follow before anything else happens."""
+        self.scribe.time_us = time_us
+        handlers = self._handlers
+        for event in events:
+            handler = handlers.get(event.__class__)
+            if handler is not None:
+                handler(peer, event)
+        self.life.touched[peer.engine] = None
+
+    def writable(self, peer: Peer, writable: bool) -> None:
+        """The peer's socket takes no more, or does again."""
+        peer.writable = writable
+        if writable:
+            self._wake(peer)
+
+    def synced(self, position: Position) -> None:
+        """The batch in flight is on the disk."""
+        self.scribe.synced(position)
+        self.memory.retry()
+
+    def loaded(self, read: Read, payload: bytes | None) -> None:
+        """A body was read, or (None) was not where it was looked for: its record was moved just then."""
+        self.memory.loaded(read, payload)
+        self.life.wake(read.message.queue)
+
+    def tick(self, time_us: int) -> None:
+        """A second or so has passed: what happened to volatile messages is recorded now and then."""
+        self.scribe.time_us = time_us
+        self.scribe.write_counters()
+
+    def turn(self, time_us: int) -> bool:
+        """Do what has become possible. True: call again soon, after what was produced is written."""
+        self.scribe.time_us = time_us
+        more = self._expiry.run()
+        if self._purges:
+            self._purges = [purge for purge in self._purges if not purge.step()]
+        more = self._dispatch.run() or more
+        self._crediting.look_again()
+        return more or bool(self._purges)
+
+    def close(self, time_us: int) -> None:
+        """The last words before a clean stop, when all connections have ended: volatile messages end here."""
+        self.scribe.time_us = time_us
+        durable: dict[Queue, int] = {}
+        for message in self.life.live.values():
+            durable[message.queue] = durable.get(message.queue, 0) + 1
+        for queue in self.queues.by_name.values():
+            lost = queue.live - durable.get(queue, 0)
+            if lost:
+                queue.counts[EventKind.LOST_VOLATILE] += lost
+                self.scribe.count_volatile(queue, EventKind.LOST_VOLATILE, lost)
+        self.scribe.write_counters()
+
+    # -- what is to be done -------------------------------------------------------------------------------------------
+
+    def take_touched(self) -> Iterable[Connection]:
+        """Connections with something to send since the last time."""
+        touched, self.life.touched = self.life.touched, {}
+        return touched
+
+    def take_reads(self) -> list[Read]:
+        """Bodies that are wanted; give each to `loaded`."""
+        return self.memory.take_reads()
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When `turn` is to be called at the latest, in milliseconds since the epoch."""
+        return self.life.timers.next_ms
+
+    # -- for the ledger's checkpoint (`ledger.checkpoint.CheckpointOwner`) --------------------------------------------
+
+    @property
+    def live_bytes(self) -> int:
+        """Payloads of all live durable messages."""
+        return self.life.live_bytes
+
+    @property
+    def live_count(self) -> int:
+        """How many those are."""
+        return len(self.life.live)
+
+    def candidates(self, before: Position) -> Iterable[int]:
+        """Live messages whose record stands below `before`."""
+        return [sequence for sequence, message in self.life.live.items() if message.position < before]
+
+    def live(self, sequence: int) -> LiveMessage | None:
+        """A live message as the ledger sees it."""
+        message = self.life.live.get(sequence)
+        return None if message is None else to_live(message)
+
+    def moved(self, sequence: int, position: Position) -> None:
+        """Its record stands there now."""
+        self.life.live[sequence].position = position
+
+    # -- for the management node (`management.Managed`) ---------------------------------------------------------------
+
+    def snapshot(self) -> BrokerSnapshot:
+        """What is where."""
+        return BrokerSnapshot(
+            broker_id=self._broker_id,
+            last_sequence=self.scribe.sequences.last,
+            accepting=not self.scribe.journal.full,
+            queues=tuple(_queue_snapshot(queue) for _, queue in sorted(self.queues.by_name.items())),
+            connections=tuple(_connection_snapshot(peer) for peer in self._peers.values()),
+        )
+
+    def purge(self, queue: str, user: str | None) -> int:
+        """Remove what is in the queue and not acquired; how many messages. Large ones are purged over some turns."""
+        node = self.queues.by_name[queue]
+        purge = Purge(self.life, node, self.scribe.declare("", MANAGEMENT, user, node.address))
+        if not purge.step():
+            self._purges.append(purge)
+        return purge.count
+
+    # -- the engine's events ------------------------------------------------------------------------------------------
+
+    def _deliveries_received(self, peer: Peer, event: DeliveriesReceived) -> None:
+        context = event.link.context
+        if context.__class__ is Producer:
+            self._poster.receive(context, event.deliveries)
+            self._crediting.top_up(context)
+        elif isinstance(context, Requests):
+            self._management.receive(context, event.deliveries)
+
+    def _states_received(self, peer: Peer, event: StatesReceived) -> None:
+        context = event.link.context
+        if context.__class__ is Consumer:
+            self._settling.heard(context, event.deliveries, event.state, event.settled)
+        elif not event.settled and isinstance(context, Browser | Replies):
+            event.link.session.settle_all(event.deliveries, event.state)
+
+    def _credit_changed(self, peer: Peer, event: CreditChanged) -> None:
+        context = event.link.context
+        if isinstance(context, Consumer):
+            if context.outbox:
+                self._dispatch.empty_outbox(context)
+            self.life.wake(context.queue)
+        elif isinstance(context, Browser):
+            self.life.wake(context.queue)
+        elif isinstance(context, Replies):
+            context.send()
+
+    def _connection_opened(self, peer: Peer, event: ConnectionOpened) -> None:
+        peer.container = event.open.container_id
+        peer.user = peer.engine.user
+
+    def _link_requested(self, peer: Peer, event: LinkRequested) -> None:
+        stolen = self._attaching.answer(peer, event.link)
+        if stolen is not None:
+            other = self._peers.get(stolen.session.connection)
+            if other is not None:
+                self._link_over(other, stolen, stolen.unsettled(), Ending.DETACHED)
+            stolen.detach(STOLEN)
+            self.life.touch(stolen.session.connection)
+
+    def _link_detached(self, peer: Peer, event: LinkDetached) -> None:
+        self._link_over(peer, event.link, event.unsettled, Ending.DETACHED)
+        if not event.closed and event.link.role == Role.SENDER:
+            # No terminus outlives its link here: what it held is given back, so this end forgets it as well.
+            event.link.session.settle_all(event.unsettled)
+
+    def _session_ended(self, peer: Peer, event: SessionEnded) -> None:
+        self._session_over(peer, event.session, Ending.DETACHED)
+
+    def _connection_ended(self, peer: Peer, event: ConnectionEnded) -> None:
+        ending = Ending.CONNECTION_LOST if event.lost and not self.stopping else Ending.DETACHED
+        for session in peer.engine.sessions:
+            self._session_over(peer, session, ending)
+        self._peers.pop(peer.engine, None)
+        self.life.touched.pop(peer.engine, None)
+
+    def _session_over(self, peer: Peer, session: Session, ending: Ending) -> None:
+        by_link: dict[Link, list[Delivery]] = {link: [] for link in session.links}
+        for delivery in session.unsettled():
+            by_link.setdefault(delivery.link, []).append(delivery)
+        for link, deliveries in by_link.items():
+            self._link_over(peer, link, deliveries, ending)
+
+    def _link_over(self, peer: Peer, link: Link, deliveries: list[Delivery], ending: Ending) -> None:
+        """A link has ended, by itself or with what it stood on. Twice is once."""
+        context = link.context
+        if context is None:
+            return
+        link.context = None
+        peer.links.pop(context, None)
+        self._attaching.ended(peer, link)
+        match context:
+            case Consumer(queue=queue):
+                queue.consumers.remove(context)
+                self._settling.ended(context, deliveries, ending)
+            case Browser(queue=queue):
+                queue.browsers.remove(context)
+            case Producer(queue=Queue() as queue):
+                queue.producers.pop(context, None)
+                self._crediting.forget(context)
+            case Producer():
+                self._crediting.forget(context)
+                return
+            case _:
+                return
+        self.life.wake(queue)
+        self.queues.let_go(queue)
+
+    def _wake(self, peer: Peer) -> None:
+        for context in peer.links:
+            if isinstance(context, Consumer):
+                if context.outbox:
+                    self._dispatch.empty_outbox(context)
+                self.life.wake(context.queue)
+            elif isinstance(context, Browser):
+                self.life.wake(context.queue)
+            elif isinstance(context, Replies):
+                context.send()
+
+
+def _queue_snapshot(queue: Queue) -> QueueSnapshot:
+    return QueueSnapshot(
+        name=queue.name,
+        address=queue.address,
+        available=queue.available,
+        acquired=queue.acquired,
+        scheduled=len(queue.scheduled),
+        pending=queue.pending,
+        consumers=len(queue.consumers) + len(queue.browsers),
+        body_bytes=queue.bytes,
+        memory_bytes=queue.memory_bytes,
+        entered=queue.entered,
+        **{name: queue.counts[kind] for name, kind in _COUNTED},
+    )
+
+
+def _connection_snapshot(peer: Peer) -> ConnectionSnapshot:
+    sessions = peer.engine.sessions
+    return ConnectionSnapshot(
+        peer=peer.name,
+        container=peer.container,
+        user=peer.user,
+        sessions=len(sessions),
+        links=len(peer.links),
+        unsettled=sum(context.held for context in peer.links if isinstance(context, Consumer)),
+        writable=peer.writable,
+    )
+
+
+__all__ = ["Core"]

@@ -1,0 +1,81 @@
+"""How much senders may send: credit that follows the room there is.
+
+A producer has `credit_max` where nothing holds it back, topped up when half is used. As memory gets scarce, or its
+queue comes near its limit, it gets less: the room that is left, shared among the producers that want some, in messages
+of the size it sends. None at all while the journal cannot keep up or the disk is full. What overshoots all the same
+(credit was out, messages are larger than before) is refused, not lost. Whoever has less than it could have is
+remembered, and is looked at again when room may have come.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from acquit.broker.message import OVERHEAD_BYTES
+
+if TYPE_CHECKING:
+    from acquit.broker.endpoints import Producer
+    from acquit.broker.life import Life
+
+
+class Crediting:
+    """Grants credit to producers."""
+
+    def __init__(self, life: Life, credit_max: int) -> None:
+        self._life = life
+        self._memory = life.memory
+        self._journal = life.scribe.journal
+        self._credit_max = credit_max
+        self._starved: dict[Producer, None] = {}
+
+    def top_up(self, producer: Producer) -> None:
+        """Grant what it may have, if it has used half of it or has never had any."""
+        link = producer.link
+        if link.credit > self._credit_max // 2:
+            return
+        target = self._allowance(producer)
+        if target > link.credit:
+            link.grant(target)
+            self._life.touch(link.session.connection)
+        if target < self._credit_max:
+            self._starved[producer] = None
+        else:
+            self._starved.pop(producer, None)
+
+    def look_again(self) -> None:
+        """Room may have come."""
+        if self._starved:
+            for producer in list(self._starved):
+                self.top_up(producer)
+
+    def forget(self, producer: Producer) -> None:
+        """Its link has ended."""
+        self._starved.pop(producer, None)
+
+    def _allowance(self, producer: Producer) -> int:
+        """Credit that there is room for."""
+        if self._journal.full or self._journal.congested or self._life.scribe.exhausted:
+            return 0
+        limit = self._credit_max
+        memory = self._memory
+        if memory.scarce:
+            limit = int(limit * memory.scarcity)
+        queue = producer.queue
+        if queue is None:
+            return limit
+        policy = queue.policy
+        room: int | None = None
+        if policy.bytes_max:
+            room = policy.bytes_max - queue.bytes
+        if producer.volatile:
+            left = policy.memory_bytes_max - queue.memory_bytes
+            room = left if room is None else min(room, left)
+        rivals = max(1, len(queue.producers))
+        if room is not None:
+            limit = min(limit, room // (2 * rivals * (producer.average_bytes + OVERHEAD_BYTES)))
+        if policy.messages_max:
+            limit = min(limit, (policy.messages_max - queue.live) // rivals or int(queue.live < policy.messages_max))
+        return max(0, limit)
+
+
+__all__ = ["Crediting"]

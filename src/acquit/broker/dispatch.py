@@ -1,0 +1,300 @@
+"""Messages go out: what is available is handed to the links that have credit.
+
+One pass for each wake-up, over the queues where something changed. The consumers of a queue that can be given something
+take turns, each time for its share of what is there, and the turn is remembered: a slow one holds nobody up, and one
+with a great credit does not starve the others. A consumer whose peer does not read is passed over, so that what it is
+owed stays in the queue.
+
+What a pre-settled link takes is gone (at most once): of a durable message the journal must know that durably before the
+first byte leaves. So it is recorded as consumed first, and goes out, from the consumer's outbox, after the sync.
+
+A durable message is handed out only where a synced mark says that it may have been (`ledger.sequences.DispatchMarks`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from acquit.broker.message import DISPATCHED, DURABLE, Message
+from acquit.broker.queue import NodeState
+from acquit.broker.shaping import Headers, transfer_header
+from acquit.ledger.events import EventKind
+
+if TYPE_CHECKING:
+    from acquit.broker.browsing import Browser
+    from acquit.broker.endpoints import Consumer
+    from acquit.broker.expiry import Expiry
+    from acquit.broker.life import Life
+    from acquit.broker.node import Queue
+
+_ACQUIRED_STATE = NodeState.ACQUIRED
+_ARCHIVED = NodeState.ARCHIVED
+_ACQUIRED: Final = int(EventKind.ACQUIRED)
+_CONSUMED: Final = int(EventKind.CONSUMED)
+_TAG: Final = Struct(">I").pack
+_TAG_MASK: Final = 0xFFFF_FFFF
+SHARE_MAX: Final = 64
+"""Messages that a consumer gets in one turn."""
+
+
+class Dispatch:
+    """Hands messages out."""
+
+    def __init__(self, life: Life, expiry: Expiry) -> None:
+        self._life = life
+        self._scribe = life.scribe
+        self._memory = life.memory
+        self._expiry = expiry
+        self._headers = Headers()
+
+    def run(self) -> bool:
+        """Serve every queue where something changed. True where more can be handed out in another turn, once what was
+        produced for some peer is written."""
+        life = self._life
+        held: dict[Queue, None] = {}
+        while life.dirty:
+            dirty, life.dirty = life.dirty, {}
+            for queue in dirty:
+                self._serve(queue)
+                for browser in queue.browsers:
+                    self._show(browser)
+                if self._finish(queue):
+                    held[queue] = None
+        life.dirty.update(held)
+        return bool(held)
+
+    def _serve(self, queue: Queue) -> None:
+        backlog = queue.backlog
+        while (backlog.count or queue.aside) and not queue.reading and not queue.purging:
+            ready = [consumer for consumer in queue.consumers if consumer.open_to_more]
+            if not ready or self._scribe.exhausted:
+                return
+            share = min(SHARE_MAX, max(1, -(-backlog.count // len(ready))))
+            turn = queue.rotation % len(ready)
+            progress = False
+            for consumer in ready[turn:] + ready[:turn]:
+                if self._give(queue, consumer, share):
+                    progress = True
+                    queue.rotation += 1
+                if not backlog.count or queue.reading:
+                    break
+            if not progress:
+                return
+
+    def _finish(self, queue: Queue) -> bool:
+        """Tell consumers what is left, give back credit that drains. True if somebody could be given more later."""
+        available = queue.available
+        waiting = queue.backlog.count > 0
+        held = False
+        for consumer in queue.consumers:
+            link = consumer.link
+            link.available = available
+            if link.drain and link.credit and not consumer.reserved:
+                full = 0 < queue.policy.prefetch_max <= consumer.held
+                if not waiting or full or self._scribe.exhausted:
+                    link.drained()
+                    self._life.touch(link.session.connection)
+            if waiting and not (queue.reading or queue.purging) and consumer.held_back:
+                held = True
+        for browser in queue.browsers:
+            browser.link.available = available
+        return held
+
+    def _give(self, queue: Queue, consumer: Consumer, share: int) -> int:
+        """Hand the next messages to one consumer; how many."""
+        limit = min(share, consumer.room)
+        messages = self._take_aside(queue, consumer, limit) if queue.aside else []
+        if len(messages) < limit:
+            messages += self._usable(queue, consumer, queue.backlog.take(limit - len(messages)))
+        if not messages:
+            return 0
+        if consumer.presettled:
+            self._consume(queue, consumer, messages)
+        else:
+            self._acquire(queue, consumer, messages)
+        self._life.touch(consumer.link.session.connection)
+        return len(messages)
+
+    # -- which messages -----------------------------------------------------------------------------------------------
+
+    def _usable(self, queue: Queue, consumer: Consumer, taken: list[Message]) -> list[Message]:
+        """The first of `taken` that this consumer may have now. The rest goes back, or aside."""
+        now_us = self._scribe.time_us
+        last_durable = 0
+        for message in taken:
+            if message.flags & DURABLE and message.sequence > last_durable:
+                last_durable = message.sequence
+            if (
+                message.body is None
+                or message.extra is not None
+                or (message.expires_at_ms and message.expires_at_ms * 1000 <= now_us)
+            ):
+                return self._usable_with_care(queue, consumer, taken)
+        if consumer.size_max or (last_durable and not self._scribe.mark_ahead(queue, last_durable)):
+            return self._usable_with_care(queue, consumer, taken)
+        return taken
+
+    def _usable_with_care(self, queue: Queue, consumer: Consumer, taken: list[Message]) -> list[Message]:
+        """The same, message by message."""
+        usable: list[Message] = []
+        for index, message in enumerate(taken):
+            if self._must_wait(queue, message):
+                queue.backlog.put_back(taken[index:])
+                self._look_to(queue, message)
+                break
+            if consumer.may_have(message):
+                usable.append(message)
+            else:
+                queue.aside[message.sequence] = message
+                queue.aside_changes += 1
+                self._life.dirty[queue] = None
+        return usable
+
+    def _must_wait(self, queue: Queue, message: Message) -> bool:
+        if message.expires_at_ms and message.expires_at_ms * 1000 <= self._scribe.time_us:
+            return True
+        if message.body is None:
+            return True
+        return bool(message.flags & DURABLE) and not self._scribe.mark_ahead(queue, message.sequence)
+
+    def _look_to(self, queue: Queue, message: Message) -> None:
+        """The message in front cannot go out as it is: see that this changes."""
+        if message.expires_at_ms and message.expires_at_ms * 1000 <= self._scribe.time_us:
+            self._expiry.expire(message)
+            if message.state is NodeState.AVAILABLE:
+                queue.reading = message.body is None
+            else:
+                self._life.dirty[queue] = None
+        elif message.body is None:
+            self._memory.read_ahead(queue)
+        else:
+            self._scribe.when_synced(self._life.wake, queue)
+
+    def _take_aside(self, queue: Queue, consumer: Consumer, limit: int) -> list[Message]:
+        """Messages that others could not have, and this one can."""
+        if consumer.aside_changes == queue.aside_changes:
+            return []
+        taken: list[Message] = []
+        for message in sorted(queue.aside.values(), key=_sequence):
+            if len(taken) == limit:
+                return taken
+            if consumer.may_have(message) and not self._must_wait(queue, message):
+                del queue.aside[message.sequence]
+                taken.append(message)
+        consumer.aside_changes = queue.aside_changes
+        return taken
+
+    # -- to consumers -------------------------------------------------------------------------------------------------
+
+    def _payload(self, message: Message) -> bytes:
+        """What is transferred: a header of this moment, and the rest."""
+        flags = message.flags
+        body = message.body
+        assert body is not None
+        if message.expires_at_ms:
+            ttl_ms = max(0, message.expires_at_ms - self._scribe.time_us // 1000)
+            first = not flags & DISPATCHED
+            return transfer_header(bool(flags & DURABLE), message.priority, first, message.attempt, ttl_ms) + body
+        return self._headers.get(flags & DURABLE, message.priority, not flags & DISPATCHED, message.attempt) + body
+
+    def _acquire(self, queue: Queue, consumer: Consumer, messages: list[Message]) -> None:
+        """ACQUIRE, for each: recorded, and sent."""
+        scribe = self._scribe
+        send, payload_of = consumer.link.send, self._payload
+        tag = consumer.tag
+        durable = [message for message in messages if message.flags & DURABLE]
+        for message in messages:
+            tag = tag + 1 & _TAG_MASK
+            send(_TAG(tag), payload_of(message), context=message)
+            message.flags |= DISPATCHED
+            message.state = _ACQUIRED_STATE
+            message.holder = consumer
+        consumer.tag = tag
+        consumer.held += len(messages)
+        queue.acquired += len(messages)
+        if durable:
+            scribe.events(_ACQUIRED, queue, durable, scribe.actor_number(consumer))
+            if self._memory.crowded(queue):
+                for message in durable:
+                    self._memory.drop(message)
+        if len(durable) < len(messages):
+            queue.counts[_ACQUIRED] += len(messages) - len(durable)
+            scribe.count_volatile(queue, _ACQUIRED, len(messages) - len(durable))
+
+    def _consume(self, queue: Queue, consumer: Consumer, messages: list[Message]) -> None:
+        """CONSUME, for each: recorded, and sent once that is synced."""
+        scribe, life = self._scribe, self._life
+        payloads = [self._payload(message) for message in messages]
+        durable = [message for message in messages if message.flags & DURABLE]
+        if durable:
+            scribe.events(_CONSUMED, queue, durable, scribe.actor_number(consumer))
+        if len(durable) < len(messages):
+            queue.counts[_CONSUMED] += len(messages) - len(durable)
+            scribe.count_volatile(queue, _CONSUMED, len(messages) - len(durable))
+        for message in messages:
+            message.state = _ARCHIVED
+            life.retire(message)
+        consumer.reserved += len(messages)
+        consumer.reserved_bytes += sum(map(len, payloads))
+        if durable:
+            scribe.when_synced(self._consumed, consumer, payloads)
+        else:
+            self._consumed(consumer, payloads)
+
+    def _consumed(self, consumer: Consumer, payloads: list[bytes]) -> None:
+        """The journal knows: they may leave now."""
+        consumer.outbox.extend(payloads)
+        self.empty_outbox(consumer)
+
+    def empty_outbox(self, consumer: Consumer) -> None:
+        """Send what a pre-settled consumer has consumed already, as far as its credit reaches."""
+        link = consumer.link
+        while consumer.outbox and link.sendable:
+            payload = consumer.outbox.popleft()
+            consumer.tag = consumer.tag + 1 & _TAG_MASK
+            link.send(_TAG(consumer.tag), payload, settled=True)
+            consumer.reserved -= 1
+            consumer.reserved_bytes -= len(payload)
+        self._life.touch(link.session.connection)
+        self._life.dirty[consumer.queue] = None
+
+    # -- to browsers --------------------------------------------------------------------------------------------------
+
+    def _show(self, browser: Browser) -> None:
+        """BROWSE, as far as its credit reaches."""
+        link = browser.link
+        if not browser.started and link.credit:
+            browser.start(held_by(browser.queue.consumers))
+        while (message := browser.peek()) is not None and browser.open_to_more:
+            if message.body is None:
+                self._memory.want(message, self._wake_for)
+                return
+            payload = self._payload(message)
+            browser.seen()
+            if not browser.size_max or len(payload) <= browser.size_max:
+                browser.tag = browser.tag + 1 & _TAG_MASK
+                link.send(_TAG(browser.tag), payload)
+                self._life.touch(link.session.connection)
+        if message is None and link.drain and link.credit:
+            link.drained()
+            self._life.touch(link.session.connection)
+
+    def _wake_for(self, message: Message) -> None:
+        self._life.dirty[message.queue] = None
+
+
+def _sequence(message: Message) -> int:
+    return message.sequence
+
+
+def held_by(consumers: Iterable[Consumer]) -> Iterable[Message]:
+    """The messages that these consumers have acquired."""
+    for consumer in consumers:
+        for delivery in consumer.link.unsettled():
+            if isinstance(delivery.context, Message) and delivery.context.holder is consumer:
+                yield delivery.context
+
+
+__all__ = ["SHARE_MAX", "Dispatch", "held_by"]

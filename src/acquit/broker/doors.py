@@ -1,0 +1,68 @@
+"""Who comes in: each new socket, before and while its peer says who it is.
+
+Which SASL mechanisms a peer is offered depends on where it comes from and whether TLS protects it, and both are known
+only when it is connected. So a `Door` takes the socket first, looks, and then puts the pump with the right engine in
+its place. What a peer can do before it is known is bounded: by number, by time (the engine's handshake timeout) and by
+bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from acquit.broker.options import Security, Where
+
+logger = logging.getLogger("acquit.broker")
+
+ANONYMOUS: Final = "ANONYMOUS"
+PLAIN: Final = "PLAIN"
+
+
+class Door(asyncio.Protocol):
+    """The first protocol of a socket. `enter` gives the one that follows, or None to turn the peer away."""
+
+    def __init__(self, enter: Callable[[asyncio.Transport], asyncio.Protocol | None]) -> None:
+        self._enter = enter
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Decide who goes on."""
+        assert isinstance(transport, asyncio.Transport)
+        inside = self._enter(transport)
+        if inside is None:
+            transport.abort()
+        else:
+            transport.set_protocol(inside)
+            inside.connection_made(transport)
+
+
+def is_loopback(address: object) -> bool:
+    """Is this socket address on this machine? A path is."""
+    match address:
+        case (str(host), *_):
+            try:
+                return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+            except ValueError:
+                return False
+        case _:
+            return True
+
+
+def mechanisms(security: Security, *, loopback: bool, encrypted: bool, has_users: bool) -> tuple[str, ...]:
+    """What a peer is offered, the safest first; () for one that cannot come in."""
+
+    def allowed(where: Where) -> bool:
+        return where == "always" or (where == "loopback" and loopback)
+
+    offered = []
+    if has_users and (encrypted or allowed(security.plain)):
+        offered.append(PLAIN)
+    if allowed(security.anonymous):
+        offered.append(ANONYMOUS)
+    return tuple(offered)
+
+
+__all__ = ["ANONYMOUS", "PLAIN", "Door", "is_loopback", "mechanisms"]

@@ -1,0 +1,184 @@
+"""The broker's side of connections and links: who is there, and what each may have now.
+
+A `Peer` is one connection. A `Producer` is a link we receive on, a `Consumer` one we send on that acquires; browsers,
+which do not, are in `browsing`. Each is the `context` of its protocol link.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from acquit.broker.queue import Verdict
+from acquit.protocol._definitions import Accepted, Modified, Rejected, Released
+
+if TYPE_CHECKING:
+    from acquit.broker.message import Message
+    from acquit.broker.node import Queue
+    from acquit.broker.shaping import Template
+    from acquit.protocol.connection import Connection
+    from acquit.protocol.delivery import DeliveryState
+    from acquit.protocol.link import ReceivingLink, SendingLink
+
+
+class Peer:
+    """One connection, as the core knows it."""
+
+    __slots__ = ("container", "engine", "links", "name", "output_bytes_max", "user", "writable")
+
+    def __init__(self, engine: Connection, name: str, output_bytes_max: int) -> None:
+        self.engine = engine
+        self.name = name
+        """``host:port``"""
+        self.container = ""
+        """Its container-id; empty before its open."""
+        self.user: str | None = None
+        self.writable = True
+        """False while its socket takes no more."""
+        self.output_bytes_max = output_bytes_max
+        self.links: dict[object, None] = {}
+        """Contexts of its links."""
+
+    @property
+    def open_to_more(self) -> bool:
+        """Whether something may be produced for it: what it does not read must not pile up here."""
+        return self.writable and self.engine.output_bytes < self.output_bytes_max
+
+
+class Actor:
+    """Who does things to messages, as the journal names them: a link of a container."""
+
+    __slots__ = ("address", "link_name", "number", "peer")
+
+    def __init__(self, peer: Peer, link_name: str, address: str) -> None:
+        self.peer = peer
+        self.link_name = link_name
+        self.address = address
+        self.number = 0
+        """Given when the first record needs it; 0 until then."""
+
+    @property
+    def terminus(self) -> str:
+        """What *undeliverable-here* is bound to: the container and the link's name."""
+        return f"{self.peer.container}/{self.link_name}"
+
+
+class Producer(Actor):
+    """A link that messages arrive on."""
+
+    __slots__ = ("average_bytes", "link", "metas", "queue", "starved", "template", "volatile")
+
+    def __init__(self, peer: Peer, link: ReceivingLink, queue: Queue | None, address: str) -> None:
+        super().__init__(peer, link.name, address)
+        self.link = link
+        self.queue = queue
+        """None: the anonymous terminus, where each message says where it goes."""
+        self.template: Template | None = None
+        """What its last message looked like."""
+        self.metas: dict[int, bytes] = {}
+        """The journal's plain fields of messages that have nothing but a priority, by priority."""
+        self.average_bytes = 1_024
+        self.volatile = True
+        """Whether its latest messages were such that only memory can hold them."""
+        self.starved = False
+        """It has less credit than it would have with room for everything."""
+
+
+class Consumer(Actor):
+    """A link that acquires messages."""
+
+    __slots__ = (
+        "aside_changes",
+        "default_outcome",
+        "excluded",
+        "held",
+        "link",
+        "outbox",
+        "presettled",
+        "queue",
+        "reserved",
+        "reserved_bytes",
+        "size_max",
+        "tag",
+    )
+
+    def __init__(
+        self,
+        peer: Peer,
+        link: SendingLink,
+        queue: Queue,
+        *,
+        presettled: bool,
+        default_outcome: DeliveryState | None,
+    ) -> None:
+        super().__init__(peer, link.name, queue.address)
+        self.link = link
+        self.queue = queue
+        self.presettled = presettled
+        self.default_outcome = default_outcome
+        """The source's (3.5.3): for deliveries that it does not settle itself."""
+        self.size_max = link.remote_max_message_size
+        """The largest message that it takes; 0 for no limit."""
+        self.tag = 0
+        """Of the last delivery: they are counted."""
+        self.held = 0
+        """Messages it has acquired."""
+        self.outbox: deque[bytes] = deque()
+        """Pre-settled: consumed and synced, to be sent as credit allows."""
+        self.reserved = 0
+        """Pre-settled: consumed and not yet sent; they use up credit already."""
+        self.reserved_bytes = 0
+        self.excluded: list[Message] = []
+        """Messages that it called undeliverable here."""
+        self.aside_changes = -1
+        """What it last saw of `queue.aside_changes`: nothing that is aside is for it."""
+
+    @property
+    def room(self) -> int:
+        """How many messages it can be given, by its credit and the policy."""
+        room = self.link.credit - self.reserved
+        prefetch_max = self.queue.policy.prefetch_max
+        return min(room, prefetch_max - self.held) if prefetch_max else room
+
+    @property
+    def _wants_more(self) -> bool:
+        return self.link.sendable and self.room > 0
+
+    @property
+    def open_to_more(self) -> bool:
+        """Whether it can be given a message now."""
+        peer = self.peer
+        return self._wants_more and self.reserved_bytes < peer.output_bytes_max and peer.open_to_more
+
+    @property
+    def held_back(self) -> bool:
+        """Whether it could be given more once what was produced for its peer is written."""
+        return self._wants_more and self.peer.writable and not self.open_to_more
+
+    def may_have(self, message: Message) -> bool:
+        """Is this message for it? Not if it was called undeliverable here, or is larger than it takes."""
+        if message.extra is not None and self.terminus in message.extra.excluded:
+            return False
+        return not self.size_max or (message.body is not None and len(message.body) + _HEADER_MAX <= self.size_max)
+
+
+_HEADER_MAX = 32
+"""No header section of ours is longer."""
+
+
+def verdict_of(outcome: DeliveryState | None) -> Verdict | None:
+    """The verdict that an outcome is; None for what is no outcome (3.4)."""
+    match outcome:
+        case Accepted():
+            return Verdict.ACCEPTED
+        case Rejected():
+            return Verdict.REJECTED
+        case Released():
+            return Verdict.RELEASED
+        case Modified(delivery_failed=failed):
+            return Verdict.FAILED if failed else Verdict.MODIFIED
+        case _:
+            return None
+
+
+__all__ = ["Actor", "Consumer", "Peer", "Producer", "verdict_of"]

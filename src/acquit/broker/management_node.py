@@ -1,0 +1,112 @@
+"""The links of ``$management``: requests come in on one, answers go out on another of the same connection.
+
+No node is made for the answers. A request's *reply-to* is the target address of the client's own receiving link from
+``$management``, and the broker finds it by that. Answers that wait for credit are bounded: a client that asks on and
+never takes an answer is refused.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from acquit.broker.endpoints import Actor, Peer
+from acquit.broker.management import Managed, answer, reply_address
+from acquit.errors import DecodeError
+from acquit.protocol._definitions import AmqpCondition, Error, Rejected
+from acquit.protocol.constants import ACCEPTED
+
+if TYPE_CHECKING:
+    from acquit.protocol.connection import Connection
+    from acquit.protocol.delivery import Delivery
+    from acquit.protocol.link import ReceivingLink, SendingLink
+
+REQUEST_CREDIT: Final = 16
+
+
+class Requests(Actor):
+    """A client's link for requests."""
+
+    __slots__ = ("link",)
+
+    def __init__(self, peer: Peer, link: ReceivingLink) -> None:
+        super().__init__(peer, link.name, "$management")
+        self.link = link
+
+
+class Replies(Actor):
+    """A client's link for answers."""
+
+    __slots__ = ("link", "outbox", "tag", "target")
+
+    def __init__(self, peer: Peer, link: SendingLink, target: str | None) -> None:
+        super().__init__(peer, link.name, "$management")
+        self.link = link
+        self.target = target
+        self.tag = 0
+        self.outbox: deque[bytes] = deque()
+
+    def send(self) -> None:
+        """Send what waits, as far as credit reaches."""
+        link = self.link
+        while self.outbox and link.sendable:
+            self.tag += 1
+            link.send(self.tag.to_bytes(8, "big"), self.outbox.popleft())
+        if link.drain and link.credit and not self.outbox:
+            link.drained()
+
+
+class ManagementNode:
+    """Answers requests."""
+
+    def __init__(self, managed: Managed, requests_max: int, touch: Callable[[Connection], None]) -> None:
+        self._managed = managed
+        self._requests_max = requests_max
+        self._touch = touch
+
+    def requests(self, peer: Peer, link: ReceivingLink) -> Requests:
+        """A client attached to ask."""
+        link.grant(REQUEST_CREDIT)
+        return Requests(peer, link)
+
+    def replies(self, peer: Peer, link: SendingLink, target: str | None) -> Replies:
+        """A client attached to hear."""
+        return Replies(peer, link, target)
+
+    def receive(self, requests: Requests, deliveries: list[Delivery]) -> None:
+        """Requests arrived: each is settled, and answered on the client's own link."""
+        for delivery in deliveries:
+            error = self._perform(requests.peer, delivery.payload)
+            if not delivery.settled:
+                delivery.settle(ACCEPTED if error is None else Rejected(error))
+        if requests.link.credit <= REQUEST_CREDIT // 2:
+            requests.link.grant(REQUEST_CREDIT)
+
+    def _perform(self, peer: Peer, payload: bytes) -> Error | None:
+        try:
+            reply_to = reply_address(payload)
+        except DecodeError as exc:
+            return Error(exc.condition, exc.description)
+        replies = next(
+            (
+                link
+                for link in peer.links
+                if isinstance(link, Replies) and reply_to is not None and link.target == reply_to
+            ),
+            None,
+        )
+        if replies is None:
+            return Error(
+                AmqpCondition.PRECONDITION_FAILED,
+                "reply-to must be the target address of a link of this connection that receives from $management",
+            )
+        if len(replies.outbox) >= self._requests_max:
+            return Error(AmqpCondition.RESOURCE_LIMIT_EXCEEDED, "too many answers wait for credit")
+        replies.outbox.append(answer(payload, self._managed, peer.user))
+        replies.send()
+        self._touch(peer.engine)
+        return None
+
+
+__all__ = ["ManagementNode", "Replies", "Requests"]

@@ -1,0 +1,157 @@
+"""Which bodies are in memory, and how those that are not come back.
+
+A durable message's body is in the journal anyway. While its queue holds more than `memory_bytes_max`, or the broker as
+a whole is near its limit, bodies of durable messages are let go as soon as their records are synced, and are read back,
+some ahead of dispatch, when their turn comes. Reading blocks, so it is done elsewhere: `take_reads` says what is
+wanted, `loaded` brings it. A volatile body has no other place; its senders get less credit, and at last are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from acquit.broker.message import OVERHEAD_BYTES, Message
+from acquit.broker.queue import NodeState
+from acquit.broker.shaping import merge_annotations, shape_body
+
+if TYPE_CHECKING:
+    from acquit.broker.node import Queue
+    from acquit.broker.options import BrokerLimits
+
+READ_AHEAD_MESSAGES = 256
+
+
+class Read(NamedTuple):
+    """A body to be read: `payload` of the journal's record at `position`."""
+
+    message: Message
+    position: int
+    size_hint: int
+
+
+class Memory:
+    """The bodies of one broker."""
+
+    def __init__(self, limits: BrokerLimits) -> None:
+        self._limits = limits
+        self.bytes = 0
+        """What all bodies in memory cost."""
+        self._paging_from = limits.memory_bytes_max * 3 // 4
+        self._shrinking_from = limits.memory_bytes_max // 2
+        self.wanted: list[Read] = []
+        """To be read; see `take_reads`."""
+        self._continuations: dict[Message, Callable[[Message], None]] = {}
+        self._retry: list[Message] = []
+
+    # -- accounts -----------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def cost(message: Message) -> int:
+        """What a body in memory costs."""
+        return (message.fingerprint >> 32) + OVERHEAD_BYTES
+
+    def hold(self, message: Message) -> None:
+        """Its body is in memory from now on."""
+        cost = (message.fingerprint >> 32) + OVERHEAD_BYTES
+        message.queue.memory_bytes += cost
+        self.bytes += cost
+
+    def drop(self, message: Message) -> None:
+        """Let go of its body, if it is in memory."""
+        if message.body is not None:
+            message.body = None
+            cost = (message.fingerprint >> 32) + OVERHEAD_BYTES
+            message.queue.memory_bytes -= cost
+            self.bytes -= cost
+
+    def crowded(self, queue: Queue) -> bool:
+        """Should durable bodies of this queue rather be read back later?"""
+        return queue.memory_bytes > queue.policy.memory_bytes_max or self.bytes > self._paging_from
+
+    def room(self, queue: Queue, *, volatile: bool) -> int:
+        """How many bytes may be posted to the queue; not above 0: none."""
+        room = self._limits.memory_bytes_max - self.bytes
+        if volatile:
+            room = min(room, queue.policy.memory_bytes_max - queue.memory_bytes)
+        return room
+
+    @property
+    def scarce(self) -> bool:
+        """Should senders get less credit?"""
+        return self.bytes > self._shrinking_from
+
+    @property
+    def scarcity(self) -> float:
+        """From 0, as much as there can be, to 1: where `scarce` begins, and before."""
+        left = self._limits.memory_bytes_max - self.bytes
+        return max(0.0, min(1.0, left / (self._limits.memory_bytes_max - self._shrinking_from)))
+
+    # -- reading back -------------------------------------------------------------------------------------------------
+
+    def want(self, message: Message, then: Callable[[Message], None]) -> None:
+        """Read its body, and then go on. The message may have left meanwhile: `then` looks for itself."""
+        known = self._continuations.get(message)
+        if known is None:
+            self._ask(message)
+        if known is None or known == self._keep:
+            self._continuations[message] = then
+
+    def read_ahead(self, queue: Queue) -> None:
+        """The next message of the queue is not in memory: read it, and those that follow it."""
+        if queue.reading:
+            return
+        size = 0
+        for message in queue.backlog.next_messages(READ_AHEAD_MESSAGES):
+            if message.body is None and message not in self._continuations:
+                self._continuations[message] = self._keep
+                self._ask(message)
+                size += message.size_bytes
+                if size > self._limits.read_ahead_bytes:
+                    break
+        queue.reading = True  # also where all of it was asked for before: dispatch waits for it in the same way
+
+    def take_reads(self) -> list[Read]:
+        """What is wanted since the last time."""
+        wanted, self.wanted = self.wanted, []
+        return wanted
+
+    def loaded(self, read: Read, payload: bytes | None) -> None:
+        """A body was read; None: it was not where it was looked for, because its record was just moved."""
+        message = read.message
+        if payload is None:
+            self._retry.append(message)
+            return
+        then = self._continuations.pop(message, self._keep)
+        message.queue.reading = False
+        if message.state is NodeState.ARCHIVED:
+            return
+        if message.body is None:
+            message.body = restore_body(message, payload)
+            self.hold(message)
+        then(message)
+
+    def retry(self) -> None:
+        """A batch was synced: moved records can be read where they are now."""
+        if self._retry:
+            messages, self._retry = self._retry, []
+            for message in messages:
+                self._ask(message)
+
+    def _ask(self, message: Message) -> None:
+        self.wanted.append(Read(message, message.position, message.size_bytes + 512))
+
+    def _keep(self, message: Message) -> None:
+        """Nothing more than to have it in memory."""
+
+
+def restore_body(message: Message, payload: bytes) -> bytes:
+    """The body as it was before it was let go: as posted, and with what outcomes merged into it since."""
+    body = shape_body(payload, message.sequence, message.posted_us // 1000)
+    if message.extra is not None:
+        for annotations in message.extra.annotations:
+            body = merge_annotations(body, annotations)
+    return body
+
+
+__all__ = ["Memory", "Read", "restore_body"]

@@ -1,0 +1,308 @@
+"""What a broker may be told: typed, frozen, validated; one class for each concern.
+
+A value that cannot work raises ConfigurationError naming the field. `configuration` reads these from TOML, where each
+class is a table and each field a key; docs/configuration.md lists them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Final, Literal
+
+from acquit.errors import ConfigurationError
+from acquit.store.options import MIB, JournalOptions
+
+UINT_MAX: Final = 0xFFFF_FFFF
+TIME_MS_MAX: Final = 10 * 365 * 24 * 3600 * 1000
+"""Ten years: longer than any broker waits, and no sum of a few overflows a timestamp."""
+
+Where = Literal["never", "loopback", "always"]
+"""Who is offered a SASL mechanism: nobody, peers on this machine, everybody."""
+
+
+def check_range(owner: object, bounds: Mapping[str, tuple[float, float]]) -> None:
+    """Raise ConfigurationError for a number of `owner` that is outside of its bounds."""
+    for name, (low, high) in bounds.items():
+        value = getattr(owner, name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            raise ConfigurationError(f"{name}: expected a number from {low} to {high}, found {value!r}")
+
+
+def check_choice(owner: object, choices: Mapping[str, tuple[str, ...]]) -> None:
+    """Raise ConfigurationError for a word of `owner` that is none of its choices."""
+    for name, allowed in choices.items():
+        value = getattr(owner, name)
+        if value not in allowed:
+            raise ConfigurationError(f"{name}: expected one of {', '.join(map(repr, allowed))}, found {value!r}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConnectionLimits:
+    """What one connection may do."""
+
+    idle_timeout_ms: int = 30_000
+    """The idle-time-out we ask of peers (2.4.5); one that is silent for twice as long is gone, and what it held is
+    available again. 0: never."""
+
+    handshake_timeout_ms: int = 10_000
+    """From the connect to the peer's open, authentication included."""
+
+    max_frame_size: int = 65_536
+    """Largest frame we take, in bytes (2.7.1)."""
+
+    sessions_max: int = 256
+    """Sessions of one connection."""
+
+    links_max: int = 1_024
+    """Links of one session."""
+
+    message_bytes_max: int = 64 * MIB
+    """Largest message; a larger one ends its link with amqp:link:message-size-exceeded."""
+
+    assembly_bytes_max: int = 256 * MIB
+    """Bytes of messages that have begun to arrive and not ended, over all links of a connection."""
+
+    unsettled_max: int = 65_536
+    """Deliveries that one session may hold unsettled, whatever credit its links grant."""
+
+    output_bytes_max: int = 1 * MIB
+    """What may wait to be written to a peer before its links are passed over: a slow consumer keeps its messages in
+    the queue, not in memory."""
+
+    credit_max: int = 1_000
+    """Credit of a sender that nothing holds back; topped up at half."""
+
+    def __post_init__(self) -> None:
+        check_range(
+            self,
+            {
+                "idle_timeout_ms": (0, UINT_MAX),
+                "handshake_timeout_ms": (1, TIME_MS_MAX),
+                "max_frame_size": (512, UINT_MAX),
+                "sessions_max": (1, 65_536),
+                "links_max": (1, 1 << 20),
+                "message_bytes_max": (1, UINT_MAX),
+                "assembly_bytes_max": (1, 1 << 40),
+                "unsettled_max": (1, 0x7FFF_FFFF),
+                "output_bytes_max": (4096, 1 << 30),
+                "credit_max": (1, 0x7FFF_FFFF),
+            },
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BrokerLimits:
+    """What the broker as a whole may hold."""
+
+    connections_max: int = 1_024
+    """Sockets open at once; one more is closed at once."""
+
+    unauthenticated_max: int = 256
+    """Of these, sockets whose peer has not authenticated: a crowd that says nothing keeps nobody out for longer than
+    the handshake timeout."""
+
+    queues_max: int = 10_000
+    """Queues at once; the link that needs one more is refused."""
+
+    memory_bytes_max: int = 256 * MIB
+    """Bodies held in memory, over all queues. From half of it senders get less credit, from three quarters durable
+    bodies are read back from the journal when they are needed, and beyond it postings are refused."""
+
+    read_ahead_bytes: int = 4 * MIB
+    """Bodies read back from the journal at once for one queue."""
+
+    requests_max: int = 100
+    """Answers of the management node that wait for one client's credit."""
+
+    def __post_init__(self) -> None:
+        check_range(
+            self,
+            {
+                "connections_max": (1, 1 << 20),
+                "unauthenticated_max": (1, 1 << 20),
+                "queues_max": (1, 1 << 24),
+                "memory_bytes_max": (MIB, 1 << 46),
+                "read_ahead_bytes": (4096, 1 << 30),
+                "requests_max": (1, 1 << 20),
+            },
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class User:
+    """Somebody who may log in with SASL PLAIN."""
+
+    password: str = field(repr=False)
+    """The password itself, or its verifier, ``SCRAM-SHA-256$iterations:salt$stored key:server key`` with base64 but for
+    the number, from which it cannot be read: see `users.Verifier`."""
+
+    def __post_init__(self) -> None:
+        if not self.password:
+            raise ConfigurationError("password: expected a text that is not empty")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Security:
+    """Who may come in."""
+
+    anonymous: Where = "loopback"
+    """SASL ANONYMOUS, and peers that begin without SASL."""
+
+    plain: Where = "loopback"
+    """SASL PLAIN without TLS, which shows the password to the network. With TLS it is always offered."""
+
+    users: Mapping[str, User] = field(default_factory=dict)
+    """By name."""
+
+    verifications_max: int = 64
+    """Passwords that wait to be verified; a peer beyond is refused, and may try again."""
+
+    def __post_init__(self) -> None:
+        check_choice(self, dict.fromkeys(("anonymous", "plain"), ("never", "loopback", "always")))
+        check_range(self, {"verifications_max": (1, 1 << 20)})
+        for name in self.users:
+            if not name or "\0" in name:
+                raise ConfigurationError(f"users: expected names without NUL that are not empty, found {name!r}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AddressPolicy:
+    """How messages are treated at an address."""
+
+    create: bool = True
+    """A link to an address that does not exist makes a queue of it; otherwise it is refused with amqp:not-found."""
+
+    auto_delete: bool = False
+    """A queue that was made by a link is deleted when it is empty and no link uses it."""
+
+    dead_letter_address: str = "DLQ"
+    """Where rejected messages go, and those that were tried too often. Empty: nowhere, they are dropped (and recorded).
+    What is rejected at a dead letter or expiry address itself is always dropped."""
+
+    expiry_address: str = "ExpiryQueue"
+    """Where messages go whose time to live has passed. Empty: nowhere."""
+
+    max_delivery_attempts: int = 10
+    """A message whose delivery-count reaches this is dead-lettered. 0: never."""
+
+    connection_loss: Literal["count", "dead-letter"] = "count"
+    """Whether an attempt that ended with a lost connection may be the last one. It counts in any case."""
+
+    redelivery_delay_ms: int = 0
+    """How long a message waits after a failed attempt."""
+
+    redelivery_multiplier: float = 1.0
+    """The delay grows by this factor with each attempt."""
+
+    redelivery_delay_ms_max: int = 0
+    """And no further than this. 0: ten times redelivery_delay_ms."""
+
+    default_ttl_ms: int = 0
+    """For messages that say none. 0: they live for ever."""
+
+    ttl_ms_max: int = 0
+    """A longer time to live is cut to this. 0: none is cut."""
+
+    bytes_max: int = 0
+    """Size of the queue: senders get less credit as it comes near, and postings beyond are refused. 0: no limit."""
+
+    messages_max: int = 0
+    """The same, in messages."""
+
+    memory_bytes_max: int = 64 * MIB
+    """Bodies of one queue in memory. Durable ones beyond are read back from the journal when they are needed; others
+    are bounded by it as by bytes_max."""
+
+    consumers_max: int = 0
+    """Consumers of a queue; one more is refused. 0: no limit."""
+
+    prefetch_max: int = 0
+    """Messages a consumer may hold unsettled, whatever its credit. 0: no limit."""
+
+    def __post_init__(self) -> None:
+        check_choice(self, {"connection_loss": ("count", "dead-letter")})
+        check_range(
+            self,
+            {
+                "max_delivery_attempts": (0, 65_534),
+                "redelivery_delay_ms": (0, TIME_MS_MAX),
+                "redelivery_multiplier": (1, 1000),
+                "redelivery_delay_ms_max": (0, TIME_MS_MAX),
+                "default_ttl_ms": (0, UINT_MAX),
+                "ttl_ms_max": (0, UINT_MAX),
+                "bytes_max": (0, 1 << 60),
+                "messages_max": (0, 1 << 60),
+                "memory_bytes_max": (64 * 1024, 1 << 46),
+                "consumers_max": (0, 1 << 30),
+                "prefetch_max": (0, 1 << 30),
+            },
+        )
+
+    def redelivery_delay(self, attempt: int) -> int:
+        """Milliseconds before the attempt that follows `attempt` failed ones."""
+        if not self.redelivery_delay_ms:
+            return 0
+        longest = self.redelivery_delay_ms_max or 10 * self.redelivery_delay_ms
+        # The exponent is bounded before the power is taken: 1000.0 ** 65534 is no float.
+        growth = self.redelivery_multiplier ** min(attempt - 1, 100) if attempt > 1 else 1.0
+        return int(min(longest, self.redelivery_delay_ms * growth))
+
+
+POLICY_FIELDS: Final = tuple(spec.name for spec in fields(AddressPolicy))
+
+
+@dataclass(frozen=True, slots=True)
+class AddressRule:
+    """What is different at the addresses that `match`: words between dots, ``*`` for one word, ``#`` for any number."""
+
+    match: str
+    settings: Mapping[str, object] = field(default_factory=dict)
+    """Fields of AddressPolicy. What is not set comes from less specific rules, and at last from AddressPolicy."""
+
+    def __post_init__(self) -> None:
+        words = self.match.split(".")
+        if not self.match or not all(words) or any(len(word) > 1 and set(word) & set("*#") for word in words):
+            raise ConfigurationError(
+                f"match: expected words between dots, where a word may be * or #, found {self.match!r}"
+            )
+        for name in self.settings:
+            if name not in POLICY_FIELDS:
+                raise ConfigurationError(f"{name}: no such setting of an address; there are {', '.join(POLICY_FIELDS)}")
+        AddressPolicy(**self.settings)  # type: ignore[arg-type]  # it validates what it is given
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BrokerOptions:
+    """Everything. The defaults are fit for a small machine."""
+
+    connection: ConnectionLimits = field(default_factory=ConnectionLimits)
+    limits: BrokerLimits = field(default_factory=BrokerLimits)
+    security: Security = field(default_factory=Security)
+    journal: JournalOptions = field(default_factory=JournalOptions)
+    address: tuple[AddressRule, ...] = ()
+    """Rules, in any order: the most specific one that sets a field decides."""
+
+    stop_timeout_ms: int = 5_000
+    """How long a stopping broker waits for its peers to close."""
+
+    def __post_init__(self) -> None:
+        check_range(self, {"stop_timeout_ms": (0, TIME_MS_MAX)})
+        seen = set()
+        for rule in self.address:
+            if rule.match in seen:
+                raise ConfigurationError(f"address: expected one rule for each pattern, found two for {rule.match!r}")
+            seen.add(rule.match)
+
+
+__all__ = [
+    "POLICY_FIELDS",
+    "AddressPolicy",
+    "AddressRule",
+    "BrokerLimits",
+    "BrokerOptions",
+    "ConnectionLimits",
+    "Security",
+    "User",
+    "Where",
+]

@@ -1,0 +1,44 @@
+"""Removing all messages of a queue that nobody has acquired, a step at a time so that nobody else waits."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from acquit.broker.queue import NodeEvent, NodeState
+
+if TYPE_CHECKING:
+    from acquit.broker.life import Life
+    from acquit.broker.node import Queue
+
+STEP: Final = 5_000
+_WAITING: Final = (NodeState.AVAILABLE, NodeState.SCHEDULED)
+
+
+class Purge:
+    """One purge. What is posted after it began stays; nothing is handed out of the queue before it has ended."""
+
+    def __init__(self, life: Life, queue: Queue, actor: int) -> None:
+        self._life = life
+        self._queue = queue
+        self._actor = actor
+        messages = [*queue.backlog.next_messages(), *queue.aside.values(), *queue.scheduled.values()]
+        self.count = len(messages)
+        self._messages = iter(messages)
+        queue.purging += 1
+
+    def step(self) -> bool:
+        """Do some more of it. True when it has ended."""
+        left = STEP
+        for message in islice(self._messages, STEP):
+            left -= 1
+            if message.state in _WAITING:
+                self._life.apply(message, NodeEvent.PURGE, actor=self._actor)
+        if not left:
+            return False
+        self._queue.purging -= 1
+        self._life.wake(self._queue)
+        return True
+
+
+__all__ = ["STEP", "Purge"]

@@ -1,0 +1,149 @@
+"""The broker's state from what the journal said: queues, the messages in them, and what a restart does to them.
+
+Bodies stay on the disk until their turn comes. A message that somebody had acquired when the last run ended comes back
+as from a lost connection, which is recorded; volatile messages are gone, and what is known of them is recorded as lost.
+Each message of the fold is replaced by the broker's own as it is taken over, so that a million of them are in memory
+once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from acquit.broker.message import DISPATCHED, DURABLE, Message
+from acquit.broker.queue import NodeState
+from acquit.ledger.events import ENTERING, RETIRING, EventFlag, EventKind
+from acquit.ledger.live import LiveMessage, Notes
+from acquit.ledger.records import Counters
+from acquit.store.interface import Position
+
+if TYPE_CHECKING:
+    from acquit.broker.life import Life
+    from acquit.broker.node import Queue
+    from acquit.broker.queues import Queues
+    from acquit.broker.settling import Settling
+    from acquit.ledger.fold import Fold
+
+
+def recover(fold: Fold, queues: Queues, life: Life, settling: Settling) -> int:
+    """Take over what the fold holds, which is emptied. How many messages there are.
+
+    Raises StoreFull where the disk has no room to record what the restart means.
+    """
+    by_number = {number: queues.restore(entry) for number, entry in sorted(fold.table.queues.items())}
+    _restore_totals(fold, by_number, life)
+    returned = _take_over(fold, by_number, life)
+    for message, actor in returned:
+        message.queue.acquired += 1
+        message.state = NodeState.ACQUIRED
+        settling.restarted(message, actor)
+    return len(life.live)
+
+
+def _restore_totals(fold: Fold, by_number: dict[int, Queue], life: Life) -> None:
+    lost = []
+    for number, totals in fold.totals().items():
+        queue = by_number.get(number)
+        if queue is None:
+            continue
+        for counts in (totals.counts, totals.volatile):
+            for kind, count in counts.items():
+                queue.counts[kind] += count
+        entered = sum(count for kind, count in totals.volatile.items() if kind in ENTERING)
+        gone = entered - sum(count for kind, count in totals.volatile.items() if kind in RETIRING)
+        if gone > 0:
+            lost.append((number, int(EventKind.LOST_VOLATILE), gone))
+            queue.counts[EventKind.LOST_VOLATILE] += gone
+    if lost:
+        life.scribe.recorder.append(Counters(life.scribe.time_us, tuple(lost)))
+
+
+def _take_over(fold: Fold, by_number: dict[int, Queue], life: Life) -> list[tuple[Message, int]]:
+    """Make the broker's messages. Those that were acquired are returned, with who had them."""
+    returned: list[tuple[Message, int]] = []
+    waiting: dict[int, list[Message]] = {number: [] for number in by_number}
+    first_acquirer = fold.table.first_acquirer
+    now_ms = life.scribe.time_us // 1000
+    live = life.live
+    while fold.messages:
+        sequence, kept = fold.messages.popitem()
+        queue = by_number[kept.queue]
+        message = _message(kept, queue)
+        if not first_acquirer(kept.queue, sequence):
+            message.flags |= DISPATCHED
+        live[sequence] = message
+        size = message.size_bytes
+        life.live_bytes += size
+        queue.bytes += size
+        if message.expires_at_ms:
+            life.timers.add(message.expires_at_ms, message)
+        if kept.actor:
+            returned.append((message, kept.actor))
+        elif kept.due_at_ms > now_ms:
+            message.state = NodeState.SCHEDULED
+            queue.scheduled[sequence] = message
+            life.timers.add(kept.due_at_ms, message)
+        else:
+            waiting[kept.queue].append(message)
+    for number, messages in waiting.items():
+        # The fold gives them in no order that could be relied on; sorting what is nearly sorted costs little.
+        messages.sort(key=_by_sequence)
+        backlog = by_number[number].backlog
+        for message in messages:
+            backlog.add(message)
+    returned.sort(key=lambda pair: pair[0].sequence)
+    return returned
+
+
+def _by_sequence(message: Message) -> int:
+    return message.sequence
+
+
+def _message(kept: LiveMessage, queue: Queue) -> Message:
+    message = Message(
+        kept.sequence,
+        queue,
+        NodeState.AVAILABLE,
+        None,
+        kept.fingerprint,
+        DURABLE | (kept.flags & DISPATCHED),
+        kept.priority,
+        kept.posted_us,
+        kept.expires_at_ms,
+        kept.position,
+    )
+    message.attempt = kept.attempt
+    if kept.due_at_ms or kept.notes is not None:
+        extra = message.need_extra()
+        extra.due_at_ms = kept.due_at_ms
+        if kept.notes is not None:
+            # Termini that a message was excluded from ended with the run: no link outlives it.
+            extra.attempts = kept.notes.attempts
+            extra.annotations = kept.notes.annotations
+    return message
+
+
+def to_live(message: Message) -> LiveMessage:
+    """The message as the ledger's checkpoint copies it forward."""
+    extra = message.extra
+    notes = None
+    if extra is not None and (extra.attempts or extra.excluded or extra.annotations):
+        notes = Notes(extra.attempts, tuple(sorted(extra.excluded)), extra.annotations)
+    return LiveMessage(
+        message.sequence,
+        message.queue.number,
+        Position(message.position),
+        message.fingerprint,
+        DURABLE | (message.flags & EventFlag.DISPATCHED),
+        message.attempt,
+        message.posted_us,
+        message.expires_at_ms,
+        message.due_at_ms,
+        message.priority,
+        0 if message.holder is None else message.holder.number,
+        0,
+        notes,
+    )
+
+
+__all__ = ["recover", "to_live"]

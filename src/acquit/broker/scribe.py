@@ -1,0 +1,246 @@
+"""What the core tells the journal, and who waits to hear that it is synced.
+
+Theory of operation. All of the core's records pass through here, so that a queue's accounts and the journal change
+together: a durable message's event is recorded, a volatile one's is only counted, and the counts are recorded from time
+to time. What must not be said before the disk has it is registered as *waiting*; `take_batch` seals the list of those
+who wait together with the records they wait for, and `synced` releases them. So nobody compares positions.
+
+When even the journal's reserve is used up, events of messages stay here until there is room (`exhausted`): nothing that
+waits for them is said, nothing durable is handed out, and nothing is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from acquit.broker.endpoints import Actor
+from acquit.broker.message import DURABLE, Message
+from acquit.errors import StoreFull
+from acquit.ledger import records
+from acquit.ledger.events import Event, EventFlag, EventKind
+from acquit.ledger.records import Counters
+from acquit.ledger.sequences import DispatchMarks, Sequences
+
+if TYPE_CHECKING:
+    from acquit.broker.node import Queue
+    from acquit.ledger.recorder import Recorder
+    from acquit.store.interface import Batch, Journal, Position
+
+MARK_BLOCK: Final = 4_096
+"""How far ahead of dispatch messages are marked as possibly acquired: no more than so many are wrongly called
+redelivered after a crash, and a record is written for each half of it."""
+
+ACTORS_KEPT_MAX: Final = 4_096
+"""Links whose number is remembered after they are gone: one that comes back under the same names gets it again."""
+
+ActorKey = tuple[str, str, str | None, str]
+
+
+class Scribe:
+    """The core's pen. `time_us` is the wall clock of the present turn."""
+
+    def __init__(self, recorder: Recorder, sequences: Sequences) -> None:
+        self.recorder = recorder
+        self.journal: Journal = recorder.journal
+        self.sequences = sequences
+        self.marks = DispatchMarks(recorder, block=MARK_BLOCK)
+        self.time_us = 0
+        self.exhausted = False
+        """The reserve is used up: nothing durable may happen."""
+        self._waiting: list[tuple[Callable[..., None], tuple[object, ...]]] = []
+        self._in_flight: list[tuple[Callable[..., None], tuple[object, ...]]] = []
+        self._volatile: dict[Queue, None] = {}
+        self._actors: dict[ActorKey, int] = {}
+
+    # -- records ------------------------------------------------------------------------------------------------------
+
+    def posted(
+        self, message: Message, payload: bytes, meta: bytes, *, kind: int, actor: int, origin: int, essential: bool
+    ) -> None:
+        """A message enters its queue. Raises StoreFull, with nothing changed, for a durable one without room."""
+        queue = message.queue
+        if message.flags & DURABLE:
+            message.position, message.fingerprint = self.recorder.posted(
+                message.sequence,
+                queue.number,
+                payload,
+                meta,
+                self.time_us,
+                actor=actor,
+                origin=origin,
+                kind=kind,
+                essential=essential,
+            )
+        else:
+            message.fingerprint = len(payload) << 32
+            self.count_volatile(queue, kind, 1)
+        queue.counts[kind] += 1
+
+    def event(self, kind: int, message: Message, *, actor: int = 0, origin: int = 0, flags: int = 0) -> None:
+        """Something happened to a message; its `attempt` is the count after it."""
+        queue = message.queue
+        queue.counts[kind] += 1
+        if message.flags & DURABLE:
+            try:
+                self.recorder.transition(
+                    kind,
+                    message.sequence,
+                    queue.number,
+                    message.fingerprint,
+                    self.time_us,
+                    actor,
+                    message.attempt,
+                    origin,
+                    DURABLE | flags,
+                )
+            except StoreFull:
+                self.exhausted = True  # the recorder keeps the event
+        else:
+            self.count_volatile(queue, kind, 1)
+
+    def events(self, kind: int, queue: Queue, messages: list[Message], actor: int) -> None:
+        """The same for many durable messages of one queue."""
+        queue.counts[kind] += len(messages)
+        transition, number, time_us = self.recorder.transition, queue.number, self.time_us
+        for message in messages:
+            try:
+                transition(kind, message.sequence, number, message.fingerprint, time_us, actor, message.attempt)
+            except StoreFull:
+                self.exhausted = True
+
+    def attempt(
+        self,
+        kind: int,
+        message: Message,
+        *,
+        actor: int,
+        origin: int,
+        flags: int,
+        cause: int,
+        condition: str,
+        description: str,
+        excluded: str,
+        annotations: bytes,
+    ) -> None:
+        """As `event`, with what the consumer said about it."""
+        if not message.flags & DURABLE:
+            self.event(kind, message, actor=actor, origin=origin, flags=flags)
+            return
+        event = Event(
+            message.sequence,
+            origin,
+            self.time_us,
+            message.fingerprint,
+            message.queue.number,
+            actor,
+            kind,
+            DURABLE | flags,
+            message.attempt,
+            0,
+        )
+        try:
+            self.recorder.append(records.Attempt(event, cause, condition, description, excluded, annotations))
+        except StoreFull:
+            # Without the words, then: that it happened is kept until there is room.
+            self.exhausted = True
+            self.event(kind, message, actor=actor, origin=origin, flags=flags)
+        else:
+            message.queue.counts[kind] += 1
+
+    def count_volatile(self, queue: Queue, kind: int, count: int) -> None:
+        """So many volatile messages of the queue did that; `queue.counts` is the caller's."""
+        queue.volatile[kind] += count
+        self._volatile[queue] = None
+
+    def write_counters(self) -> None:
+        """Record what happened to volatile messages since the last time. Nothing is lost where there is no room."""
+        counts = tuple(
+            (queue.number, kind, count)
+            for queue in self._volatile
+            for kind, count in enumerate(queue.volatile)
+            if count
+        )
+        if counts:
+            try:
+                self.recorder.append(Counters(self.time_us, counts))
+            except StoreFull:
+                self.exhausted = True
+                return
+        for queue in self._volatile:
+            queue.volatile = [0] * len(queue.volatile)
+        self._volatile.clear()
+
+    def actor_number(self, actor: Actor) -> int:
+        """The number of a link in the journal, declared there when it is first needed. 0 where there is no room."""
+        if not actor.number:
+            actor.number = self.declare(actor.peer.container, actor.link_name, actor.peer.user, actor.address)
+        return actor.number
+
+    def declare(self, container: str, link: str, user: str | None, address: str) -> int:
+        """The number of who does something, by all that names it. 0 where there is no room."""
+        key = container, link, user, address
+        known = self._actors.pop(key, 0)
+        if not known:
+            number = self.recorder.table.actor_max + 1
+            try:
+                self.recorder.append(
+                    records.Actor(self.time_us, number, _short(container), _short(link), user or "", _short(address))
+                )
+            except StoreFull:
+                self.exhausted = True
+                return 0
+            known = number
+            if len(self._actors) >= ACTORS_KEPT_MAX:
+                oldest = next(iter(self._actors))
+                self.recorder.table.forget_actor(self._actors.pop(oldest))
+        self._actors[key] = known
+        return known
+
+    # -- batches ------------------------------------------------------------------------------------------------------
+
+    def when_synced(self, call: Callable[..., None], *arguments: object) -> None:
+        """Call it once everything recorded so far is durable."""
+        self._waiting.append((call, arguments))
+
+    @property
+    def pending(self) -> bool:
+        """There is something for a batch, or somebody who waits for one."""
+        return self.recorder.pending
+
+    def take_batch(self) -> Batch | None:
+        """All that is recorded, for `broker.committer`; None while a batch is in flight, or without room."""
+        try:
+            batch = self.recorder.take_batch()
+        except StoreFull:
+            self.exhausted = True
+            return None
+        if batch is not None:
+            self.exhausted = False
+            self._in_flight, self._waiting = self._waiting, []
+        return batch
+
+    def synced(self, position: Position) -> None:
+        """The batch in flight is durable: release those who waited for it."""
+        released, self._in_flight = self._in_flight, []
+        for call, arguments in released:
+            call(*arguments)
+
+    def mark_ahead(self, queue: Queue, sequence: int) -> bool:
+        """May messages up to `sequence` be handed out? If not, the next sync brings the mark."""
+        with suppress(StoreFull):
+            return self.marks.covered(queue.number, sequence, self.time_us)
+        self.exhausted = True
+        return False
+
+
+def _short(text: str) -> str:
+    """Names that peers give can be long; the journal's are bounded."""
+    return text if len(text) <= 1_024 else text[:1_024]
+
+
+CONNECTION_LOST: Final = int(EventFlag.CONNECTION_LOST)
+UNDELIVERABLE_HERE: Final = int(EventFlag.UNDELIVERABLE_HERE)
+
+__all__ = ["CONNECTION_LOST", "MARK_BLOCK", "UNDELIVERABLE_HERE", "EventKind", "Scribe"]

@@ -1,0 +1,417 @@
+"""Runs a broker: performs what the core decides, with sockets, threads and the clock.
+
+Theory of operation. Everything that decides happens on the event loop, in *wake-ups*: bytes came, the disk has a batch,
+a body was read, time passed. Each ends in `_turn`: the core does what has become possible, pumps are told to flush,
+bodies that are wanted go to the reader thread, and the committer takes the next batch. What blocks has a thread::
+
+    event loop      the core, all engines, all pumps
+    journal, chores `committer.Committer`: write and sync; prewrite, archive
+    reader          bodies back from the journal, for dispatch and for the checkpoint
+    passwords       verifiers are slow on purpose
+
+An I/O error of the journal ends the broker: peers are told, nothing more is answered, and `wait` raises the error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+from acquit.broker.committer import Committer
+from acquit.broker.core import Core
+from acquit.broker.doors import ANONYMOUS, Door, is_loopback, mechanisms
+from acquit.broker.inspect import BrokerSnapshot
+from acquit.broker.memory import Read
+from acquit.broker.options import BrokerOptions
+from acquit.broker.sockets import PeerSocket
+from acquit.broker.users import Users
+from acquit.errors import StoreError, StoreFull
+from acquit.ledger.checkpoint import BodyRead, Checkpointer
+from acquit.ledger.recovery import OpenedJournal, close_journal, open_journal
+from acquit.protocol._definitions import AmqpCondition, ConnectionCondition, Error
+from acquit.protocol.connection import Connection
+from acquit.protocol.events import Event
+from acquit.protocol.options import ConnectionOptions
+from acquit.protocol.sasl import SaslServerOptions
+from acquit.store.interface import Position
+from acquit.transport.pump import PumpOptions, endpoint_name
+from acquit.transport.sockets import listen
+
+logger = logging.getLogger("acquit.broker")
+
+TICK_S: Final = 1.0
+READS_AT_ONCE: Final = 64
+"""Bodies that the reader thread brings in one piece."""
+SWITCH_INTERVAL_S: Final = 0.0005
+
+CAPABILITIES: Final = ("ANONYMOUS-RELAY", "DELAYED_DELIVERY", "acquit:durable-settlement")
+"""Offered in open: a target without an address, delivery times, and that an outcome on a link in rcv-settle-mode
+second is answered only when it is on the disk."""
+
+
+class Server:
+    """A broker on a folder of data, listening on one address.
+
+    `start` opens the journal and listens, `stop` ends in order, `wait` lasts until either that or an error of the
+    journal, which it raises. All methods belong to the loop that `start` ran on.
+    """
+
+    def __init__(self, data: Path, options: BrokerOptions, *, host: str = "127.0.0.1", port: int = 5672) -> None:
+        """Raises ConfigurationError for a user whose password cannot be used."""
+        self._data = data
+        self._options = options
+        self._host = host
+        self._port = port
+        self._users = Users({name: user.password for name, user in options.security.users.items()})
+        self._clients: dict[PeerSocket, None] = {}
+        self._pump_options = PumpOptions(output_bytes_max=options.connection.output_bytes_max)
+        self._strangers = 0
+        """Sockets whose peer has not opened its connection yet."""
+        self._verifying = 0
+        self._turn_due = False
+        self._stopping = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._ended: asyncio.Future[None] | None = None
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Recover what the folder holds, and listen.
+
+        Raises StoreLocked, StoreVersionUnsupported, StoreCorrupt, StoreFull, StoreFailed or StoreError for the folder,
+        ConfigurationError for an address that cannot be listened on; nothing is left running then.
+        """
+        self._loop = loop = asyncio.get_running_loop()
+        self._ended = loop.create_future()
+        began = time.monotonic()
+        opened = await loop.run_in_executor(None, self._open)
+        self._opened = opened
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="acquit-reader")
+        self._verifier = ThreadPoolExecutor(1, thread_name_prefix="acquit-passwords")
+        self._core = core = Core(
+            self._options, opened.recorder, opened.sequences, str(opened.identity.store), _wall_clock_us()
+        )
+        self._committer = Committer(opened.journal, core.scribe, synced=self._synced, failed=self._fail, loop=loop)
+        self._checkpointer = Checkpointer(
+            opened.recorder, core, recovery_bytes_max=self._options.journal.recovery_bytes_max
+        )
+        try:
+            messages = core.restore(opened.fold)
+            self._engine_options = self._make_engine_options(opened)
+            self._listener = await listen(self._open_door, self._host, self._port)
+        except BaseException:
+            await self._close_journal()
+            raise
+        self._port = self._listener.sockets[0].getsockname()[1]
+        self._tick()
+        logger.info(
+            "listening on %s:%d",
+            self._host,
+            self._port,
+            extra={
+                "data": str(self._data),
+                "messages": messages,
+                "queues": len(core.queues.by_name),
+                "clean": opened.run.clean,
+                "cut_bytes": opened.report.cut_bytes,
+                "seconds": round(time.monotonic() - began, 3),
+            },
+        )
+
+    async def stop(self) -> None:
+        """Stop listening, close the connections, write what is to be written, and give up the folder. Twice is once."""
+        if self._stopping:
+            return
+        self._stopping = True
+        self._listener.close()
+        self._core.stopping = True
+        forced = Error(ConnectionCondition.CONNECTION_FORCED, "the broker is stopping")
+        await self._close_clients(forced)
+        await self._close_journal()
+        assert self._ended is not None
+        if not self._ended.done():
+            self._ended.set_result(None)
+        logger.info("stopped", extra={"data": str(self._data)})
+
+    async def wait(self) -> None:
+        """Until it is stopped. Raises the StoreError that ended the journal; `stop` is still to be called then."""
+        assert self._ended is not None
+        await asyncio.shield(self._ended)
+
+    @property
+    def host(self) -> str:
+        """Where it listens."""
+        return self._host
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return self._port
+
+    def inspect(self) -> BrokerSnapshot:
+        """What is in it now."""
+        return self._core.snapshot()
+
+    def _open(self) -> OpenedJournal:
+        return open_journal(self._data, self._options.journal, software=f"acquit {version('acquit')}")
+
+    def _make_engine_options(self, opened: OpenedJournal) -> ConnectionOptions:
+        limits = self._options.connection
+        return ConnectionOptions(
+            container_id=opened.identity.container_id,
+            max_frame_size=limits.max_frame_size,
+            channel_max=limits.sessions_max - 1,
+            handle_max=limits.links_max - 1,
+            idle_timeout_ms=limits.idle_timeout_ms,
+            handshake_timeout_ms=limits.handshake_timeout_ms,
+            max_message_size=limits.message_bytes_max,
+            assembly_bytes_max=limits.assembly_bytes_max,
+            unsettled_max=limits.unsettled_max,
+            offered_capabilities=CAPABILITIES,
+            properties={
+                "product": "acquit",
+                "version": version("acquit"),
+                "acquit:broker-id": str(opened.identity.store),
+            },
+        )
+
+    async def _close_clients(self, error: Error) -> None:
+        for client in list(self._clients):
+            client.close(error)
+        deadline = self._loop.time() + self._options.stop_timeout_ms / 1000
+        while self._clients and self._loop.time() < deadline:
+            waiting = [client.gone for client in self._clients]
+            await asyncio.wait(waiting, timeout=max(0.0, deadline - self._loop.time()))
+        for client in list(self._clients):
+            client.pump.abort()
+        while self._clients:
+            await asyncio.wait([client.gone for client in self._clients])
+
+    async def _close_journal(self) -> None:
+        """The last records, the last sync; then the threads and the folder."""
+        if self._timer is not None:
+            self._timer.cancel()
+        journal = self._opened.journal
+        try:
+            if self._committer.failure is None:
+                self._core.turn(_wall_clock_us())
+                self._core.close(_wall_clock_us())
+                await self._committer.drain()
+        except StoreError as error:
+            logger.critical("the journal failed while stopping", extra={"reason": str(error)})
+        finally:
+            await self._committer.stop()
+            for thread in (self._reader, self._verifier):
+                await self._loop.run_in_executor(None, thread.shutdown)
+        if self._committer.failure is None:
+            await self._loop.run_in_executor(None, close_journal, self._opened.recorder, _wall_clock_us())
+        else:
+            await self._loop.run_in_executor(None, journal.close)
+
+    def _fail(self, error: StoreError) -> None:
+        """The journal is finished: nothing later is accepted, so nobody is left in doubt about it."""
+        logger.critical("the journal failed: the broker stops", extra={"reason": str(error), "data": str(self._data)})
+        assert self._ended is not None
+        if not self._ended.done():
+            self._ended.set_exception(error)
+            self._ended.exception()  # seen, also where nobody waits
+        self._listener.close()
+        internal = Error(AmqpCondition.INTERNAL_ERROR, "the broker's journal failed")
+        for client in list(self._clients):
+            client.close(internal)
+
+    # -- sockets ------------------------------------------------------------------------------------------------------
+
+    def _open_door(self) -> asyncio.Protocol:
+        return Door(self._enter)
+
+    def _enter(self, transport: asyncio.Transport) -> asyncio.Protocol | None:
+        """A socket is connected: make its engine, or turn it away."""
+        limits = self._options.limits
+        name = transport.get_extra_info("peername")
+        if (
+            self._stopping
+            or len(self._clients) >= limits.connections_max
+            or self._strangers >= limits.unauthenticated_max
+        ):
+            logger.warning("a connection is turned away: there are too many", extra={"peer": str(name)})
+            return None
+        offered = mechanisms(
+            self._options.security,
+            loopback=is_loopback(name),
+            encrypted=transport.get_extra_info("ssl_object") is not None,
+            has_users=len(self._users) > 0,
+        )
+        if not offered:
+            logger.warning("a connection is turned away: it could not log in", extra={"peer": str(name)})
+            return None
+        sasl = SaslServerOptions(mechanisms=offered, required=ANONYMOUS not in offered)
+        engine = Connection(self._engine_options, server=True, sasl=sasl, now=self._loop.time())
+        peer = self._core.connected(engine, endpoint_name(name))
+        client = PeerSocket(self, engine, peer, self._loop, self._pump_options)
+        self._clients[client] = None
+        self._strangers += 1
+        return client.pump
+
+    # -- for `sockets.PeerSocket` -------------------------------------------------------------------------------------
+
+    def opened(self, client: PeerSocket) -> None:
+        """The peer has said who it is."""
+        self._strangers -= 1
+
+    def closed(self, client: PeerSocket) -> None:
+        """Its socket is gone."""
+        self._clients.pop(client, None)
+        if not client.known:
+            self._strangers -= 1
+
+    def handle(self, client: PeerSocket, events: list[Event]) -> None:
+        """Events of one connection, those of its authentication taken out."""
+        self._core.handle(client.peer, events, _wall_clock_us())
+        self._turn()
+
+    def writable(self, client: PeerSocket, writable: bool) -> None:
+        """The socket takes no more, or does again."""
+        self._core.writable(client.peer, writable)
+        if writable:
+            self._turn()
+
+    def verify(self, client: PeerSocket, response: bytes) -> None:
+        """Whose PLAIN response is this? The socket hears it by `verified`."""
+        if self._verifying >= self._options.security.verifications_max:
+            client.verified(None, busy=True)
+            return
+        self._verifying += 1
+        future = self._loop.run_in_executor(self._verifier, self._users.verify_plain, response)
+        future.add_done_callback(lambda done: self._verified(client, done))
+
+    def _verified(self, client: PeerSocket, done: asyncio.Future[str | None]) -> None:
+        self._verifying -= 1
+        if not done.cancelled():
+            client.verified(done.result(), busy=False)
+
+    # -- wake-ups -----------------------------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        core = self._core
+        now_us = _wall_clock_us()
+        more = core.turn(now_us)
+        for engine in core.take_touched():
+            client = engine.context
+            if isinstance(client, PeerSocket):
+                client.pump.touch()
+        if core.memory.wanted:
+            self._submit_reads()
+        if self._checkpointer.active:
+            self._checkpoint(now_us)
+        self._committer.kick()
+        if more and not self._turn_due:
+            self._turn_due = True
+            self._loop.call_soon(self._turn_again)
+        elif core.next_due_ms is not None:
+            self._wake_at(core.next_due_ms)
+
+    def _turn_again(self) -> None:
+        self._turn_due = False
+        self._turn()
+
+    def _wake_at(self, due_ms: int) -> None:
+        """Have a turn when the next message is due, if that is before the next tick."""
+        delay_s = max(0.0, due_ms / 1000 - time.time())
+        when = self._loop.time() + delay_s
+        if self._timer is not None and when < self._timer.when() and not self._stopping:
+            self._timer.cancel()
+            self._timer = self._loop.call_at(when, self._tick)
+
+    def _tick(self) -> None:
+        now_us = _wall_clock_us()
+        self._timer = self._loop.call_later(TICK_S, self._tick)
+        self._core.tick(now_us)
+        self._checkpoint(now_us)
+        self._turn()
+
+    def _synced(self, position: int) -> None:
+        self._core.synced(Position(position))
+        self._turn()
+
+    # -- reading back -------------------------------------------------------------------------------------------------
+
+    def _submit_reads(self) -> None:
+        reads = self._core.take_reads()
+        for at in range(0, len(reads), READS_AT_ONCE):
+            self._reader.submit(self._run_reads, reads[at : at + READS_AT_ONCE])
+
+    def _run_reads(self, reads: list[Read]) -> None:
+        """On the reader thread."""
+        found: list[tuple[Read, bytes | None]] = []
+        try:
+            for read in reads:
+                try:
+                    found.append((read, self._opened.journal.read(Position(read.position), read.size_hint).payload))
+                except KeyError:
+                    found.append((read, None))
+        except StoreError as error:
+            self._tell(self._committer.fail, error)
+        else:
+            self._tell(self._loaded, found)
+
+    def _loaded(self, found: list[tuple[Read, bytes | None]]) -> None:
+        for read, payload in found:
+            self._core.loaded(read, payload)
+        self._turn()
+
+    def _checkpoint(self, now_us: int) -> None:
+        """The next step of moving the oldest segment out of the recovery set."""
+        with suppress(StoreFull):  # the step is done again when there is room
+            self._checkpointer.advance(now_us)
+        read = self._checkpointer.take_read()
+        if read is not None:
+            self._reader.submit(self._run_checkpoint_read, read)
+
+    def _run_checkpoint_read(self, read: BodyRead) -> None:
+        """On the reader thread."""
+        try:
+            read.run()
+        except StoreError as error:
+            self._tell(self._committer.fail, error)
+        else:
+            self._tell(self._complete_checkpoint_read, read)
+
+    def _complete_checkpoint_read(self, read: BodyRead) -> None:
+        with suppress(StoreFull):
+            self._checkpointer.complete_read(read)
+        self._turn()
+
+    def _tell(self, call: Callable[..., None], *arguments: object) -> None:
+        """From a thread to the loop. A loop that is closed has nobody left to tell."""
+        try:
+            self._loop.call_soon_threadsafe(call, *arguments)
+        except RuntimeError:
+            if not self._loop.is_closed():
+                raise
+
+
+def tune_process() -> None:
+    """For a process that does nothing but this: what is there now will stay, so the collector need not look at it
+    again, and it looks at the rest rarely, because messages make no cycles. Threads hand over quickly, so that a batch
+    that is on the disk is not answered late."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+
+
+def _wall_clock_us() -> int:
+    return time.time_ns() // 1000
+
+
+__all__ = ["CAPABILITIES", "Server", "tune_process"]

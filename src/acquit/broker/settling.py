@@ -1,0 +1,291 @@
+"""What consumers say of what they were given, and what it means when they say nothing.
+
+An outcome reaches a message through the delivery that holds it; `delivery.context` is the message until then, None
+afterwards, so what comes late finds nothing. Accepting is the hot path: it is written out here, with the effects of
+its row. Every other outcome is decided by `queue.decide` and performed by `life.apply`.
+
+On a link in rcv-settle-mode second the receiver waits to hear that we know. For durable messages we know once the
+record of the outcome is synced, and only then settle: that is what the capability `acquit:durable-settlement` promises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from acquit.broker.endpoints import Consumer, verdict_of
+from acquit.broker.life import Account
+from acquit.broker.message import DURABLE, Message
+from acquit.broker.queue import ENDINGS, LOSSES, Ending, NodeEvent, NodeState, Verdict, decide
+from acquit.broker.scribe import CONNECTION_LOST, UNDELIVERABLE_HERE
+from acquit.broker.shaping import merge_annotations
+from acquit.errors import StoreFull
+from acquit.ledger.events import EventKind
+from acquit.ledger.records import AttemptNote, Cause
+from acquit.protocol._definitions import (
+    Accepted,
+    Error,
+    Modified,
+    Rejected,
+    TransactionalState,
+    TransactionCondition,
+)
+from acquit.protocol.codec import encode
+
+if TYPE_CHECKING:
+    from acquit.broker.letters import Letters
+    from acquit.broker.life import Life
+    from acquit.protocol.delivery import Delivery, DeliveryState
+
+_ACQUIRED = NodeState.ACQUIRED
+_ARCHIVED = NodeState.ARCHIVED
+_ACCEPTED: Final = int(EventKind.ACCEPTED)
+_COPIED: Final = frozenset({NodeEvent.REJECT, NodeEvent.FAIL_LAST})
+"""Events that post a copy elsewhere."""
+TEXT_MAX: Final = 1_024
+"""Characters of an error's description that are kept with a message."""
+ANNOTATIONS_BYTES_MAX: Final = 16_384
+"""Annotations of one *modified* outcome that are kept with a message."""
+
+
+class Settling:
+    """Performs outcomes."""
+
+    def __init__(self, life: Life, letters: Letters) -> None:
+        self._life = life
+        self._scribe = life.scribe
+        self._memory = life.memory
+        self._letters = letters
+
+    # -- what is said -------------------------------------------------------------------------------------------------
+
+    def heard(self, consumer: Consumer, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> None:
+        """A disposition of the receiver."""
+        if state.__class__ is Accepted:
+            durable = self._accept(consumer, deliveries)
+            if not settled:
+                self._answer(consumer, deliveries, state, durable)
+        elif isinstance(state, TransactionalState):
+            error = Error(TransactionCondition.UNKNOWN_ID, "there is no such transaction: they are not implemented")
+            consumer.link.detach(error)
+        elif settled or verdict_of(state) is not None:
+            self._decide(consumer, deliveries, state, Ending.SETTLED, answer=not settled)
+        if consumer.queue.policy.prefetch_max:
+            self._life.dirty[consumer.queue] = None
+
+    def ended(self, consumer: Consumer, deliveries: list[Delivery], ending: Ending) -> None:
+        """The link is gone, and with it `deliveries`, which nobody settled."""
+        self._decide(consumer, deliveries, None, ending, answer=False)
+        terminus = consumer.terminus
+        for message in consumer.excluded:
+            if message.extra is not None:
+                message.extra.excluded.discard(terminus)
+        consumer.excluded.clear()
+
+    def restarted(self, message: Message, actor: int) -> None:
+        """The last run ended while `actor` had acquired it."""
+        account = Account(Cause.CONNECTION_LOST, actor, CONNECTION_LOST)
+        verdict, ending = ENDINGS[Ending.RESTARTED], Ending.RESTARTED
+        if self._lacks_body(message, verdict, ending):
+            self._memory.want(message, lambda _: self._perform(message, verdict, account, ending))
+        else:
+            self._perform(message, verdict, account, ending)
+
+    def _accept(self, consumer: Consumer, deliveries: list[Delivery]) -> bool:
+        """ACCEPT for all that are still held. True if any of them is durable."""
+        queue = consumer.queue
+        memory, life = self._memory, self._life
+        live = life.live
+        durable: list[Message] = []
+        volatile = payload_bytes = held_bytes = 0
+        for delivery in deliveries:
+            message = delivery.context
+            if message.__class__ is not Message or message.holder is not consumer:
+                continue
+            delivery.context = None
+            message.holder = None
+            message.state = _ARCHIVED
+            size = message.fingerprint >> 32
+            payload_bytes += size
+            if message.flags & DURABLE:
+                durable.append(message)
+                del live[message.sequence]
+                life.live_bytes -= size
+            else:
+                volatile += 1
+            if message.body is not None:
+                held_bytes += memory.cost(message)
+                message.body = None
+            if message.expires_at_ms:
+                life.timers.forget(message)
+        count = len(durable) + volatile
+        consumer.held -= count
+        queue.acquired -= count
+        queue.bytes -= payload_bytes
+        queue.memory_bytes -= held_bytes
+        memory.bytes -= held_bytes
+        if durable:
+            self._scribe.events(_ACCEPTED, queue, durable, self._scribe.actor_number(consumer))
+        if volatile:
+            queue.counts[_ACCEPTED] += volatile
+            self._scribe.count_volatile(queue, _ACCEPTED, volatile)
+        return bool(durable)
+
+    def _decide(
+        self,
+        consumer: Consumer,
+        deliveries: list[Delivery],
+        state: DeliveryState | None,
+        ending: Ending,
+        *,
+        answer: bool,
+    ) -> None:
+        """Perform an outcome, or in its place the source's default-outcome, or what the ending means without one."""
+        verdict = verdict_of(state)
+        if verdict is None:
+            state = consumer.default_outcome
+            verdict = verdict_of(state)
+        if verdict is Verdict.ACCEPTED:
+            self._accept(consumer, deliveries)
+            return
+        if verdict is None:
+            verdict, state = ENDINGS[ending], None
+        account = self._account(consumer, state, ending)
+        messages = self._take_held(consumer, deliveries)
+        lacking = [message for message in messages if self._lacks_body(message, verdict, ending)]
+
+        def perform() -> None:
+            for message in messages:
+                if message.state is _ACQUIRED:
+                    self._perform(message, verdict, account, ending)
+            if answer:
+                self._answer(consumer, deliveries, state, any(message.durable for message in messages))
+
+        if lacking:
+            self._once_read(lacking, perform)
+        else:
+            perform()
+
+    def _once_read(self, messages: list[Message], then: Callable[[], None]) -> None:
+        """Go on when the bodies of all these are in memory."""
+        missing = set(messages)
+
+        def read(message: Message) -> None:
+            missing.discard(message)
+            if not missing:
+                then()
+
+        for message in messages:
+            self._memory.want(message, read)
+
+    def _answer(
+        self, consumer: Consumer, deliveries: list[Delivery], state: DeliveryState | None, durable: bool
+    ) -> None:
+        """The receiver waits for us to settle."""
+        if durable:
+            self._scribe.when_synced(self._settle, consumer, deliveries, state)
+        else:
+            self._settle(consumer, deliveries, state)
+
+    def _settle(self, consumer: Consumer, deliveries: list[Delivery], state: DeliveryState | None) -> None:
+        session = consumer.link.session
+        session.settle_all(deliveries, state)
+        self._life.touch(session.connection)
+
+    # -- what it means ------------------------------------------------------------------------------------------------
+
+    def _event(self, message: Message, verdict: Verdict, ending: Ending) -> NodeEvent:
+        policy = message.queue.policy
+        attempts_max = policy.max_delivery_attempts
+        may_be_last = ending not in LOSSES or policy.connection_loss == "dead-letter"
+        return decide(
+            verdict,
+            last_attempt=may_be_last and 0 < attempts_max <= message.attempt + 1,
+            dead_letter=bool(policy.dead_letter_address),
+            delayed=policy.redelivery_delay_ms > 0,
+        )
+
+    def _lacks_body(self, message: Message, verdict: Verdict, ending: Ending) -> bool:
+        return message.body is None and self._event(message, verdict, ending) in _COPIED
+
+    def _perform(self, message: Message, verdict: Verdict, account: Account, ending: Ending) -> None:
+        """Do to an acquired message what the verdict means under its address's policy."""
+        event = self._event(message, verdict, ending)
+        origin = due_at_ms = 0
+        if event in _COPIED:
+            origin = self._copy(message, account)
+            if not origin:
+                event = NodeEvent.FAIL  # not even the reserve has room: it stays here, and the next attempt decides
+        elif event is NodeEvent.FAIL_LATER:
+            due_at_ms = self._scribe.time_us // 1000 + message.queue.policy.redelivery_delay(message.attempt + 1)
+        if event not in _COPIED:
+            self._keep_what_was_said(message, account)
+        self._life.apply(message, event, account, origin=origin, due_at_ms=due_at_ms)
+
+    def _keep_what_was_said(self, message: Message, account: Account) -> None:
+        """Of *modified*: annotations, and that this consumer shall not see it again (3.4.5)."""
+        if account.annotations:
+            extra = message.need_extra()
+            extra.annotations = (*extra.annotations, account.annotations)
+            if message.body is not None:
+                message.body = merge_annotations(message.body, account.annotations)
+        if account.excluded and message.holder is not None:
+            message.need_extra().excluded.add(account.excluded)
+            message.holder.excluded.append(message)
+
+    def _copy(self, message: Message, account: Account) -> int:
+        """Post the dead letter; its sequence, 0 where there is no room."""
+        last = AttemptNote(
+            self._scribe.time_us,
+            account.actor,
+            EventKind.DEAD_LETTERED,
+            account.cause,
+            account.condition,
+            account.description,
+        )
+        address = message.queue.policy.dead_letter_address
+        try:
+            return self._letters.copy(message, address, EventKind.DEAD_LETTERED_IN, last)
+        except StoreFull:
+            self._scribe.exhausted = True
+            return 0
+
+    def _take_held(self, consumer: Consumer, deliveries: Iterable[Delivery]) -> list[Message]:
+        """The messages that these deliveries still hold; they hold them no more."""
+        messages: list[Message] = []
+        for delivery in deliveries:
+            message = delivery.context
+            if isinstance(message, Message) and message.holder is consumer:
+                delivery.context = None
+                messages.append(message)
+        return messages
+
+    def _account(self, consumer: Consumer, state: DeliveryState | None, ending: Ending) -> Account:
+        """Why, for the journal and the message's history."""
+        actor = self._scribe.actor_number(consumer)
+        lost = ending in LOSSES
+        flags = CONNECTION_LOST if lost else 0
+        match state:
+            case Rejected(error=error):
+                condition = "" if error is None else str(error.condition)[:TEXT_MAX]
+                description = "" if error is None else (error.description or "")[:TEXT_MAX]
+                return Account(Cause.REJECTED, actor, flags, condition, description)
+            case Modified(undeliverable_here=here, message_annotations=annotations):
+                return Account(
+                    Cause.CONNECTION_LOST if lost else Cause.MODIFIED,
+                    actor,
+                    flags | (UNDELIVERABLE_HERE if here else 0),
+                    excluded=consumer.terminus if here else "",
+                    annotations=_encode_annotations(annotations),
+                )
+            case _:
+                return Account(Cause.CONNECTION_LOST if lost else Cause.RELEASED, actor, flags)
+
+
+def _encode_annotations(annotations: Mapping[str, object] | None) -> bytes:
+    """Those of a *modified* outcome, to be kept; b"" where there are none, or more than is kept."""
+    encoded = encode(dict(annotations)) if annotations else b""
+    return encoded if len(encoded) <= ANNOTATIONS_BYTES_MAX else b""
+
+
+__all__ = ["Settling"]

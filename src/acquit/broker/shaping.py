@@ -1,0 +1,257 @@
+"""What the broker reads of a posted message, and what it writes around it.
+
+A message travels as ``header | delivery-annotations | message-annotations | the rest``. The header is ours: it is read
+at posting and written anew on every transfer, with all five fields explicit, because *first-acquirer* and
+*delivery-count* change and their absence means different things to different clients. Our two annotations are spliced
+in once, at posting. Everything else passes byte for byte.
+
+    posted            header' [da] [ma]                                      properties .. footer
+    kept (body)               [da] [ma + sequence, posted-at]                properties .. footer
+    transferred       header  [da] [ma + sequence, posted-at]                properties .. footer
+
+**Prediction.** The messages of one sender look alike. After one whole scan of a message that is nothing but an optional
+header and one body section, `Template` remembers the bytes before the body's length; the next message that begins
+with them and whose one length accounts for its end has the same meaning. Everything else takes the whole scan, which
+gives the very same result.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+from uuid import UUID
+
+from acquit.errors import DecodeError
+from acquit.ledger.records import encode_id
+from acquit.protocol.codec import decode
+from acquit.protocol.sections import (
+    BODY,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    PropertyIndex,
+    Sections,
+    map_value,
+    scan_sections,
+    splice_annotations,
+)
+from acquit.protocol.types import Timestamp, ULong
+
+SEQUENCE: Final = "x-opt-acquit-sequence"
+POSTED_AT: Final = "x-opt-acquit-posted-at"
+DELIVERY_TIME: Final = "x-opt-delivery-time"
+DELIVERY_DELAY: Final = "x-opt-delivery-delay"
+
+TTL_MAX: Final = 0xFFFF_FFFF
+
+
+# -- the header we write ----------------------------------------------------------------------------------------------
+
+
+def transfer_header(durable: bool, priority: int, first_acquirer: bool, attempt: int, ttl_ms: int | None) -> bytes:
+    """A header section with every field explicit (3.2.1)."""
+    fields = bytearray(b"\x41" if durable else b"\x42")
+    fields += bytes((0x50, min(priority, 255)))
+    fields += b"\x40" if ttl_ms is None else b"\x70" + min(ttl_ms, TTL_MAX).to_bytes(4, "big")
+    fields += b"\x41" if first_acquirer else b"\x42"
+    if not attempt:
+        fields += b"\x43"
+    elif attempt < 256:
+        fields += bytes((0x52, attempt))
+    else:
+        fields += b"\x70" + attempt.to_bytes(4, "big")
+    return b"\x00\x53\x70\xc0" + bytes((len(fields) + 1, 5)) + fields
+
+
+class Headers:
+    """`transfer_header` without a time to live, remembered: few combinations come up."""
+
+    __slots__ = ("_known",)
+
+    KNOWN_MAX: Final = 4_096
+
+    def __init__(self) -> None:
+        self._known: dict[int, bytes] = {}
+
+    def get(self, durable: int, priority: int, first_acquirer: bool, attempt: int) -> bytes:
+        """The header of one combination; any truthy `durable` is true."""
+        key = attempt << 10 | priority << 2 | (2 if durable else 0) | first_acquirer
+        header = self._known.get(key)
+        if header is None:
+            if len(self._known) >= self.KNOWN_MAX:
+                self._known.clear()
+            header = self._known[key] = transfer_header(bool(durable), priority, first_acquirer, attempt, None)
+        return header
+
+
+# -- our annotations --------------------------------------------------------------------------------------------------
+
+
+def _symbol(text: str) -> bytes:
+    return b"\xa3" + bytes((len(text),)) + text.encode()
+
+
+_BEFORE_SEQUENCE: Final = _symbol(SEQUENCE) + b"\x80"
+_BEFORE_POSTED_AT: Final = _symbol(POSTED_AT) + b"\x83"
+_MAP_BYTES: Final = 1 + len(_BEFORE_SEQUENCE) + 8 + len(_BEFORE_POSTED_AT) + 8
+_BEFORE: Final = b"\x00\x53\x72\xc1" + bytes((_MAP_BYTES, 4)) + _BEFORE_SEQUENCE
+_ANNOTATIONS: Final = Struct(f">{len(_BEFORE)}sQ{len(_BEFORE_POSTED_AT)}sq")
+
+
+def own_annotations(sequence: int, posted_ms: int) -> bytes:
+    """The section with nothing but our two annotations."""
+    return _ANNOTATIONS.pack(_BEFORE, sequence, _BEFORE_POSTED_AT, posted_ms)
+
+
+def make_body(sections: Sections, sequence: int, posted_ms: int) -> bytes:
+    """What is kept of a posted message: everything behind the header, with our annotations in place of older ones.
+
+    Raises DecodeError where the message annotations are no map.
+    """
+    payload, bounds = sections.payload, sections.bounds
+    start, end = bounds[MESSAGE_ANNOTATIONS], bounds[PROPERTIES]
+    if start == end:
+        ours = own_annotations(sequence, posted_ms)
+    else:
+        ours = splice_annotations(payload[start:end], {SEQUENCE: ULong(sequence), POSTED_AT: Timestamp(posted_ms)})
+    return payload[bounds[1] : start] + ours + payload[end:]
+
+
+def shape_body(payload: bytes, sequence: int, posted_ms: int) -> bytes:
+    """`make_body` of a payload as it stands in the journal."""
+    return make_body(scan_sections(payload), sequence, posted_ms)
+
+
+def merge_annotations(body: bytes, annotations: bytes) -> bytes:
+    """`body` with an encoded map of annotations merged in, new ones in place of old ones (3.4.5).
+
+    As it was where the message's own annotations make no sense.
+    """
+    value, _ = decode(annotations)
+    assert isinstance(value, dict)
+    try:
+        sections = scan_sections(body)
+        start, end = sections.bounds[MESSAGE_ANNOTATIONS], sections.bounds[PROPERTIES]
+        merged = splice_annotations(body[start:end], {str(key): item for key, item in value.items()})
+    except DecodeError:
+        return body
+    return body[:start] + merged + body[end:]
+
+
+# -- what a posting says ----------------------------------------------------------------------------------------------
+
+
+class Posting:
+    """What the broker must know of a posted message."""
+
+    __slots__ = ("absolute_expiry_ms", "due_at_ms", "durable", "message_id", "priority", "sections", "to", "ttl_ms")
+
+    def __init__(self, sections: Sections) -> None:
+        self.sections = sections
+        self.durable = False
+        self.priority = 4
+        self.ttl_ms: int | None = None
+        self.message_id = b""
+        """As the ledger encodes ids; b"" for none."""
+        self.to: str | None = None
+        self.absolute_expiry_ms: int | None = None
+        self.due_at_ms = 0
+        """Its delivery time; 0: at once."""
+
+
+def read_posting(payload: bytes, now_ms: int) -> Posting:
+    """Read what matters. Raises DecodeError for bytes that are no message, or say nonsense where we look."""
+    sections = scan_sections(payload)
+    posting = Posting(sections)
+    bounds = sections.bounds
+    if bounds[1]:
+        header = sections.decode_header()
+        posting.durable = header.durable
+        posting.priority = header.priority
+        posting.ttl_ms = header.ttl
+    if bounds[PROPERTIES] != bounds[PROPERTIES + 1]:
+        identity, to, expiry = sections.property_values(
+            PropertyIndex.MESSAGE_ID, PropertyIndex.TO, PropertyIndex.ABSOLUTE_EXPIRY_TIME
+        )
+        assert identity is None or isinstance(identity, str | int | UUID | bytes)
+        posting.message_id = encode_id(identity)
+        if len(posting.message_id) > 0xFFFF:
+            raise DecodeError(f"a message id of {len(posting.message_id)} bytes")
+        posting.to = None if to is None else str(to)
+        posting.absolute_expiry_ms = expiry if isinstance(expiry, int) else None
+    start, end = bounds[MESSAGE_ANNOTATIONS], bounds[PROPERTIES]
+    if start != end and payload.find(b"x-opt-delivery-", start, end) >= 0:
+        posting.due_at_ms = _due_at(payload[start:end], now_ms)
+    return posting
+
+
+def _due_at(annotations: bytes, now_ms: int) -> int:
+    """A delivery time wins over a delay. What is not a number, or past, means at once."""
+    time = map_value(annotations, DELIVERY_TIME)
+    if isinstance(time, int) and not isinstance(time, bool):
+        return int(time) if time > now_ms else 0
+    delay = map_value(annotations, DELIVERY_DELAY)
+    if isinstance(delay, int) and not isinstance(delay, bool) and delay > 0:
+        return now_ms + int(delay)
+    return 0
+
+
+_UINT32: Final = Struct(">I").unpack_from
+_NARROW: Final = frozenset((0xA0, 0xA1))
+_WIDE: Final = frozenset((0xB0, 0xB1))
+
+
+class Template:
+    """Messages that are a header (or none) and one section of octets: all but their length is known."""
+
+    __slots__ = ("body_at", "durable", "length_at", "prefix", "priority", "wide")
+
+    def __init__(self, prefix: bytes, body_at: int, durable: bool, priority: int) -> None:
+        self.prefix = prefix
+        """Everything up to the body's length."""
+        self.length_at = len(prefix)
+        self.body_at = body_at
+        """Where the header ends."""
+        self.wide = prefix[-1] in _WIDE
+        self.durable = durable
+        self.priority = priority
+
+    def fits(self, payload: bytes) -> bool:
+        """Is `payload` such a message, whole and with nothing behind it?"""
+        if not payload.startswith(self.prefix):
+            return False
+        at = self.length_at
+        size = len(payload)
+        if self.wide:
+            return size >= at + 4 and size == at + 4 + _UINT32(payload, at)[0]
+        return size > at and size == at + 1 + payload[at]
+
+
+def learn_template(posting: Posting) -> Template | None:
+    """A template of messages like this one, or None where it says more than a template can."""
+    bounds, payload = posting.sections.bounds, posting.sections.payload
+    body_at = bounds[BODY]
+    only_header_and_body = bounds[1] == body_at and bounds[BODY + 1] == len(payload)
+    if not only_header_and_body or posting.ttl_ms is not None or len(payload) < body_at + 5:
+        return None
+    if payload[body_at + 1] != 0x53 or payload[body_at + 3] not in _NARROW | _WIDE:
+        return None
+    template = Template(payload[: body_at + 4], body_at, posting.durable, posting.priority)
+    return template if template.fits(payload) else None
+
+
+__all__ = [
+    "DELIVERY_DELAY",
+    "DELIVERY_TIME",
+    "POSTED_AT",
+    "SEQUENCE",
+    "Headers",
+    "Posting",
+    "Template",
+    "learn_template",
+    "make_body",
+    "merge_annotations",
+    "own_annotations",
+    "read_posting",
+    "shape_body",
+    "transfer_header",
+]

@@ -1,0 +1,101 @@
+"""One peer's socket: between its pump and the broker, with its authentication in the middle.
+
+Until the peer has opened its connection, SASL is seen to here: ANONYMOUS at once, PLAIN by a thread, because verifying
+a password takes milliseconds on purpose. Everything after that goes to the core.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from acquit.broker.doors import ANONYMOUS
+from acquit.protocol._definitions import Error, SaslCode
+from acquit.protocol.events import ConnectionOpened, Event, SaslInitiated, SaslResponded
+from acquit.transport.pump import Pump, PumpOptions
+
+if TYPE_CHECKING:
+    from acquit.broker.endpoints import Peer
+    from acquit.broker.server import Server
+    from acquit.protocol.connection import Connection
+
+logger = logging.getLogger("acquit.broker")
+
+
+class PeerSocket:
+    """The handler of one pump (`transport.pump.Handler`)."""
+
+    __slots__ = ("_loop", "_server", "engine", "gone", "known", "peer", "pump")
+
+    def __init__(
+        self, server: Server, engine: Connection, peer: Peer, loop: asyncio.AbstractEventLoop, options: PumpOptions
+    ) -> None:
+        self._server = server
+        self._loop = loop
+        self.engine = engine
+        self.peer = peer
+        self.known = False
+        """The peer has authenticated, and opened its connection."""
+        self.gone: asyncio.Future[None] = loop.create_future()
+        """Done when the socket is closed."""
+        self.pump = Pump(engine, self, loop=loop, options=options)
+        engine.context = self
+
+    def handle(self, events: list[Event]) -> None:
+        """What the peer did."""
+        if not self.known:
+            events = self._authenticate(events)
+        if events:
+            self._server.handle(self, events)
+
+    def on_writable(self, writable: bool) -> None:
+        """The socket takes no more, or does again."""
+        self._server.writable(self, writable)
+
+    def on_closed(self) -> None:
+        """The socket is gone."""
+        self._server.closed(self)
+        self.gone.set_result(None)
+
+    def close(self, error: Error) -> None:
+        """Close in order, or at once where nothing was opened."""
+        if self.known:
+            self.engine.close(error)
+            self.pump.touch()
+        else:
+            self.pump.abort()
+
+    def verified(self, user: str | None, *, busy: bool) -> None:
+        """The answer to a password; `busy`: it was not even looked at."""
+        if user is not None:
+            self.handle(self.engine.sasl_succeed(user, self._loop.time()))
+        else:
+            logger.warning("a login is refused", extra={"peer": self.peer.name, "busy": busy})
+            self.engine.sasl_fail(SaslCode.SYS_TEMP if busy else SaslCode.AUTH)
+        self.pump.touch()
+
+    def _authenticate(self, events: list[Event]) -> list[Event]:
+        """See to SASL; the events that are left."""
+        rest: list[Event] = []
+        for event in events:
+            match event:
+                case SaslInitiated(mechanism=mechanism, response=response):
+                    if mechanism == ANONYMOUS:
+                        rest += self._authenticate(self.engine.sasl_succeed(None, self._loop.time()))
+                    elif response:
+                        self._server.verify(self, response)
+                    else:
+                        self.engine.sasl_challenge(b"")  # RFC 4422: some send it only when asked
+                case SaslResponded(response=response):
+                    self._server.verify(self, response)
+                case ConnectionOpened():
+                    self.known = True
+                    self._server.opened(self)
+                    rest.append(event)
+                case _:
+                    rest.append(event)
+        return rest
+
+
+__all__ = ["PeerSocket"]
