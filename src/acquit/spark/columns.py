@@ -18,6 +18,7 @@ Such a row has the whole message in `corrupt` and nulls in what it is too broken
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -89,9 +90,24 @@ _FILE_SCHEMA: Final = pa.schema(
 _BATCH_ROWS: Final = 10_000
 _BATCH_BYTES: Final = 16 * 1024 * 1024
 
-_MICROS_MAX: Final = (1 << 63) // 1_000 - 1
+_TIME_MIN_MS: Final = -62_135_596_800_000
+_TIME_MAX_MS: Final = 253_402_300_799_999
+"""Years 1 to 9999, as far as Spark's and Python's calendars go."""
 _INT64_MAX: Final = (1 << 63) - 1
 _UINT32: Final = Struct(">I").unpack_from
+_SEQUENCE_AND_TIME: Final = Struct(">Qq").unpack
+
+
+def _symbol(text: str) -> bytes:
+    return b"\xa3" + bytes((len(text),)) + text.encode()
+
+
+_OWN_SECTION: Final = re.compile(
+    b"\x00\x53\x72\xc1.\x04%b\x80([\x00-\x7f].{7})%b\x83(.{8})"
+    % (re.escape(_symbol(SEQUENCE_ANNOTATION)), re.escape(_symbol(POSTED_AT_ANNOTATION))),
+    re.DOTALL,
+)
+"""A message-annotations section with these two and nothing else (a map8 of 4 items)."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _PROPERTIES: Final = (
@@ -157,33 +173,35 @@ class MessageColumns:
 
     def identify(self, payload: bytes, broker_id: UUID | None) -> Identified:
         """Identity in this order: the broker's sequence, `identity_field`, message-id. Never raises."""
-        try:
-            sections = scan_sections(payload)
-        except DecodeError:
-            sections = _readable_start(payload)
-            bare: bytes = payload[sections.bounds[s.PROPERTIES] :]
-        else:
-            bare = sections.bare_message
-        sequence = None if broker_id is None else _try(lambda: _sequence(sections))
-        if sequence is not None and broker_id is not None:
-            return Identified(Identity(b"s" + broker_id.bytes + sequence.to_bytes(8, "big"), True), bare, sequence)
+        message = _read(payload)
+        sections = message.sections
+        bare = sections.bare_message if message.damage is None else payload[sections.bounds[s.PROPERTIES] :]
+        if broker_id is not None:
+            sequence = _try(lambda: _sequence(sections))
+            if sequence is not None:
+                identity = Identity(b"s" + broker_id.bytes + sequence.to_bytes(8, "big"), True)
+                return Identified(identity, bare, sequence, message)
         for field in (self.identity_field, "message-id"):
             value = None if field is None else _try(lambda: identity_finder(field)(sections))  # noqa: B023  # called at once
             if value is not None:
                 # Encoded as AMQP: the string "1", the ulong 1 and the binary 0x31 are three ids.
-                return Identified(Identity(f"f{field}\0".encode() + encode(value), False), bare, None)
-        return Identified(None, bare, None)
+                return Identified(Identity(f"f{field}\0".encode() + encode(value), False), bare, None, message)
+        return Identified(None, bare, None, message)
 
-    def rows(self, payloads: Sequence[bytes], broker_id: UUID | None) -> Rows:
+    def rows(self, messages: Sequence[Identified], broker_id: UUID | None) -> Rows:
         """Rows in the form of a data file; `select` makes the source's columns of them. Never raises."""
         rows: list[_Row] = []
         corrupt: dict[int, str] = {}
-        for number, payload in enumerate(payloads):
+        for number, identified in enumerate(messages):
+            message = identified.message
+            assert isinstance(message, _Message)
             try:
-                rows.append(_parse(payload, self.address, broker_id))
+                if message.damage is not None:
+                    raise message.damage
+                rows.append(_parse(message.sections, self.address, broker_id))
             except (DecodeError, _NoColumnHoldsIt) as error:
                 corrupt[number] = str(error)
-                rows.append(self._corrupt_row(payload, broker_id))
+                rows.append(_corrupt_row(message.payload, self.address, identified.sequence))
         metadata = {_PARSER_KEY: PARSER_VERSION, _BROKER_KEY: b"" if broker_id is None else broker_id.bytes}
         return Rows(list(_batches(rows, _FILE_SCHEMA.with_metadata(metadata))), corrupt)
 
@@ -194,31 +212,10 @@ class MessageColumns:
             if metadata.get(_PARSER_KEY) == PARSER_VERSION:
                 yield pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)
             else:
-                payloads = [whole_message(row) for row in batch.select(["head", "body", "tail"]).to_pylist()]
-                broker = metadata.get(_BROKER_KEY)
-                yield from self.select(self.rows(payloads, UUID(bytes=broker) if broker else None).batches, schema)
-
-    def _corrupt_row(self, payload: bytes, broker_id: UUID | None) -> _Row:
-        sequence = self.identify(payload, broker_id).sequence
-        return _Row(
-            payload,
-            None,
-            None,
-            sequence,
-            None,
-            None,
-            self.address,
-            None,
-            [],
-            [],
-            None,
-            None,
-            None,
-            None,
-            None,
-            None,
-            payload,
-        )
+                broker = UUID(bytes=metadata[_BROKER_KEY]) if metadata.get(_BROKER_KEY) else None
+                kept = batch.select(["head", "body", "tail"]).to_pylist()
+                messages = [self.identify(whole_message(row), broker) for row in kept]
+                yield from self.select(self.rows(messages, broker).batches, schema)
 
 
 def whole_message(row: Mapping[str, bytes | None]) -> bytes:
@@ -232,10 +229,26 @@ class _NoColumnHoldsIt(Exception):
     """The message is well-formed, but a value is beyond what the column's type can hold."""
 
 
-def _parse(payload: bytes, address: str, broker_id: UUID | None) -> _Row:
-    sections = scan_sections(payload)
+@dataclass(frozen=True, slots=True)
+class _Message:
+    """A message whose sections have been looked for."""
+
+    payload: bytes
+    sections: Sections
+    """Those in front of the damage, where there is some."""
+    damage: DecodeError | None
+
+
+def _read(payload: bytes) -> _Message:
+    try:
+        return _Message(payload, scan_sections(payload), None)
+    except DecodeError as error:
+        return _Message(payload, _readable_start(payload), error)
+
+
+def _parse(sections: Sections, address: str, broker_id: UUID | None) -> _Row:
     header = _header(sections.header)
-    annotations = sections.decode_map(s.MESSAGE_ANNOTATIONS) if sections.has(s.MESSAGE_ANNOTATIONS) else {}
+    sequence, posted_at, annotations = _annotations(sections, broker_id)
     message_id, to, subject, correlation_id, content_type, created_at = sections.property_values(*_PROPERTIES)
     properties = sections.decode_map(s.APPLICATION_PROPERTIES) if sections.has(s.APPLICATION_PROPERTIES) else {}
     head, body, tail, body_type = _body(sections)
@@ -243,16 +256,16 @@ def _parse(payload: bytes, address: str, broker_id: UUID | None) -> _Row:
         head,
         tail,
         _id_text(message_id),
-        None if broker_id is None else _integer(annotations.get(SEQUENCE_ANNOTATION), _INT64_MAX, SEQUENCE_ANNOTATION),
+        sequence,
         _id_text(correlation_id),
         subject,  # type: ignore[arg-type]  # the codec has checked the types of the properties
         address if to is None else to,  # type: ignore[arg-type]
         content_type,  # type: ignore[arg-type]
         [(str(key), _text(value)) for key, value in properties.items()],
-        [(str(key), _text(value)) for key, value in annotations.items() if key not in _OWN_ANNOTATIONS],
+        annotations,
         header.delivery_count,
         header.delivery_count > 0 or (broker_id is not None and not header.first_acquirer),
-        None if broker_id is None else _micros(annotations.get(POSTED_AT_ANNOTATION), POSTED_AT_ANNOTATION),
+        posted_at,
         _micros(created_at, "creation-time"),
         body,
         body_type,
@@ -261,6 +274,32 @@ def _parse(payload: bytes, address: str, broker_id: UUID | None) -> _Row:
 
 
 # Few combinations come up, and most messages of a queue have the same.
+def _corrupt_row(payload: bytes, address: str, sequence: int | None) -> _Row:
+    nothing = None, None
+    return _Row(payload, None, None, sequence, *nothing, address, None, [], [], *nothing, *nothing, *nothing, payload)
+
+
+def _annotations(
+    sections: Sections, broker_id: UUID | None
+) -> tuple[int | None, int | None, list[tuple[str, str | None]]]:
+    """sequence, posted_at in microseconds, and the other annotations."""
+    start, end = sections.bounds[s.MESSAGE_ANNOTATIONS], sections.bounds[s.MESSAGE_ANNOTATIONS + 1]
+    if start == end:
+        return None, None, []
+    if broker_id is not None:
+        # As an acquit broker writes it where the producer gave none: no need to read it entry by entry.
+        match = _OWN_SECTION.fullmatch(sections.payload, start, end)
+        if match is not None:
+            sequence, posted_ms = _SEQUENCE_AND_TIME(match[1] + match[2])
+            return _sequence_column(sequence), _micros(posted_ms, POSTED_AT_ANNOTATION), []
+    annotations = sections.decode_map(s.MESSAGE_ANNOTATIONS)
+    others = [(str(key), _text(value)) for key, value in annotations.items() if key not in _OWN_ANNOTATIONS]
+    if broker_id is None:
+        return None, None, others
+    posted_at = _micros(annotations.get(POSTED_AT_ANNOTATION), POSTED_AT_ANNOTATION)
+    return _sequence_column(annotations.get(SEQUENCE_ANNOTATION)), posted_at, others
+
+
 @lru_cache(maxsize=1024)
 def _header(section: bytes) -> Header:
     return decode_header(section) if section else Header()
@@ -345,23 +384,27 @@ def _try(find: Callable[[], T]) -> T | None:
 
 
 def _sequence(sections: Sections) -> int | None:
+    bounds = sections.bounds
+    match = _OWN_SECTION.fullmatch(sections.payload, bounds[s.MESSAGE_ANNOTATIONS], bounds[s.MESSAGE_ANNOTATIONS + 1])
+    if match is not None:
+        return int.from_bytes(match[1], "big") or None
     value = map_value(sections.message_annotations, SEQUENCE_ANNOTATION)
     return value if isinstance(value, int) and 0 < value <= _INT64_MAX else None
 
 
-def _integer(value: object, highest: int, name: str) -> int | None:
+def _sequence_column(value: object) -> int | None:
     if value is None:
         return None
-    if not isinstance(value, int) or not 0 <= value <= highest:
-        raise _NoColumnHoldsIt(f"{name} is {value!r:.40}, which is no number of a column")
+    if not isinstance(value, int) or not 0 <= value <= _INT64_MAX:
+        raise _NoColumnHoldsIt(f"{SEQUENCE_ANNOTATION} is {str(value):.40}, which is no number of a column")
     return int(value)
 
 
 def _micros(value: object, name: str) -> int | None:
     if value is None:
         return None
-    if not isinstance(value, int) or not -_MICROS_MAX < value < _MICROS_MAX:
-        raise _NoColumnHoldsIt(f"{name} is {value!r:.40}, beyond any calendar")
+    if not isinstance(value, int) or not _TIME_MIN_MS <= value <= _TIME_MAX_MS:
+        raise _NoColumnHoldsIt(f"{name} is {str(value):.40}, beyond any calendar")
     return int(value) * 1_000
 
 

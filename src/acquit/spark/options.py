@@ -67,14 +67,14 @@ class SourceOptions:
         _refuse_unknown(given)
         values: dict[str, object] = {}
         for option in OPTIONS:
-            key, text = given.get(option.name.lower(), (option.name, ""))
+            _, text = given.get(option.name.lower(), ("", ""))
             if text.strip():
                 try:
                     values[option.field] = option.read(text.strip())
                 except ConfigurationError:
                     raise
                 except ValueError as error:
-                    raise ConfigurationError(f"option {key} = {text!r}: expected {error}") from None
+                    raise ConfigurationError(f"option {option.name} = {text!r}: expected {error}") from None
             elif option.required:
                 raise ConfigurationError(f"option {option.name} is missing: {option.meaning}")
         parsed = cls(**values)  # type: ignore[arg-type]  # OPTIONS says which reader belongs to which field

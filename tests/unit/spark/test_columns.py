@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from datetime import UTC, datetime
 
@@ -26,8 +27,12 @@ def table(rows: Rows) -> list[dict[str, object]]:
     return [row for batch in READER.select(rows.batches, SCHEMA) for row in batch.to_pylist()]
 
 
+def make(payloads: list[bytes], broker_id: uuid.UUID | None) -> Rows:
+    return READER.rows([READER.identify(payload, broker_id) for payload in payloads], broker_id)
+
+
 def row(message: Message, broker_id: uuid.UUID | None = BROKER) -> dict[str, object]:
-    rows = READER.rows([message.encode()], broker_id)
+    rows = make([message.encode()], broker_id)
     assert not rows.corrupt
     return table(rows)[0]
 
@@ -76,7 +81,7 @@ def test_an_empty_message_from_another_broker() -> None:
 
 
 def test_no_body_at_all() -> None:
-    found = table(READER.rows([b""], None))[0]
+    found = table(make([b""], None))[0]
     assert (found["body"], found["body_type"]) == (None, None)
 
 
@@ -107,7 +112,7 @@ def test_only_an_acquit_broker_is_believed_about_first_acquirer_and_sequence() -
 )
 def test_bodies_and_the_message_beside_them(body: object, content: object, kind: str) -> None:
     payload = Message(body, message_id="x", footer={"f": 1}).encode()  # type: ignore[arg-type]
-    rows = READER.rows([payload], None)
+    rows = make([payload], None)
     found = table(rows)[0]
     assert found["body_type"] == kind
     shown = found["body"]
@@ -129,7 +134,7 @@ def test_bodies_and_the_message_beside_them(body: object, content: object, kind:
     ],
 )
 def test_what_cannot_be_a_row_is_kept_whole(payload: bytes) -> None:
-    rows = READER.rows([Message(b"good").encode(), payload], BROKER)
+    rows = make([Message(b"good").encode(), payload], BROKER)
     assert list(rows.corrupt) == [1]
     good, bad = table(rows)
     assert good["corrupt"] is None
@@ -139,7 +144,7 @@ def test_what_cannot_be_a_row_is_kept_whole(payload: bytes) -> None:
 @given(st.binary(max_size=200))
 def test_no_bytes_raise(payload: bytes) -> None:
     READER.identify(payload, BROKER)
-    rows = READER.rows([payload], BROKER)
+    rows = make([payload], BROKER)
     kept = rows.batches[0].select(["head", "body", "tail"]).to_pylist()[0]
     assert whole_message(kept) == payload
 
@@ -158,7 +163,7 @@ def test_no_damage_raises_and_none_changes_what_is_kept(data: st.DataObject) -> 
         payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
     damaged = bytes(payload[: data.draw(st.integers(0, len(payload)))])
     READER.identify(damaged, BROKER)
-    rows = READER.rows([damaged], BROKER)
+    rows = make([damaged], BROKER)
     assert whole_message(rows.batches[0].select(["head", "body", "tail"]).to_pylist()[0]) == damaged
 
 
@@ -226,19 +231,49 @@ def test_fields_that_cannot_be_an_identity(field: str) -> None:
         identity_finder(field)
 
 
+@given(
+    st.integers(0, (1 << 64) - 1),
+    st.integers(-(1 << 63), (1 << 63) - 1),
+    st.dictionaries(st.text("ab", max_size=3), st.integers(0, 9), max_size=2),
+    st.booleans(),
+)
+def test_the_short_way_through_the_brokers_own_annotations_says_what_the_long_way_says(
+    sequence: int, posted_ms: int, others: dict[str, int], wide: bool
+) -> None:
+    ours = {"x-opt-acquit-sequence": ULong(sequence), "x-opt-acquit-posted-at": Timestamp(posted_ms)}
+    payload = Message(b"", annotations={**others, **ours}).encode()
+    if wide:  # the broker writes the sequence in 8 bytes, whatever its size
+        payload = own_annotations(sequence, posted_ms) + Message(b"").encode()
+    short = make([payload], BROKER)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns_module, "_OWN_SECTION", re.compile(b"(?!)"))
+        long = make([payload], BROKER)
+    assert table(short) == table(long) and short.corrupt == long.corrupt
+    assert READER.identify(payload, BROKER).sequence == (sequence if 0 < sequence < 1 << 63 else None)
+
+
+def own_annotations(sequence: int, posted_ms: int) -> bytes:
+    def symbol(text: bytes) -> bytes:
+        return b"\xa3" + bytes([len(text)]) + text
+
+    entries = symbol(b"x-opt-acquit-sequence") + b"\x80" + sequence.to_bytes(8, "big")
+    entries += symbol(b"x-opt-acquit-posted-at") + b"\x83" + posted_ms.to_bytes(8, "big", signed=True)
+    return b"\x00\x53\x72\xc1" + bytes([1 + len(entries), 4]) + entries
+
+
 # -- versions and schemas ---------------------------------------------------------------------------------------------
 
 
 def test_columns_by_name_in_any_order() -> None:
     schema = pa.schema([("body", pa.binary()), ("message_id", pa.string())])
-    batches = list(READER.select(READER.rows([Message(b"x", message_id="m").encode()], None).batches, schema))
+    batches = list(READER.select(make([Message(b"x", message_id="m").encode()], None).batches, schema))
     assert batches[0].schema == schema and batches[0].to_pylist() == [{"body": b"x", "message_id": "m"}]
 
 
 def test_a_newer_version_parses_old_files_again(monkeypatch: pytest.MonkeyPatch) -> None:
     payload = Message(b"x", first_acquirer=False, annotations={"x-opt-acquit-sequence": ULong(8)}).encode()
     monkeypatch.setattr(columns_module, "PARSER_VERSION", b"0")
-    old = READER.rows([payload], BROKER)
+    old = make([payload], BROKER)
     monkeypatch.undo()
     damaged = [
         batch.set_column(batch.schema.names.index("sequence"), "sequence", pa.array([1])) for batch in old.batches
@@ -249,7 +284,7 @@ def test_a_newer_version_parses_old_files_again(monkeypatch: pytest.MonkeyPatch)
 
 def test_large_messages_come_in_batches_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns_module, "_BATCH_BYTES", 1_000)
-    rows = READER.rows([Message(b"b" * 400).encode()] * 7, None)
+    rows = make([Message(b"b" * 400).encode()] * 7, None)
     assert [batch.num_rows for batch in rows.batches] == [3, 3, 1]
 
 

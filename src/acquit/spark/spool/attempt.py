@@ -227,7 +227,7 @@ class _Attempt:
     def make_rows(self, store: SpoolStore) -> None:
         """Rows of the new messages, in a data file of our own."""
         rows = np.flatnonzero(~self._again())
-        made = self._reader.rows([self._drained[row].received.payload for row in rows.tolist()], self._broker_id)
+        made = self._reader.rows([self._drained[row].identified for row in rows.tolist()], self._broker_id)
         corrupt = rows[sorted(made.corrupt)]
         if len(corrupt) and self._part.poison is Poison.FAIL:
             raise MessageUnusable(

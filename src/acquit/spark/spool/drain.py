@@ -64,6 +64,8 @@ class Identified:
     """The bare message (3.2), over which content is compared."""
     sequence: int | None
     """The broker's sequence, where `broker_id` is known."""
+    message: object
+    """What the reader keeps of it until rows are made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,5 +83,5 @@ class MessageReader(Protocol):
     def identify(self, payload: bytes, broker_id: UUID | None) -> Identified:
         """Never raises, whatever the bytes are."""
 
-    def rows(self, payloads: Sequence[bytes], broker_id: UUID | None) -> Rows:
+    def rows(self, messages: Sequence[Identified], broker_id: UUID | None) -> Rows:
         """Never raises, whatever the bytes are."""

@@ -1,0 +1,36 @@
+"""One Spark session for all tests that need one: it costs 5 s to start, and every query 2 to 5 s more.
+
+`local[2,4]` because `local[2]` never tries a task again. Workers find `tests.support` on PYTHONPATH.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+            # PySpark leaves sockets and threads to the garbage collector.
+            item.add_marker(pytest.mark.filterwarnings("default"))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    from acquit.spark.session import start_session
+
+    os.environ["PYTHONPATH"] = str(ROOT)
+    session = start_session(master="local[2,4]", memory_mb=512, log_level="OFF")
+    yield session
+    session.stop()
