@@ -39,14 +39,17 @@ from acquit.protocol._definitions import (
     Open,
     SaslCode,
     SaslPerformative,
+    Transfer,
 )
 from acquit.protocol.allocation import LowestFree
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import AMQP_HEADER, SASL_HEADER
 from acquit.protocol.events import ConnectionEnded, ConnectionOpened, CreditChanged, Event, SessionBegun
+from acquit.protocol.fastpath import Layout, learn, receive_run
 from acquit.protocol.frames import AMQP_FRAME, HEARTBEAT, SASL_FRAME, FrameBody, FrameDecoder, encode_frame
 from acquit.protocol.liveness import Liveness
 from acquit.protocol.options import MAX_FRAME_SIZE_MIN, ConnectionOptions
+from acquit.protocol.receiver import ReceivingLink
 from acquit.protocol.sasl import ClientExchange, SaslClient, SaslServerOptions, ServerExchange
 from acquit.protocol.sender import SendingLink
 from acquit.protocol.session import Session
@@ -112,6 +115,10 @@ class Connection:
         """Engine's own: where events gather until they are handed over."""
         self.event_batch = 0
         """Engine's own: which handing-over is next, so that CreditChanged comes once in each."""
+        self.out: list[bytes] = []
+        """Engine's own: output, in order. Always the same list, so that links may hold it."""
+        self.layouts: dict[bytes, Layout] = {}
+        """Engine's own: what transfers looked like, see `fastpath`."""
         self.dirty: list[Session] = []
         """Engine's own: the sessions that have gathered output."""
         self.peer_frame_size_max = MAX_FRAME_SIZE_MIN
@@ -137,7 +144,6 @@ class Connection:
         self._decoder = FrameDecoder(options.max_frame_size)
         self._open_sent = False
         self._end_told = False
-        self._out: list[bytes] = []
         self._assembled_bytes = 0
         self._channels = LowestFree()
         self._outgoing_channels: dict[int, Session] = {}
@@ -157,12 +163,12 @@ class Connection:
     @property
     def has_output(self) -> bool:
         """Whether `data_to_send` has something now."""
-        return bool(self._out or self.dirty)
+        return bool(self.out or self.dirty)
 
     @property
     def output_bytes(self) -> int:
         """How much output waits, in bytes, not counting the rest of deliveries larger than a frame."""
-        return sum(map(len, self._out))
+        return sum(map(len, self.out))
 
     @property
     def sessions(self) -> list[Session]:
@@ -194,10 +200,10 @@ class Connection:
             sessions, self.dirty = self.dirty, []
             for session in sessions:
                 session.flush(self.options.output_chunk_bytes)
-        if not self._out:
+        if not self.out:
             return b""
-        data = b"".join(self._out)
-        self._out.clear()
+        data = b"".join(self.out)
+        self.out.clear()
         self._liveness.sent()
         return data
 
@@ -231,7 +237,7 @@ class Connection:
             elif self._liveness.silent_too_long(now):
                 self._drop(f"nothing heard for {2 * self.options.idle_timeout_ms} ms")
             elif self._liveness.heartbeat_due(now):
-                self._out.append(HEARTBEAT)
+                self.out.append(HEARTBEAT)
         return self._hand_over()
 
     # -- for the application
@@ -248,7 +254,7 @@ class Connection:
             self._send_header_and_open()
         else:
             self._header_sent = SASL_HEADER
-            self._out.append(SASL_HEADER)
+            self.out.append(SASL_HEADER)
 
     def begin(
         self,
@@ -326,17 +332,17 @@ class Connection:
         size = _HEADER_BYTES + len(body)
         if size > self.peer_frame_size_max:
             raise FrameTooLarge(f"a frame of {size} bytes; the peer takes {self.peer_frame_size_max}")
-        self._out.append(encode_frame(channel, body))
+        self.out.append(encode_frame(channel, body))
 
     def write_frame(self, channel: int, head: bytes, payload: bytes) -> None:
         """Write a transfer, whose size the caller has seen to."""
-        self._out.append(_FRAME_HEADER.pack(_HEADER_BYTES + len(head) + len(payload), 2, AMQP_FRAME, channel) + head)
+        self.out.append(_FRAME_HEADER.pack(_HEADER_BYTES + len(head) + len(payload), 2, AMQP_FRAME, channel) + head)
         if payload:
-            self._out.append(payload)
+            self.out.append(payload)
 
     def write_raw(self, frames: list[bytes]) -> None:
         """Write whole frames."""
-        self._out += frames
+        self.out += frames
 
     def fit_error(self, error: Error | None) -> Error | None:
         """`error`, without its info and the end of its description where the peer's frame is too small for them."""
@@ -349,6 +355,14 @@ class Connection:
         """Count bytes of unfinished deliveries, up or down. False above the limit."""
         self._assembled_bytes += byte_count
         return self._assembled_bytes <= self.options.assembly_bytes_max
+
+    def forget_layout(self, link: ReceivingLink) -> None:
+        """The link's transfers will look different, or no more come: at most one layout is kept for a link."""
+        layout = link.layout
+        if layout is not None:
+            link.layout = None
+            if self.layouts.get(layout.key) is layout:
+                del self.layouts[layout.key]
 
     def tell_credit(self, link: SendingLink) -> None:
         """CreditChanged, with the next events that are handed over."""
@@ -394,15 +408,15 @@ class Connection:
             else:
                 self._enter_amqp()
         elif header == SASL_HEADER and self._server_sasl is not None and not self._authenticated:
-            self._out.append(SASL_HEADER)
+            self.out.append(SASL_HEADER)
             self._enter_sasl()
             self._write_sasl(self._server_sasl.mechanisms())
         elif header == AMQP_HEADER and (self._authenticated or not self._sasl_required):
-            self._out.append(AMQP_HEADER)
+            self.out.append(AMQP_HEADER)
             self._enter_amqp()
         else:
             # 2.2: answer with a header that we do take, and close.
-            self._out.append(SASL_HEADER if self._sasl_required and not self._authenticated else AMQP_HEADER)
+            self.out.append(SASL_HEADER if self._sasl_required and not self._authenticated else AMQP_HEADER)
             self.state = ConnectionState.ENDED
             error = Error(AmqpCondition.NOT_IMPLEMENTED, f"a protocol header of {header!r}")
             self._end(error, lost=False, remote=False)
@@ -427,6 +441,8 @@ class Connection:
 
     def _read_frames(self) -> None:
         if not self._must_wait():
+            self._take_predicted()
+            start = self._decoder.offset
             for frame_type, channel, performative, payload in self._decoder:
                 self._liveness.heard(self._now)
                 if frame_type == SASL_FRAME:
@@ -441,8 +457,26 @@ class Connection:
                     self._on_first_frame(channel, performative)
                 if self.state is ConnectionState.ENDED:
                     break
+                if isinstance(performative, Transfer) and self.state is ConnectionState.OPENED:
+                    self._learn(channel, performative, start, len(payload))
+                    self._take_predicted()
+                start = self._decoder.offset
         if self._must_wait() and self._decoder.buffered > self.options.pipelined_bytes_max:
             raise ResourceLimitExceeded("too much was sent ahead of the SASL outcome")
+
+    def _take_predicted(self) -> None:
+        if self.layouts and self.state is ConnectionState.OPENED and receive_run(self.layouts, self._decoder):
+            self._liveness.heard(self._now)
+
+    def _learn(self, channel: int, transfer: Transfer, start: int, payload_bytes: int) -> None:
+        """Remember what a transfer looked like that has just gone the long way."""
+        session = self._incoming_channels.get(channel)
+        link = None if session is None else session.input_handles.get(transfer.handle)
+        if isinstance(link, ReceivingLink) and link.room_for_run:
+            self.forget_layout(link)
+            layout = learn(link, transfer, self._decoder.data[start : self._decoder.offset - payload_bytes])
+            if layout is not None:
+                self.layouts[layout.key] = link.layout = layout
 
     def _must_wait(self) -> bool:
         """Whether the application must speak before more is read."""
@@ -538,7 +572,7 @@ class Connection:
 
     def _send_header_and_open(self) -> None:
         self._header_sent = AMQP_HEADER
-        self._out.append(AMQP_HEADER)
+        self.out.append(AMQP_HEADER)
         self._send_open()
 
     def _send_open(self) -> None:
@@ -546,7 +580,7 @@ class Connection:
             return
         self._open_sent = True
         options = self.options
-        self._out.append(
+        self.out.append(
             encode_frame(
                 0,
                 encode_composite(
@@ -574,7 +608,7 @@ class Connection:
         self._close_deadline = self._now + self.options.close_timeout_ms / 1000
 
     def _write_sasl(self, frame: SaslPerformative) -> None:
-        self._out.append(encode_frame(0, encode_composite(frame), SASL_FRAME))
+        self.out.append(encode_frame(0, encode_composite(frame), SASL_FRAME))
 
     def _answered_exchange(self) -> ServerExchange | None:
         """The exchange that the application answers, or None if the connection has ended meanwhile."""

@@ -63,8 +63,9 @@ class FrameDecoder:
     def __init__(self, max_frame_size: int, frame_type: int = AMQP_FRAME) -> None:
         self.max_frame_size = max_frame_size
         self.frame_type = frame_type
-        self._data = b""  # whole frames are cut out of these at `_offset`
-        self._offset = 0
+        # Frames are cut out of `data` at `offset`. Public for `fastpath`, which takes whole frames by moving `offset`.
+        self.data = b""
+        self.offset = 0
         self._partial = bytearray()  # a frame that takes several feeds grows here, so that each octet is copied once
         self._needed = _SIZE_BYTES  # octets without which there is nothing to look at
 
@@ -73,36 +74,36 @@ class FrameDecoder:
         if self._partial:
             self._partial += data
             if len(self._partial) >= self._needed:
-                self._data = bytes(self._partial)
+                self.data = bytes(self._partial)
                 self._partial = bytearray()
             return
-        if self._offset < len(self._data):
-            data = self._data[self._offset :] + data
-        self._offset = 0
+        if self.offset < len(self.data):
+            data = self.data[self.offset :] + data
+        self.offset = 0
         if len(data) >= self._needed:
-            self._data = data
+            self.data = data
         else:
-            self._data = b""
+            self.data = b""
             self._partial += data
 
     @property
     def buffered(self) -> int:
         """Octets that were fed and not yet given out as frames."""
-        return len(self._data) - self._offset + len(self._partial)
+        return len(self.data) - self.offset + len(self._partial)
 
     def take_rest(self) -> bytes:
         """Hand over what is buffered, unread: the protocol header that follows the last SASL frame (5.3.2)."""
-        rest = bytes(self._partial) + self._data[self._offset :]
+        rest = bytes(self._partial) + self.data[self.offset :]
         self._partial = bytearray()
-        self._data = b""
-        self._offset = 0
+        self.data = b""
+        self.offset = 0
         self._needed = _SIZE_BYTES
         return rest
 
     def __iter__(self) -> Iterator[Frame]:
         # All state is on self before each yield: the connection may change `frame_type`, or take the rest, in between.
         while True:
-            data, start = self._data, self._offset
+            data, start = self.data, self.offset
             if len(data) - start < _HEADER_BYTES:
                 self._needed = self._check_size_so_far(data, start)
                 return
@@ -114,7 +115,7 @@ class FrameDecoder:
             if end > len(data):
                 self._needed = size
                 return
-            self._offset = end
+            self.offset = end
             self._needed = _SIZE_BYTES
             if body == end:
                 if frame_type == SASL_FRAME:

@@ -23,6 +23,7 @@ from acquit.protocol.settlement import Input, Phase, apply
 from acquit.protocol.types import Described
 
 if TYPE_CHECKING:
+    from acquit.protocol.fastpath import Layout
     from acquit.protocol.session import Session
 
 
@@ -54,6 +55,7 @@ class ReceivingLink(Link):
         "credit",
         "delivery_count",
         "drain",
+        "layout",
         "max_message_size",
     )
 
@@ -66,6 +68,7 @@ class ReceivingLink(Link):
         self.delivery_count = 0
         self.available = 0
         self.max_message_size = 0
+        self.layout: Layout | None = None  # what its transfers look like, see `fastpath`
         self._arriving: _Arriving | None = None
         self._overdraft = 0  # messages beyond the credit that may be on the way since we lowered it (2.6.7)
         self._echo = False
@@ -104,6 +107,34 @@ class ReceivingLink(Link):
         return True
 
     # -- for the session
+
+    @property
+    def room_for_run(self) -> int:
+        """How many deliveries of one frame may come now with nothing special about them."""
+        if self.state is not LinkState.ATTACHED or self._arriving is not None or not self.session.mapped:
+            return 0
+        return min(self.credit, self.session.incoming_window)
+
+    @property
+    def resuming_only(self) -> bool:
+        """Whether a new delivery would be wrong, as we have told only part of our unsettled map (2.7.3)."""
+        return self.local_attach is not None and self.local_attach.incomplete_unsettled
+
+    def take_run(self, deliveries: list[Delivery], unsettled: bool) -> None:
+        """Take deliveries that `fastpath` has found, within `room_for_run`; those unsettled are in the map already."""
+        count = len(deliveries)
+        self.credit -= count
+        self.delivery_count = (self.delivery_count + count) & MASK
+        self.available = max(0, self.available - count)
+        if unsettled:
+            self.unsettled_count += count
+        events = self.session.events
+        last = events[-1] if events else None
+        if isinstance(last, DeliveriesReceived) and last.link is self:
+            last.deliveries += deliveries
+        else:
+            events.append(DeliveriesReceived(self, deliveries))
+        self._check_drained()
 
     @property
     def in_delivery(self) -> bool:
@@ -235,7 +266,7 @@ class ReceivingLink(Link):
         if len(transfer.delivery_tag) > TAG_BYTES_MAX:
             self.fail(AmqpCondition.INVALID_FIELD, f"a delivery-tag of {len(transfer.delivery_tag)} bytes (2.8.7)")
             return False
-        if self.local_attach is not None and self.local_attach.incomplete_unsettled and not transfer.resume:
+        if self.resuming_only and not transfer.resume:
             self.fail(AmqpCondition.NOT_ALLOWED, "a new delivery while our unsettled map is incomplete (2.7.3)")
             return False
         if self.credit:
@@ -301,6 +332,7 @@ class ReceivingLink(Link):
         self._check_drained()
 
     def _stop(self) -> None:
+        self.session.connection.forget_layout(self)
         self.credit = 0
         self.drain = False
         self._overdraft = 0

@@ -19,11 +19,14 @@ from acquit.protocol.credit import sender_credit
 from acquit.protocol.delivery import Delivery, DeliveryState, is_outcome
 from acquit.protocol.endpoint import TAG_BYTES_MAX, UINT_MAX, Link, LinkState
 from acquit.protocol.events import FlowReceived
+from acquit.protocol.fastpath import Template
 from acquit.protocol.serial import MASK, add
 from acquit.protocol.settlement import Input, Phase, apply
 
 if TYPE_CHECKING:
     from acquit.protocol.session import Session
+
+_SETTLED = int(Phase.SETTLED)
 
 
 class HalfWritten:
@@ -47,7 +50,7 @@ class SendingLink(Link):
     `available` as in 2.6.7.
     """
 
-    __slots__ = ("available", "credit", "delivery_count", "drain", "half_written")
+    __slots__ = ("_templates", "available", "credit", "delivery_count", "drain", "half_written")
 
     role = Role.SENDER
 
@@ -58,6 +61,7 @@ class SendingLink(Link):
         self.delivery_count = 0
         self.available = 0
         self.half_written: HalfWritten | None = None
+        self._templates: dict[int, Template] = {}  # by length of tag and settled, see `fastpath`
 
     @property
     def sendable(self) -> bool:
@@ -85,39 +89,30 @@ class SendingLink(Link):
         """
         if settled is None:
             settled = self.snd_settle_mode is SndSettleMode.SETTLED
-        self._check_send(tag, payload, settled, resume)
         session = self.session
-        delivery_id = session.next_delivery_id
-        transfer = Transfer(self.handle, delivery_id, tag, message_format, settled or None, state=state, resume=resume)
-        room = session.connection.frame_size_max - 8
-        head = encode_composite(transfer)
-        if len(head) >= room:
-            raise LocalProtocolError(f"the transfer's state alone fills a frame of {room + 8} bytes")
-        cut = len(payload) > room - len(head)
-        if cut:
-            transfer.more = True
-            head = encode_composite(transfer)
-        phase, _ = apply(Role.SENDER, Phase.NEW, Input.TRANSFER_SETTLED if settled else Input.TRANSFER)
-        if is_outcome(state) and not settled:
-            phase, _ = apply(Role.SENDER, phase, Input.DECIDE)
-        delivery = Delivery(self, delivery_id, tag, message_format, b"", phase, context)
-        delivery.local_state = state
-        if not settled:
-            session.outgoing[delivery_id] = delivery
-            self.unsettled_count += 1
-        session.next_delivery_id = (delivery_id + 1) & MASK
-        self.credit -= 1
-        self.delivery_count = (self.delivery_count + 1) & MASK
-        if isinstance(state, TransactionalState) or session.keep_order:
-            session.flush_dispositions()
-        if cut:
-            offset = room - len(head)
-            session.write_transfer(head, payload[:offset])
-            self.half_written = HalfWritten(self, delivery, payload, offset, settled)
-            session.add_half_written(self.half_written)
-        else:
-            session.write_transfer(head, payload)
-        return delivery
+        template = self._templates.get(2 * len(tag) + settled)
+        if (
+            template is not None
+            and state is None
+            and not message_format
+            and not resume
+            and len(payload) <= template.payload_bytes_max
+            and self.credit > 0
+            and self.half_written is None
+            and session.remote_incoming_window > 0
+            and len(session.outgoing) < session.unsettled_max
+            and not session.keep_order
+        ):
+            delivery_id = session.next_delivery_id
+            size = template.head_bytes + len(payload)
+            session.out.append(
+                template.pack(size, template.before_id, delivery_id, template.between, tag, template.tail)
+            )
+            session.out.append(payload)
+            session.next_outgoing_id = (session.next_outgoing_id + 1) & MASK
+            session.remote_incoming_window -= 1
+            return self._sent(tag, 0, template.phase, context)
+        return self._send_by_codec(tag, payload, settled, state, message_format, resume, context)
 
     def abort(self, delivery: Delivery) -> bool:
         """Give up a delivery that is half written (2.6.14): it is settled, and the peer forgets what it has of it.
@@ -184,6 +179,60 @@ class SendingLink(Link):
             connection.tell_credit(self)
 
     # -- its own
+
+    def _send_by_codec(
+        self,
+        tag: bytes,
+        payload: bytes,
+        settled: bool,
+        state: DeliveryState | None,
+        message_format: int,
+        resume: bool,
+        context: object,
+    ) -> Delivery:
+        self._check_send(tag, payload, settled, resume)
+        session = self.session
+        transfer = Transfer(
+            self.handle, session.next_delivery_id, tag, message_format, settled or None, state=state, resume=resume
+        )
+        room = session.connection.frame_size_max - 8
+        head = encode_composite(transfer)
+        if len(head) >= room:
+            raise LocalProtocolError(f"the transfer's state alone fills a frame of {room + 8} bytes")
+        cut = len(payload) > room - len(head)
+        if cut:
+            transfer.more = True
+            head = encode_composite(transfer)
+        if isinstance(state, TransactionalState) or session.keep_order:
+            session.flush_dispositions()
+        phase, _ = apply(Role.SENDER, Phase.NEW, Input.TRANSFER_SETTLED if settled else Input.TRANSFER)
+        if is_outcome(state) and not settled:
+            phase, _ = apply(Role.SENDER, phase, Input.DECIDE)
+        delivery = self._sent(tag, message_format, phase, context)
+        delivery.local_state = state
+        if cut:
+            offset = room - len(head)
+            session.write_transfer(head, payload[:offset])
+            self.half_written = HalfWritten(self, delivery, payload, offset, settled)
+            session.add_half_written(self.half_written)
+        else:
+            session.write_transfer(head, payload)
+        if not resume and not (self.remote_attach and self.remote_attach.incomplete_unsettled):
+            self._templates[2 * len(tag) + settled] = Template(self, len(tag), settled)
+        return delivery
+
+    def _sent(self, tag: bytes, message_format: int, phase: int, context: object) -> Delivery:
+        """Count a delivery, and remember it if it is unsettled."""
+        session = self.session
+        delivery_id = session.next_delivery_id
+        delivery = Delivery(self, delivery_id, tag, message_format, b"", phase, context)
+        if phase != _SETTLED:
+            session.outgoing[delivery_id] = delivery
+            self.unsettled_count += 1
+        session.next_delivery_id = (delivery_id + 1) & MASK
+        self.credit -= 1
+        self.delivery_count = (self.delivery_count + 1) & MASK
+        return delivery
 
     def _local_attach_sent(self, attach: Attach) -> None:
         self.delivery_count = attach.initial_delivery_count or 0

@@ -96,11 +96,9 @@ class Session:
         "_flows",
         "_half_written",
         "_handles",
-        "_incoming_window",
         "_initial_outgoing_id",
         "_links",
         "_named",
-        "_next_incoming_delivery_id",
         "_next_incoming_id",
         "_session_flow_owed",
         "channel",
@@ -108,10 +106,13 @@ class Session:
         "context",
         "errant_handles",
         "incoming",
+        "incoming_window",
         "input_handles",
         "keep_order",
         "next_delivery_id",
+        "next_incoming_delivery_id",
         "next_outgoing_id",
+        "out",
         "outgoing",
         "remote_begin",
         "remote_channel",
@@ -123,6 +124,7 @@ class Session:
     def __init__(self, connection: Connection, channel: int) -> None:
         options = connection.options
         self.connection = connection
+        self.out = connection.out
         self.channel = channel
         self.remote_channel: int | None = None
         self.state = SessionState.BEGIN_SENT
@@ -132,9 +134,9 @@ class Session:
         self.next_outgoing_id = options.initial_serial
         self.next_delivery_id = options.initial_serial
         self._initial_outgoing_id = options.initial_serial
-        self._incoming_window = options.incoming_window_frames
+        self.incoming_window = options.incoming_window_frames
         self._next_incoming_id = 0
-        self._next_incoming_delivery_id: int | None = None
+        self.next_incoming_delivery_id: int | None = None
         self.remote_incoming_window = 0
         """Transfer frames the peer will take now (2.5.6)."""
         self.unsettled_max = options.unsettled_max
@@ -315,6 +317,11 @@ class Session:
         return self.state <= SessionState.MAPPED and self.connection.writable
 
     @property
+    def mapped(self) -> bool:
+        """Whether both ends have begun and neither has ended."""
+        return self.state is SessionState.MAPPED
+
+    @property
     def may_send(self) -> bool:
         """Whether the session has room for a delivery: in the peer's window, and among the unsettled."""
         return self.remote_incoming_window > 0 and len(self.outgoing) < self.unsettled_max
@@ -383,7 +390,7 @@ class Session:
             flow.echo = isinstance(link, ReceivingLink) and link.take_echo()
             self._flows.pop(link, None)
         self.write(flow)
-        self._incoming_window = options.incoming_window_frames
+        self.incoming_window = options.incoming_window_frames
         self._session_flow_owed = False
 
     def owe_flow(self, link: Link) -> None:
@@ -546,7 +553,7 @@ class Session:
         return self.remote_begin.handle_max
 
     def _on_transfer(self, transfer: Transfer, payload: bytes) -> None:
-        if self._incoming_window <= 0:
+        if self.incoming_window <= 0:
             self.fail(SessionCondition.WINDOW_VIOLATION, "a transfer beyond the incoming window (2.5.6)")
             return
         self.count_incoming(1)
@@ -559,11 +566,11 @@ class Session:
                     AmqpCondition.INVALID_FIELD, "a first transfer needs a delivery-id and a delivery-tag (2.7.5)"
                 )
                 return
-            expected = self._next_incoming_delivery_id
+            expected = self.next_incoming_delivery_id
             if expected is not None and transfer.delivery_id != expected:
                 self.fail(AmqpCondition.INVALID_FIELD, f"delivery-id {transfer.delivery_id} where {expected} is next")
                 return
-            self._next_incoming_delivery_id = (transfer.delivery_id + 1) & MASK
+            self.next_incoming_delivery_id = (transfer.delivery_id + 1) & MASK
             if link.state is LinkState.ATTACH_RECEIVED:
                 link.fail(LinkCondition.TRANSFER_LIMIT_EXCEEDED, "a delivery before any link-credit (2.6.7)")
         if isinstance(transfer.state, Described):
@@ -574,8 +581,8 @@ class Session:
     def count_incoming(self, frames: int) -> None:
         """Count transfer frames that came, and owe a flow when half of the window is used."""
         self._next_incoming_id = (self._next_incoming_id + frames) & MASK
-        self._incoming_window -= frames
-        if not self._session_flow_owed and self._incoming_window * 2 <= self.connection.options.incoming_window_frames:
+        self.incoming_window -= frames
+        if not self._session_flow_owed and self.incoming_window * 2 <= self.connection.options.incoming_window_frames:
             self._session_flow_owed = True
             self._mark_dirty()
 

@@ -1,0 +1,102 @@
+"""The fast path against the long way: whatever a peer says, both hear the same, hold the same and answer the same."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from acquit.protocol._definitions import SndSettleMode
+from acquit.protocol.fastpath import Layout
+from acquit.protocol.options import ConnectionOptions
+from tests.support.hostile import Application, Talk, state_of, talked_to
+from tests.support.peer import Peer, sending_engine
+from tests.support.wire import frames_in
+
+ROOMY = ConnectionOptions(container_id="engine")
+TIGHT = ConnectionOptions(
+    container_id="engine", max_message_size=2_500, incoming_window_frames=64, assembly_bytes_max=9_000
+)
+
+
+class Forgetful(dict[bytes, Layout]):
+    """Remembers no layout, so that every frame goes the long way."""
+
+    def __setitem__(self, key: bytes, layout: Layout) -> None:
+        pass
+
+
+def told(
+    data: bytes, chunk_seed: int, options: ConnectionOptions, credit: int, *, long_way: bool
+) -> tuple[list[object], list[object], bytes]:
+    """What an engine hears in `data`, what it is like afterwards, and what it answers."""
+    peer = talked_to(options, credit, messages=20)
+    if long_way:
+        peer.engine.layouts = Forgetful()
+    application = Application(credit)
+    chance = random.Random(chunk_seed)
+    output = b""
+    while data:
+        cut = chance.choice((20, 400, 5_000, len(data)))
+        application.hear(peer.send_bytes(data[:cut]))
+        output += peer.hear_bytes()
+        data = data[cut:]
+    return application.all_heard(), state_of(peer.engine), output
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.integers(0, 1 << 32),
+    st.sampled_from([0.0, 0.0, 0.02, 0.2]),
+    st.sampled_from([3, 40, 500]),
+    st.sampled_from([ROOMY, ROOMY, TIGHT]),
+)
+def test_received_alike(seed: int, wildness: float, credit: int, options: ConnectionOptions) -> None:
+    data = b"".join(Talk(seed, wildness).frames(120))
+    assert told(data, seed, options, credit, long_way=False) == told(data, seed, options, credit, long_way=True)
+
+
+def test_clients_of_ordinary_habits_are_predicted() -> None:
+    """Otherwise the test above would prove nothing."""
+    predicted = 0
+    for seed in range(40):
+        peer = talked_to(ROOMY, 500)
+        peer.send_bytes(b"".join(Talk(seed, 0.0).frames(120)))
+        assert len(peer.engine.sessions[0].links) == 3, "nothing of this is wrong"
+        predicted += bool(peer.engine.layouts)
+    assert predicted > 10
+
+
+def sent(seed: int, mode: SndSettleMode, *, long_way: bool) -> tuple[list[object], list[object]]:
+    """The frames of a random application, and what the engine is like afterwards."""
+    chance = random.Random(seed)
+    options = ConnectionOptions(container_id="engine", unsettled_max=30, initial_serial=0xFFFF_FFF0)
+    peer, link = sending_engine(
+        chance.randrange(60),
+        options=options,
+        max_frame_size=chance.choice((512, 4_096)),
+        incoming_window=chance.choice((5, 50)),
+        snd_settle_mode=mode,
+        max_message_size=chance.choice((None, 400)),
+    )
+    for _ in range(60):
+        if long_way:
+            link._templates.clear()
+        tag = chance.randbytes(chance.choice((1, 4, 4, 4, 32)))
+        payload = chance.randbytes(chance.choice((0, 10, 10, 300, 470, 480, 490, 3_000)))
+        settled = chance.choice((None, None, True)) if mode is SndSettleMode.MIXED else None
+        if link.sendable and len(payload) <= (link.remote_max_message_size or 1 << 32):
+            link.send(tag, payload, settled=settled)
+    frames: list[object] = list(frames_in(peer.hear_bytes()))
+    return frames, [*state_of(peer.engine), *unsettled_of(peer)]
+
+
+def unsettled_of(peer: Peer) -> list[object]:
+    return [(item.tag, item.delivery_id, item.phase, item.payload) for item in peer.engine.sessions[0].unsettled()]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 1 << 32), st.sampled_from(list(SndSettleMode)))
+def test_sent_alike(seed: int, mode: SndSettleMode) -> None:
+    assert sent(seed, mode, long_way=False) == sent(seed, mode, long_way=True)

@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import pytest
+
+from acquit.protocol import frames
+from acquit.protocol._definitions import (
+    Detach,
+    End,
+    LinkCondition,
+    RcvSettleMode,
+    Received,
+    Transfer,
+)
+from acquit.protocol.composite import encode_composite
+from acquit.protocol.events import DeliveriesReceived, LinkDetached, LinkDrained
+from acquit.protocol.frames import encode_frame
+from acquit.protocol.link import ReceivingLink, SendingLink
+from acquit.protocol.options import ConnectionOptions
+from acquit.protocol.settlement import Phase
+from tests.support.peer import (
+    Peer,
+    attach_to,
+    begun_server,
+    credit_flow,
+    receiving_engine,
+    sending_attach,
+    sending_engine,
+)
+from tests.support.wire import kinds, only
+
+FIRST_ID = 1_000  # wide from the start
+
+
+def transfer_bytes(id_: int, payload: bytes = b"x", *, handle: int = 0, tag_bytes: int = 4, **fields: object) -> bytes:
+    transfer = Transfer(handle, id_, id_.to_bytes(tag_bytes, "big"), 0, **fields)  # type: ignore[arg-type]
+    return encode_frame(0, encode_composite(transfer) + payload)
+
+
+def taught(credit: int = 100, **options: object) -> tuple[Peer, ReceivingLink]:
+    """An engine that has seen one transfer."""
+    settings = ConnectionOptions(container_id="engine", **options)  # type: ignore[arg-type]
+    peer, link = receiving_engine(credit, options=settings)
+    peer.send_bytes(transfer_bytes(FIRST_ID))
+    peer.hear()
+    assert list(peer.engine.layouts.values()) == [link.layout]
+    return peer, link
+
+
+def test_what_looks_as_before_needs_no_codec(monkeypatch: pytest.MonkeyPatch) -> None:
+    peer, link = taught()
+    with monkeypatch.context() as patched:
+        patched.setattr(frames, "decode_composite", None)
+        (event,) = peer.send_bytes(b"".join(transfer_bytes(FIRST_ID + n, b"body%d" % n) for n in range(1, 10)))
+    assert isinstance(event, DeliveriesReceived)
+    assert [item.payload for item in event.deliveries] == [b"body%d" % n for n in range(1, 10)]
+    assert [item.delivery_id for item in event.deliveries] == list(range(FIRST_ID + 1, FIRST_ID + 10))
+    assert {item.phase for item in event.deliveries} == {Phase.UNSETTLED}
+    assert (link.credit, link.delivery_count, link.unsettled_count) == (90, 10, 10)
+    assert link.unsettled()[1:] == event.deliveries
+
+
+@pytest.mark.parametrize(
+    ("mode", "settled", "phase"),
+    [
+        (RcvSettleMode.FIRST, None, Phase.UNSETTLED),
+        (RcvSettleMode.SECOND, None, Phase.UNSETTLED_SECOND),
+        (RcvSettleMode.FIRST, True, Phase.SETTLED),
+        (RcvSettleMode.SECOND, True, Phase.SETTLED),
+    ],
+)
+def test_phases_are_those_of_the_table(mode: RcvSettleMode, settled: bool | None, phase: Phase) -> None:
+    peer, link = receiving_engine(rcv_settle_mode=mode)
+    events = peer.send_bytes(b"".join(transfer_bytes(FIRST_ID + n, settled=settled) for n in range(3)))
+    assert {item.phase for item in only(events, DeliveriesReceived).deliveries} == {phase}
+    assert link.layout is not None
+    assert len(link.unsettled()) == (0 if settled else 3)
+
+
+def test_it_stops_at_the_end_of_the_credit() -> None:
+    peer, _ = taught(credit=3)
+    events = peer.send_bytes(b"".join(transfer_bytes(FIRST_ID + n) for n in range(1, 4)))
+    assert kinds(events) == ["DeliveriesReceived", "LinkDetached"]
+    error = only(events, LinkDetached).error
+    assert error is not None
+    assert error.condition == LinkCondition.TRANSFER_LIMIT_EXCEEDED
+    assert peer.engine.layouts == {}, "nothing is kept of a link that is gone"
+
+
+def test_it_stops_at_the_end_of_the_window() -> None:
+    peer, _ = taught(incoming_window_frames=4)
+    events = peer.send_bytes(b"".join(transfer_bytes(FIRST_ID + n) for n in range(1, 5)))
+    assert kinds(events) == ["DeliveriesReceived", "SessionEnded"]
+    assert len(only(events, DeliveriesReceived).deliveries) == 3
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        transfer_bytes(FIRST_ID + 2),  # the id jumps
+        transfer_bytes(FIRST_ID + 1, bytes(60_000)),  # larger than the link takes
+        transfer_bytes(FIRST_ID + 1)[:-1] + b"",  # not whole
+        transfer_bytes(FIRST_ID + 1, tag_bytes=5),
+        transfer_bytes(FIRST_ID + 1, batchable=True),
+        transfer_bytes(FIRST_ID + 1, more=True),
+        transfer_bytes(FIRST_ID + 1, settled=True),
+        transfer_bytes(FIRST_ID + 1, state=Received(0, 0)),
+    ],
+)
+def test_what_looks_different_goes_the_long_way(other: bytes) -> None:
+    seen = []
+    for forgets in (False, True):
+        peer, link = taught(max_message_size=50_000)
+        if forgets:
+            peer.engine.layouts.clear()
+        events = peer.send_bytes(other + transfer_bytes(FIRST_ID + 2, settled=None)[:9])
+        seen.append((kinds(events), [item.payload for item in link.unsettled()], link.credit, link.state))
+    assert seen[0] == seen[1]
+
+
+def test_a_client_that_changes_is_learnt_again_and_only_the_last_is_kept() -> None:
+    peer, link = taught()
+    old = link.layout
+    peer.send_bytes(transfer_bytes(FIRST_ID + 1, tag_bytes=8))
+    assert link.layout is not old
+    assert list(peer.engine.layouts.values()) == [link.layout]
+    peer.send_bytes(transfer_bytes(FIRST_ID + 2, state=Received(0, 0)))
+    assert peer.engine.layouts == {}, "a state cannot be predicted"
+
+
+def test_small_ids_in_one_byte_are_not_predicted() -> None:
+    peer, link = receiving_engine()
+    events = peer.send_bytes(b"".join(transfer_bytes(n) for n in range(3)))
+    assert len(only(events, DeliveriesReceived).deliveries) == 3
+    assert link.layout is None
+
+
+def test_links_with_large_handles_that_share_a_key() -> None:
+    peer = begun_server()
+    links = [attach_to(peer, sending_attach(f"l{handle}", handle)) for handle in (300, 301)]
+    for link in links:
+        link.grant(50)  # type: ignore[attr-defined]
+    data = b"".join(transfer_bytes(FIRST_ID + n, handle=300 + n % 2) for n in range(10))
+    events = peer.send_bytes(data)
+    assert [event.link.name for event in events if isinstance(event, DeliveriesReceived)] == ["l300", "l301"] * 5
+    assert len(peer.engine.layouts) <= 2
+
+
+def test_two_links_take_turns() -> None:
+    peer = begun_server()
+    for handle in (0, 1):
+        attach_to(peer, sending_attach(f"l{handle}", handle)).grant(50)  # type: ignore[attr-defined]
+    peer.send_bytes(transfer_bytes(FIRST_ID) + transfer_bytes(FIRST_ID + 1, handle=1))
+    assert len(peer.engine.layouts) == 2
+    events = peer.send_bytes(b"".join(transfer_bytes(FIRST_ID + n, handle=n % 2) for n in range(2, 8)))
+    assert [event.link.name for event in events if isinstance(event, DeliveriesReceived)] == ["l0", "l1"] * 3
+
+
+@pytest.mark.parametrize("gone", [Detach(0, closed=True), End()])
+def test_a_layout_goes_with_its_link(gone: Detach | End) -> None:
+    peer, _ = taught()
+    peer.say(gone)
+    assert peer.engine.layouts == {}
+
+
+def test_a_drain_ends_with_the_last_credit() -> None:
+    peer, link = taught(credit=3)
+    link.drain_credit()
+    events = peer.send_bytes(transfer_bytes(FIRST_ID + 1) + transfer_bytes(FIRST_ID + 2))
+    assert kinds(events) == ["DeliveriesReceived", "LinkDrained"]
+    assert only(events, LinkDrained).link is link
+
+
+def test_our_window_is_renewed() -> None:
+    peer, _ = taught(incoming_window_frames=4)
+    peer.send_bytes(transfer_bytes(FIRST_ID + 1))
+    assert len(peer.hear()) == 1
+
+
+def test_predicted_transfers_are_signs_of_life() -> None:
+    peer, _ = taught(idle_timeout_ms=1_000)
+    peer.now += 1.5
+    peer.send_bytes(transfer_bytes(FIRST_ID + 1))
+    assert peer.engine.handle_deadline(peer.now + 1) == []
+
+
+# -- ours
+
+
+def second_frame(link: SendingLink, peer: Peer, tag: bytes, settled: bool) -> tuple[bytes, bytes]:
+    """The same message by the codec and by the template."""
+    link.send(tag, b"payload", settled=settled)
+    by_codec = peer.hear_bytes()
+    assert link._templates
+    link.send(tag, b"payload", settled=settled)
+    return by_codec, peer.hear_bytes()
+
+
+@pytest.mark.parametrize("settled", [False, True])
+@pytest.mark.parametrize("tag", [b"1", bytes(32)])
+@pytest.mark.parametrize("handle", [0, 200, 300])
+def test_a_template_says_what_the_codec_says(settled: bool, tag: bytes, handle: int) -> None:
+    peer, link = sending_engine(options=ConnectionOptions(container_id="c", initial_serial=FIRST_ID))
+    peer.say(credit_flow(100, next_incoming_id=FIRST_ID))
+    link.handle = handle
+    by_codec, by_template = second_frame(link, peer, tag, settled)
+    expected = bytearray(by_codec)
+    position = expected.index((FIRST_ID).to_bytes(4, "big"))
+    expected[position : position + 4] = (FIRST_ID + 1).to_bytes(4, "big")
+    assert by_template == bytes(expected), "byte for byte, with an id of four bytes"
