@@ -11,10 +11,9 @@ import asyncio
 import contextlib
 import ssl
 import threading
-import weakref
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Iterator
-from typing import ClassVar, Self, TypeVar
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any, Self, TypeVar
 
 from acquit import transport
 from acquit.client.core import ClientCore, Kinds, SessionCore
@@ -230,8 +229,6 @@ class ServerConnection:
 class Rig:
     """A client core and a server in one thread, with virtual time: nothing moves before `run`."""
 
-    living: ClassVar[weakref.WeakSet[Rig]] = weakref.WeakSet()
-
     def __init__(self, server: Server | None = None, options: ConnectOptions | None = None) -> None:
         self.now = 1_000.0
         self.server = server if server is not None else Server()
@@ -239,6 +236,8 @@ class Rig:
             ConnectionOptions(container_id="client"), server=False, sasl=sasl.Anonymous(), now=self.now
         )
         self.wakes = 0
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """Where the core is run when it asks for it; None: only by the test."""
         self.core = ClientCore(
             self.engine,
             options if options is not None else ConnectOptions(),
@@ -247,12 +246,13 @@ class Rig:
             kinds=Kinds(message=MessageCore, receipt=SettlementReceipt),
         )
         self.peer = self.server.accept(self.now)
-        self.living.add(self)
         self.engine.open()
         self.run()
 
     def _wake(self) -> None:
         self.wakes += 1
+        if self.loop is not None:
+            self.loop.call_soon(self.run)
 
     def run(self) -> None:
         """Let user commands, bytes and events go both ways until nobody has anything to say."""
@@ -392,6 +392,10 @@ class ThreadedServer:
 
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result(30)
 
+    def call_and_wait(self, function: Callable[[], Coroutine[Any, Any, E]]) -> E:
+        """Run a coroutine function on the server's thread, and wait for what it returns."""
+        return asyncio.run_coroutine_threadsafe(function(), self._loop).result(30)
+
     def offer(self, address: str, *bodies: bytes | str | Message) -> None:
         """`Server.offer`, over there."""
         self.call(lambda: self.server.offer(address, *bodies))
@@ -427,9 +431,10 @@ def serving(server: Server) -> Iterator[ThreadedServer]:
 
 
 class RigDriver:
-    """What the asyncio API needs of a driver, over a rig: everything is done at once, in virtual time."""
+    """What the asyncio API needs of a driver, over a rig: the server answers in no time."""
 
     def __init__(self, rig: Rig) -> None:
+        rig.loop = asyncio.get_running_loop()
         self.rig = rig
         self.core = rig.core
 

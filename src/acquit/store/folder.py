@@ -22,8 +22,9 @@ import os
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 from uuid import UUID
+from zlib import crc32
 
 from acquit.errors import StoreCorrupt, StoreError, StoreVersionUnsupported
 from acquit.store.disk import Disk, Mode, store_error, write_all
@@ -46,8 +47,20 @@ class Identity:
     """The AMQP container-id of the broker: link identity depends on it, so it is part of the data."""
 
     def encode(self) -> bytes:
+        """JSON, for people to read; the check is there because nothing else would notice a flipped bit in it."""
         content = {"format": FORMAT_VERSION, "store": str(self.store), "container-id": self.container_id}
-        return (json.dumps(content, indent=2) + "\n").encode()
+        return (json.dumps({**content, "check": self._check()}, indent=2) + "\n").encode()
+
+    def _check(self) -> str:
+        return f"{crc32(f'{FORMAT_VERSION} {self.store} {self.container_id}'.encode()):08x}"
+
+    @classmethod
+    def decode(cls, content: dict[str, object]) -> Self:
+        """Raises KeyError, ValueError."""
+        identity = cls(UUID(str(content["store"])), str(content["container-id"]))
+        if content["check"] != identity._check():
+            raise ValueError("its check does not match")
+        return identity
 
 
 class Folder:
@@ -94,7 +107,7 @@ class Folder:
             content = json.loads(file.read(_IDENTITY_BYTES_MAX, 0))
             version = content["format"]
             if version == FORMAT_VERSION:
-                return Identity(UUID(content["store"]), str(content["container-id"]))
+                return Identity.decode(content)
         except OSError as error:
             raise store_error(error, name) from error
         except (ValueError, KeyError, TypeError) as error:
