@@ -180,7 +180,7 @@ class Server:
             properties={
                 "product": "acquit",
                 "version": version("acquit"),
-                "acquit:broker-id": str(opened.identity.store),
+                "acquit:broker-id": opened.identity.store,
             },
         )
 
