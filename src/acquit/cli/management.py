@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from acquit.cli.connecting import connect
 from acquit.errors import AcquitError, ConnectTimeout, NotFound, Unauthorized
 from acquit.protocol.message import Message
 
@@ -70,11 +71,9 @@ class Management:
 @contextmanager
 def management(url: str, timeout_s: float) -> Iterator[Management]:
     """A conversation with the broker at `url`, closed at the end."""
-    import acquit
-
     reply_to = f"acquit-cli-{uuid.uuid4()}"
     with (
-        acquit.connect(url) as connection,
+        connect(url) as connection,
         connection.session() as session,
         session.receiver(NODE, target=reply_to, prefetch=10) as receiver,
         session.sender(NODE) as sender,

@@ -60,3 +60,11 @@ def seconds(default: float | None, text: str, *, name: str = "--timeout") -> Cal
         metavar="SECONDS",
         help=text,
     )
+
+
+def pair(text: str, option: str) -> tuple[str, str]:
+    """The two halves of KEY=VALUE. Raises click.BadParameter, naming the option."""
+    key, equals, value = text.partition("=")
+    if not (key and equals):
+        raise click.BadParameter(f"expected KEY=VALUE, found {text!r}", param_hint=option)
+    return key, value

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -16,6 +17,8 @@ from acquit.cli.jsonform import to_json
 from acquit.cli.management import QUEUE, ManagementFailed, management
 from acquit.cli.options import data_option, json_option, seconds, url_option
 from acquit.cli.output import emit_json, table
+
+ALWAYS_SHOWN: Final = ("name", "depth", "available", "acquired", "consumers", "entered")
 
 
 @click.command()
@@ -30,7 +33,10 @@ def queues(data: Path | None, timeout_s: float, url: str, as_json: bool) -> int:
         for row in rows:
             emit_json({name: to_json(value) for name, value in zip(columns, row, strict=True)})
     elif rows:
-        table([name.replace("_", " ") for name in columns], rows)
+        shown = [
+            index for index, name in enumerate(columns) if _worth_a_column(name, [row[index] for row in rows], rows)
+        ]
+        table([columns[index].replace("_", " ") for index in shown], [[row[index] for index in shown] for row in rows])
     else:
         click.echo("no queues")
     return Exit.OK
@@ -54,6 +60,13 @@ def purge(queue: str, yes: bool, timeout_s: float, url: str, as_json: bool) -> i
     else:
         click.echo(f"{queue}: {purged} messages purged")
     return Exit.OK
+
+
+def _worth_a_column(name: str, values: list[object], rows: list[list[object]]) -> bool:
+    """For people: leave out what is zero everywhere, and addresses where they are the queues' names. --json has all."""
+    if name == "address":
+        return values != [row[0] for row in rows]
+    return name in ALWAYS_SHOWN or any(values)
 
 
 def _from_broker(url: str, timeout_s: float) -> tuple[list[str], list[list[object]]]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from acquit.cli.connecting import connect
 from acquit.cli.exits import Exit
 from acquit.cli.messages import describe
 from acquit.cli.options import json_option, seconds, url_option
@@ -60,8 +61,6 @@ def receive(
 
     A message is accepted after it was printed. Without --count and --follow all that is there is taken.
     """
-    import acquit
-
     if outcome != "accept" and mode != "individual":
         raise click.UsageError(f"--outcome {outcome} needs --mode individual: mode {mode} acknowledges by itself")
     if reason is not None and outcome != "reject":
@@ -82,9 +81,10 @@ def receive(
             case _:
                 return None  # settled before it was handed to us
 
-    prefetch = PREFETCH_MAX if count is None else min(count, PREFETCH_MAX)
+    # Asked for a few, it takes no more from others than these: without prefetch each one is fetched by itself.
+    prefetch = PREFETCH_MAX if count is None or count > PREFETCH_MAX else 0
     with (
-        acquit.connect(url) as connection,
+        connect(url) as connection,
         connection.session(mode) as session,
         session.receiver(address, prefetch=prefetch) as receiver,
     ):
@@ -106,10 +106,8 @@ def browse(address: str, limit: int | None, timeout_s: float, url: str, as_json:
 
     Messages that a consumer has acquired are not shown.
     """
-    import acquit
-
     with (
-        acquit.connect(url) as connection,
+        connect(url) as connection,
         connection.session() as session,
         session.receiver(address, browse=True, prefetch=min(limit or PREFETCH_MAX, PREFETCH_MAX)) as receiver,
     ):

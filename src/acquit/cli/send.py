@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from acquit.cli.connecting import connect
 from acquit.cli.exits import Exit, one_line
 from acquit.cli.messages import compose
-from acquit.cli.options import json_option, seconds, url_option
+from acquit.cli.options import json_option, pair, seconds, url_option
 from acquit.cli.output import counting, emit_json, remark
+from acquit.client.options import DeliveryMode
 from acquit.errors import (
     AcquitError,
     ConfigurationError,
@@ -109,7 +111,7 @@ def send(
     }
     single = len(bodies) + len(files) == 1 and not (json_lines or lines)
     single = single or not (bodies or files or json_lines or lines)
-    named = dict(_pair(text) for text in properties)
+    named = dict(pair(text, "--property") for text in properties)
 
     def finished() -> Iterator[Message]:
         for number, message in enumerate(_messages(bodies, files, json_lines, lines), 1):
@@ -128,13 +130,6 @@ def send(
     if stopped is not None:
         raise stopped
     return Exit.OK if counts["accepted"] == sum(counts.values()) else Exit.FAILED
-
-
-def _pair(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not (key and equals):
-        raise click.BadParameter(f"expected KEY=VALUE, found {text!r}", param_hint="--property")
-    return key, value
 
 
 def _messages(bodies: Iterable[str], files: Iterable[Path], json_lines: bool, lines: bool) -> Iterator[Message]:
@@ -169,15 +164,14 @@ def _send_all(
 
     Raises what kept the link from opening.
     """
-    import acquit
-
     counts: Counter[str] = Counter()
     stopped: AcquitError | None = None
     waiting: deque[tuple[int, SendReceipt]] = deque()
     with (
-        acquit.connect(url) as connection,
+        connect(url) as connection,
         connection.session() as session,
-        session.sender(address) as sender,
+        # Each message says for itself whether it is durable.
+        session.sender(address, delivery_mode=DeliveryMode.NON_PERSISTENT) as sender,
         counting(f"sending to {address}", total) as counter,
     ):
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import logging
 import socket
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+import structlog
 
 from acquit.cli.app import run
 from tests.support.shell import Ran, Shell
@@ -27,6 +29,16 @@ def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
         return Ran(code, *capsys.readouterr())
 
     return execute
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """`acquit serve` sets the logging of its process up."""
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = before
+    structlog.reset_defaults()
 
 
 @pytest.fixture

@@ -2,21 +2,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
 import structlog
 
 from acquit.cli import logs
-
-
-@pytest.fixture(autouse=True)
-def logging_as_before() -> Iterator[None]:
-    root = logging.getLogger()
-    before = root.handlers[:], root.level
-    yield
-    root.handlers[:], root.level = before
-    structlog.reset_defaults()
 
 
 def test_json_lines_look_the_same_whoever_wrote_them(capsys: pytest.CaptureFixture[str]) -> None:

@@ -97,7 +97,7 @@ def test_more_messages_than_may_be_in_flight(at_broker: Shell, address: str, mon
             "released": 0,
             "modified": 0,
             "in_doubt": 0,
-            "failed": 0,
+            "not_sent": 0,
         }
     ]
 

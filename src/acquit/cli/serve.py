@@ -1,0 +1,82 @@
+"""``acquit serve``: a broker in a process of its own, from its first line to its last.
+
+When it is ready it prints one line with its URL on standard output, so that a script can wait for it and, with
+``--port 0``, learn the port; everything else is logged on standard error. SIGTERM and SIGINT stop it in order:
+connections are closed, what was answered is on the disk, the journal says that the stop was clean. A second signal
+does not wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from acquit.cli import logs
+from acquit.cli.exits import Exit
+
+if TYPE_CHECKING:
+    from acquit.broker.options import BrokerOptions
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=5672, show_default=True, help="The port; 0: a free one.")
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="acquit-data",
+    show_default=True,
+    envvar="ACQUIT_DATA",
+    show_envvar=True,
+    metavar="DIR",
+    help="The folder of the journal, made if it is not there.",
+)
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    envvar="ACQUIT_CONFIG",
+    show_envvar=True,
+    metavar="FILE",
+    help="Options in TOML: policies by address, users, limits.",
+)
+@click.option("--log-format", type=click.Choice(logs.FORMATS), default="console", show_default=True)
+@click.option("--log-level", type=click.Choice(logs.LEVELS), default="info", show_default=True)
+def serve(host: str, port: int, data: Path, config: Path | None, log_format: str, log_level: str) -> int:
+    """Run a broker on the folder DIR until it is told to stop."""
+    from acquit.broker.configuration import load_options
+    from acquit.broker.options import BrokerOptions
+
+    options = load_options(config) if config is not None else BrokerOptions()
+    logs.configure(log_format, log_level)
+    asyncio.run(_serve(host, port, data, options))
+    return Exit.OK
+
+
+async def _serve(host: str, port: int, data: Path, options: BrokerOptions) -> None:
+    from acquit.broker.server import Server, tune_process
+
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+
+    def stop(number: signal.Signals) -> None:
+        loop.remove_signal_handler(number)
+        stopping.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number)
+    server = Server(data, options, host=host, port=port)
+    await server.start()
+    tune_process()
+    shown = f"[{host}]" if ":" in host else host
+    click.echo(f"acquit {version('acquit')} ready: amqp://{shown}:{server.port}, data in {data}")
+    told = asyncio.create_task(stopping.wait())
+    ended = asyncio.create_task(server.wait())  # before it is told to: its journal failed
+    await asyncio.wait([told, ended], return_when=asyncio.FIRST_COMPLETED)
+    told.cancel()
+    await server.stop()
+    await ended

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import acquit
+from acquit.cli.exits import Exit
+from tests.support.shell import Shell
+
+
+def test_queues_of_a_running_broker(at_broker: Shell, address: str) -> None:
+    at_broker("send", address, "one", "two")
+    at_broker("receive", address, "--count", 1)
+    (row,) = [row for row in at_broker("queues", "--json").documents if row["name"] == address]
+    assert (row["depth"], row["available"], row["entered"], row["accepted"]) == (1, 1, 2, 1)
+    shown = at_broker("queues").out.splitlines()
+    assert shown[0].split()[:4] == ["name", "depth", "available", "acquired"]
+    assert any(line.split()[:4] == [address, "1", "1", "0"] for line in shown)
+
+
+def test_no_queues(shell: Shell) -> None:
+    with acquit.Broker() as empty:
+        assert shell("queues", "--url", empty.url).out == "no queues\n"
+
+
+def test_purge(at_broker: Shell, address: str) -> None:
+    at_broker("send", address, "one", "two")
+    ran = at_broker("purge", address, "--yes")
+    assert (ran.code, ran.out) == (Exit.OK, f"{address}: 2 messages purged\n")
+    assert at_broker("purge", address, "--yes", "--json").documents == [{"queue": address, "purged": 0}]
+
+
+def test_purge_asks_first(at_broker: Shell, address: str) -> None:
+    at_broker("send", address, "one")
+    ran = at_broker("purge", address, stdin="n\n")
+    assert (ran.code, ran.out) == (Exit.FAILED, "")
+    assert f"Remove all messages of {address}?" in ran.err
+    assert len(at_broker("browse", address, "--json").documents) == 1
+    assert at_broker("purge", address, stdin="y\n").code == Exit.OK
+
+
+def test_purging_what_is_not_there(at_broker: Shell) -> None:
+    ran = at_broker("purge", "nobody.knows", "--yes")
+    assert ran.code == Exit.FAILED
+    assert ran.err == "acquit: there is no queue 'nobody.knows' (amqp:not-found)\n"

@@ -1,0 +1,79 @@
+"""`acquit serve` in a process of its own, as a script would run it."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import acquit
+from acquit.cli.exits import Exit
+from tests.support.shell import Shell
+
+
+@contextmanager
+def serving(data: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The process and its ready line; killed at the end if it still runs."""
+    command = [sys.executable, "-m", "acquit", "serve", "--port", "0", "--data", str(data), *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process, process.stdout.readline()
+        finally:
+            process.kill()
+
+
+def url_of(ready: str) -> str:
+    found = re.search(r"amqp://127\.0\.0\.1:\d+", ready)
+    assert found, ready
+    return found.group()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_says_when_it_is_ready_and_stops_in_order(tmp_path: Path, number: signal.Signals) -> None:
+    with serving(tmp_path / "data", "--log-format", "json") as (process, ready):
+        assert re.fullmatch(rf"acquit \S+ ready: amqp://127\.0\.0\.1:\d+, data in {tmp_path}/data\n", ready)
+        with acquit.connect(url_of(ready)) as connection, connection.session() as session:
+            session.sender("orders").send("one", timeout=20)
+            process.send_signal(number)
+            out, err = process.communicate(timeout=30)
+    assert process.returncode == Exit.OK
+    assert out == ""
+    assert [json.loads(line)["event"] for line in err.splitlines()][-1] == "stopped"
+    with serving(tmp_path / "data", "--log-format", "json") as (process, ready):
+        with acquit.connect(url_of(ready)) as connection, connection.session() as session:
+            message = session.receiver("orders").receive(timeout=20)
+            assert message is not None and message.body == "one"
+        process.terminate()
+        _, err = process.communicate(timeout=30)
+    assert json.loads(err.splitlines()[0])["clean"] is True
+
+
+def test_a_port_that_is_taken(shell: Shell, tmp_path: Path, broker: acquit.Broker) -> None:
+    ran = shell("serve", "--data", tmp_path / "data", "--port", broker.port)
+    assert ran.code in (Exit.FAILED, Exit.USAGE)
+    assert str(broker.port) in ran.err
+    assert len(ran.err.splitlines()) == 1
+
+
+def test_a_folder_that_is_in_use(shell: Shell, tmp_path: Path) -> None:
+    with acquit.Broker(tmp_path / "data"):
+        ran = shell("serve", "--data", tmp_path / "data", "--port", 0)
+    assert (ran.code, ran.out) == (Exit.FAILED, "")
+    assert ran.err.startswith("acquit: ") and str(tmp_path / "data") in ran.err
+    assert len(ran.err.splitlines()) == 1
+
+
+def test_a_configuration_that_cannot_be(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "acquit.toml").write_text("[limits]\nmemory_bytes_max = 'much'\n")
+    ran = shell("serve", "--data", tmp_path / "data", "--config", tmp_path / "acquit.toml")
+    assert (ran.code, ran.out) == (Exit.USAGE, "")
+    assert "limits.memory_bytes_max" in ran.err
+    assert not (tmp_path / "data").exists()
