@@ -6,7 +6,7 @@ ARCHITECTURE.md as a table, with the arrows already followed to their end, so th
 ``LAZY`` names arrows that may only be drawn inside a function, so that ``acquit --help`` never loads Spark.
 ``PURE`` names modules that must run without an event loop, a socket, a thread or a clock.
 
-Imports are read with ``ast``: an import under ``if TYPE_CHECKING`` is an arrow like any other.
+Imports are read with ``ast``: an import under ``if TYPE_CHECKING`` is an arrow too, one that loads nothing.
 
     python tools/check_imports.py        prints each offending arrow and exits 1
 """
@@ -83,13 +83,20 @@ def part_of(module: str) -> str:
     return rest.split(".")[0] if head == "acquit" and rest else head
 
 
+def for_types(node: ast.AST) -> bool:
+    """Whether `node` is ``if TYPE_CHECKING:``, which never runs."""
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
 def arrows(source: str, path: Path, module: str, *, is_package: bool) -> Iterator[Arrow]:
     """Every import in `source`, relative ones made absolute."""
     package = module if is_package else module.rpartition(".")[0]
 
     def walk(node: ast.AST, lazily: bool) -> Iterator[Arrow]:
         for child in ast.iter_child_nodes(node):
-            inside = lazily or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            inside = (
+                lazily or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) or for_types(child)
+            )
             if isinstance(child, ast.Import):
                 for alias in child.names:
                     yield Arrow(path, child.lineno, module, alias.name, lazily)

@@ -9,10 +9,11 @@ import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import click
 
-from acquit.cli import exits
+from acquit.cli import exits, jsonform, messages
 from acquit.cli.app import COMMANDS, acquit
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
@@ -58,6 +59,28 @@ def describe(command: click.Command, path: str, parent: click.Context | None) ->
                 yield from describe(child, f"{path} {name}", context)
 
 
+def prose(module: ModuleType) -> Iterator[str]:
+    """A module's docstring without its first paragraph, as Markdown."""
+    lines = (module.__doc__ or "").strip().splitlines()
+    lines = lines[lines.index("") + 1 :]
+    inside = False
+    for line in lines:
+        if inside and line and not line.startswith(" "):
+            yield "```"
+            yield ""
+            inside = False
+        if line.endswith("::"):
+            if line != "::":
+                yield line.removesuffix(":")
+                yield ""
+            yield "```text"
+            inside = True
+        elif not (inside and not line):
+            yield line.removeprefix("    ") if inside else line.replace("``", "`")
+    if inside:
+        yield "```"
+
+
 def page() -> str:
     """The whole page."""
     root = click.Context(acquit, info_name="acquit", max_content_width=100)
@@ -67,6 +90,7 @@ def page() -> str:
         command = acquit.get_command(root, name)
         assert command is not None
         lines.extend(describe(command, f"acquit {name}", root))
+    lines += ["## Messages as JSON", "", *prose(messages), "", *prose(jsonform)]
     return OPENING + "\n".join(lines).rstrip() + "\n"
 
 

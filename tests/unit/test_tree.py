@@ -61,6 +61,7 @@ def test_a_wrong_arrow_is_named(module: str, source: str, complaint: str) -> Non
         ("acquit.client.aio", "import asyncio"),
         ("acquit.broker.server", "import asyncio, structlog"),
         ("acquit.cli.serve", "def f():\n    from acquit.spark import ingest"),
+        ("acquit.cli.serve", "if TYPE_CHECKING:\n    from acquit.spark import ingest"),
         ("acquit.protocol.codec", "from . import types"),
         ("acquit.embedded", "from acquit.broker.server import serve\nfrom acquit import errors"),
     ],
