@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acquit.protocol._definitions import SndSettleMode
-from acquit.protocol.fastpath import Layout
+from acquit.protocol.fastpath import Predictions
 from acquit.protocol.options import ConnectionOptions
+from acquit.protocol.session import Session
 from tests.support.hostile import Application, Talk, state_of, talked_to
 from tests.support.peer import Peer, sending_engine
 from tests.support.wire import frames_in
@@ -20,10 +21,10 @@ TIGHT = ConnectionOptions(
 )
 
 
-class Forgetful(dict[bytes, Layout]):
-    """Remembers no layout, so that every frame goes the long way."""
+class Forgetful(Predictions):
+    """Learns nothing, so that every frame goes the long way."""
 
-    def __setitem__(self, key: bytes, layout: Layout) -> None:
+    def learn(self, session: Session, said: object, frame: bytes) -> None:
         pass
 
 
@@ -33,7 +34,7 @@ def told(
     """What an engine hears in `data`, what it is like afterwards, and what it answers."""
     peer = talked_to(options, credit, messages=20)
     if long_way:
-        peer.engine.layouts = Forgetful()
+        peer.engine.predictions = Forgetful()
     application = Application(credit)
     chance = random.Random(chunk_seed)
     output = b""
@@ -59,13 +60,15 @@ def test_received_alike(seed: int, wildness: float, credit: int, options: Connec
 
 def test_clients_of_ordinary_habits_are_predicted() -> None:
     """Otherwise the test above would prove nothing."""
-    predicted = 0
+    transfers = dispositions = 0
     for seed in range(40):
         peer = talked_to(ROOMY, 500)
         peer.send_bytes(b"".join(Talk(seed, 0.0).frames(120)))
         assert len(peer.engine.sessions[0].links) == 3, "nothing of this is wrong"
-        predicted += bool(peer.engine.layouts)
-    assert predicted > 10
+        transfers += bool(peer.engine.predictions.transfers)
+        dispositions += bool(peer.engine.predictions.dispositions)
+    assert transfers > 10
+    assert dispositions > 10
 
 
 def sent(seed: int, mode: SndSettleMode, *, long_way: bool) -> tuple[list[object], list[object]]:

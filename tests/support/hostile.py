@@ -203,7 +203,7 @@ class Talk:
         if kind == 1:
             first = chance.randrange(30)
             last = first + chance.choice((0, 1, 5, 1 << 20))
-            return self.perform(Disposition(Role.RECEIVER, first, last, chance.random() < 0.6, chance.choice(STATES)))
+            return self.raw_disposition(first, last, chance.random() < 0.6, chance.choice(STATES))
         if kind == 2:
             return self.perform(Flow(0, 2_000, 0, 2_000, OURS, 0, chance.randrange(60), drain=chance.random() < 0.2))
         if kind == 3:
@@ -214,6 +214,21 @@ class Talk:
                 Role.SENDER, first, (first + chance.randrange(4)) & MASK, chance.random() < 0.5, chance.choice(STATES)
             )
         )
+
+    def raw_disposition(self, first: int, last: int, settled: bool, state: DeliveryState | None) -> bytes:
+        fields = [
+            b"\x41",
+            self._uint(first),
+            b"\x40" if first == last and self.random.random() < 0.5 else self._uint(last),
+            self._boolean(settled),
+            b"\x40" if state is None else encode_composite(state),
+            self._boolean(False),
+        ]
+        fields = fields[: self.random.choice((5, 5, 6))]
+        body = b"".join(fields)
+        if len(body) > 250 or self.habits["list"] == 0xD0:
+            return self.framed(b"\x00\x53\x15\xd0" + struct.pack(">II", len(body) + 4, len(fields)) + body)
+        return self.framed(b"\x00\x53\x15\xc0" + bytes([len(body) + 1, len(fields)]) + body)
 
     def perform(self, performative: Performative, payload: bytes = b"") -> bytes:
         return encode_frame(0, encode_composite(performative) + payload)

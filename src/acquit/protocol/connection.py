@@ -35,6 +35,7 @@ from acquit.protocol._definitions import (
     AmqpCondition,
     Begin,
     Close,
+    Disposition,
     Error,
     Open,
     SaslCode,
@@ -45,11 +46,10 @@ from acquit.protocol.allocation import LowestFree
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import AMQP_HEADER, SASL_HEADER
 from acquit.protocol.events import ConnectionEnded, ConnectionOpened, CreditChanged, Event, SessionBegun
-from acquit.protocol.fastpath import Layout, learn, receive_run
+from acquit.protocol.fastpath import Predictions
 from acquit.protocol.frames import AMQP_FRAME, HEARTBEAT, SASL_FRAME, FrameBody, FrameDecoder, encode_frame
 from acquit.protocol.liveness import Liveness
 from acquit.protocol.options import MAX_FRAME_SIZE_MIN, ConnectionOptions
-from acquit.protocol.receiver import ReceivingLink
 from acquit.protocol.sasl import ClientExchange, SaslClient, SaslServerOptions, ServerExchange
 from acquit.protocol.sender import SendingLink
 from acquit.protocol.session import Session
@@ -117,8 +117,8 @@ class Connection:
         """Engine's own: which handing-over is next, so that CreditChanged comes once in each."""
         self.out: list[bytes] = []
         """Engine's own: output, in order. Always the same list, so that links may hold it."""
-        self.layouts: dict[bytes, Layout] = {}
-        """Engine's own: what transfers looked like, see `fastpath`."""
+        self.predictions = Predictions()
+        """Engine's own: what frames of the steady state look like, see `fastpath`."""
         self.dirty: list[Session] = []
         """Engine's own: the sessions that have gathered output."""
         self.peer_frame_size_max = MAX_FRAME_SIZE_MIN
@@ -356,14 +356,6 @@ class Connection:
         self._assembled_bytes += byte_count
         return self._assembled_bytes <= self.options.assembly_bytes_max
 
-    def forget_layout(self, link: ReceivingLink) -> None:
-        """The link's transfers will look different, or no more come: at most one layout is kept for a link."""
-        layout = link.layout
-        if layout is not None:
-            link.layout = None
-            if self.layouts.get(layout.key) is layout:
-                del self.layouts[layout.key]
-
     def tell_credit(self, link: SendingLink) -> None:
         """CreditChanged, with the next events that are handed over."""
         self.events.append(CreditChanged(link))
@@ -457,26 +449,19 @@ class Connection:
                     self._on_first_frame(channel, performative)
                 if self.state is ConnectionState.ENDED:
                     break
-                if isinstance(performative, Transfer) and self.state is ConnectionState.OPENED:
-                    self._learn(channel, performative, start, len(payload))
+                if isinstance(performative, Transfer | Disposition) and self.state is ConnectionState.OPENED:
+                    session = self._incoming_channels.get(channel)
+                    if session is not None:
+                        head = self._decoder.data[start : self._decoder.offset - len(payload)]
+                        self.predictions.learn(session, performative, head)
                     self._take_predicted()
                 start = self._decoder.offset
         if self._must_wait() and self._decoder.buffered > self.options.pipelined_bytes_max:
             raise ResourceLimitExceeded("too much was sent ahead of the SASL outcome")
 
     def _take_predicted(self) -> None:
-        if self.layouts and self.state is ConnectionState.OPENED and receive_run(self.layouts, self._decoder):
+        if self.state is ConnectionState.OPENED and self.predictions.take(self._decoder):
             self._liveness.heard(self._now)
-
-    def _learn(self, channel: int, transfer: Transfer, start: int, payload_bytes: int) -> None:
-        """Remember what a transfer looked like that has just gone the long way."""
-        session = self._incoming_channels.get(channel)
-        link = None if session is None else session.input_handles.get(transfer.handle)
-        if isinstance(link, ReceivingLink) and link.room_for_run:
-            self.forget_layout(link)
-            layout = learn(link, transfer, self._decoder.data[start : self._decoder.offset - payload_bytes])
-            if layout is not None:
-                self.layouts[layout.key] = link.layout = layout
 
     def _must_wait(self) -> bool:
         """Whether the application must speak before more is read."""

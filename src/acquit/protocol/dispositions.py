@@ -25,11 +25,17 @@ _STATE_BYTES: Final[dict[type, bytes]] = {
     Released: encode_composite(Released()),
 }
 
-# Frame header, then the composite as list32: role, first, last, settled, and whatever encodes the state.
-_FRAME: Final = struct.Struct(">IBBH3sBIIBBIBIB")
+# Frame header, the composite's descriptor and list (list8 for the usual states), then role, first, last, settled, and
+# whatever encodes the state.
+_HEAD: Final = struct.Struct(">IBBH3s")
+_LIST8: Final = struct.Struct(">BBB")
+_LIST32: Final = struct.Struct(">BII")
+_FIELDS: Final = struct.Struct(">BBIBIB")
 _DESCRIPTOR: Final = b"\x00\x53\x15"
-FRAME_OVERHEAD: Final = _FRAME.size
-"""Octets of a disposition frame besides its state."""
+_FIELD_COUNT: Final = 5
+_LIST8_BYTES_MAX: Final = 255
+FRAME_OVERHEAD: Final = _HEAD.size + _LIST32.size + _FIELDS.size
+"""The most octets of a disposition frame besides its state."""
 
 _HALF: Final = 1 << 31
 
@@ -66,27 +72,17 @@ class DispositionRuns:
 
     def take_frames(self, channel: int) -> list[bytes]:
         """The frames for all that waits, in order; nothing waits afterwards."""
-        frames = [
-            _FRAME.pack(
-                FRAME_OVERHEAD + len(state),
-                2,
-                0,
-                channel,
-                _DESCRIPTOR,
-                0xD0,
-                FRAME_OVERHEAD - 16 + len(state),
-                5,
-                0x41 if role else 0x42,
-                0x70,
-                first,
-                0x70,
-                last,
-                0x41 if settled else 0x42,
-            )
-            + state
-            for role, settled, state, ids in self._runs
-            for first, last in ranges(ids)
-        ]
+        frames = []
+        for role, settled, state, ids in self._runs:
+            role_code, settled_code = 0x41 if role else 0x42, 0x41 if settled else 0x42
+            size = _FIELDS.size + len(state)
+            if size < _LIST8_BYTES_MAX:
+                head = _LIST8.pack(0xC0, size + 1, _FIELD_COUNT)
+            else:
+                head = _LIST32.pack(0xD0, size + 4, _FIELD_COUNT)
+            head = _HEAD.pack(_HEAD.size + len(head) + size, 2, 0, channel, _DESCRIPTOR) + head
+            for first, last in ranges(ids):
+                frames.append(head + _FIELDS.pack(role_code, 0x70, first, 0x70, last, settled_code) + state)
         self._runs = []
         self._ids = []
         return frames

@@ -1,18 +1,19 @@
-"""The steady state without the codec: whole small transfers, in and out, at a tenth of the price.
+"""The steady state without the codec: transfers in and out, and simple dispositions in, at a tenth of the price.
 
 Theory of operation. The transfers of one client on one link look alike: but for size, delivery-id, tag and payload they
-are the same bytes every time. So after a transfer went the long way, its constant bytes are kept as a `Layout`, and as
-long as the bytes that follow agree with it, deliveries are cut out with one `struct` call each. In the other direction
-a `Template` has the constant bytes of ours.
+are the same bytes every time. So after a transfer went the long way, its constant bytes are kept as a `TransferLayout`,
+and as long as the bytes that follow agree with it, deliveries are cut out with one `struct` call each. The same goes
+for dispositions that say settled, accepted or released, where only the range differs. In the other direction a
+`Template` has the constant bytes of our transfers.
 
-The rule that keeps this honest: *nothing here decides anything*. Bytes that equal those of a transfer which the codec
-has read mean what they meant then. Whatever does not agree to the last byte, does not fit credit, window, limits or
-state, or is not wholly there, is left to the long way, which gives the very same result and refuses what is to be
-refused.
+The rule that keeps this honest: *nothing here decides anything*. Bytes that equal those of a frame which the codec has
+read mean what they meant then. Whatever does not agree to the last byte, does not fit credit, window, limits or state,
+or is not wholly there, is left to the long way, which gives the very same result and refuses what is to be refused.
 tests/properties/test_fastpath.py holds the two against each other, on clients of every habit and on hostile ones.
 
 What can be predicted: a delivery of one frame, unsettled or settled, with its delivery-id as a four-byte uint and a tag
-of the same length as before. Clients that write small ids in one byte go the long way until they grow.
+of the same length as before; a disposition whose ids are four-byte uints. Clients that write small ids in one byte go
+the long way until they grow.
 """
 
 from __future__ import annotations
@@ -20,26 +21,32 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
-from acquit.protocol._definitions import RcvSettleMode, Role, Transfer
+from acquit.protocol._definitions import Accepted, Disposition, RcvSettleMode, Released, Role, Transfer
 from acquit.protocol.delivery import Delivery
+from acquit.protocol.receiver import ReceivingLink
 from acquit.protocol.serial import MASK
 from acquit.protocol.settlement import Input, Phase, apply
+from acquit.protocol.types import Described
 
 if TYPE_CHECKING:
     from acquit.protocol.frames import FrameDecoder
-    from acquit.protocol.receiver import ReceivingLink
     from acquit.protocol.sender import SendingLink
+    from acquit.protocol.session import Session
 
 _KEY_FROM: Final = 4
 _KEY_TO: Final = 16
-"""Which bytes of a frame choose its layout: data offset, type, channel, descriptor, list, and a handle below 256 with
-what follows it. Larger handles may share a key; the layout itself compares all constant bytes."""
+"""Which bytes of a transfer frame choose its layout: data offset, type, channel, descriptor, list, and a handle below
+256 with what follows it. Larger handles may share a key; the layout itself compares all constant bytes. For a
+disposition these bytes end where the first delivery-id begins, and the size before them is constant too."""
 
-_DESCRIPTOR: Final = b"\x00\x53\x14"
+_TRANSFER: Final = b"\x00\x53\x14"
+_DISPOSITION: Final = b"\x00\x53\x15"
+_PREDICTABLE_STATES: Final = (type(None), Accepted, Released)
+_DISPOSITION_LAYOUTS_MAX: Final = 16
 _UINT_WIDTHS: Final = {0x43: 1, 0x52: 2, 0x70: 5}
 
 
-class Layout:
+class TransferLayout:
     """The constant bytes of one link's transfers, and what the codec has read in them."""
 
     __slots__ = (
@@ -76,23 +83,95 @@ class Layout:
         self.unsettled = False
 
 
-def learn(link: ReceivingLink, transfer: Transfer, frame: bytes) -> Layout | None:
-    """The layout of a delivery's only frame, which has just been taken, or None if it cannot be predicted.
+class DispositionLayout:
+    """The constant bytes of dispositions, and what the codec has read in them."""
 
-    `frame` is the frame up to its payload.
-    """
-    if (
-        transfer.delivery_id is None
-        or transfer.delivery_tag is None
-        or transfer.more
-        or transfer.aborted
-        or transfer.resume
-        or transfer.state is not None
-        or transfer.rcv_settle_mode is not None
-        or link.resuming_only
-    ):
+    __slots__ = ("between", "frame_bytes", "role", "session", "settled", "state", "tail", "unpack")
+
+    def __init__(self, session: Session, said: Disposition, frame: bytes) -> None:
+        self.session = session
+        self.role = said.role
+        self.settled = said.settled
+        self.state = None if isinstance(said.state, Described) else said.state
+        self.frame_bytes = len(frame)
+        self.between = frame[20:21]
+        after = 21 if said.last is None else 25
+        self.tail = frame[after:]
+        last = "" if said.last is None else "I"
+        self.unpack = struct.Struct(f">16xI1s{last}{len(self.tail)}s").unpack_from
+
+
+class Predictions:
+    """The layouts that one connection has learnt: at most one for each link, and a few of dispositions."""
+
+    __slots__ = ("dispositions", "transfers")
+
+    def __init__(self) -> None:
+        self.transfers: dict[bytes, TransferLayout] = {}
+        self.dispositions: dict[bytes, DispositionLayout] = {}
+
+    def learn(self, session: Session, said: object, frame: bytes) -> None:
+        """Take note of a frame that has just gone the long way. `frame` is the frame up to its payload."""
+        if isinstance(said, Transfer):
+            link = session.input_handles.get(said.handle)
+            if isinstance(link, ReceivingLink) and link.predictable:
+                self.forget(link)
+                layout = _transfer_layout(link, said, frame)
+                if layout is not None:
+                    self.transfers[layout.key] = link.layout = layout
+        elif isinstance(said, Disposition) and session.mapped and _is_predictable(said, frame):
+            if len(self.dispositions) >= _DISPOSITION_LAYOUTS_MAX:
+                self.dispositions.clear()
+            self.dispositions[frame[:_KEY_TO]] = DispositionLayout(session, said, frame)
+
+    def forget(self, link: ReceivingLink) -> None:
+        """The link's transfers will look different, or no more come."""
+        layout = link.layout
+        if layout is not None:
+            link.layout = None
+            if self.transfers.get(layout.key) is layout:
+                del self.transfers[layout.key]
+
+    def take(self, decoder: FrameDecoder) -> int:
+        """Take as many predicted frames as there are from `decoder`. Returns how many that were.
+
+        Stops at the first frame that is not as predicted, or that its link or session must look at; it is still there.
+        """
+        total = 0
+        while True:
+            data, offset = decoder.data, decoder.offset
+            transfers = self.transfers.get(data[offset + _KEY_FROM : offset + _KEY_TO])
+            if transfers is not None:
+                taken = _take_transfers(transfers, decoder)
+            else:
+                dispositions = self.dispositions.get(data[offset : offset + _KEY_TO])
+                if dispositions is None:
+                    return total
+                taken = _take_disposition(dispositions, decoder)
+            if not taken:
+                return total
+            total += taken
+
+
+def _is_predictable(said: Disposition, frame: bytes) -> bool:
+    """Whether the ids stand where DispositionLayout looks for them, and the state is always the same."""
+    return (
+        isinstance(said.state, _PREDICTABLE_STATES)
+        and len(frame) > 20
+        and frame[4] == 2
+        and frame[8:12] == _DISPOSITION + b"\xc0"
+        and frame[15] == 0x70
+        and frame[20] == (0x40 if said.last is None else 0x70)
+    )
+
+
+def _transfer_layout(link: ReceivingLink, said: Transfer, frame: bytes) -> TransferLayout | None:
+    """The layout of a delivery's only frame, or None if it cannot be predicted."""
+    if said.delivery_id is None or said.delivery_tag is None or link.resuming_only:
         return None
-    if frame[4] != 2 or frame[8:11] != _DESCRIPTOR:
+    if said.more or said.aborted or said.resume or said.state is not None or said.rcv_settle_mode is not None:
+        return None
+    if frame[4] != 2 or frame[8:11] != _TRANSFER:
         return None
     handle_at = 14 if frame[11] == 0xC0 else 20 if frame[11] == 0xD0 else 0
     width = _UINT_WIDTHS.get(frame[handle_at]) if handle_at else None
@@ -101,10 +180,10 @@ def learn(link: ReceivingLink, transfer: Transfer, frame: bytes) -> Layout | Non
     id_at = handle_at + width + 1
     if frame[id_at - 1] != 0x70 or frame[id_at + 4] != 0xA0:
         return None
-    layout = Layout(link, frame, id_at)
-    layout.message_format = transfer.message_format or 0
-    layout.unsettled = not transfer.settled
-    if transfer.settled:
+    layout = TransferLayout(link, frame, id_at)
+    layout.message_format = said.message_format or 0
+    layout.unsettled = not said.settled
+    if said.settled:
         input_ = Input.RECV_TRANSFER_SETTLED
     elif link.rcv_settle_mode is RcvSettleMode.SECOND:
         input_ = Input.RECV_TRANSFER_SECOND
@@ -114,55 +193,56 @@ def learn(link: ReceivingLink, transfer: Transfer, frame: bytes) -> Layout | Non
     return layout
 
 
-def receive_run(layouts: dict[bytes, Layout], decoder: FrameDecoder) -> int:
-    """Take as many predicted transfers as there are, from `decoder` to their links. Returns how many frames that were.
-
-    Stops at the first frame that is not as predicted, or that its link or session must look at; it is still there.
-    """
+def _take_transfers(layout: TransferLayout, decoder: FrameDecoder) -> int:
     data, offset = decoder.data, decoder.offset
     end = len(data)
-    total = 0
-    while layout := layouts.get(data[offset + _KEY_FROM : offset + _KEY_TO]):
-        link = layout.link
-        session = link.session
-        room = link.room_for_run
-        if not room:
+    link = layout.link
+    session = link.session
+    room = link.room_for_run
+    next_id = session.next_incoming_delivery_id
+    head_bytes, size_max, unpack = layout.head_bytes, layout.size_max, layout.unpack
+    before_id, between, tail = layout.before_id, layout.between, layout.tail
+    message_format, phase = layout.message_format, layout.phase
+    incoming = session.incoming if layout.unsettled else None
+    deliveries: list[Delivery] = []
+    append = deliveries.append
+    while room and end - offset >= head_bytes:
+        size, found_before, delivery_id, found_between, tag, found_tail = unpack(data, offset)
+        if (
+            found_before != before_id
+            or delivery_id != next_id
+            or found_between != between
+            or found_tail != tail
+            or not head_bytes <= size <= size_max
+            or offset + size > end
+        ):
             break
-        next_id = session.next_incoming_delivery_id
-        head_bytes, size_max, unpack = layout.head_bytes, layout.size_max, layout.unpack
-        before_id, between, tail = layout.before_id, layout.between, layout.tail
-        message_format, phase = layout.message_format, layout.phase
-        incoming = session.incoming if layout.unsettled else None
-        deliveries: list[Delivery] = []
-        append = deliveries.append
-        while room and end - offset >= head_bytes:
-            size, found_before, delivery_id, found_between, tag, found_tail = unpack(data, offset)
-            if (
-                found_before != before_id
-                or delivery_id != next_id
-                or found_between != between
-                or found_tail != tail
-                or not head_bytes <= size <= size_max
-                or offset + size > end
-            ):
-                break
-            delivery = Delivery(
-                link, delivery_id, tag, message_format, data[offset + head_bytes : offset + size], phase, None
-            )
-            if incoming is not None:
-                incoming[delivery_id] = delivery
-            append(delivery)
-            offset += size
-            next_id = (delivery_id + 1) & MASK
-            room -= 1
-        if not deliveries:
-            break
-        total += len(deliveries)
+        payload = data[offset + head_bytes : offset + size]
+        delivery = Delivery(link, delivery_id, tag, message_format, payload, phase, None)
+        if incoming is not None:
+            incoming[delivery_id] = delivery
+        append(delivery)
+        offset += size
+        next_id = (delivery_id + 1) & MASK
+        room -= 1
+    if deliveries:
         decoder.offset = offset
         session.next_incoming_delivery_id = next_id
         session.count_incoming(len(deliveries))
         link.take_run(deliveries, layout.unsettled)
-    return total
+    return len(deliveries)
+
+
+def _take_disposition(layout: DispositionLayout, decoder: FrameDecoder) -> int:
+    data, offset = decoder.data, decoder.offset
+    if len(data) - offset < layout.frame_bytes or not layout.session.mapped:
+        return 0
+    first, between, *last, tail = layout.unpack(data, offset)
+    if between != layout.between or tail != layout.tail:
+        return 0
+    decoder.offset = offset + layout.frame_bytes
+    layout.session.hear_range(layout.role, first, last[0] if last else first, layout.settled, layout.state)
+    return 1
 
 
 class Template:
@@ -186,7 +266,7 @@ class Template:
         self.before_id = (
             b"\x02\x00"
             + channel.to_bytes(2, "big")
-            + _DESCRIPTOR
+            + _TRANSFER
             + bytes([0xC0, fields + 1, count])
             + encoded_handle
             + b"\x70"
@@ -201,4 +281,4 @@ class Template:
         self.unsettled = not settled
 
 
-__all__ = ["Layout", "Template", "learn", "receive_run"]
+__all__ = ["DispositionLayout", "Predictions", "Template", "TransferLayout"]

@@ -23,7 +23,7 @@ from acquit.protocol.settlement import Input, Phase, apply
 from acquit.protocol.types import Described
 
 if TYPE_CHECKING:
-    from acquit.protocol.fastpath import Layout
+    from acquit.protocol.fastpath import TransferLayout
     from acquit.protocol.session import Session
 
 
@@ -68,7 +68,7 @@ class ReceivingLink(Link):
         self.delivery_count = 0
         self.available = 0
         self.max_message_size = 0
-        self.layout: Layout | None = None  # what its transfers look like, see `fastpath`
+        self.layout: TransferLayout | None = None  # what its transfers look like, see `fastpath`
         self._arriving: _Arriving | None = None
         self._overdraft = 0  # messages beyond the credit that may be on the way since we lowered it (2.6.7)
         self._echo = False
@@ -109,11 +109,14 @@ class ReceivingLink(Link):
     # -- for the session
 
     @property
+    def predictable(self) -> bool:
+        """Whether the next transfer may be the only one of its delivery, with nothing special about it."""
+        return self.state is LinkState.ATTACHED and self._arriving is None and self.session.mapped
+
+    @property
     def room_for_run(self) -> int:
-        """How many deliveries of one frame may come now with nothing special about them."""
-        if self.state is not LinkState.ATTACHED or self._arriving is not None or not self.session.mapped:
-            return 0
-        return min(self.credit, self.session.incoming_window)
+        """How many such transfers may come now."""
+        return min(self.credit, self.session.incoming_window) if self.predictable else 0
 
     @property
     def resuming_only(self) -> bool:
@@ -332,7 +335,7 @@ class ReceivingLink(Link):
         self._check_drained()
 
     def _stop(self) -> None:
-        self.session.connection.forget_layout(self)
+        self.session.connection.predictions.forget(self)
         self.credit = 0
         self.drain = False
         self._overdraft = 0

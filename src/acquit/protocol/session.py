@@ -617,16 +617,19 @@ class Session:
     def _on_disposition(self, disposition: Disposition) -> None:
         first = disposition.first
         last = first if disposition.last is None else disposition.last
+        if isinstance(disposition.state, Described):
+            self.fail(AmqpCondition.NOT_IMPLEMENTED, "a delivery state of an unknown type")
+        else:
+            self.hear_range(disposition.role, first, last, disposition.settled, disposition.state)
+
+    def hear_range(self, role: Role, first: int, last: int, settled: bool, state: DeliveryState | None) -> None:
+        """The peer, in this role, says this of the deliveries from `first` to `last`."""
         count = ((last - first) & MASK) + 1
         if count > _HALF:
             self.fail(AmqpCondition.INVALID_FIELD, f"a disposition from {first} to {last}: last is before first")
             return
-        state = disposition.state
-        if isinstance(state, Described):
-            self.fail(AmqpCondition.NOT_IMPLEMENTED, "a delivery state of an unknown type")
-            return
         # A receiver speaks of deliveries that we sent, a sender of those that we received (2.7.6).
-        unsettled = self.outgoing if disposition.role else self.incoming
+        unsettled = self.outgoing if role else self.incoming
         if count > len(unsettled):  # the claim may be of 2^31 ids, our work must not be
             found = [delivery for id_, delivery in unsettled.items() if (id_ - first) & MASK < count]
         else:
@@ -635,11 +638,11 @@ class Session:
             ]
         if not found:
             return
-        if disposition.settled:
+        if settled:
             input_ = Input.RECV_SETTLED
         else:
             input_ = Input.RECV_OUTCOME if is_outcome(state) else Input.RECV_STATE
-        self._hear(found, input_, state, unsettled, SENDER_STEPS if disposition.role else RECEIVER_STEPS)
+        self._hear(found, input_, state, unsettled, SENDER_STEPS if role else RECEIVER_STEPS)
 
     def _hear(
         self,

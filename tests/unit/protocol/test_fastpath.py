@@ -42,7 +42,7 @@ def taught(credit: int = 100, **options: object) -> tuple[Peer, ReceivingLink]:
     peer, link = receiving_engine(credit, options=settings)
     peer.send_bytes(transfer_bytes(FIRST_ID))
     peer.hear()
-    assert list(peer.engine.layouts.values()) == [link.layout]
+    assert list(peer.engine.predictions.transfers.values()) == [link.layout]
     return peer, link
 
 
@@ -83,7 +83,7 @@ def test_it_stops_at_the_end_of_the_credit() -> None:
     error = only(events, LinkDetached).error
     assert error is not None
     assert error.condition == LinkCondition.TRANSFER_LIMIT_EXCEEDED
-    assert peer.engine.layouts == {}, "nothing is kept of a link that is gone"
+    assert peer.engine.predictions.transfers == {}, "nothing is kept of a link that is gone"
 
 
 def test_it_stops_at_the_end_of_the_window() -> None:
@@ -111,7 +111,7 @@ def test_what_looks_different_goes_the_long_way(other: bytes) -> None:
     for forgets in (False, True):
         peer, link = taught(max_message_size=50_000)
         if forgets:
-            peer.engine.layouts.clear()
+            peer.engine.predictions.transfers.clear()
         events = peer.send_bytes(other + transfer_bytes(FIRST_ID + 2, settled=None)[:9])
         seen.append((kinds(events), [item.payload for item in link.unsettled()], link.credit, link.state))
     assert seen[0] == seen[1]
@@ -122,9 +122,9 @@ def test_a_client_that_changes_is_learnt_again_and_only_the_last_is_kept() -> No
     old = link.layout
     peer.send_bytes(transfer_bytes(FIRST_ID + 1, tag_bytes=8))
     assert link.layout is not old
-    assert list(peer.engine.layouts.values()) == [link.layout]
+    assert list(peer.engine.predictions.transfers.values()) == [link.layout]
     peer.send_bytes(transfer_bytes(FIRST_ID + 2, state=Received(0, 0)))
-    assert peer.engine.layouts == {}, "a state cannot be predicted"
+    assert peer.engine.predictions.transfers == {}, "a state cannot be predicted"
 
 
 def test_small_ids_in_one_byte_are_not_predicted() -> None:
@@ -142,7 +142,7 @@ def test_links_with_large_handles_that_share_a_key() -> None:
     data = b"".join(transfer_bytes(FIRST_ID + n, handle=300 + n % 2) for n in range(10))
     events = peer.send_bytes(data)
     assert [event.link.name for event in events if isinstance(event, DeliveriesReceived)] == ["l300", "l301"] * 5
-    assert len(peer.engine.layouts) <= 2
+    assert len(peer.engine.predictions.transfers) <= 2
 
 
 def test_two_links_take_turns() -> None:
@@ -150,7 +150,7 @@ def test_two_links_take_turns() -> None:
     for handle in (0, 1):
         attach_to(peer, sending_attach(f"l{handle}", handle)).grant(50)  # type: ignore[attr-defined]
     peer.send_bytes(transfer_bytes(FIRST_ID) + transfer_bytes(FIRST_ID + 1, handle=1))
-    assert len(peer.engine.layouts) == 2
+    assert len(peer.engine.predictions.transfers) == 2
     events = peer.send_bytes(b"".join(transfer_bytes(FIRST_ID + n, handle=n % 2) for n in range(2, 8)))
     assert [event.link.name for event in events if isinstance(event, DeliveriesReceived)] == ["l0", "l1"] * 3
 
@@ -159,7 +159,7 @@ def test_two_links_take_turns() -> None:
 def test_a_layout_goes_with_its_link(gone: Detach | End) -> None:
     peer, _ = taught()
     peer.say(gone)
-    assert peer.engine.layouts == {}
+    assert peer.engine.predictions.transfers == {}
 
 
 def test_a_drain_ends_with_the_last_credit() -> None:
