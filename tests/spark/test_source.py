@@ -13,6 +13,7 @@ from acquit.protocol.message import Message
 from acquit.spark.columns import FIELDS
 from acquit.spark.session import reason_of
 from acquit.spark.source import AcquitDataSource
+from acquit.spark.spool import FolderStore, Spool
 from tests.support.crashing import POINTS, CrashingSource
 
 if TYPE_CHECKING:
@@ -88,6 +89,8 @@ def test_every_posting_once_over_crashes_of_workers_and_a_restart(
     post(broker.url, address, *range(100, 110))
     reading.run()
     assert reading.bodies() == named(*range(110))
+    totals = Spool(FolderStore(tmp_path / "spool")).status().totals
+    assert totals.rows == 110 and totals.set_aside > 0, "what was published and not settled came again"
     assert left(broker.url, address) == 0
 
 

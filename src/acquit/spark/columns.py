@@ -396,7 +396,7 @@ def _sequence_column(value: object) -> int | None:
     if value is None:
         return None
     if not isinstance(value, int) or not 0 <= value <= _INT64_MAX:
-        raise _NoColumnHoldsIt(f"{SEQUENCE_ANNOTATION} is {str(value):.40}, which is no number of a column")
+        raise _NoColumnHoldsIt(f"{SEQUENCE_ANNOTATION} is {value!s:.40}, which is no number of a column")
     return int(value)
 
 
@@ -404,7 +404,7 @@ def _micros(value: object, name: str) -> int | None:
     if value is None:
         return None
     if not isinstance(value, int) or not _TIME_MIN_MS <= value <= _TIME_MAX_MS:
-        raise _NoColumnHoldsIt(f"{name} is {str(value):.40}, beyond any calendar")
+        raise _NoColumnHoldsIt(f"{name} is {value!s:.40}, beyond any calendar")
     return int(value) * 1_000
 
 

@@ -1,0 +1,140 @@
+"""The pipeline: into Delta and Parquet, over restarts, with an account, and errors in one line."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+import acquit
+from acquit.errors import ConfigurationError, PipelineFailed
+from acquit.protocol.message import Message
+from acquit.spark.columns import BY_NAME
+from acquit.spark.ingest import IngestOptions, IngestProgress, IngestSummary, TableFormat, ingest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def post(url: str, address: str, *numbers: int) -> None:
+    with acquit.connect(url) as connection, connection.session() as session:
+        sender = session.sender(address)
+        for number in numbers:
+            properties = {"number": number}
+            sender.send(Message(f"m{number}", application_properties=properties, creation_time=number), wait=False)
+        sender.flush()
+
+
+def delta_bodies(table: Path) -> list[str]:
+    found = []
+    for uri in DeltaTable(table).file_uris():
+        found += [body.decode() for body in pq.read_table(uri.removeprefix("file://"))["body"].to_pylist()]
+    return sorted(found)
+
+
+class Pipeline:
+    def __init__(self, spark: SparkSession, url: str, address: str, table: Path, **options: object) -> None:
+        self.spark = spark
+        self.options = IngestOptions(url=url, address=address, table=table, **options)  # type: ignore[arg-type]
+        self.progress: list[IngestProgress] = []
+
+    def run(self) -> IngestSummary:
+        return ingest(self.options, spark=self.spark, on_progress=self.progress.append)
+
+
+def test_into_delta(spark: SparkSession, broker: acquit.Broker, address: str, tmp_path: Path) -> None:
+    post(broker.url, address, *range(50))
+    table = tmp_path / "table"
+    pipeline = Pipeline(spark, broker.url, address, table, source={"maxMessagesPerBatch": "30"})
+    summary = pipeline.run()
+    assert (summary.rows, summary.taken.rows, summary.taken.set_aside, summary.batches) == (50, 50, 0, 2)
+    assert [step.rows for step in pipeline.progress] == [30, 50]
+    assert delta_bodies(table) == sorted(f"m{number}" for number in range(50))
+    assert [field.name for field in DeltaTable(table).schema().fields] == list(BY_NAME)
+
+    # The driver dies after the table has the batch and before Spark's commit log says so.
+    commits = table / "_acquit" / "checkpoint" / "commits"
+    newest = max(int(path.name) for path in commits.iterdir() if path.name.isdecimal())
+    (commits / str(newest)).unlink()
+    (commits / f".{newest}.crc").unlink(missing_ok=True)
+    post(broker.url, address, 50)
+    assert pipeline.run().rows == 1
+    assert delta_bodies(table) == sorted(f"m{number}" for number in range(51))
+    assert pipeline.run().rows == 0, "nothing new, nothing done"
+
+
+def test_into_parquet(spark: SparkSession, broker: acquit.Broker, address: str, tmp_path: Path) -> None:
+    post(broker.url, address, 1, 2)
+    pipeline = Pipeline(
+        spark, broker.url, address, tmp_path / "table", format=TableFormat.PARQUET, columns=("body", "created_at")
+    )
+    summary = pipeline.run()
+    assert summary.rows == 2
+    rows = spark.read.parquet(str(tmp_path / "table")).orderBy("created_at").collect()
+    assert [(bytes(row.body), row.created_at.microsecond) for row in rows] == [(b"m1", 1_000), (b"m2", 2_000)]
+
+
+def test_until_interrupted(
+    spark: SparkSession,
+    broker: acquit.Broker,
+    address: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    post(broker.url, address, 1)
+    pipeline = Pipeline(spark, broker.url, address, tmp_path / "table", trigger="0 seconds")
+    real = StreamingQuery.awaitTermination
+    waits = itertools.count()
+
+    def wait(query: StreamingQuery, timeout: int | None = None) -> bool | None:
+        # As a user would: a second posting when the first has arrived, and ctrl-C when that has.
+        if len(pipeline.progress) == 1 and next(waits) == 0:
+            post(broker.url, address, 2)
+        if len(pipeline.progress) == 2:
+            raise KeyboardInterrupt
+        return real(query, timeout)
+
+    monkeypatch.setattr(StreamingQuery, "awaitTermination", wait)
+    assert pipeline.run().rows == 2
+
+
+def test_a_failure_is_one_line(spark: SparkSession, broker: acquit.Broker, address: str, tmp_path: Path) -> None:
+    post(broker.url, address, 1)
+    source = {"poison": "fail", "missingIdentity": "fail", "identityField": "application-properties.order"}
+    pipeline = Pipeline(
+        spark, "amqp://127.0.0.1:9", address, tmp_path / "t", source={"connectTimeout": "1ms", **source}
+    )
+    with pytest.raises(PipelineFailed) as caught:
+        pipeline.run()
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith("cannot reach the broker at amqp://127.0.0.1:9")
+
+
+def test_a_table_with_other_columns_is_refused(
+    spark: SparkSession, broker: acquit.Broker, address: str, tmp_path: Path
+) -> None:
+    post(broker.url, address, 1)
+    Pipeline(spark, broker.url, address, tmp_path / "table", columns=("body",)).run()
+    post(broker.url, address, 2)
+    other = Pipeline(
+        spark, broker.url, address, tmp_path / "table", columns=("body", "subject"), work=tmp_path / "other work"
+    )
+    with pytest.raises(PipelineFailed, match="has the columns body; this pipeline writes body, subject"):
+        other.run()
+
+
+def test_what_can_be_known_beforehand(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="columns: price given; the source has message_id"):
+        IngestOptions(url="amqp://host", address="a", table=tmp_path, columns=("price",))
+    with pytest.raises(ConfigurationError, match="expected an absolute path, got table"):
+        IngestOptions(url="amqp://host", address="a", table=Path("table"))
+    with pytest.raises(ConfigurationError, match="option parts = '0'"):
+        IngestOptions(url="amqp://host", address="a", table=tmp_path, parts=0)
+    with pytest.raises(ConfigurationError, match="did you mean poison"):
+        IngestOptions(url="amqp://host", address="a", table=tmp_path, source={"poisn": "fail"})

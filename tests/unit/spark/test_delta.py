@@ -1,0 +1,75 @@
+"""Batches into a Delta table without Spark: each once, whoever comes second."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from acquit.errors import ConfigurationError
+from acquit.spark.delta import DeltaAppender, WrittenFile, written_files
+
+SCHEMA = pa.schema([("body", pa.binary()), ("at", pa.timestamp("us", "UTC"))])
+
+
+def write(appender: DeltaAppender, table: Path, batch_id: int, *bodies: bytes) -> list[WrittenFile]:
+    folder = appender.batch_folder(batch_id)
+    folder.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist([{"body": body} for body in bodies], schema=SCHEMA), folder / "part-0.parquet")
+    pq.write_table(SCHEMA.empty_table(), folder / "part-1.parquet")
+    return written_files(table, folder)
+
+
+def rows(table: Path) -> list[bytes]:
+    uris = DeltaTable(table).file_uris()
+    return sorted(body for uri in uris for body in pq.read_table(uri.removeprefix("file://"))["body"].to_pylist())
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return tmp_path / "table"
+
+
+def test_a_batch_goes_in_once(table: Path) -> None:
+    appender = DeltaAppender(table, SCHEMA, "query-1")
+    assert not appender.is_done(0)
+    files = write(appender, table, 0, b"a", b"b")
+    assert [file.rows for file in files] == [2], "files without rows are not named"
+    assert appender.commit(0, files) and appender.is_done(0)
+    assert not appender.commit(0, write(appender, table, 0, b"a", b"b"))
+    assert appender.commit(1, write(appender, table, 1, b"c"))
+    assert rows(table) == [b"a", b"b", b"c"]
+
+
+def test_another_query_counts_its_own_batches(table: Path) -> None:
+    for query in ("query-1", "query-2"):
+        appender = DeltaAppender(table, SCHEMA, query)
+        assert appender.commit(0, write(appender, table, 0, query.encode()))
+    assert rows(table) == [b"query-1", b"query-2"]
+
+
+def test_of_two_drivers_at_once_one_gets_it_in(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = DeltaAppender(table, SCHEMA, "query-1"), DeltaAppender(table, SCHEMA, "query-1")
+    first.commit(0, write(first, table, 0, b"a"))
+    files = write(second, table, 1, b"second")
+    real = second._open
+
+    def open_before_the_other_commits() -> DeltaTable:
+        found = real()
+        monkeypatch.undo()
+        first.commit(1, write(first, table, 1, b"first"))
+        return found
+
+    monkeypatch.setattr(second, "_open", open_before_the_other_commits)
+    assert not second.commit(1, files)
+    assert rows(table) == [b"a", b"first"]
+
+
+def test_a_table_with_other_columns_is_named(table: Path) -> None:
+    DeltaAppender(table, SCHEMA, "query-1").is_done(0)
+    other = DeltaAppender(table, pa.schema([("body", pa.string())]), "query-1")
+    with pytest.raises(ConfigurationError, match="has the columns body, at; this pipeline writes body"):
+        other.is_done(0)

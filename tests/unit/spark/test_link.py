@@ -1,0 +1,173 @@
+"""The source's links against a real broker: what is drained, settled, given back, and told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import acquit
+from acquit.broker.options import AddressRule, BrokerOptions
+from acquit.errors import ConfigurationError, ConnectionFailed, NotFound
+from acquit.protocol.message import Message
+from acquit.spark import link as link_module
+from acquit.spark.link import QueueDrain, QueueProbe, check_poison, connect_patiently
+from acquit.spark.options import SourceOptions
+from acquit.spark.spool import Outcome
+
+MANY = 1 << 20
+
+
+def options(url: str, address: str, **more: str) -> SourceOptions:
+    return SourceOptions.parse({"url": url, "address": address, "spool": "/nowhere", "drainTimeout": "30s"} | more)
+
+
+def post(url: str, address: str, *bodies: str, size: int = 0) -> None:
+    with acquit.connect(url) as connection, connection.session() as session:
+        sender = session.sender(address)
+        for body in bodies:
+            sender.send(Message(body.ljust(size)), wait=False)
+        sender.flush()
+
+
+def drain_all(drain: QueueDrain, rows_max: int = 100) -> list[bytes]:
+    found: list[bytes] = []
+    while len(found) < rows_max and (received := drain.receive(rows_max - len(found))):
+        found += [bytes(one.payload) for one in received]
+    return found
+
+
+@pytest.fixture
+def probe(broker: acquit.Broker, address: str) -> Iterator[QueueProbe]:
+    probe = QueueProbe(options(broker.url, address))
+    yield probe
+    probe.close()
+
+
+def test_a_drain_ends_at_the_end_of_the_queue_without_waiting_for_its_time(
+    broker: acquit.Broker, address: str, probe: QueueProbe
+) -> None:
+    post(broker.url, address, *"abcde")
+    drain = QueueDrain(options(broker.url, address), 100, MANY)
+    assert len(drain_all(drain)) == 5 and drain.exhausted
+    assert probe.available() == 0, "held"
+    assert drain.broker_id == probe.broker_id is not None
+    drain.detach()
+    drain.detach()
+    assert probe.available() == 5, "and given back"
+
+
+def test_what_goes_back_is_not_counted_as_an_attempt(broker: acquit.Broker, address: str) -> None:
+    post(broker.url, address, "a")
+    for _ in range(3):
+        drain = QueueDrain(options(broker.url, address), 10, MANY)
+        drain.receive(10)
+        drain.detach()
+    with acquit.connect(broker.url) as connection, connection.session() as session:
+        message = session.receiver(address).receive(10)
+    assert message is not None and message.delivery_count == 0
+
+
+def test_no_more_than_asked_for_is_acquired(broker: acquit.Broker, address: str, probe: QueueProbe) -> None:
+    post(broker.url, address, *"abcde")
+    drain = QueueDrain(options(broker.url, address), 3, MANY)
+    assert len(drain_all(drain, 3)) == 3
+    assert probe.available() == 2
+    drain.detach()
+
+
+def test_a_limit_in_bytes_does_not_stall_before_it_is_reached(broker: acquit.Broker, address: str) -> None:
+    post(broker.url, address, *map(str, range(50)), size=1_000)
+    drain = QueueDrain(options(broker.url, address), 50, 20_000)
+    size = 0
+    while size < 20_000:
+        received = drain.receive(50)
+        assert received, "the client's limit must not be met first"
+        size += sum(len(one.payload) for one in received)
+    drain.detach()
+
+
+def test_outcomes_arrive(broker: acquit.Broker, address: str, probe: QueueProbe) -> None:
+    post(broker.url, address, "good", "bad", "good")
+    drain = QueueDrain(options(broker.url, address), 10, MANY)
+    received = []
+    while batch := drain.receive(10):
+        received += batch
+    outcomes = [Outcome.REJECTED if b"bad" in one.payload else Outcome.ACCEPTED for one in received]
+    assert drain.settle(list(zip(received, outcomes, strict=True)))
+    drain.detach()
+    assert probe.available() == 0
+    with acquit.connect(broker.url) as connection, connection.session() as session:
+        dead = session.receiver("DLQ").receive(10)
+    assert dead is not None and dead.body == "bad"
+
+
+def test_the_probe_takes_nothing_and_knows_the_last_sequence(
+    broker: acquit.Broker, address: str, probe: QueueProbe
+) -> None:
+    assert probe.available() == 0
+    post(broker.url, address, "a", "b")
+    assert probe.available() == 2
+    last = probe.last_sequence()
+    post(broker.url, address, "c")
+    assert last is not None and probe.last_sequence() == last + 1
+    assert probe.available() == 3
+
+
+def test_a_broker_that_goes_away_ends_a_drain_and_settles_nothing(tmp_path: Path, address: str) -> None:
+    with acquit.Broker(tmp_path / "data") as broker:
+        post(broker.url, address, "a", "b")
+        drain = QueueDrain(options(broker.url, address), 10, MANY)
+        received = drain.receive(10)
+        assert received
+    assert drain_all(drain) == [] and not drain.exhausted
+    assert not drain.settle([(one, Outcome.ACCEPTED) for one in received])
+    drain.detach()
+
+
+def test_a_link_that_ends_before_the_first_message_says_why(broker: acquit.Broker, address: str) -> None:
+    drain = QueueDrain(options(broker.url, address), 10, MANY)
+    drain.detach()
+    with pytest.raises(acquit.AcquitError):
+        drain.receive(10)
+
+
+def test_connecting_is_patient_while_a_broker_starts(tmp_path: Path, address: str) -> None:
+    with acquit.Broker(tmp_path / "data") as broker:
+        url, port = broker.url, broker.port
+    started: list[acquit.Broker] = []
+
+    def sleep(_: float) -> None:
+        if not started:
+            started.append(acquit.Broker(tmp_path / "data", port=port))
+
+    connection = connect_patiently(options(url, address, connectTimeout="60s"), sleep=sleep)
+    connection.close()
+    started[0].close()
+
+
+def test_patience_ends_with_the_reason(address: str) -> None:
+    now = 0.0
+    pauses = []
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        pauses.append(seconds)
+        now += seconds
+
+    with pytest.raises(ConnectionFailed, match=r"cannot reach the broker at amqp://127.0.0.1:9 within 10 s \(option"):
+        connect_patiently(options("amqp://127.0.0.1:9", address, connectTimeout="10s"), sleep=sleep, clock=lambda: now)
+    assert pauses == sorted(pauses) and max(pauses) <= link_module._RETRY_MAX_S and len(pauses) > 3
+
+
+def test_rejecting_elsewhere_needs_a_promise(address: str) -> None:
+    with pytest.raises(ConfigurationError, match="Say rejectIsDeadLetter = true"):
+        check_poison(options("amqp://host", address, poison="reject"), None)
+    check_poison(options("amqp://host", address, poison="reject", rejectIsDeadLetter="true"), None)
+
+
+def test_an_address_that_may_not_be_created_is_named(tmp_path: Path) -> None:
+    config = BrokerOptions(address=(AddressRule("#", {"create": False}),))
+    with acquit.Broker(tmp_path / "data", config=config) as broker, pytest.raises(NotFound, match="absent"):
+        QueueDrain(options(broker.url, "absent"), 10, MANY)

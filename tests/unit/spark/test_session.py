@@ -1,0 +1,38 @@
+"""What is made of Spark's way to tell of an error."""
+
+from __future__ import annotations
+
+from acquit.spark.session import reason_of
+
+TASK = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage failure: Task 1
+in stage 3.0 failed 1 times, most recent failure: Lost task 1.0 in stage 3.0 (TID 5) (host executor driver):
+org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "worker.py", line 1, in main
+    process()
+ConnectionRefusedError: [Errno 111] refused
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "source.py", line 1, in read
+acquit.errors.ConnectionFailed: cannot reach the broker at amqp://host:1 within 1 s: refused
+
+\tat org.apache.spark.api.python.BasePythonRunner.handlePythonException(PythonRunner.scala:1)
+Caused by: org.apache.spark.SparkException: something
+\t... 1 more"""
+
+
+def test_our_own_error_is_the_reason() -> None:
+    assert reason_of(Exception(TASK)) == "cannot reach the broker at amqp://host:1 within 1 s: refused"
+
+
+def test_else_the_last_that_is_named() -> None:
+    text = (
+        "[X] failed\nTraceback:\nValueError: no\n\tat a.b(c)\nCaused by: java.io.IOException: No space left on device"
+    )
+    assert reason_of(Exception(text)) == "IOException: No space left on device"
+
+
+def test_else_the_first_line() -> None:
+    assert reason_of(Exception("[TABLE] is not there\nmore")) == "[TABLE] is not there"
+    assert reason_of(KeyError()) == "KeyError"
