@@ -280,6 +280,8 @@ class Core:
 
     def _link_requested(self, peer: Peer, event: LinkRequested) -> None:
         stolen = self._attaching.answer(peer, event.link)
+        if isinstance(event.link.context, Consumer | Browser):
+            self.life.wake(event.link.context.queue)  # its first flow may have come with the attach
         if stolen is not None:
             other = self._peers.get(stolen.session.connection)
             if other is not None:

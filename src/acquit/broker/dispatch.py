@@ -78,7 +78,7 @@ class Dispatch:
                 if self._give(queue, consumer, share):
                     progress = True
                     queue.rotation += 1
-                if not backlog.count or queue.reading:
+                if queue.reading or not (backlog.count or queue.aside):
                     break
             if not progress:
                 return
@@ -202,15 +202,19 @@ class Dispatch:
     def _acquire(self, queue: Queue, consumer: Consumer, messages: list[Message]) -> None:
         """ACQUIRE, for each: recorded, and sent."""
         scribe = self._scribe
-        send, payload_of = consumer.link.send, self._payload
-        tag = consumer.tag
-        durable = [message for message in messages if message.flags & DURABLE]
-        for message in messages:
+        link, payload_of = consumer.link, self._payload
+        send, tag = link.send, consumer.tag
+        for at, message in enumerate(messages):
+            if not link.sendable:  # one larger than a frame is on its way, or the session's window is used up
+                queue.backlog.put_back(messages[at:])
+                del messages[at:]
+                break
             tag = tag + 1 & _TAG_MASK
             send(_TAG(tag), payload_of(message), context=message)
             message.flags |= DISPATCHED
             message.state = _ACQUIRED_STATE
             message.holder = consumer
+        durable = [message for message in messages if message.flags & DURABLE]
         consumer.tag = tag
         consumer.held += len(messages)
         queue.acquired += len(messages)

@@ -143,9 +143,9 @@ class Poster:
             scribe.when_synced(self._synced, queue, pending, session, waiting)
         if refused:
             self._refuse(producer, refused, _full(queue, disk=scribe.journal.full))
-        producer.volatile = len(offered) > len(pending)
         count = len(offered) + len(pending)
         if count:
+            producer.volatile = len(offered) > len(pending)
             producer.average_bytes += ((volatile_bytes + durable_bytes) // count - producer.average_bytes) // 4
 
     def _receive_one(self, producer: Producer, delivery: Delivery) -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from collections.abc import Callable
 
 from acquit.errors import ConfigurationError, ConnectionFailed, ConnectTimeout
 from acquit.transport.pump import Pump
-
-HAPPY_EYEBALLS_S = 0.25
-"""How long one address family has to answer before the other is tried beside it (RFC 8305)."""
 
 
 async def connect(
@@ -41,7 +39,6 @@ async def connect(
                 port,
                 ssl=ssl_context,
                 server_hostname=server_hostname,
-                happy_eyeballs_delay=HAPPY_EYEBALLS_S,
             )
     except TimeoutError as exc:
         raise ConnectTimeout(f"no connection to {where} within {timeout_s:g} s") from exc
@@ -52,7 +49,7 @@ async def connect(
     except socket.gaierror as exc:
         raise ConnectionFailed(f"{host!r} is not a known host: {exc.strerror}") from exc
     except OSError as exc:
-        raise ConnectionFailed(f"cannot connect to {where}: {exc.strerror or exc}") from exc
+        raise ConnectionFailed(f"cannot connect to {where}: {_reason(exc)}") from exc
 
 
 async def listen(
@@ -64,7 +61,8 @@ async def listen(
     tls_handshake_timeout_s: float = 10.0,
     backlog: int = 1_024,
 ) -> asyncio.Server:
-    """Listen; `accept` makes a pump, or what becomes one, for each connection. Port 0: a free one, see `Server.sockets`.
+    """Listen; `accept` makes a pump, or what becomes one, for each connection. Port 0 takes a free one:
+    see `Server.sockets`.
 
     Close the server to stop accepting; the connections that exist are their owner's to close. Raises
     ConfigurationError where the address cannot be listened on.
@@ -80,4 +78,9 @@ async def listen(
             backlog=backlog,
         )
     except OSError as exc:
-        raise ConfigurationError(f"cannot listen on {host}:{port}: {exc.strerror or exc}") from exc
+        raise ConfigurationError(f"cannot listen on {host}:{port}: {_reason(exc)}") from exc
+
+
+def _reason(exc: OSError) -> str:
+    # asyncio puts the address where the reason should be, and gives several addresses' reasons without a number.
+    return os.strerror(exc.errno) if exc.errno else str(exc)

@@ -1,0 +1,330 @@
+"""A broker's core on a disk in memory, and clients' engines joined to it by wires in memory. Nothing moves by itself.
+
+`World.settle` carries bytes, has turns and syncs until nobody has anything to say; `carry` does it without the disk, so
+that a test can look at what is not synced yet, or `crash`. Time is `world.now_us`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from acquit.broker.core import Core
+from acquit.broker.endpoints import Peer
+from acquit.broker.options import BrokerOptions
+from acquit.errors import StoreFull
+from acquit.ledger.fold import Fold
+from acquit.ledger.recovery import OpenedJournal, close_journal, open_journal
+from acquit.protocol._definitions import RcvSettleMode, SndSettleMode, Source, Target
+from acquit.protocol.connection import Connection
+from acquit.protocol.delivery import Delivery, DeliveryState
+from acquit.protocol.events import (
+    ConnectionEnded,
+    DeliveriesReceived,
+    Event,
+    LinkDetached,
+    StatesReceived,
+)
+from acquit.protocol.link import Link, ReceivingLink, SendingLink
+from acquit.protocol.message import Message
+from acquit.protocol.options import ConnectionOptions
+from acquit.store.disk import Disk
+from acquit.store.interface import Position
+from acquit.store.memory import MemoryDisk
+from acquit.store.options import JournalOptions
+
+DATA = Path("/data")
+SMALL = JournalOptions(segment_bytes=64 * 1024, alignment_bytes=512, reserve_segments=1, spare_segments=0)
+START_US = 1_700_000_000_000_000
+
+
+@dataclass
+class Client:
+    """A client's engine, and what it heard."""
+
+    world: World
+    engine: Connection
+    server: Connection
+    peer: Peer
+    session: object = None
+    received: dict[Link, list[Delivery]] = field(default_factory=dict)
+    """Deliveries of each receiving link, in order."""
+    answers: dict[Delivery, tuple[DeliveryState | None, bool]] = field(default_factory=dict)
+    """The last state that was told of a delivery, and whether it was settled."""
+    detached: dict[Link, LinkDetached] = field(default_factory=dict)
+    ended: ConnectionEnded | None = None
+    reading: bool = True
+    tags: int = 0
+
+    def hear(self, events: list[Event]) -> None:
+        for event in events:
+            match event:
+                case DeliveriesReceived(link=link, deliveries=deliveries):
+                    self.received.setdefault(link, []).extend(deliveries)
+                case StatesReceived(deliveries=deliveries, state=state, settled=settled):
+                    for delivery in deliveries:
+                        self.answers[delivery] = state, settled
+                case LinkDetached(link=link):
+                    self.detached[link] = event
+                case ConnectionEnded():
+                    self.ended = event
+                case _:
+                    pass
+
+    def sender(self, address: str | None, name: str = "sender", **options: object) -> SendingLink:
+        link = self.begun.attach_sender(  # type: ignore[attr-defined]
+            name, source=Source("here"), target=options.pop("target", Target(address)), **options
+        )
+        self.world.carry()
+        assert isinstance(link, SendingLink)
+        return link
+
+    def receiver(
+        self,
+        address: str,
+        name: str = "receiver",
+        *,
+        credit: int = 0,
+        presettled: bool = False,
+        second: bool = False,
+        browse: bool = False,
+        default_outcome: DeliveryState | None = None,
+    ) -> ReceivingLink:
+        link = self.begun.attach_receiver(  # type: ignore[attr-defined]
+            name,
+            source=Source(address, distribution_mode="copy" if browse else None, default_outcome=default_outcome),
+            target=Target("there"),
+            snd_settle_mode=SndSettleMode.SETTLED if presettled else SndSettleMode.UNSETTLED,
+            rcv_settle_mode=RcvSettleMode.SECOND if second else RcvSettleMode.FIRST,
+        )
+        assert isinstance(link, ReceivingLink)
+        if credit:
+            link.grant(credit)
+        self.world.carry()
+        return link
+
+    @property
+    def begun(self) -> object:
+        if self.session is None:
+            self.session = self.engine.begin()
+        return self.session
+
+    def post(self, link: SendingLink, *messages: Message | bytes, settled: bool | None = None) -> list[Delivery]:
+        """Send now. What the link has no credit for raises."""
+        sent = []
+        for message in messages:
+            self.tags += 1
+            payload = message if isinstance(message, bytes) else message.encode()
+            sent.append(link.send(self.tags.to_bytes(4, "big"), payload, settled=settled))
+        return sent
+
+    def post_all(self, link: SendingLink, *messages: Message) -> None:
+        """Send as credit comes, until all are answered. Refuses to go on without credit."""
+        waiting = list(messages)
+        while waiting:
+            assert link.credit, f"no credit for the last {len(waiting)}"
+            count = min(link.credit, len(waiting))
+            self.post(link, *waiting[:count])
+            del waiting[:count]
+            self.world.settle()
+
+    def held(self, link: ReceivingLink) -> list[Delivery]:
+        """Deliveries that have no outcome from us."""
+        return [one for one in self.received.get(link, []) if not one.settled and one.local_state is None]
+
+    def bodies(self, link: ReceivingLink) -> list[object]:
+        """The bodies of all deliveries of a link so far."""
+        return [Message.decode(delivery.payload).body for delivery in self.received.get(link, [])]
+
+    def outcome(self, delivery: Delivery) -> DeliveryState | None:
+        """The answer to a delivery that we sent; None where there is none yet."""
+        state, settled = self.answers.get(delivery, (None, False))
+        return state if settled else None
+
+    def close(self) -> None:
+        self.engine.close()
+        self.world.carry()
+
+    def lose(self) -> None:
+        """The socket is gone."""
+        self.world.clients.remove(self)
+        self.world.core.handle(self.peer, self.server.receive_eof(self.world.now_s), self.world.now_us)
+        self.hear(self.engine.receive_eof(self.world.now_s))
+        self.world.carry()
+
+
+class World:
+    """One broker and its clients."""
+
+    def __init__(
+        self,
+        options: BrokerOptions | None = None,
+        *,
+        disk: Disk | None = None,
+        now_us: int = START_US,
+        journal: JournalOptions = SMALL,
+    ) -> None:
+        self.options = options if options is not None else BrokerOptions()
+        self.journal_options = journal
+        self.disk = disk if disk is not None else MemoryDisk()
+        self.now_us = now_us
+        self.clients: list[Client] = []
+        self.opened: OpenedJournal = open_journal(
+            DATA, journal, disk=self.disk, sequence_block=8_192, clock_us=lambda: self.now_us, clock_s=lambda: self.now_s
+        )
+        self.core = Core(self.options, self.opened.recorder, self.opened.sequences, "world", self.now_us)
+        self.recovered = self.core.restore(self.opened.fold)
+
+    @property
+    def now_s(self) -> float:
+        return self.now_us / 1e6
+
+    def client(self, name: str = "client", *, max_frame_size: int = 65_536, window: int = 2_048) -> Client:
+        engine = Connection(
+            ConnectionOptions(container_id=name, max_frame_size=max_frame_size, incoming_window_frames=window),
+            server=False,
+            sasl=None,
+            now=self.now_s,
+        )
+        server = Connection(
+            ConnectionOptions(container_id="broker", output_chunk_bytes=self.options.connection.output_bytes_max),
+            server=True,
+            sasl=None,
+            now=self.now_s,
+        )
+        client = Client(self, engine, server, self.core.connected(server, name))
+        self.clients.append(client)
+        engine.open()
+        self.carry()
+        return client
+
+    # -- what moves ---------------------------------------------------------------------------------------------------
+
+    def carry(self) -> None:
+        """Bytes and turns until nobody has anything to say. The disk does nothing."""
+        for _ in range(10_000):
+            busy = self.core.turn(self.now_us)
+            for client in list(self.clients):
+                busy = self._exchange(client) or busy
+            busy = self._read_back() or busy
+            if not busy:
+                return
+        raise AssertionError("the two sides never fall silent")
+
+    def _exchange(self, client: Client) -> bool:
+        to_server = client.engine.data_to_send()
+        if to_server:
+            self.core.handle(client.peer, client.server.receive_data(to_server, self.now_s), self.now_us)
+        to_client = client.server.data_to_send() if client.reading else b""
+        if to_client:
+            client.hear(client.engine.receive_data(to_client, self.now_s))
+        return bool(to_server or to_client)
+
+    def _read_back(self) -> bool:
+        reads = self.core.take_reads()
+        for read in reads:
+            try:
+                payload = self.opened.journal.read(Position(read.position), read.size_hint).payload
+            except KeyError:
+                payload = None
+            self.core.loaded(read, payload)
+        return bool(reads)
+
+    def sync(self) -> bool:
+        """Write and sync what is recorded. False where there was nothing, or no room."""
+        batch = self.core.scribe.take_batch()
+        if batch is None:
+            return False
+        batch.write_and_sync()
+        self.core.synced(self.opened.journal.complete(batch))
+        while (chore := self.opened.journal.take_chore()) is not None:
+            chore.run()
+            self.opened.journal.complete_chore(chore)
+        return True
+
+    def settle(self) -> None:
+        """Everything, until nothing moves."""
+        self.carry()
+        while self.sync():
+            self.carry()
+        self.check()
+
+    def advance(self, milliseconds: int) -> None:
+        """Time passes."""
+        self.now_us += milliseconds * 1000
+        self.core.tick(self.now_us)
+        self.carry()
+
+    # -- ends ---------------------------------------------------------------------------------------------------------
+
+    def crash(self) -> World:
+        """kill -9, and a new broker on what is on the disk."""
+        disk = copy.deepcopy(self.disk)
+        return World(self.options, disk=disk, now_us=self.now_us, journal=self.journal_options)
+
+    def stop(self) -> World:
+        """A clean stop, and a new broker."""
+        self.core.stopping = True
+        for client in list(self.clients):
+            client.server.close()
+        self.carry()
+        self.core.turn(self.now_us)
+        self.core.close(self.now_us)
+        while self.sync():
+            self.carry()
+        close_journal(self.opened.recorder, self.now_us)
+        return World(self.options, disk=self.disk, now_us=self.now_us, journal=self.journal_options)
+
+    def fold(self) -> Fold:
+        """What the journal says as it is on the disk, read by a fold of its own."""
+        disk = copy.deepcopy(self.disk)
+        return open_journal(DATA, self.journal_options, disk=disk, clock_us=lambda: self.now_us).fold
+
+    # -- what holds ---------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """The accounts of every queue, at any moment."""
+        core = self.core
+        memory = 0
+        live_bytes = live_count = 0
+        for queue in core.queues.by_name.values():
+            assert queue.entered - queue.retired == queue.live, (queue, queue.counts)
+            assert queue.acquired >= 0
+            assert queue.pending >= 0
+            assert queue.backlog.count == len(list(queue.backlog.next_messages()))
+            memory += queue.memory_bytes
+        for message in core.life.live.values():
+            live_bytes += message.size_bytes
+            live_count += 1
+        assert core.memory.bytes == memory >= 0
+        assert (core.live_bytes, core.live_count) == (live_bytes, live_count)
+
+    def check_journal(self) -> None:
+        """After `settle`: the journal alone says the same of every durable message as the broker does."""
+        fold = self.fold()
+        assert fold.anomalies == []
+        mine = {sequence: self.core.live(sequence) for sequence in self.core.life.live}
+        assert fold.messages.keys() == mine.keys()
+        for sequence, message in mine.items():
+            kept = fold.messages[sequence]
+            assert message is not None
+            for name in ("queue", "fingerprint", "attempt", "expires_at_ms", "due_at_ms", "priority", "posted_us"):
+                assert getattr(kept, name) == getattr(message, name), (name, kept, message)
+            assert (kept.actor != 0) == (message.actor != 0), (kept, message)
+
+
+def live_of(world: World, name: str) -> int:
+    """Messages in a queue; 0 where it is not there."""
+    queue = world.core.queues.by_name.get(name)
+    return 0 if queue is None else queue.live
+
+
+def durable(body: object, **fields: object) -> Message:
+    """A durable message."""
+    return Message(body, durable=True, **fields)  # type: ignore[arg-type]
+
+
+Until = Callable[[], bool]
+__all__ = ["SMALL", "START_US", "Client", "StoreFull", "World", "durable", "live_of"]

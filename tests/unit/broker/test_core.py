@@ -1,0 +1,863 @@
+"""The core by example: what clients see, and when."""
+
+from __future__ import annotations
+
+from acquit.broker.options import AddressRule, BrokerOptions
+from acquit.protocol._definitions import Error, Modified, Rejected
+from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.message import Message
+from tests.support.broker_world import World, durable, live_of
+
+
+def test_a_durable_posting_is_answered_and_visible_only_when_it_is_synced() -> None:
+    world = World()
+    client = world.client()
+    receiver = client.receiver("q", credit=10)
+    sender = client.sender("q")
+    (sent,) = client.post(sender, durable(b"x"))
+    world.carry()
+    assert client.outcome(sent) is None
+    assert client.received == {}
+    world.settle()
+    assert client.outcome(sent) == ACCEPTED
+    assert client.bodies(receiver) == [b"x"]
+
+
+def test_a_volatile_posting_waits_for_no_disk() -> None:
+    world = World()
+    client = world.client()
+    receiver = client.receiver("q", credit=10)
+    (sent,) = client.post(client.sender("q"), Message(b"x"))
+    world.carry()
+    assert client.outcome(sent) == ACCEPTED
+    assert client.bodies(receiver) == [b"x"]
+
+
+def rules(**settings: object) -> BrokerOptions:
+    return BrokerOptions(address=(AddressRule("#", settings),))
+
+
+# -- outcomes ---------------------------------------------------------------------------------------------------------
+
+
+def test_accepted_is_gone() -> None:
+    world = World()
+    client = world.client()
+    receiver = client.receiver("q", credit=10)
+    client.post(client.sender("q"), durable(b"x"))
+    world.settle()
+    client.received[receiver][0].settle(ACCEPTED)
+    world.settle()
+    assert live_of(world, "q") == 0
+    world.check_journal()
+
+
+def test_released_comes_back_at_its_old_place_and_counts_nothing() -> None:
+    world = World()
+    client = world.client()
+    receiver = client.receiver("q", credit=2)
+    client.post(client.sender("q"), *(durable(body) for body in (b"1", b"2", b"3")))
+    world.settle()
+    first, second = client.received[receiver]
+    first.settle(RELEASED)
+    second.settle(ACCEPTED)
+    receiver.grant(2)
+    world.settle()
+    again, third = client.received[receiver][2:]
+    message = Message.decode(again.payload)
+    assert (message.body, message.delivery_count, message.first_acquirer) == (b"1", 0, False)
+    message = Message.decode(third.payload)
+    assert (message.body, message.delivery_count, message.first_acquirer) == (b"3", 0, True)
+
+
+def test_modified_delivery_failed_counts_and_dead_letters_at_the_limit() -> None:
+    world = World(rules(max_delivery_attempts=2))
+    client = world.client()
+    receiver = client.receiver("q", credit=10)
+    client.post(client.sender("q"), durable(b"x", message_id="one"))
+    world.settle()
+    for attempt in (0, 1):
+        delivery = client.received[receiver][attempt]
+        assert Message.decode(delivery.payload).delivery_count == attempt
+        delivery.settle(Modified(delivery_failed=True))
+        world.settle()
+    assert live_of(world, "q") == 0
+    assert live_of(world, "DLQ") == 1
+    letters = client.receiver("DLQ", "letters", credit=1)
+    world.settle()
+    letter = Message.decode(client.received[letters][0].payload)
+    assert (letter.body, letter.message_id, letter.delivery_count, letter.durable) == (b"x", "one", 0, True)
+    assert letter.annotations["x-opt-ORIG-ADDRESS"] == letter.annotations["x-opt-ORIG-QUEUE"] == "q"
+    assert letter.annotations["x-opt-ORIG-MESSAGE-ID"] == "one"
+    attempts = letter.annotations["x-opt-acquit-attempts"]
+    assert isinstance(attempts, list)
+    assert [attempt["outcome"] for attempt in attempts] == ["modified", "modified"]
+    assert [attempt["consumer"] for attempt in attempts] == ["client/receiver"] * 2
+    world.check_journal()
+
+
+def test_rejected_is_dead_lettered_with_its_error() -> None:
+    world = World()
+    client = world.client()
+    receiver = client.receiver("q", credit=10)
+    client.post(client.sender("q"), durable(b"x", ttl_ms=60_000))
+    world.settle()
+    client.received[receiver][0].settle(Rejected(Error("app:bad", "cannot be parsed")))
+    letters = client.receiver("DLQ", "letters", credit=1)
+    world.settle()
+    letter = Message.decode(client.received[letters][0].payload)
+    (attempt,) = letter.annotations["x-opt-acquit-attempts"]  # type: ignore[misc]
+    assert (attempt["outcome"], attempt["condition"]) == ("rejected", "app:bad")
+    assert attempt["description"] == "cannot be parsed"
+    assert letter.ttl_ms is None
+    queue = world.core.snapshot().queue("q")
+    assert queue is not None
+    assert (queue.entered, queue.dead_lettered, queue.depth) == (1, 1, 0)
+
+
+def test_what_is_rejected_at_the_dead_letter_queue_is_dropped() -> None:
+    world = World()
+    client = world.client()
+    receiver = client.receiver("DLQ", credit=10)
+    client.post(client.sender("DLQ"), durable(b"x"))
+    world.settle()
+    client.received[receiver][0].settle(Rejected())
+    world.settle()
+    queue = world.core.snapshot().queue("DLQ")
+    assert queue is not None
+    assert (queue.dropped, queue.depth, queue.entered) == (1, 0, 1)
+
+
+def test_modified_annotations_are_merged_and_the_rest_is_byte_for_byte() -> None:
+    world = World()
+    client = world.client()
+    receiver = client.receiver("q", credit=10)
+    original = durable(b"x", annotations={"x-opt-a": 1, "x-opt-b": 2}, application_properties={"k": "v"}, subject="s")
+    client.post(client.sender("q"), original)
+    world.settle()
+    client.received[receiver][0].settle(Modified(False, False, {"x-opt-b": "new", "x-opt-c": 3}))
+    world.settle()
+    again = Message.decode(client.received[receiver][1].payload)
+    assert {key: again.annotations[key] for key in ("x-opt-a", "x-opt-b", "x-opt-c")} == {
+        "x-opt-a": 1,
+        "x-opt-b": "new",
+        "x-opt-c": 3,
+    }
+    assert again.delivery_count == 0
+    bare = again.encode()
+    assert bare.endswith(original.encode()[original.encode().index(b"\x00\x53\x73") :])
+
+
+def test_undeliverable_here_goes_to_others_and_holds_nobody_up() -> None:
+    world = World()
+    client = world.client()
+    one = client.receiver("q", "one", credit=1)
+    sender = client.sender("q")
+    client.post(sender, durable(b"1"), durable(b"2"))
+    world.settle()
+    client.received[one][0].settle(Modified(True, True))
+    one.grant(5)
+    world.settle()
+    assert client.bodies(one) == [b"1", b"2"]
+    other = client.receiver("q", "other", credit=5)
+    world.settle()
+    assert client.bodies(other) == [b"1"]
+    world.check_journal()
+
+
+def test_undeliverable_here_ends_with_its_terminus() -> None:
+    world = World()
+    client = world.client()
+    one = client.receiver("q", "one", credit=1)
+    client.post(client.sender("q"), durable(b"1"))
+    world.settle()
+    client.received[one][0].settle(Modified(True, True))
+    one.grant(5)
+    world.settle()
+    assert client.bodies(one) == [b"1"]
+    one.detach()
+    world.settle()
+    again = client.receiver("q", "one", credit=1)
+    world.settle()
+    assert client.bodies(again) == [b"1"]
+
+
+def test_settled_without_a_state_is_released() -> None:
+    world = World()
+    client = world.client()
+    receiver = client.receiver("q", credit=1)
+    client.post(client.sender("q"), durable(b"x"))
+    world.settle()
+    client.received[receiver][0].settle(None)
+    world.settle()
+    queue = world.core.snapshot().queue("q")
+    assert queue is not None
+    assert (queue.available, queue.acquired) == (1, 0)
+
+
+def test_settle_second_is_answered_after_the_sync() -> None:
+    world = World()
+    client = world.client()
+    receiver = client.receiver("q", credit=10, second=True)
+    client.post(client.sender("q"), durable(b"x"), Message(b"y"))
+    world.settle()
+    deliveries = {Message.decode(one.payload).body: one for one in client.received[receiver]}
+    deliveries[b"x"].settle(ACCEPTED)
+    world.carry()
+    assert deliveries[b"x"] not in client.answers
+    world.settle()
+    assert client.answers[deliveries[b"x"]] == (ACCEPTED, True)
+    deliveries[b"y"].settle(ACCEPTED)
+    world.carry()
+    assert client.answers[deliveries[b"y"]] == (ACCEPTED, True), "no record, nothing to wait for"
+
+
+def test_a_redelivery_delay_grows() -> None:
+    world = World(rules(redelivery_delay_ms=1_000, redelivery_multiplier=3.0))
+    client = world.client()
+    receiver = client.receiver("q", credit=10)
+    client.post(client.sender("q"), durable(b"x"))
+    world.settle()
+    for delay_ms in (1_000, 3_000):
+        client.received[receiver][-1].settle(Modified(delivery_failed=True))
+        world.settle()
+        known = len(client.received[receiver])
+        world.check_journal()
+        world.advance(delay_ms - 1)
+        assert len(client.received[receiver]) == known
+        world.advance(1)
+        assert len(client.received[receiver]) == known + 1
+
+
+# -- links that end ---------------------------------------------------------------------------------------------------
+
+
+def test_a_closed_link_releases_and_a_lost_connection_counts() -> None:
+    world = World(rules(max_delivery_attempts=1))
+    keeper = world.client("keeper")
+    keeper.post(keeper.sender("q"), durable(b"x"))
+    world.settle()
+    client = world.client()
+    link = client.receiver("q", credit=1)
+    world.settle()
+    assert client.bodies(link) == [b"x"]
+    link.detach()
+    world.settle()
+    client.receiver("q", "again", credit=1)
+    world.settle()
+    client.lose()
+    world.settle()
+    assert live_of(world, "DLQ") == 0, "a lost connection counts, and dead-letters nothing by default"
+    receiver = keeper.receiver("q", credit=1)
+    world.settle()
+    message = Message.decode(keeper.received[receiver][0].payload)
+    assert (message.delivery_count, message.first_acquirer) == (1, False)
+    world.check_journal()
+
+
+def test_a_lost_connection_dead_letters_where_the_address_says_so() -> None:
+    world = World(rules(max_delivery_attempts=1, connection_loss="dead-letter"))
+    client = world.client()
+    client.post(client.sender("q"), durable(b"x"))
+    client.receiver("q", credit=1)
+    world.settle()
+    client.lose()
+    world.settle()
+    assert (live_of(world, "q"), live_of(world, "DLQ")) == (0, 1)
+
+
+def test_default_outcome_decides_for_what_a_link_leaves_behind() -> None:
+    world = World()
+    client = world.client()
+    receiver = client.receiver("q", credit=1, default_outcome=Modified(delivery_failed=True))
+    assert receiver.remote_attach is not None
+    assert receiver.remote_attach.source.default_outcome == Modified(delivery_failed=True)  # type: ignore[union-attr]
+    client.post(client.sender("q"), durable(b"x"))
+    world.settle()
+    receiver.detach()
+    again = client.receiver("q", "again", credit=1)
+    world.settle()
+    assert Message.decode(client.received[again][0].payload).delivery_count == 1
+
+
+def test_default_outcome_of_a_lost_connection() -> None:
+    world = World()
+    client = world.client()
+    client.post(client.sender("q"), durable(b"x"))
+    client.receiver("q", credit=1, default_outcome=RELEASED)
+    world.settle()
+    client.lose()
+    other = world.client("other")
+    receiver = other.receiver("q", credit=1)
+    world.settle()
+    message = Message.decode(other.received[receiver][0].payload)
+    assert (message.delivery_count, message.first_acquirer) == (0, False)
+
+
+def test_a_link_of_the_same_name_steals() -> None:
+    world = World()
+    first, second = world.client("same"), world.client("same")
+    first.post(first.sender("q"), durable(b"x"))
+    stolen = first.receiver("q", "r", credit=1)
+    world.settle()
+    assert first.bodies(stolen) == [b"x"]
+    thief = second.receiver("q", "r", credit=1)
+    world.settle()
+    error = first.detached[stolen].error
+    assert error is not None
+    assert error.condition == "amqp:link:stolen"
+    assert second.bodies(thief) == [b"x"]
+    world.check()
+
+
+# -- acquiring --------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_presettled_link_takes_is_recorded_before_it_leaves() -> None:
+    world = World()
+    client = world.client()
+    receiver = client.receiver("q", credit=10, presettled=True)
+    client.post(client.sender("q"), durable(b"x"))
+    world.carry()
+    world.sync()  # the posting
+    world.carry()
+    assert client.received == {}, "its consumption is not synced"
+    after_crash = world.crash()
+    assert live_of(after_crash, "q") == 1
+    world.settle()
+    assert client.bodies(receiver) == [b"x"]
+    assert live_of(world.crash(), "q") == 0
+    queue = world.core.snapshot().queue("q")
+    assert queue is not None
+    assert (queue.consumed, queue.depth) == (1, 0)
+
+
+def test_consumers_share_fairly() -> None:
+    world = World()
+    client = world.client()
+    receivers = [client.receiver("q", f"r{number}", credit=100) for number in range(3)]
+    sender = client.sender("q")
+    client.post(sender, *(Message(bytes([number])) for number in range(90)))
+    world.settle()
+    assert [len(client.received[receiver]) for receiver in receivers] == [30, 30, 30]
+    for number in range(9):
+        client.post(sender, Message(bytes([number])))
+        world.settle()
+    assert [len(client.received[receiver]) for receiver in receivers] == [33, 33, 33]
+
+
+def test_no_more_than_the_credit_and_order_is_kept() -> None:
+    world = World()
+    client = world.client()
+    receiver = client.receiver("q", credit=3)
+    client.post(client.sender("q"), *(durable(bytes([number])) for number in range(200)))
+    world.settle()
+    assert client.bodies(receiver) == [b"\x00", b"\x01", b"\x02"]
+    receiver.grant(1_000)
+    world.settle()
+    assert client.bodies(receiver) == [bytes([number]) for number in range(200)]
+
+
+def test_higher_priorities_go_first() -> None:
+    world = World()
+    client = world.client()
+    client.post(client.sender("q"), *(durable(str(priority), priority=priority) for priority in (4, 1, 9, 4)))
+    receiver = client.receiver("q", credit=10)
+    world.settle()
+    assert client.bodies(receiver) == ["9", "4", "4", "1"]
+
+
+def test_a_consumer_that_does_not_read_is_passed_over() -> None:
+    world = World()
+    slow, quick = world.client("slow"), world.client("quick")
+    slow_receiver = slow.receiver("q", credit=1_000)
+    quick_receiver = quick.receiver("q", credit=1_000)
+    world.settle()
+    world.core.writable(slow.peer, False)
+    quick.post(quick.sender("q"), *(Message(b"x") for _ in range(20)))
+    world.settle()
+    assert len(quick.received[quick_receiver]) == 20
+    quick_receiver.detach()
+    world.core.writable(slow.peer, True)
+    world.settle()
+    assert len(slow.received[slow_receiver]) == 20
+
+
+def test_what_is_produced_for_one_peer_is_bounded() -> None:
+    from acquit.broker.options import ConnectionLimits
+
+    world = World(BrokerOptions(connection=ConnectionLimits(output_bytes_max=8_192, credit_max=10_000)))
+    client = world.client(window=100_000)
+    receiver = client.receiver("q", credit=10_000)
+    sender = client.sender("q")
+    client.reading = False
+    client.post(sender, *(Message(bytes(1_000)) for _ in range(500)))
+    for _ in range(20):
+        world.core.turn(world.now_us)
+        if data := client.engine.data_to_send():
+            world.core.handle(client.peer, client.server.receive_data(data, world.now_s), world.now_us)
+    assert client.server.output_bytes < 8_192 + 64 * 1_100
+    client.reading = True
+    world.settle()
+    assert len(client.received[receiver]) == 500
+
+
+def test_drain_gives_back_the_credit() -> None:
+    world = World()
+    client = world.client()
+    receiver = client.receiver("q", credit=10)
+    client.post(client.sender("q"), Message(b"x"))
+    world.settle()
+    receiver.drain_credit()
+    world.settle()
+    assert receiver.credit == 0
+    assert client.bodies(receiver) == [b"x"]
+
+
+def test_available_is_told_with_the_attach() -> None:
+    world = World()
+    client = world.client()
+    client.post(client.sender("q"), *(durable(b"x") for _ in range(7)))
+    world.settle()
+    receiver = client.receiver("q", "asks", browse=True)
+    world.settle()
+    assert receiver.available == 7
+    assert receiver.remote_attach is not None
+    assert receiver.remote_attach.properties == {"acquit:last-sequence": 7}
+    client.post(client.sender("q", "second"), durable(b"y"))
+    world.settle()
+    receiver.grant(0, echo=True)
+    world.settle()
+    assert receiver.available == 8
+
+
+# -- browsing ---------------------------------------------------------------------------------------------------------
+
+
+def test_browsers_see_each_message_once_and_take_none() -> None:
+    world = World()
+    client = world.client()
+    sender = client.sender("q")
+    client.post(sender, durable(b"1"), durable(b"2"), durable(b"3"))
+    world.settle()
+    taker = client.receiver("q", "taker", credit=1)
+    world.settle()
+    browser = client.receiver("q", "browser", browse=True, credit=10)
+    world.settle()
+    assert client.bodies(browser) == [b"2", b"3"], "the first one is held by somebody"
+    client.received[taker][0].settle(RELEASED)
+    world.settle()
+    assert client.bodies(browser) == [b"2", b"3", b"1"]
+    taker.grant(3)
+    client.post(sender, durable(b"4"))
+    world.settle()
+    for delivery in client.held(taker):
+        delivery.settle(RELEASED)
+    world.settle()
+    assert client.bodies(browser) == [b"2", b"3", b"1", b"4"]
+    assert live_of(world, "q") == 4
+
+
+# -- time -------------------------------------------------------------------------------------------------------------
+
+
+def test_expired_messages_are_copied_and_recorded() -> None:
+    world = World()
+    client = world.client()
+    client.post(client.sender("q"), durable(b"x", ttl_ms=1_000), durable(b"y"))
+    world.settle()
+    world.advance(999)
+    assert live_of(world, "q") == 2
+    world.advance(1)
+    world.settle()
+    assert (live_of(world, "q"), live_of(world, "ExpiryQueue")) == (1, 1)
+    looking = client.receiver("ExpiryQueue", "looking", credit=1)
+    world.settle()
+    copy = Message.decode(client.received[looking][0].payload)
+    assert (copy.body, copy.ttl_ms) == (b"x", None)
+    assert copy.annotations["x-opt-ACTUAL-EXPIRY"] == world.now_us // 1_000
+    world.check_journal()
+
+
+def test_the_outcome_wins_over_the_time_to_live_and_a_return_expires() -> None:
+    world = World(rules(expiry_address=""))
+    client = world.client()
+    receiver = client.receiver("q", credit=2)
+    client.post(client.sender("q"), durable(b"x", ttl_ms=1_000), durable(b"y", ttl_ms=1_000))
+    world.settle()
+    assert Message.decode(client.received[receiver][0].payload).ttl_ms == 1_000
+    world.advance(2_000)
+    one, other = client.received[receiver]
+    one.settle(ACCEPTED)
+    other.settle(RELEASED)
+    world.settle()
+    queue = world.core.snapshot().queue("q")
+    assert queue is not None
+    assert (queue.accepted, queue.expired, queue.depth) == (1, 1, 0)
+    world.check_journal()
+
+
+def test_a_forwarded_message_carries_what_is_left_of_its_time() -> None:
+    world = World()
+    client = world.client()
+    client.post(client.sender("q"), durable(b"x", ttl_ms=1_000))
+    world.settle()
+    world.advance(400)
+    receiver = client.receiver("q", credit=2)
+    world.settle()
+    assert Message.decode(client.received[receiver][0].payload).ttl_ms == 600
+
+
+def test_a_delivery_time_is_waited_for() -> None:
+    world = World()
+    client = world.client()
+    receiver = client.receiver("q", credit=5)
+    soon = world.now_us // 1_000 + 500
+    client.post(
+        client.sender("q"),
+        durable(b"durable", annotations={"x-opt-delivery-delay": 500}),
+        Message(b"volatile", annotations={"x-opt-delivery-time": soon}),
+    )
+    world.settle()
+    assert client.received == {}
+    world.check_journal()
+    world.advance(500)
+    world.settle()
+    assert sorted(client.bodies(receiver)) == [b"durable", b"volatile"]  # type: ignore[type-var]
+
+
+def test_default_and_maximum_time_to_live() -> None:
+    world = World(rules(default_ttl_ms=1_000, ttl_ms_max=2_000, expiry_address=""))
+    client = world.client()
+    client.post(client.sender("q"), durable(b"none"), durable(b"long", ttl_ms=99_000), Message(b"volatile"))
+    world.settle()
+    world.advance(1_000)
+    assert live_of(world, "q") == 1
+    world.advance(1_000)
+    assert live_of(world, "q") == 0
+
+
+# -- what is refused --------------------------------------------------------------------------------------------------
+
+
+def condition_of(outcome: object) -> str:
+    assert isinstance(outcome, Rejected)
+    assert outcome.error is not None
+    return str(outcome.error.condition)
+
+
+def test_nonsense_is_rejected_with_a_decode_error() -> None:
+    world = World()
+    client = world.client()
+    (sent,) = client.post(client.sender("q"), b"\xde\xad\xbe\xef")
+    world.settle()
+    assert condition_of(client.outcome(sent)) == "amqp:decode-error"
+
+
+def test_nonsense_that_nobody_waits_for_ends_the_link() -> None:
+    world = World()
+    client = world.client()
+    sender = client.sender("q")
+    client.post(sender, b"\xde\xad\xbe\xef", settled=True)
+    world.settle()
+    error = client.detached[sender].error
+    assert error is not None
+    assert error.condition == "amqp:decode-error"
+
+
+def test_another_message_format_is_not_taken() -> None:
+    world = World()
+    client = world.client()
+    sender = client.sender("q")
+    sent = sender.send(b"t", durable(b"x").encode(), message_format=7)
+    world.settle()
+    assert condition_of(client.outcome(sent)) == "amqp:not-implemented"
+
+
+def test_a_full_queue_refuses_and_gives_less_credit_before() -> None:
+    world = World(rules(messages_max=20))
+    client = world.client()
+    sender = client.sender("q")
+    assert sender.credit == 20
+    client.post(sender, *(durable(b"x") for _ in range(20)))
+    world.settle()
+    assert sender.credit == 0
+    receiver = client.receiver("q", credit=5)
+    world.settle()
+    for delivery in client.held(receiver):
+        delivery.settle(ACCEPTED)
+    world.settle()
+    assert sender.credit == 5
+
+
+def test_what_overshoots_is_refused_and_not_lost() -> None:
+    world = World(rules(messages_max=20))
+    client = world.client()
+    one, other = client.sender("q", "one"), client.sender("q", "other")
+    sent = client.post(one, *(durable(b"x") for _ in range(one.credit)))
+    sent += client.post(other, *(durable(b"x") for _ in range(other.credit)))
+    world.settle()
+    accepted = [delivery for delivery in sent if client.outcome(delivery) == ACCEPTED]
+    refused = [delivery for delivery in sent if client.outcome(delivery) != ACCEPTED]
+    assert len(accepted) == live_of(world, "q") == 20
+    assert {condition_of(client.outcome(delivery)) for delivery in refused} == {"amqp:resource-limit-exceeded"}
+
+
+def test_volatile_messages_fill_memory_only_up_to_the_limit() -> None:
+    world = World(rules(memory_bytes_max=65_536))
+    client = world.client()
+    sender = client.sender("q")
+    sent = []
+    while sender.credit and len(sent) < 10_000:
+        sent += client.post(sender, Message(bytes(1_000)))
+        world.settle()
+    queue = world.core.queues.by_name["q"]
+    assert queue.memory_bytes <= 65_536
+    assert live_of(world, "q") == sum(client.outcome(delivery) == ACCEPTED for delivery in sent)
+    assert len(sent) < 60
+
+
+# -- paging -----------------------------------------------------------------------------------------------------------
+
+
+def test_bodies_beyond_the_memory_limit_are_read_back_in_order() -> None:
+    world = World(rules(memory_bytes_max=65_536))
+    client = world.client()
+    client.post_all(client.sender("q"), *(durable(number.to_bytes(4, "big") + bytes(200)) for number in range(3_000)))
+    queue = world.core.queues.by_name["q"]
+    assert queue.live == 3_000
+    assert queue.memory_bytes < 3 * 65_536 + 1_024 * 604
+    receiver = client.receiver("q", credit=5_000)
+    world.settle()
+    numbers = [int.from_bytes(body[:4], "big") for body in client.bodies(receiver)]  # type: ignore[index]
+    assert numbers == list(range(3_000))
+    for delivery in client.held(receiver):
+        delivery.settle(ACCEPTED)
+    world.settle()
+    assert queue.memory_bytes == 0
+
+
+def test_a_dead_letter_is_read_back_and_answered_when_it_is_durable() -> None:
+    world = World(rules(memory_bytes_max=65_536))
+    client = world.client()
+    client.post_all(client.sender("q"), *(durable(bytes(1_000)) for _ in range(200)))
+    receiver = client.receiver("q", credit=200, second=True)
+    world.settle()
+    held = client.held(receiver)
+    assert len(held) == 200
+    client.begun.settle_all(held, Rejected(Error("app:bad")))  # type: ignore[attr-defined]
+    world.settle()
+    assert (live_of(world, "q"), live_of(world, "DLQ")) == (0, 200)
+    assert all(client.answers[delivery][1] for delivery in held)
+    world.check_journal()
+
+
+# -- attaching --------------------------------------------------------------------------------------------------------
+
+
+def test_addresses_that_may_not_be_made() -> None:
+    options = BrokerOptions(address=(AddressRule("#", {"create": False}), AddressRule("open.#", {"create": True})))
+    world = World(options)
+    client = world.client()
+    sender = client.sender("closed")
+    world.settle()
+    error = client.detached[sender].error
+    assert error is not None
+    assert error.condition == "amqp:not-found"
+    assert client.sender("open.x", "other").credit > 0
+
+
+def test_what_is_not_implemented_says_so() -> None:
+    from acquit.protocol._definitions import Coordinator, Target
+
+    world = World()
+    client = world.client()
+    wishes = [
+        client.sender(None, "coordinator", target=Coordinator()),
+        client.sender(None, "dynamic", target=Target(dynamic=True)),
+        client.sender(None, "topic", target=Target("t", capabilities=("topic",))),
+        client.sender("a::b", "several"),
+    ]
+    world.settle()
+    for link in wishes:
+        error = client.detached[link].error
+        assert error is not None
+        assert error.condition == "amqp:not-implemented"
+        assert error.description
+
+
+def test_the_anonymous_terminus_routes_by_to() -> None:
+    world = World(BrokerOptions(address=(AddressRule("closed", {"create": False}),)))
+    client = world.client()
+    sender = client.sender(None)
+    sent = client.post(sender, durable(b"a", to="a"), Message(b"b", to="b"), durable(b"c", to="closed"), durable(b"d"))
+    world.settle()
+    assert [client.outcome(one) for one in sent[:2]] == [ACCEPTED, ACCEPTED]
+    assert [condition_of(client.outcome(one)) for one in sent[2:]] == ["amqp:not-found", "amqp:not-found"]
+    assert (live_of(world, "a"), live_of(world, "b")) == (1, 1)
+
+
+def test_a_queue_that_nobody_uses_is_deleted_if_the_policy_says_so() -> None:
+    world = World(rules(auto_delete=True))
+    client = world.client()
+    sender, receiver = client.sender("q"), client.receiver("q", credit=1)
+    client.post(sender, durable(b"x"))
+    world.settle()
+    sender.detach()
+    client.received[receiver][0].settle(ACCEPTED)
+    world.settle()
+    assert "q" in world.core.queues.by_name
+    receiver.detach()
+    world.settle()
+    assert "q" not in world.core.queues.by_name
+    assert "q" not in world.crash().core.queues.by_name
+
+
+# -- restart ----------------------------------------------------------------------------------------------------------
+
+
+def test_after_a_crash_everything_answered_is_there() -> None:
+    world = World()
+    client = world.client()
+    sender = client.sender("q")
+    client.post(sender, durable(b"1", ttl_ms=50_000), durable(b"2", priority=7), durable(b"3"), Message(b"volatile"))
+    world.settle()
+    receiver = client.receiver("q", credit=2)
+    world.settle()
+    assert client.bodies(receiver) == [b"2", b"1"]
+    client.received[receiver][0].settle(ACCEPTED)
+    world.settle()
+    client.post(sender, durable(b"never answered"))
+    world.carry()
+    again = world.crash()
+    assert again.recovered == 2
+    again.check()
+    client = again.client()
+    receiver = client.receiver("q", credit=10)
+    again.settle()
+    messages = [Message.decode(delivery.payload) for delivery in client.received[receiver]]
+    assert [message.body for message in messages] == [b"1", b"3"]
+    assert [message.delivery_count for message in messages] == [1, 0], (
+        "the first was acquired, as from a lost connection"
+    )
+    assert messages[0].first_acquirer is False
+    assert messages[0].ttl_ms == 50_000
+    assert messages[0].annotations["x-opt-acquit-sequence"] == 1
+    again.check_journal()
+
+
+def test_a_clean_stop_releases_and_accounts_for_the_volatile() -> None:
+    world = World()
+    client = world.client()
+    client.post(client.sender("q"), durable(b"1"), durable(b"2"), Message(b"volatile"), Message(b"volatile"))
+    client.receiver("q", credit=1)
+    world.settle()
+    again = world.stop()
+    queue = again.core.snapshot().queue("q")
+    assert queue is not None
+    assert (queue.entered, queue.depth, queue.lost_volatile) == (4, 2, 2)
+    client = again.client()
+    receiver = client.receiver("q", credit=10)
+    again.settle()
+    messages = [Message.decode(delivery.payload) for delivery in client.received[receiver]]
+    assert [(message.body, message.delivery_count) for message in messages] == [(b"1", 0), (b"2", 0)]
+
+
+def test_after_a_crash_the_known_volatile_are_counted_as_lost() -> None:
+    world = World()
+    client = world.client()
+    client.post(client.sender("q"), Message(b"volatile"), Message(b"volatile"))
+    world.settle()
+    world.advance(1_000)
+    world.settle()
+    again = world.crash()
+    again.settle()
+    queue = again.core.snapshot().queue("q")
+    assert queue is not None
+    assert (queue.entered, queue.lost_volatile, queue.depth) == (2, 2, 0)
+
+
+def test_annotations_and_history_survive_a_restart() -> None:
+    world = World()
+    client = world.client()
+    receiver = client.receiver("q", credit=10)
+    client.post(client.sender("q"), durable(b"x"))
+    world.settle()
+    client.received[receiver][0].settle(Modified(True, False, {"x-opt-note": "kept"}))
+    receiver.detach()
+    world.settle()
+    again = world.crash()
+    client = again.client()
+    receiver = client.receiver("q", credit=10)
+    again.settle()
+    message = Message.decode(client.received[receiver][0].payload)
+    assert message.annotations["x-opt-note"] == "kept"
+    client.received[receiver][0].settle(Rejected())
+    letters = client.receiver("DLQ", "letters", credit=1)
+    again.settle()
+    letter = Message.decode(client.received[letters][0].payload)
+    assert len(letter.annotations["x-opt-acquit-attempts"]) >= 2  # type: ignore[arg-type]
+
+
+# -- purging, managing ------------------------------------------------------------------------------------------------
+
+
+def test_purge_takes_what_nobody_has() -> None:
+    world = World()
+    client = world.client()
+    receiver = client.receiver("q", credit=1)
+    client.post(
+        client.sender("q"), *(durable(b"x") for _ in range(5)), durable(b"z", annotations={"x-opt-delivery-delay": 9})
+    )
+    world.settle()
+    assert world.core.purge("q", "somebody") == 5
+    world.settle()
+    queue = world.core.snapshot().queue("q")
+    assert queue is not None
+    assert (queue.purged, queue.acquired, queue.depth) == (5, 1, 1)
+    client.received[receiver][0].settle(ACCEPTED)
+    world.settle()
+    world.check_journal()
+
+
+def test_a_large_purge_takes_turns_and_hands_nothing_out_meanwhile() -> None:
+    from acquit.broker.purging import STEP
+
+    world = World()
+    client = world.client()
+    sender = client.sender("q")
+    client.post_all(sender, *[Message(b"")] * (STEP + 500))
+    count = live_of(world, "q")
+    assert world.core.purge("q", None) == count
+    assert live_of(world, "q") == count - STEP
+    client.post(sender, Message(b"later"))
+    receiver = client.receiver("q", credit=10)
+    world.settle()
+    assert client.bodies(receiver) == [b"later"]
+
+
+def test_the_management_node_answers_on_the_links_of_its_asker() -> None:
+    world = World()
+    client = world.client()
+    client.post(client.sender("q"), durable(b"x"))
+    world.settle()
+    from acquit.protocol._definitions import Source, Target
+
+    answers = client.begun.attach_receiver("answers", source=Source("$management"), target=Target("me"))  # type: ignore[attr-defined]
+    answers.grant(5)
+    ask = client.sender("$management", "ask")
+    request = Message(
+        None,
+        message_id="1",
+        reply_to="me",
+        application_properties={"operation": "READ", "type": "acquit:queue", "name": "q"},
+    )
+    sent = client.post(ask, request, Message(None, message_id="2", reply_to="nobody"))
+    world.settle()
+    (answer,) = client.received[answers]
+    message = Message.decode(answer.payload)
+    assert message.correlation_id == "1"
+    assert message.application_properties["statusCode"] == 200
+    assert message.body["depth"] == 1  # type: ignore[index,call-overload]
+    assert client.outcome(sent[0]) == ACCEPTED
+    assert condition_of(client.outcome(sent[1])) == "amqp:precondition-failed"
