@@ -40,8 +40,9 @@ class Server:
     """One server for any number of connections.
 
     `verdict` gives the state that a posting is settled with (None: it is left unsettled, for the test to settle);
-    `answers`: outcomes that come unsettled (rcv-settle-mode second) are settled; `refusal` refuses an attach by its
-    address; `silent`: no attach is answered; `credit` is granted to senders, and again when it is used up; `drains`: credit is given back when asked.
+    `answers`: outcomes that come unsettled (rcv-settle-mode second) are settled; `refusals` refuses an attach by its
+    address; `silent`: no attach is answered; `credit` is granted to senders, and again when it is used up; `drains`:
+    credit is given back when asked; `browsable`: distribution-mode copy is granted.
     """
 
     def __init__(
@@ -364,7 +365,8 @@ async def serve(server: Server, *, ssl_context: ssl.SSLContext | None = None) ->
         await listener.wait_closed()
         for connection, pump in pumps.items():
             pump.abort()
-            await connection.closed.wait()
+            if pump.connected:  # one whose TLS handshake failed was never connected
+                await connection.closed.wait()
 
 
 class ThreadedServer:

@@ -383,22 +383,22 @@ class Receiver(AsyncIterator[ReceivedMessage]):
         """Wait until the buffer has something. False at the time-out; raises why nothing will come."""
         core = self._core
         core.check()
-        core.warn_if_exhausted()
+        core.before_waiting()
         if not core.waits_for_credit:
             return await self._ready(timeout)
         core.begin_wait()
         try:
             self._driver.act()
-            if await self._ready(timeout):
-                return True
-            if core.spec.prefetch == 0:
-                # Take the credit back, and look once more: the message may have been on its way.
-                drained = core.drain()
-                self._driver.act()
-                await wait(drained, core.session.core.options.answer_timeout_ms / 1000)
-            return bool(core.buffer)
+            arrived = await self._ready(timeout)
         finally:
             core.end_wait()
+        if not arrived and core.spec.prefetch == 0:
+            # The end of the wait took its credit back. Look once more when that is done: a message may have been on
+            # its way.
+            self._driver.act()
+            if core.drained is not None:
+                await wait(core.drained, core.session.core.options.answer_timeout_ms / 1000)
+        return arrived or bool(core.buffer)
 
     async def _ready(self, timeout: float | None) -> bool:
         core = self._core

@@ -375,7 +375,7 @@ class Receiver(Iterator[ReceivedMessage]):
             # Credit is asked for and taken back on the loop thread, the message is taken here: an interrupt of this
             # thread finds it in the buffer.
             return self._loop.run(self._aio._arrived(timeout))
-        core.warn_if_exhausted()
+        core.before_waiting()
         arrived = self._gate.wait(self._may_go_on, timeout)
         core.check()
         return arrived

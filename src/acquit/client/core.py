@@ -43,17 +43,21 @@ from acquit.client.receiving import ReceiverCore, lose
 from acquit.client.sending import SenderCore
 from acquit.errors import ConfigurationError, ConnectionClosed, ConnectionLost, SessionEnded
 from acquit.protocol import events as ev
-from acquit.protocol._definitions import AmqpCondition, Error, Open, RcvSettleMode
+from acquit.protocol._definitions import AmqpCondition, Error, Open
 from acquit.protocol.connection import Connection
 from acquit.protocol.constants import ACCEPTED, Outcome
 from acquit.protocol.delivery import Delivery, is_outcome
 from acquit.protocol.session import Session
+from acquit.protocol.settlement import Phase
 
 Command: TypeAlias = MessageCore | tuple[Callable[..., object], *tuple[object, ...]]
 """A message that was handed over, or a method of the loop side with its arguments."""
 
 KEEPS_FIRST_ACQUIRER: Final = {"acquit": 0, "RabbitMQ": 4}
 """Products that keep *first-acquirer* up to date, and since which major version."""
+
+_ANSWERED: Final = frozenset((Phase.UNSETTLED_SECOND, Phase.OFFERED_SECOND))
+"""Deliveries whose sender will answer our outcome: rcv-settle-mode second, of the link or of the transfer (2.7.5)."""
 
 _TAKEN_BACK: Final = object()
 """The context of a delivery that the peer has given an outcome to of its own accord."""
@@ -215,7 +219,7 @@ class SessionCore:
             delivery = message._delivery
             if delivery.settled or delivery.context is _TAKEN_BACK:
                 receipt._note(ReceiptStatus.STALE, 1, self._why_stale(message))
-            elif delivery.link.rcv_settle_mode is RcvSettleMode.SECOND:
+            elif delivery.phase in _ANSWERED:
                 delivery.context = receipt
                 announced.append(delivery)
             else:
@@ -232,7 +236,7 @@ class SessionCore:
                 self.core.short_of_credit[message._receiver] = None
 
     def _why_stale(self, message: MessageCore) -> str:
-        failure = message._receiver.failure or self.failure or self.core.failure
+        failure = message._receiver.failure
         if failure is not None:
             return failure.message
         state = message._delivery.remote_state
@@ -431,6 +435,8 @@ class ClientCore:
         to the peer. What is still asked for ends at once."""
         self._wake = lambda: self.process(self._now)
         self._end(Failure(ConnectionLost, reason))
+        self.engine.receive_eof(self._now)  # our copy of it; nothing is written
+        self.process(self._now)
         self.closed.succeed()
 
     def on_closed(self) -> None:

@@ -60,7 +60,7 @@ class ConnectOptions:
     """How long `send` waits for its outcome if its `timeout` says nothing."""
 
     idle_timeout_ms: int = 30_000
-    """We drop a peer that is silent for twice as long; it hears of half of it (2.4.5). 0: we never do."""
+    """What we ask the peer to keep (2.4.5). One that is silent for twice as long is dropped. 0: we never do that."""
 
     max_frame_size: int = 65_536
     """The largest frame we accept, in bytes."""

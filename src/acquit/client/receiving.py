@@ -146,6 +146,13 @@ class ReceiverCore:
         """Whether it has ended because its owner wanted that, which ends an iteration; all else is an error."""
         return self.closing or (self.failure is not None and self.failure.orderly)
 
+    def before_waiting(self) -> None:
+        """Nothing is in the buffer, and somebody is about to wait. Says so if that will be for nothing, and sees to it
+        that what room there is has been granted: hand-overs do not tell the loop side in every mode."""
+        self._warn_if_exhausted()
+        if not self._on_handover and self.link.credit == 0:
+            self.session.core.post((self.top_up,))
+
     def begin_wait(self) -> None:
         """Somebody waits for a message now. Needed where that is what makes credit: see `waits_for_credit`."""
         self.session.core.post((self._wait_begun,))
@@ -174,8 +181,8 @@ class ReceiverCore:
         held = [message for message in list(self.session.handed_out.values()) if message._receiver is self]
         return len(held) >= spec.prefetch or sum(len(m.payload) for m in held) >= spec.prefetch_bytes
 
-    def warn_if_exhausted(self) -> None:
-        """Say it before somebody waits for nothing: a stall must not be silent. Once each time it comes to that."""
+    def _warn_if_exhausted(self) -> None:
+        # Once each time it comes to that.
         exhausted = self.exhausted
         if exhausted and not self._warned:
             logger.warning("%s", self.exhaustion())
@@ -293,6 +300,7 @@ class ReceiverCore:
 
     def give_back(self, message: MessageCore) -> None:
         """The credit of a message comes back."""
+        self._warned = False
         self.held -= 1
         self.held_bytes -= len(message._delivery.payload)
 
@@ -344,10 +352,9 @@ class ReceiverCore:
             if by_bytes < room:
                 # One message must always be able to come, however large it is.
                 room = max(by_bytes, 0 if self.held else 1)
-        if room < credit or (room > credit and room - credit >= prefetch // 2):
+        # Half of the prefetch is worth a flow. Less is, too, when somebody has nothing to do before it comes.
+        if room < credit or (room > credit and (room - credit >= prefetch // 2 or not (credit or self.buffer))):
             self.link.grant(max(room, 0))
-        elif credit == 0 and room > 0:
-            self.link.grant(room)
 
     def _wait_begun(self) -> None:
         self._pulling += 1

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from asyncio.trsock import TransportSocket
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -76,7 +77,11 @@ class Handler(Protocol):
 
 
 class Pump(asyncio.Protocol):
-    """The life of one socket. Give it to `connect`, or make one for each connection of `listen`."""
+    """The life of one socket. Give it to `connect`, or make one for each connection of `listen`.
+
+    `peer` and `local` are the two ends as ``host:port``, "?" before the socket is connected; `encrypted` says whether
+    TLS protects it.
+    """
 
     __slots__ = (
         "_ended",
@@ -86,10 +91,14 @@ class Pump(asyncio.Protocol):
         "_loop",
         "_options",
         "_reading_paused",
+        "_socket",
         "_timer",
         "_transport",
         "_writing_paused",
+        "encrypted",
         "engine",
+        "local",
+        "peer",
     )
 
     def __init__(
@@ -104,7 +113,11 @@ class Pump(asyncio.Protocol):
         self._handler = handler
         self._loop = loop if loop is not None else asyncio.get_running_loop()
         self._options = options if options is not None else PumpOptions()
+        self.peer = "?"
+        self.local = "?"
+        self.encrypted = False
         self._transport: asyncio.Transport | None = None
+        self._socket: TransportSocket | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._linger: asyncio.TimerHandle | None = None
         self._flush_due = False
@@ -125,24 +138,13 @@ class Pump(asyncio.Protocol):
         return not self._writing_paused
 
     @property
-    def peer(self) -> str:
-        """Whom we talk to, as ``host:port``; "?" before the socket is connected."""
-        return endpoint_name(self._transport.get_extra_info("peername") if self._transport is not None else None)
-
-    @property
-    def local(self) -> str:
-        """Our own end, as ``host:port``; "?" before the socket is connected."""
-        return endpoint_name(self._transport.get_extra_info("sockname") if self._transport is not None else None)
-
-    @property
-    def encrypted(self) -> bool:
-        """Whether TLS protects the socket."""
-        return self._transport is not None and self._transport.get_extra_info("ssl_object") is not None
+    def connected(self) -> bool:
+        """Whether there is, or was, a socket. A TLS handshake that fails never comes so far."""
+        return self._transport is not None
 
     def fileno(self) -> int | None:
         """The socket's descriptor, or None while there is none."""
-        sock = self._transport.get_extra_info("socket") if self._transport is not None else None
-        return None if sock is None or sock.fileno() < 0 else int(sock.fileno())
+        return None if self._socket is None or self._socket.fileno() < 0 else int(self._socket.fileno())
 
     def touch(self) -> None:
         """The engine has something new to say, or a new deadline: flush in the next turn of the loop."""
@@ -176,6 +178,10 @@ class Pump(asyncio.Protocol):
         """The socket is connected (and TLS, if any, agreed)."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self._socket = transport.get_extra_info("socket")
+        self.peer = endpoint_name(transport.get_extra_info("peername"))
+        self.local = endpoint_name(transport.get_extra_info("sockname"))
+        self.encrypted = transport.get_extra_info("ssl_object") is not None
         transport.set_write_buffer_limits(high=self._options.write_buffer_bytes)
         self.flush()
 

@@ -1,0 +1,773 @@
+"""The asyncio API: waiting, cancelling and closing, over a rig where the order of things matters, over sockets else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
+
+import pytest
+
+from acquit import aio, errors
+from acquit.client.aio import KINDS
+from acquit.client.driver import Driver
+from acquit.client.modes import AckMode
+from acquit.client.options import ConnectOptions
+from acquit.client.receipts import ReceiptStatus
+from acquit.protocol import events as ev
+from acquit.protocol._definitions import Accepted, Error, Modified, Rejected, Released
+from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.message import Message
+from tests.support.server import Rig, RigDriver, Server, serve
+
+LONG = 30.0
+"""Seconds after which a test that hangs fails."""
+SOON = 0.01
+"""Seconds to wait for what will not come."""
+
+
+def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(LONG):
+            await main()
+
+    asyncio.run(limited())
+
+
+async def turn() -> None:
+    """Let every task run until it waits."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+class Stage:
+    """An asyncio session over a rig."""
+
+    def __init__(self, mode: str = "individual", server: Server | None = None) -> None:
+        self.rig = Rig(server)
+        self.rig.core.kinds = KINDS
+        self.driver = cast(Driver, RigDriver(self.rig))
+        self.session = aio.Session(self.rig.session(mode), self.driver)
+
+    def offer(self, *bodies: bytes) -> None:
+        self.rig.server.offer("q", *bodies)
+        self.rig.run()
+
+
+def body(message: aio.ReceivedMessage | None) -> object:
+    assert message is not None
+    return message.body
+
+
+# -- receive -----------------------------------------------------------------------------------------------------------
+
+
+def test_receive_returns_what_is_there_and_none_at_the_timeout() -> None:
+    async def main() -> None:
+        stage = Stage()
+        receiver = await stage.session.receiver("q")
+        stage.offer(b"a", b"b")
+        assert body(await receiver.receive()) == b"a"
+        assert body(await receiver.receive(timeout=0)) == b"b"
+        assert await receiver.receive(timeout=0) is None
+        assert await receiver.receive(timeout=-1) is None
+        assert await receiver.receive(timeout=SOON) is None
+
+    run(main)
+
+
+def test_receive_waits() -> None:
+    async def main() -> None:
+        stage = Stage()
+        receiver = await stage.session.receiver("q")
+        waiting = [asyncio.create_task(receiver.receive(timeout)) for timeout in (None, LONG)]
+        await turn()
+        stage.offer(b"a")
+        await turn()
+        assert [task.done() for task in waiting] == [True, False]  # first come, first served
+        stage.offer(b"b")
+        assert [body(await task) for task in waiting] == [b"a", b"b"]
+
+    run(main)
+
+
+def test_a_cancelled_receive_has_taken_nothing_even_when_it_was_woken_already() -> None:
+    async def main() -> None:
+        stage = Stage()
+        receiver = await stage.session.receiver("q")
+        waiting = asyncio.create_task(receiver.receive())
+        await turn()
+        stage.offer(b"a")  # wakes it; it has not run yet
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert body(await receiver.receive()) == b"a"
+
+    run(main)
+
+
+def test_a_cancelled_receive_passes_its_wake_up_on() -> None:
+    async def main() -> None:
+        stage = Stage()
+        receiver = await stage.session.receiver("q")
+        first, second = (asyncio.create_task(receiver.receive()) for _ in range(2))
+        await turn()
+        stage.offer(b"a")
+        first.cancel()
+        assert body(await second) == b"a"
+        assert first.cancelled()
+
+    run(main)
+
+
+def test_a_timeout_from_outside_loses_nothing() -> None:
+    async def main() -> None:
+        stage = Stage()
+        receiver = await stage.session.receiver("q")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(receiver.receive(), SOON)
+        stage.offer(b"a")
+        assert body(await asyncio.wait_for(receiver.receive(), LONG)) == b"a"
+
+    run(main)
+
+
+def test_receive_many_takes_what_is_there() -> None:
+    async def main() -> None:
+        stage = Stage()
+        receiver = await stage.session.receiver("q")
+        stage.offer(b"a", b"b", b"c")
+        assert [m.body for m in await receiver.receive_many(2)] == [b"a", b"b"]
+        assert [m.body for m in await receiver.receive_many(9)] == [b"c"]
+        assert await receiver.receive_many(9, timeout=SOON) == []
+        waiting = asyncio.create_task(receiver.receive_many(9))
+        await turn()
+        stage.offer(b"d", b"e")
+        assert [m.body for m in await waiting] == [b"d", b"e"]
+        with pytest.raises(errors.ConfigurationError, match="max_messages"):
+            await receiver.receive_many(0)
+
+    run(main)
+
+
+@pytest.mark.parametrize("mode", ["client", "individual"])
+def test_at_the_prefetch_limit_the_timeout_says_so(mode: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        stage = Stage(mode)
+        receiver = await stage.session.receiver("q", prefetch=1)
+        stage.offer(b"a", b"b")
+        message = await receiver.receive()
+        assert message is not None
+        for timeout in (0, SOON):
+            with pytest.raises(errors.CreditExhausted, match="nothing more comes before some are acknowledged"):
+                await receiver.receive(timeout)
+        assert "has handed out all of its prefetch" in caplog.text
+        await message.acknowledge()
+        assert body(await receiver.receive(timeout=SOON)) == b"b"
+
+    run(main)
+
+
+def test_who_waits_without_a_timeout_is_freed_by_an_acknowledgement() -> None:
+    async def main() -> None:
+        stage = Stage("individual")
+        receiver = await stage.session.receiver("q", prefetch=1)
+        stage.offer(b"a", b"b")
+        message = await receiver.receive()
+        assert message is not None
+        waiting = asyncio.create_task(receiver.receive())
+        await turn()
+        await message.accept(sync=False)
+        stage.rig.run()
+        assert body(await waiting) == b"b"
+
+    run(main)
+
+
+@pytest.mark.parametrize("end", ["lost", "closed"])
+def test_every_wait_ends_when_nothing_will_come(end: str) -> None:
+    async def main() -> None:
+        stage = Stage()
+        receiver = await stage.session.receiver("q")
+        waiting = [asyncio.create_task(receiver.receive(timeout)) for timeout in (None, LONG)]
+        await turn()
+        if end == "lost":
+            stage.rig.cut()
+        else:
+            await receiver.close()
+        for task in waiting:
+            with pytest.raises(errors.ConnectionLost if end == "lost" else errors.LinkDetached):
+                await task
+        with pytest.raises(errors.EndpointError):
+            await receiver.receive(0)
+
+    run(main)
+
+
+# -- one at a time -----------------------------------------------------------------------------------------------------
+
+
+def test_prefetch_zero_fetches_one_for_each_receive() -> None:
+    async def main() -> None:
+        stage = Stage()
+        receiver = await stage.session.receiver("q", prefetch=0)
+        stage.offer(b"a", b"b")
+        assert not receiver._core.buffer
+        assert body(await receiver.receive()) == b"a"
+        assert not receiver._core.buffer
+        assert body(await receiver.receive(timeout=0)) == b"b"
+        assert await receiver.receive(timeout=0) is None
+        assert await receiver.receive(timeout=SOON) is None
+        assert stage.rig.peer.sending.credit == 0
+
+    run(main)
+
+
+def test_a_message_that_crosses_the_drain_is_returned() -> None:
+    async def main() -> None:
+        stage = Stage()
+        receiver = await stage.session.receiver("q", prefetch=0)
+        stage.rig.server.drains = False
+        waiting = asyncio.create_task(receiver.receive(timeout=SOON))
+        while not stage.rig.peer.sending.drain:
+            await asyncio.sleep(0)
+        stage.offer(b"late")
+        assert body(await waiting) == b"late"
+
+    run(main)
+
+
+def test_a_cancelled_pull_takes_its_credit_back() -> None:
+    async def main() -> None:
+        stage = Stage()
+        receiver = await stage.session.receiver("q", prefetch=0)
+        waiting = asyncio.create_task(receiver.receive())
+        await turn()
+        assert stage.rig.peer.sending.credit == 1
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        stage.rig.run()
+        assert stage.rig.peer.sending.credit == 0
+        stage.offer(b"a")
+        assert body(await receiver.receive()) == b"a"
+
+    run(main)
+
+
+# -- iterating and listening -------------------------------------------------------------------------------------------
+
+
+def test_iteration_goes_on_until_the_receiver_is_closed() -> None:
+    async def main() -> None:
+        stage = Stage()
+        receiver = await stage.session.receiver("q")
+        seen = []
+
+        async def consume() -> str:
+            async for message in receiver:
+                seen.append(message.body)
+                await message.accept()
+            return "ended"
+
+        consumer = asyncio.create_task(consume())
+        for letter in (b"a", b"b"):
+            await turn()
+            stage.offer(letter)
+        await turn()
+        assert not consumer.done()
+        await receiver.close()
+        assert await consumer == "ended"
+        assert seen == [b"a", b"b"]
+
+    run(main)
+
+
+def test_iteration_does_not_end_silently_when_something_failed() -> None:
+    async def main() -> None:
+        stage = Stage()
+        receiver = await stage.session.receiver("q")
+
+        async def consume() -> None:
+            async for _ in receiver:
+                pass
+
+        consumer = asyncio.create_task(consume())
+        await turn()
+        stage.rig.peer.sending.detach(Error("amqp:resource-deleted", "gone"))
+        stage.rig.run()
+        with pytest.raises(errors.ResourceDeleted, match="gone"):
+            await consumer
+
+    run(main)
+
+
+@pytest.mark.parametrize("coroutine", [True, False])
+def test_listening_accepts_what_was_handled_and_gives_back_what_failed(
+    coroutine: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        stage = Stage("auto")
+        receiver = await stage.session.receiver("q")
+
+        def handle(message: aio.ReceivedMessage) -> None:
+            if message.body == b"bad":
+                raise ValueError("bad")
+
+        async def handle_later(message: aio.ReceivedMessage) -> None:
+            await asyncio.sleep(0)
+            if message.body == b"own":
+                await message.reject("amqp:not-allowed")
+            handle(message)
+
+        listening = asyncio.create_task(receiver.listen(handle_later if coroutine else handle))
+        stage.offer(b"good", b"bad", b"own", b"good")
+        await turn()
+        await turn()
+        stage.rig.run()
+        assert [outcome for _, outcome, _ in stage.rig.server.outcomes()] == [
+            Accepted(),
+            Modified(delivery_failed=True),
+            Rejected(Error("amqp:not-allowed")) if coroutine else Accepted(),
+            Accepted(),
+        ]
+        await receiver.close()
+        await listening
+        assert "ValueError: bad" in caplog.text
+
+    run(main)
+
+
+def test_a_cancelled_listener_gives_its_message_back_as_failed() -> None:
+    async def main() -> None:
+        stage = Stage("auto")
+        receiver = await stage.session.receiver("q")
+        begun = asyncio.Event()
+
+        async def handle(message: aio.ReceivedMessage) -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        listening = asyncio.create_task(receiver.listen(handle))
+        stage.offer(b"a")
+        await begun.wait()
+        listening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await listening
+        stage.rig.run()
+        assert stage.rig.server.outcomes() == [(b"a", Modified(delivery_failed=True), True)]
+
+    run(main)
+
+
+def test_listening_raises_what_ends_it() -> None:
+    async def main() -> None:
+        stage = Stage("auto")
+        receiver = await stage.session.receiver("q")
+        listening = asyncio.create_task(receiver.listen(lambda message: None))
+        await turn()
+        stage.rig.cut()
+        with pytest.raises(errors.ConnectionLost):
+            await listening
+
+    run(main)
+
+
+# -- sending -----------------------------------------------------------------------------------------------------------
+
+
+def test_send_ends_in_accepted_or_raises() -> None:
+    async def main() -> None:
+        stage = Stage()
+        sender = await stage.session.sender("q")
+        assert await sender.send(b"x") == Accepted()
+        stage.rig.server.verdict = lambda delivery: Rejected(Error("amqp:not-allowed", "no"))
+        with pytest.raises(errors.MessageRejected, match="no"):
+            await sender.send(b"x")
+
+    run(main)
+
+
+def test_receipts_are_asked_or_awaited() -> None:
+    async def main() -> None:
+        stage = Stage()
+        sender = await stage.session.sender("q")
+        receipts = [await sender.send(str(number), wait=False) for number in range(3)]
+        assert [receipt.done for receipt in receipts] == [False] * 3
+        stage.rig.run()
+        assert await receipts[0] == await receipts[1].result() == Accepted()
+        assert receipts[2].outcome == Accepted()
+        assert stage.rig.server.bodies() == ["0", "1", "2"]
+
+    run(main)
+
+
+def test_a_receipt_that_is_not_there_in_time_is_in_doubt_and_may_still_come() -> None:
+    async def main() -> None:
+        stage = Stage()
+        stage.rig.server.verdict = lambda delivery: None
+        sender = await stage.session.sender("q")
+        receipt = await sender.send(b"x", wait=False)
+        stage.rig.run()
+        with pytest.raises(errors.DeliveryInDoubt, match=r"no outcome within 0.01 s"):
+            await receipt.result(SOON)
+        stage.rig.server.taken[0].settle(ACCEPTED)
+        stage.rig.run()
+        assert await receipt.result() == Accepted()
+
+    run(main)
+
+
+def test_a_send_without_credit_is_known_not_to_have_left() -> None:
+    async def main() -> None:
+        stage = Stage(server=Server(credit=0))
+        sender = await stage.session.sender("q")
+        with pytest.raises(errors.NotSent, match="the message never left"):
+            await sender.send(b"x", timeout=SOON)
+        stage.rig.peer.receiving.grant(5)
+        stage.rig.run()
+        assert stage.rig.server.taken == []
+
+    run(main)
+
+
+def test_a_send_without_an_answer_is_in_doubt() -> None:
+    async def main() -> None:
+        stage = Stage()
+        stage.rig.server.verdict = lambda delivery: None
+        sender = await stage.session.sender("q")
+        sending = asyncio.create_task(sender.send(b"x", timeout=SOON))
+        await turn()
+        stage.rig.run()
+        with pytest.raises(errors.DeliveryInDoubt, match="no outcome within 0.01 s"):
+            await sending
+        assert len(stage.rig.server.taken) == 1
+
+    run(main)
+
+
+def test_a_cancelled_send_that_has_not_left_is_taken_back() -> None:
+    async def main() -> None:
+        stage = Stage(server=Server(credit=0))
+        sender = await stage.session.sender("q")
+        sending = asyncio.create_task(sender.send(b"x"))
+        await turn()
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        stage.rig.peer.receiving.grant(5)
+        stage.rig.run()
+        assert stage.rig.server.taken == []
+
+    run(main)
+
+
+def test_a_full_buffer_makes_send_wait() -> None:
+    async def main() -> None:
+        stage = Stage(server=Server(credit=0))
+        sender = await stage.session.sender("q", buffer_messages=2)
+        for _ in range(2):
+            await sender.send(b"x", wait=False)
+        with pytest.raises(errors.NotSent, match="the outgoing buffer of the sender to 'q' had no room within 0.01 s"):
+            await sender.send(b"x", wait=False, timeout=SOON)
+        waiting = asyncio.create_task(sender.send(b"late", wait=False))
+        await turn()
+        assert not waiting.done()
+        stage.rig.peer.receiving.grant(5)
+        stage.rig.run()
+        receipt = await waiting
+        stage.rig.run()
+        assert await receipt == Accepted()
+        assert stage.rig.server.bodies() == [b"x", b"x", b"late"]
+
+    run(main)
+
+
+def test_a_full_buffer_does_not_outlive_its_link() -> None:
+    async def main() -> None:
+        stage = Stage(server=Server(credit=0))
+        sender = await stage.session.sender("q", buffer_messages=1)
+        await sender.send(b"x", wait=False)
+        waiting = asyncio.create_task(sender.send(b"y", wait=False))
+        await turn()
+        stage.rig.cut()
+        with pytest.raises(errors.ConnectionLost):
+            await waiting
+
+    run(main)
+
+
+def test_flush_waits_for_all_and_tells_the_first_failure_once() -> None:
+    async def main() -> None:
+        stage = Stage()
+        stage.rig.server.verdict = lambda delivery: (
+            Rejected(Error("amqp:not-allowed")) if Message.decode(delivery.payload).body == "bad" else ACCEPTED
+        )
+        sender = await stage.session.sender("q")
+        for text in ("good", "bad", "good"):
+            await sender.send(text, wait=False)
+        with pytest.raises(errors.MessageRejected):
+            await sender.flush()
+        await sender.flush()
+
+    run(main)
+
+
+def test_flush_in_doubt() -> None:
+    async def main() -> None:
+        stage = Stage()
+        stage.rig.server.verdict = lambda delivery: None
+        sender = await stage.session.sender("q")
+        await sender.send(b"x", wait=False)
+        with pytest.raises(errors.DeliveryInDoubt, match="no outcome within"):
+            await sender.flush(SOON)
+
+    run(main)
+
+
+# -- acknowledging -----------------------------------------------------------------------------------------------------
+
+
+def test_acknowledging_waits_for_the_answer() -> None:
+    async def main() -> None:
+        stage = Stage("client")
+        stage.rig.server.answers = False
+        receiver = await stage.session.receiver("q")
+        stage.offer(b"a", b"b")
+        first, _ = await receiver.receive_many(2)
+        waiting = asyncio.create_task(first.acknowledge())
+        await turn()
+        stage.rig.run()
+        await turn()
+        assert not waiting.done()
+        (told,) = stage.rig.server.all(ev.StatesReceived)
+        told.link.session.settle_all(told.deliveries, ACCEPTED)
+        stage.rig.run()
+        receipt = await waiting
+        assert (receipt.status, receipt.count) == (ReceiptStatus.ANSWERED, 2)
+
+    run(main)
+
+
+def test_without_sync_there_is_a_receipt_to_await() -> None:
+    async def main() -> None:
+        stage = Stage()
+        receiver = await stage.session.receiver("q")
+        stage.offer(b"a", b"b", b"c", b"d")
+        a, b, c, d = await receiver.receive_many(4)
+        receipts = [
+            await a.accept(sync=False),
+            await b.reject("amqp:decode-error", "no", sync=False),
+            await c.release(sync=False),
+            await d.modify(delivery_failed=True, undeliverable_here=True, annotations={"x-opt-a": 1}, sync=False),
+        ]
+        assert await receipts[0].result(0) is ReceiptStatus.UNKNOWN  # for now
+        stage.rig.run()
+        assert [await receipt for receipt in receipts] == [ReceiptStatus.ANSWERED] * 4
+        assert [outcome for _, outcome, _ in stage.rig.server.outcomes()] == [
+            Accepted(),
+            Rejected(Error("amqp:decode-error", "no")),
+            Released(),
+            Modified(True, True, {"x-opt-a": 1}),
+        ]
+
+    run(main)
+
+
+def test_a_session_settles_many_at_once_and_recovers() -> None:
+    async def main() -> None:
+        stage = Stage()
+        receiver = await stage.session.receiver("q")
+        stage.offer(b"a", b"b", b"c")
+        messages = await receiver.receive_many(3)
+        receipt = await stage.session.settle(messages[:2], RELEASED, sync=False)
+        assert await stage.session.recover() == 1
+        stage.rig.run()
+        assert (receipt.status, receipt.count) == (ReceiptStatus.ANSWERED, 2)
+        assert body(await receiver.receive()) == b"c"
+        acknowledged = await stage.session.acknowledge(sync=False)
+        assert acknowledged.count == 1
+
+    run(main)
+
+
+# -- drain and refresh -------------------------------------------------------------------------------------------------
+
+
+def test_drain_and_refresh() -> None:
+    async def main() -> None:
+        stage = Stage()
+        receiver = await stage.session.receiver("q", prefetch=5)
+        stage.rig.server.offer("q", b"a")
+        assert await receiver.drain(LONG)
+        assert body(await receiver.receive(0)) == b"a"
+        stage.rig.peer.sending.offer(7)
+        assert await receiver.refresh(LONG)
+        assert receiver.available == 7
+        stage.rig.server.drains = False
+        await receiver.receive(0)  # which grants credit again
+        assert not await receiver.drain(SOON)
+
+    run(main)
+
+
+# -- opening and closing, over sockets ---------------------------------------------------------------------------------
+
+
+def test_a_day_in_the_life() -> None:
+    async def main() -> None:
+        server = Server(properties={"product": "test"}, capabilities=("a",))
+        async with serve(server) as where, aio.connect(f"amqp://{where}", container_id="me") as connection:
+            assert (connection.container_id, connection.remote_container_id) == ("me", "server")
+            assert connection.remote_properties == {"product": "test"}
+            assert connection.remote_capabilities == ("a",)
+            async with connection.session(AckMode.CLIENT) as session:
+                assert session.mode is AckMode.CLIENT
+                async with session.sender("out") as sender, session.receiver("in") as receiver:
+                    assert (sender.address, receiver.address) == ("out", "in")
+                    assert await sender.send(b"hello") == Accepted()
+                    server.offer("in", b"one", b"two")
+                    message = await receiver.receive(LONG)
+                    assert body(message) == b"one"
+                    assert (await session.acknowledge()).status is ReceiptStatus.ANSWERED
+                    assert sender.remote_properties == receiver.remote_properties == {}
+            assert not connection.closed
+        assert connection.closed
+        assert server.outcomes() == [(b"one", Accepted(), False), (b"two", Released(), False)]
+        (ended,) = server.all(ev.ConnectionEnded)
+        assert (ended.lost, ended.error) == (False, None)
+
+    run(main)
+
+
+def test_our_name_and_product_are_told() -> None:
+    async def main() -> None:
+        server = Server()
+        async with serve(server) as where, aio.connect(f"amqp://{where}", options=ConnectOptions(properties={"p": 1})):
+            opened = server.connection.engine.remote_open
+            assert opened is not None
+            assert opened.container_id.startswith("acquit-")
+            assert opened.hostname == "127.0.0.1"
+            assert opened.properties is not None
+            assert (opened.properties["product"], opened.properties["p"]) == ("acquit", 1)
+            assert opened.desired_capabilities == ("acquit:durable-settlement",)
+
+    run(main)
+
+
+def test_closing_waits_for_what_is_under_way() -> None:
+    async def main() -> None:
+        server = Server()
+        async with serve(server) as where:
+            async with aio.connect(f"amqp://{where}") as connection, connection.session() as session:
+                sender = await session.sender("q")
+                receipts = [await sender.send(str(number), wait=False) for number in range(500)]
+            assert [receipt.outcome for receipt in receipts] == [Accepted()] * 500
+
+    run(main)
+
+
+def test_closing_gives_up_what_gets_no_answer_in_time() -> None:
+    async def main() -> None:
+        server = Server(credit=1)
+        server.verdict = lambda delivery: None
+        async with serve(server) as where, aio.connect(f"amqp://{where}") as connection:
+            session = await connection.session()
+            sender = await session.sender("q")
+            sent = await sender.send(b"x", wait=False)
+            while not server.taken:
+                await asyncio.sleep(0)
+            server.credit = 0
+            await sender.close(SOON)
+            with pytest.raises(errors.DeliveryInDoubt):
+                await sent
+            with pytest.raises(errors.LinkDetached):
+                await sender.send(b"y")
+
+    run(main)
+
+
+async def receiver_of(session: aio.Session) -> None:
+    await (await session.receiver("r")).receive()
+
+
+def test_closing_twice_and_after_the_loss_is_fine() -> None:
+    async def main() -> None:
+        server = Server()
+        async with serve(server) as where:
+            connection = await aio.connect(f"amqp://{where}")
+            session = await connection.session()
+            sender, receiver = await session.sender("p"), await session.receiver("q")
+            for _ in range(2):
+                await receiver.close()
+                await sender.close()
+            pump = server.connection.pump
+            assert pump is not None
+            pump.abort()
+            with pytest.raises(errors.ConnectionLost):
+                await receiver_of(session)
+            for _ in range(2):
+                await session.close()
+                await connection.close()
+            assert connection.closed
+            with pytest.raises(errors.ConnectionLost):
+                await connection.session()
+
+    run(main)
+
+
+def test_a_receiver_closed_for_itself_leaves_the_session() -> None:
+    async def main() -> None:
+        server = Server()
+        async with serve(server) as where, aio.connect(f"amqp://{where}") as connection:
+            session = await connection.session("individual")
+            receiver = await session.receiver("q")
+            server.offer("q", b"a", b"b")
+            message = await receiver.receive(LONG)
+            await receiver.close()
+            assert [outcome for _, outcome, _ in server.outcomes()] == [Released(), Modified(delivery_failed=True)]
+            assert message is not None
+            with pytest.raises(errors.AlreadySettled):
+                await message.accept()
+            await session.receiver("q")
+
+    run(main)
+
+
+def test_a_peer_that_never_answers_an_attach() -> None:
+    async def main() -> None:
+        server = Server()
+        server.silent = True
+        options = ConnectOptions(answer_timeout_ms=10)
+        async with serve(server) as where, aio.connect(f"amqp://{where}", options=options) as connection:
+            session = await connection.session()
+            with pytest.raises(
+                errors.LinkDetached, match="did not answer the attach of the sender to 'q' within 0.01 s"
+            ):
+                await session.sender("q")
+
+    run(main)
+
+
+# -- what cannot be ----------------------------------------------------------------------------------------------------
+
+
+def test_forgetting_to_await_is_explained() -> None:
+    async def main() -> None:
+        with pytest.raises(AttributeError, match=r"no 'session': connect\(...\) must be awaited first"):
+            aio.connect("amqp://localhost").session()  # type: ignore[attr-defined]
+        stage = Stage()
+        with pytest.raises(AttributeError, match=r"no 'send': session.sender\(...\) must be awaited first"):
+            stage.session.sender("q").send(b"x")  # type: ignore[attr-defined]
+
+    run(main)
+
+
+@pytest.mark.parametrize("mode", ["transacted", 3, "nonsense"])
+def test_a_mode_that_is_not_there(mode: str | int) -> None:
+    async def main() -> None:
+        stage = Stage()
+        connection = aio.Connection(stage.driver)
+        with pytest.raises(errors.ConfigurationError, match="expected one of AUTO, CLIENT, INDIVIDUAL, NO_ACK"):
+            await connection.session(mode)
+
+    run(main)

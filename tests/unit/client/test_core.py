@@ -1,0 +1,885 @@
+"""The acknowledgement modes as users are promised them, and what becomes of everything when something ends.
+
+What went over the wire is read from the events of the server's engine: a disposition is a StatesReceived, a flow a
+CreditChanged, with the link as it is then.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from acquit import errors
+from acquit.client.modes import AckMode
+from acquit.client.options import DURABLE_SETTLEMENT, ConnectOptions
+from acquit.client.receipts import ReceiptStatus, SettlementReceipt
+from acquit.client.received import MessageCore
+from acquit.protocol import events as ev
+from acquit.protocol._definitions import (
+    Accepted,
+    Error,
+    Modified,
+    RcvSettleMode,
+    Rejected,
+    Released,
+    SndSettleMode,
+)
+from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.link import SendingLink
+from tests.support.server import Rig, Server
+
+ACKNOWLEDGING = ["client", "individual"]
+FAILED = Modified(delivery_failed=True)
+
+
+def bodies(messages: list[MessageCore]) -> list[object]:
+    return [message.body for message in messages]
+
+
+def letters(count: int) -> list[bytes]:
+    return [bytes([97 + index]) for index in range(count)]
+
+
+# -- what the links ask for --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mode", "snd", "rcv"),
+    [
+        ("auto", SndSettleMode.UNSETTLED, RcvSettleMode.FIRST),
+        ("client", SndSettleMode.UNSETTLED, RcvSettleMode.SECOND),
+        ("individual", SndSettleMode.UNSETTLED, RcvSettleMode.SECOND),
+        ("no_ack", SndSettleMode.SETTLED, RcvSettleMode.FIRST),
+    ],
+)
+def test_settle_modes_of_a_receiver(mode: str, snd: SndSettleMode, rcv: RcvSettleMode) -> None:
+    rig = Rig()
+    rig.receiver(rig.session(mode))
+    (requested,) = rig.server.all(ev.LinkRequested)
+    attach = requested.link.remote_attach
+    assert attach is not None
+    assert (attach.snd_settle_mode, attach.rcv_settle_mode) == (snd, rcv)
+
+
+# -- when credit comes back --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["auto", "no_ack"])
+def test_credit_comes_back_on_hand_over_at_half_of_the_prefetch(mode: str) -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session(mode), prefetch=4)
+    rig.server.offer("q", *letters(10))
+    rig.run()
+    assert len(receiver.buffer) == 4
+    rig.take(receiver, 1)
+    rig.run()
+    assert (len(receiver.buffer), rig.peer.sending.credit) == (3, 0)  # one free is not worth a flow
+    rig.take(receiver, 1)
+    rig.run()
+    assert bodies(list(receiver.buffer)) == [b"c", b"d", b"e", b"f"]
+
+
+@pytest.mark.parametrize("mode", ACKNOWLEDGING)
+def test_credit_comes_back_on_acknowledgement(mode: str) -> None:
+    rig = Rig()
+    session = rig.session(mode)
+    receiver = rig.receiver(session, prefetch=4)
+    rig.server.offer("q", *letters(10))
+    rig.run()
+    taken = rig.take(receiver, 4)
+    rig.run()
+    assert (len(receiver.buffer), rig.peer.sending.credit) == (0, 0)  # at the limit, whatever is handed out
+    session.settle_all(taken[:2], ACCEPTED)
+    rig.run()
+    assert bodies(list(receiver.buffer)) == [b"e", b"f"]
+
+
+def test_credit_and_what_is_held_never_exceed_the_prefetch() -> None:
+    rig = Rig()
+    session = rig.session("individual")
+    receiver = rig.receiver(session, prefetch=3)
+    rig.server.offer("q", *letters(12))
+    settled = 0
+    while settled < 12:
+        rig.run()
+        assert receiver.link.credit + receiver.held <= 3
+        message = receiver.take()
+        if message is not None and settled % 3 != 2:
+            message._settle(ACCEPTED)
+            settled += 1
+        elif message is not None:
+            rig.run()
+            message._settle(RELEASED)
+            settled += 1
+
+
+# -- AUTO --------------------------------------------------------------------------------------------------------------
+
+
+def test_auto_accepts_as_the_message_is_handed_out() -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session("auto"))
+    rig.server.offer("q", *letters(3))
+    rig.run()
+    assert rig.server.outcomes() == []
+    rig.take(receiver, 2)
+    rig.run()
+    assert rig.server.outcomes() == [(b"a", Accepted(), True), (b"b", Accepted(), True)]
+
+
+def test_many_hand_overs_are_one_disposition_and_one_wake_up() -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session("auto"))
+    rig.server.offer("q", *letters(10))
+    rig.run()
+    wakes = rig.wakes
+    rig.take(receiver, 10)
+    assert rig.wakes == wakes + 1
+    rig.run()
+    (told,) = rig.server.all(ev.StatesReceived)
+    assert len(told.deliveries) == 10
+
+
+def test_what_auto_handed_out_is_settled() -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session("auto"))
+    rig.server.offer("q", b"a")
+    rig.run()
+    (message,) = rig.take(receiver, 1)
+    assert message.settled
+    with pytest.raises(errors.AlreadySettled, match="as accepted; the first outcome stands"):
+        message._settle(RELEASED)
+
+
+def test_a_listener_accepts_after_it_returned() -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session("auto"))
+    rig.server.offer("q", b"a")
+    rig.run()
+    message = receiver.take_for_listener()
+    assert message is not None
+    with receiver.listening(message):
+        rig.run()
+        assert not message.settled
+        assert rig.server.outcomes() == []
+    rig.run()
+    assert rig.server.outcomes() == [(b"a", Accepted(), True)]
+
+
+def test_a_listener_that_fails_gives_the_message_back_as_failed(caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session("auto"))
+    rig.server.offer("q", b"a")
+    rig.run()
+    message = receiver.take_for_listener()
+    assert message is not None
+    with receiver.listening(message):
+        raise ValueError("no")
+    rig.run()
+    assert rig.server.outcomes() == [(b"a", FAILED, True)]
+    assert "the listener of the receiver from 'q' failed; the message goes back" in caplog.text
+    assert "ValueError: no" in caplog.text
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_explicit_outcome_in_a_listener_replaces_the_automatic_one(fails: bool) -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session("auto"))
+    rig.server.offer("q", b"a")
+    rig.run()
+    message = receiver.take_for_listener()
+    assert message is not None
+    with receiver.listening(message):
+        message._settle(RELEASED)
+        if fails:
+            raise ValueError
+    rig.run()
+    assert rig.server.outcomes() == [(b"a", Released(), True)]
+
+
+def test_an_interrupt_of_a_listener_gives_the_message_back_and_goes_on() -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session("auto"))
+    rig.server.offer("q", b"a")
+    rig.run()
+    message = receiver.take_for_listener()
+    assert message is not None
+    with pytest.raises(KeyboardInterrupt), receiver.listening(message):
+        raise KeyboardInterrupt
+    rig.run()
+    assert rig.server.outcomes() == [(b"a", FAILED, True)]
+
+
+@pytest.mark.parametrize("mode", ["client", "individual", "no_ack"])
+def test_in_other_modes_a_listener_s_exception_ends_the_listening(mode: str) -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session(mode))
+    rig.server.offer("q", b"a")
+    rig.run()
+    message = receiver.take_for_listener()
+    assert message is not None
+    with pytest.raises(ValueError, match="no"), receiver.listening(message):
+        raise ValueError("no")
+    rig.run()
+    assert rig.server.outcomes() == []
+
+
+@pytest.mark.parametrize("mode", ["auto", "no_ack"])
+def test_acknowledge_has_no_effect_where_it_is_not_asked_for(mode: str) -> None:
+    rig = Rig()
+    session = rig.session(mode)
+    receiver = rig.receiver(session)
+    rig.server.offer("q", b"a")
+    rig.run()
+    (message,) = rig.take(receiver, 1)
+    rig.run()
+    before = rig.server.outcomes()
+    for receipt in (session.acknowledge(message, whole_session=True), session.acknowledge(None, whole_session=False)):
+        rig.run()
+        assert (receipt.status, receipt.count) == (ReceiptStatus.SENT, 0)
+        assert receipt.reason == "there was nothing to acknowledge"
+    assert rig.server.outcomes() == before
+
+
+# -- CLIENT ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by_message", [True, False])
+def test_client_acknowledges_all_that_was_handed_out_over_all_receivers(by_message: bool) -> None:
+    rig = Rig()
+    session = rig.session("client")
+    first, second = rig.receiver(session, "p"), rig.receiver(session, "q")
+    rig.server.offer("p", b"p1", b"p2")
+    rig.server.offer("q", b"q1", b"q2")
+    rig.run()
+    handed_out = [*rig.take(first, 1), *rig.take(second, 1)]
+    receipt = session.acknowledge(handed_out[0] if by_message else None, whole_session=True)
+    rig.run()
+    assert sorted(rig.server.outcomes(), key=str) == [(b"p1", Accepted(), False), (b"q1", Accepted(), False)]
+    assert (receipt.status, receipt.count) == (ReceiptStatus.ANSWERED, 2)
+
+
+def test_client_acknowledges_up_to_and_including_a_message_in_the_order_of_handing_out() -> None:
+    rig = Rig()
+    session = rig.session("client")
+    first, second = rig.receiver(session, "p"), rig.receiver(session, "q")
+    rig.server.offer("p", b"p1", b"p2")
+    rig.server.offer("q", b"q1", b"q2")
+    rig.run()
+    (q1,) = rig.take(second, 1)
+    (p1,) = rig.take(first, 1)
+    (q2,) = rig.take(second, 1)
+    receipt = session.acknowledge(p1, whole_session=False)
+    rig.run()
+    assert receipt.count == 2
+    assert (q1.settled, p1.settled, q2.settled) == (True, True, False)
+    again = session.acknowledge(p1, whole_session=False)
+    assert (again.status, again.count) == (ReceiptStatus.SENT, 0)
+    assert not q2.settled
+
+
+def test_an_outcome_in_client_mode_means_this_one_delivery() -> None:
+    rig = Rig()
+    session = rig.session("client")
+    receiver = rig.receiver(session)
+    rig.server.offer("q", *letters(3))
+    rig.run()
+    a, b, c = rig.take(receiver, 3)
+    b._settle(Rejected(Error("amqp:decode-error", "no")))
+    rig.run()
+    assert rig.server.outcomes() == [(b"b", Rejected(Error("amqp:decode-error", "no")), False)]
+    session.acknowledge(None, whole_session=False)
+    rig.run()
+    assert rig.server.outcomes()[1:] == [(b"a", Accepted(), False), (b"c", Accepted(), False)]
+    assert a.settled and c.settled
+
+
+# -- INDIVIDUAL --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by_message", [True, False])
+def test_individual_acknowledges_one_message_alone(by_message: bool) -> None:
+    rig = Rig()
+    session = rig.session("individual")
+    receiver = rig.receiver(session)
+    rig.server.offer("q", *letters(3))
+    rig.run()
+    _, b, _ = rig.take(receiver, 3)
+    session.acknowledge(b, whole_session=by_message)
+    rig.run()
+    assert rig.server.outcomes() == [(b"b", Accepted(), False)]
+
+
+def test_individual_acknowledges_all_without_a_message() -> None:
+    rig = Rig()
+    session = rig.session("individual")
+    receiver = rig.receiver(session)
+    rig.server.offer("q", *letters(4))
+    rig.run()
+    taken = rig.take(receiver, 3)
+    taken[1]._settle(RELEASED)
+    receipt = session.acknowledge(None, whole_session=False)
+    rig.run()
+    assert receipt.count == 2
+    assert rig.server.outcomes() == [
+        (b"b", Released(), False),
+        (b"a", Accepted(), False),
+        (b"c", Accepted(), False),
+    ]
+
+
+# -- NO_ACK ------------------------------------------------------------------------------------------------------------
+
+
+def test_no_ack_has_nothing_to_say() -> None:
+    rig = Rig()
+    session = rig.session("no_ack")
+    receiver = rig.receiver(session)
+    rig.server.offer("q", b"a")
+    rig.run()
+    (message,) = rig.take(receiver, 1)
+    assert message.settled
+    with pytest.raises(errors.Unreliable, match="is in mode NO_ACK: the broker settled the message as it sent it"):
+        message._settle(ACCEPTED)
+    rig.run()
+    assert rig.server.outcomes() == []
+    assert session.handed_out == {}
+
+
+# -- once --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ACKNOWLEDGING)
+def test_an_outcome_is_given_once(mode: str) -> None:
+    rig = Rig()
+    session = rig.session(mode)
+    receiver = rig.receiver(session)
+    rig.server.offer("q", b"a")
+    rig.run()
+    (message,) = rig.take(receiver, 1)
+    assert not message.settled
+    message._settle(RELEASED)
+    for when in ("before it is sent", "after it is answered"):
+        with pytest.raises(errors.AlreadySettled, match="as released"):
+            message._settle(ACCEPTED)
+        assert session.acknowledge(message, whole_session=True).count == 0, when
+        assert session.settle_all([message], ACCEPTED).count == 0
+        rig.run()
+    assert rig.server.outcomes() == [(b"a", Released(), False)]
+
+
+def test_messages_of_another_session_are_refused() -> None:
+    rig = Rig()
+    one, other = rig.session("client"), rig.session("client")
+    receiver = rig.receiver(one)
+    rig.server.offer("q", b"a")
+    rig.run()
+    (message,) = rig.take(receiver, 1)
+    with pytest.raises(errors.ConfigurationError, match="acknowledge takes a message of this session"):
+        other.acknowledge(message, whole_session=False)
+    with pytest.raises(errors.ConfigurationError, match="settle takes messages of this session"):
+        other.settle_all([message], ACCEPTED)
+    assert one.acknowledge(message, whole_session=False).count == 1
+
+
+# -- receipts ----------------------------------------------------------------------------------------------------------
+
+
+def acknowledged(rig: Rig, mode: str = "individual") -> SettlementReceipt:
+    receiver = rig.receiver(rig.session(mode))
+    rig.server.offer("q", b"a")
+    rig.run()
+    (message,) = rig.take(receiver, 1)
+    receipt = message._settle(ACCEPTED)
+    assert receipt.status is None
+    return receipt
+
+
+def test_a_peer_that_promises_durable_settlement_has_applied_what_it_answers() -> None:
+    rig = Rig(Server(capabilities=(DURABLE_SETTLEMENT,)))
+    receipt = acknowledged(rig)
+    rig.run()
+    assert receipt.status is ReceiptStatus.APPLIED
+
+
+def test_another_peer_has_answered() -> None:
+    rig = Rig()
+    receipt = acknowledged(rig)
+    rig.run()
+    assert receipt.status is ReceiptStatus.ANSWERED
+
+
+def test_an_answer_is_awaited() -> None:
+    rig = Rig()
+    rig.server.answers = False
+    receipt = acknowledged(rig)
+    rig.run()
+    assert not receipt.done
+    (told,) = rig.server.all(ev.StatesReceived)
+    told.link.session.settle_all(told.deliveries, ACCEPTED)
+    rig.run()
+    assert receipt.status is ReceiptStatus.ANSWERED
+
+
+def test_where_no_answer_is_granted_the_receipt_says_sent_when_it_is_written() -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session("individual"))
+    receiver.link.rcv_settle_mode = RcvSettleMode.FIRST  # as a transfer may say for itself (2.7.5)
+    rig.server.offer("q", b"a")
+    rig.run()
+    (message,) = rig.take(receiver, 1)
+    receipt = message._settle(ACCEPTED)
+    rig.core.process(rig.now)
+    assert not receipt.done
+    rig.carry()
+    assert receipt.status is ReceiptStatus.SENT
+    rig.run()
+    assert rig.server.outcomes() == [(b"a", Accepted(), True)]
+
+
+def test_what_was_not_written_before_the_loss_is_stale() -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session("auto"))
+    rig.server.offer("q", b"a")
+    rig.run()
+    message = receiver.take_for_listener()
+    assert message is not None
+    receipt = message._settle(RELEASED)
+    rig.core.process(rig.now)
+    rig.cut()
+    assert receipt.status is ReceiptStatus.STALE
+
+
+def test_no_answer_in_time_is_unknown() -> None:
+    rig = Rig(options=ConnectOptions(ack_timeout_ms=2_000))
+    rig.server.answers = False
+    receipt = acknowledged(rig)
+    rig.run()
+    assert rig.core.next_deadline() == rig.now + 2
+    rig.advance(1.9)
+    assert not receipt.done
+    rig.advance(0.2)
+    assert receipt.status is ReceiptStatus.UNKNOWN
+    assert receipt.reason == "no answer within 2000 ms"
+    assert rig.core.next_deadline() is None
+
+
+def test_an_answer_that_comes_after_all_changes_nothing() -> None:
+    rig = Rig(options=ConnectOptions(ack_timeout_ms=2_000))
+    rig.server.answers = False
+    receipt = acknowledged(rig)
+    rig.run()
+    rig.advance(3)
+    (told,) = rig.server.all(ev.StatesReceived)
+    told.link.session.settle_all(told.deliveries, ACCEPTED)
+    rig.run()
+    assert receipt.status is ReceiptStatus.UNKNOWN
+
+
+def test_a_peer_lost_before_its_answer_leaves_it_unknown() -> None:
+    rig = Rig()
+    rig.server.answers = False
+    receipt = acknowledged(rig)
+    rig.run()
+    rig.cut()
+    assert receipt.status is ReceiptStatus.UNKNOWN
+    assert receipt.reason == "the connection to server:5672 was lost"
+
+
+@pytest.mark.parametrize("mode", ACKNOWLEDGING)
+def test_an_acknowledgement_after_the_loss_is_stale(mode: str) -> None:
+    rig = Rig()
+    session = rig.session(mode)
+    receiver = rig.receiver(session)
+    rig.server.offer("q", *letters(2))
+    rig.run()
+    a, _ = rig.take(receiver, 2)
+    rig.cut()
+    receipts = [a._settle(ACCEPTED), session.acknowledge(None, whole_session=False)]
+    rig.run()
+    assert [receipt.status for receipt in receipts] == [ReceiptStatus.STALE] * 2
+    assert receipts[0].reason == "the connection to server:5672 was lost"
+
+
+def test_an_acknowledgement_after_the_peer_detached_is_stale_and_says_why() -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session("individual"))
+    rig.server.offer("q", b"a")
+    rig.run()
+    (message,) = rig.take(receiver, 1)
+    rig.peer.sending.detach(Error("amqp:link:stolen", "elsewhere"))
+    rig.run()
+    receipt = message._settle(ACCEPTED)
+    rig.run()
+    assert receipt.status is ReceiptStatus.STALE
+    assert receipt.reason == "the receiver from 'q' was detached by the peer: elsewhere (amqp:link:stolen)"
+
+
+def test_a_delivery_that_the_peer_settled_first_is_stale() -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session("individual"))
+    rig.server.offer("q", b"a")
+    rig.run()
+    (message,) = rig.take(receiver, 1)
+    (delivery,) = rig.peer.sending.unsettled()
+    delivery.settle(Released())
+    rig.run()
+    assert message.settled
+    receipt = message._settle(ACCEPTED)
+    rig.run()
+    assert receipt.status is ReceiptStatus.STALE
+    assert receipt.reason == "the peer had settled it before, as released"
+
+
+def test_a_lock_that_ran_out_makes_a_later_outcome_stale() -> None:
+    """The sender announces an outcome of its own accord, and forgets when the receiver confirms (2.6.12)."""
+    rig = Rig()
+    rig.server.answers = False
+    receiver = rig.receiver(rig.session("individual"))
+    rig.server.offer("q", b"a")
+    rig.run()
+    (message,) = rig.take(receiver, 1)
+    (delivery,) = rig.peer.sending.unsettled()
+    delivery.update(FAILED)
+    rig.run()
+    assert [told.state for told in rig.server.all(ev.StatesReceived)] == [FAILED]
+    receipt = message._settle(ACCEPTED)
+    rig.run()
+    assert receipt.status is ReceiptStatus.STALE
+    assert receipt.reason == "the peer had settled it before, as modified"
+
+
+def test_outcomes_that_cross_the_sender_s_answer_decides() -> None:
+    rig = Rig()
+    rig.server.answers = False
+    receiver = rig.receiver(rig.session("individual"))
+    rig.server.offer("q", b"a")
+    rig.run()
+    (message,) = rig.take(receiver, 1)
+    receipt = message._settle(ACCEPTED)
+    rig.core.process(rig.now)
+    (delivery,) = rig.peer.sending.unsettled()
+    delivery.update(FAILED)
+    rig.run()
+    assert not receipt.done
+    delivery.settle(FAILED)
+    rig.run()
+    assert receipt.status is ReceiptStatus.STALE
+    assert receipt.reason == "the peer had settled it before, as modified"
+
+
+def test_a_prefetched_message_that_the_peer_took_back_is_not_handed_out() -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session("individual"), prefetch=2)
+    rig.server.offer("q", *letters(3))
+    rig.run()
+    first, second = rig.peer.sending.unsettled()
+    first.settle(Released())
+    second.update(FAILED)
+    rig.run()
+    assert bodies(rig.take(receiver, 1)) == [b"c"]  # and their credit has come back
+
+
+def test_one_receipt_tells_the_worst_of_many() -> None:
+    rig = Rig()
+    session = rig.session("client")
+    receiver = rig.receiver(session)
+    rig.server.offer("q", *letters(3))
+    rig.run()
+    rig.take(receiver, 3)
+    rig.peer.sending.unsettled()[1].settle(Released())
+    rig.run()
+    receipt = session.acknowledge(None, whole_session=False)
+    rig.run()
+    assert (receipt.status, receipt.count) == (ReceiptStatus.STALE, 3)
+    assert receipt.reason == "the peer had settled it before, as released"
+
+
+# -- recover -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ACKNOWLEDGING)
+def test_recover_hands_out_again_in_order_and_counts_here(mode: str) -> None:
+    rig = Rig()
+    session = rig.session(mode)
+    receiver = rig.receiver(session)
+    rig.server.offer("q", *letters(5))
+    rig.run()
+    taken = rig.take(receiver, 3)
+    taken[1]._settle(ACCEPTED)
+    assert session.recover() == 2
+    rig.run()
+    again = rig.take(receiver, 4)
+    assert bodies(again) == [b"a", b"c", b"d", b"e"]
+    assert [message.delivery_count for message in again] == [1, 1, 0, 0]
+    assert [message.redelivered for message in again] == [True, True, False, False]
+    assert rig.server.outcomes() == [(b"b", Accepted(), False)]  # of the others nothing was said
+    session.acknowledge(None, whole_session=False)
+    rig.run()
+    assert [body for body, _, _ in rig.server.outcomes()] == [b"b", b"a", b"c", b"d", b"e"]
+
+
+def test_recover_leaves_behind_what_the_peer_took_back() -> None:
+    rig = Rig()
+    session = rig.session("individual")
+    receiver = rig.receiver(session, prefetch=2)
+    rig.server.offer("q", *letters(3))
+    rig.run()
+    rig.take(receiver, 2)
+    rig.peer.sending.unsettled()[0].settle(Released())
+    rig.run()
+    session.recover()
+    rig.run()
+    assert bodies(list(receiver.buffer)) == [b"b", b"c"]
+
+
+@pytest.mark.parametrize("mode", ["auto", "no_ack"])
+def test_recover_has_nothing_to_do_where_all_is_acknowledged(mode: str) -> None:
+    rig = Rig()
+    session = rig.session(mode)
+    receiver = rig.receiver(session)
+    rig.server.offer("q", b"a")
+    rig.run()
+    rig.take(receiver, 1)
+    assert session.recover() == 0
+    rig.run()
+    assert not receiver.buffer
+
+
+# -- closing -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ACKNOWLEDGING)
+def test_closing_gives_back_what_was_handed_out_as_failed_and_the_rest_as_released(mode: str) -> None:
+    rig = Rig()
+    session = rig.session(mode)
+    receiver = rig.receiver(session)
+    rig.server.offer("q", *letters(4))
+    rig.run()
+    a, b = rig.take(receiver, 2)
+    a._settle(ACCEPTED)
+    session.settle_leftovers(receiver)
+    rig.run()
+    receiver.detach()
+    rig.run()
+    assert rig.server.outcomes() == [
+        (b"a", Accepted(), False),
+        (b"c", Released(), False),
+        (b"d", Released(), False),
+        (b"b", FAILED, False),
+    ]
+    assert receiver.detached.done
+    with pytest.raises(errors.AlreadySettled, match="as modified"):
+        b._settle(ACCEPTED)
+
+
+def test_closing_in_auto_mode_releases_what_was_never_handed_out() -> None:
+    rig = Rig()
+    session = rig.session("auto")
+    receiver = rig.receiver(session)
+    rig.server.offer("q", *letters(3))
+    rig.run()
+    rig.take(receiver, 1)
+    session.settle_leftovers(receiver)
+    rig.run()
+    assert rig.server.outcomes() == [
+        (b"b", Released(), True),
+        (b"c", Released(), True),
+        (b"a", Accepted(), True),
+    ]
+
+
+def test_closing_in_no_ack_mode_says_nothing() -> None:
+    rig = Rig()
+    session = rig.session("no_ack")
+    receiver = rig.receiver(session)
+    rig.server.offer("q", *letters(3))
+    rig.run()
+    rig.take(receiver, 1)
+    session.settle_leftovers(receiver)
+    receiver.detach()
+    rig.run()
+    assert rig.server.outcomes() == []
+    assert receiver.detached.done
+
+
+def test_a_default_outcome_is_what_closing_says() -> None:
+    rig = Rig()
+    session = rig.session("individual")
+    receiver = rig.receiver(session, default_outcome=RELEASED)
+    (requested,) = rig.server.all(ev.LinkRequested)
+    assert requested.link.remote_attach is not None
+    assert requested.link.remote_attach.source.default_outcome == Released()  # type: ignore[union-attr]
+    rig.server.offer("q", *letters(2))
+    rig.run()
+    rig.take(receiver, 1)
+    session.settle_leftovers(receiver)
+    rig.run()
+    assert {state for _, state, _ in rig.server.outcomes()} == {Released()}
+
+
+def test_no_default_outcome_is_sent_unless_it_was_asked_for() -> None:
+    """The broker gives back what was only prefetched without counting it; a default-outcome would apply to it too."""
+    rig = Rig()
+    rig.receiver(rig.session("client"))
+    (requested,) = rig.server.all(ev.LinkRequested)
+    assert requested.link.remote_attach is not None
+    assert requested.link.remote_attach.source.default_outcome is None  # type: ignore[union-attr]
+
+
+def test_what_arrives_while_closing_goes_back() -> None:
+    rig = Rig()
+    session = rig.session("individual")
+    receiver = rig.receiver(session)
+    rig.server.offer("q", b"a")  # on its way
+    session.settle_leftovers(receiver)
+    rig.run()
+    assert rig.server.outcomes() == [(b"a", Released(), False)]
+    assert rig.peer.sending.credit == 0
+
+
+# -- the end of things -------------------------------------------------------------------------------------------------
+
+
+def test_the_loss_of_the_connection_ends_everything() -> None:
+    rig = Rig()
+    session = rig.session("individual")
+    receiver, sender = rig.receiver(session), rig.sender(session, "p")
+    rig.server.verdict = lambda delivery: None
+    sent = rig.send(sender)
+    rig.run()
+    rig.cut()
+    for check in (receiver.check, sender.check, session.check, rig.core.check):
+        with pytest.raises(errors.ConnectionLost, match="the connection to server:5672 was lost"):
+            check()
+    with pytest.raises(errors.DeliveryInDoubt, match="no outcome was heard: the connection to server:5672 was lost"):
+        sent._value()
+    assert rig.core.closed.done
+    assert rig.core.sessions == []
+
+
+def test_prefetched_messages_are_dropped_with_the_connection_as_the_broker_delivers_them_again() -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session("auto"))
+    rig.server.offer("q", b"a")
+    rig.run()
+    rig.cut()
+    assert receiver.take() is None
+    with pytest.raises(errors.ConnectionLost):
+        receiver.check()
+
+
+def test_in_no_ack_mode_prefetched_messages_are_handed_out_first_as_nobody_else_has_them() -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session("no_ack"))
+    rig.server.offer("q", b"a")
+    rig.run()
+    rig.cut()
+    receiver.check()
+    assert bodies(rig.take(receiver, 1)) == [b"a"]
+    with pytest.raises(errors.ConnectionLost):
+        receiver.check()
+
+
+def test_the_end_of_a_session_ends_its_links_alone() -> None:
+    rig = Rig()
+    doomed, other = rig.session("client"), rig.session("client")
+    receiver, spared = rig.receiver(doomed, "p"), rig.receiver(other, "q")
+    rig.server.answers = False
+    rig.server.offer("p", b"a")
+    rig.run()
+    (message,) = rig.take(receiver, 1)
+    receipt = message._settle(ACCEPTED)
+    rig.run()
+    rig.peer.engine.sessions[0].end(Error("amqp:internal-error", "oh"))
+    rig.run()
+    assert receipt.status is ReceiptStatus.UNKNOWN
+    with pytest.raises(errors.SessionEnded, match=r"the session was ended by the peer: oh \(amqp:internal-error\)"):
+        receiver.check()
+    spared.check()
+    assert rig.core.sessions == [other]
+
+
+def test_the_peer_closes_the_connection() -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session())
+    rig.peer.engine.close(Error("amqp:connection:forced", "maintenance"))
+    rig.run()
+    with pytest.raises(errors.ConnectionClosed, match="maintenance") as caught:
+        receiver.check()
+    assert (caught.value.condition, caught.value.remote) == ("amqp:connection:forced", True)
+    assert not receiver.closed_by_us
+
+
+def test_our_own_close_ends_receivers_in_order() -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session())
+    rig.core.close()
+    rig.run()
+    assert receiver.closed_by_us
+    with pytest.raises(errors.ConnectionClosed, match="closed by us"):
+        receiver.check()
+    with pytest.raises(errors.ConnectionClosed):
+        rig.core.begin(receiver.mode)
+
+
+@pytest.mark.parametrize(
+    ("condition", "kind"),
+    [("amqp:not-found", errors.NotFound), ("amqp:unauthorized-access", errors.Unauthorized)],
+)
+@pytest.mark.parametrize("role", ["sender", "receiver"])
+def test_a_refused_link_says_why(condition: str, kind: type[errors.LinkDetached], role: str) -> None:
+    rig = Rig()
+    rig.server.refusals["q"] = Error(condition, "not here")
+    session = rig.session()
+    link = rig.sender(session) if role == "sender" else rig.receiver(session)
+    assert link.attached.done
+    with pytest.raises(kind, match="not here"):
+        link.attached.check()
+    with pytest.raises(kind):
+        link.check()
+    assert not session.senders and not session.receivers
+
+
+def test_a_forked_child_is_told_at_once_and_says_nothing_to_the_peer() -> None:
+    rig = Rig()
+    session = rig.session("individual")
+    receiver, sender = rig.receiver(session), rig.sender(session, "p")
+    rig.server.offer("q", *letters(2))
+    rig.run()
+    (message,) = rig.take(receiver, 1)
+    sent = rig.send(sender)
+    rig.core.abandon("not yours")
+    assert not rig.engine.has_output
+    for check in (receiver.check, sender.check, session.check, rig.core.check, sent._value):
+        with pytest.raises(errors.ConnectionLost, match="not yours"):
+            check()
+    receipt = message._settle(ACCEPTED)  # ends at once: no loop will come for it
+    assert (receipt.status, receipt.reason) == (ReceiptStatus.STALE, "not yours")
+
+
+# -- a peer that takes liberties ---------------------------------------------------------------------------------------
+
+
+def test_sessions_and_links_of_the_peer_are_declined() -> None:
+    rig = Rig()
+    session = rig.session()
+    rig.receiver(session)
+    theirs = rig.peer.engine.begin()
+    link = rig.peer.sending.session.attach_receiver("theirs")
+    rig.run()
+    (ended,) = rig.server.all(ev.SessionEnded)
+    assert ended.session is theirs
+    assert ended.error is not None and ended.error.condition == "amqp:not-allowed"
+    (detached,) = rig.server.all(ev.LinkDetached)
+    assert detached.link is link
+    session.check()
+
+
+# -- modes by their value ----------------------------------------------------------------------------------------------
+
+
+def test_a_link_belongs_to_the_mode_of_its_session() -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session(AckMode.CLIENT))
+    assert receiver.mode.name is AckMode.CLIENT
+    assert isinstance(rig.peer.sending, SendingLink)

@@ -1,0 +1,238 @@
+"""The driver on a real loop: connecting, TLS, time-outs, deadlines, a socket that is full."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from acquit import aio, errors
+from acquit.client.driver import ssl_context_for
+from acquit.client.options import ConnectOptions
+from acquit.client.receipts import ReceiptStatus
+from acquit.client.url import parse_url
+from acquit.protocol._definitions import Accepted
+from tests.support.server import Server, serve
+
+CERTIFICATE = Path(__file__).resolve().parents[2] / "support" / "localhost.pem"
+LONG = 30.0
+
+
+def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(LONG):
+            await main()
+
+    asyncio.run(limited())
+
+
+def server_context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(CERTIFICATE)
+    return context
+
+
+def client_context() -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(CERTIFICATE))
+
+
+def test_tls() -> None:
+    async def main() -> None:
+        server = Server()
+        async with serve(server, ssl_context=server_context()) as where:
+            async with aio.connect(f"amqps://{where}", ssl_context=client_context()) as connection:
+                assert server.connection.pump is not None and server.connection.pump.encrypted
+                sender = await (await connection.session()).sender("q")
+                body = bytes(1_000_000 - 100)
+                assert await sender.send(body) == Accepted()
+            assert server.bodies() == [body]
+
+    run(main)
+
+
+def test_a_certificate_that_nobody_vouches_for() -> None:
+    async def main() -> None:
+        async with serve(Server(), ssl_context=server_context()) as where:
+            with pytest.raises(errors.ConnectionFailed, match=f"the certificate of {where} is not trusted: self"):
+                await aio.connect(f"amqps://{where}")
+
+    logging.getLogger("asyncio").disabled = True  # the server's side of it
+    try:
+        run(main)
+    finally:
+        logging.getLogger("asyncio").disabled = False
+
+
+def test_tls_where_there_is_none() -> None:
+    async def main() -> None:
+        async with serve(Server()) as where:
+            with pytest.raises(errors.ConnectionFailed, match=f"no TLS with {where}|cannot connect to {where}"):
+                await aio.connect(f"amqps://{where}", ssl_context=client_context())
+
+    run(main)
+
+
+def test_who_gives_tls_settings_does_not_go_on_in_the_clear() -> None:
+    context = client_context()
+    with pytest.raises(errors.ConfigurationError, match="ssl_context is given, but the URL says amqp://"):
+        ssl_context_for(parse_url("amqp://host"), context)
+    assert ssl_context_for(parse_url("amqps://host"), context) is context
+    default = ssl_context_for(parse_url("amqps://host"), None)
+    assert default is not None and default.check_hostname and default.verify_mode is ssl.CERT_REQUIRED
+    assert ssl_context_for(parse_url("amqp://host"), None) is None
+
+
+@pytest.mark.parametrize("says", [b"", b"AMQP\x03\x01\x00\x00"])
+def test_a_server_that_does_not_go_on(says: bytes) -> None:
+    async def main() -> None:
+        over, gone = asyncio.Event(), asyncio.Event()
+
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(says)
+            await over.wait()
+            writer.close()
+            gone.set()
+
+        listener = await asyncio.start_server(answer, "127.0.0.1", 0)
+        port = listener.sockets[0].getsockname()[1]
+        with pytest.raises(errors.ConnectionFailed, match="within|lost|ended"):
+            await aio.connect(f"amqp://127.0.0.1:{port}", options=ConnectOptions(connect_timeout_ms=50))
+        over.set()
+        await gone.wait()
+        listener.close()
+        await listener.wait_closed()
+
+    run(main)
+
+
+def test_a_server_that_speaks_something_else() -> None:
+    async def main() -> None:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(8)
+            writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            writer.close()
+
+        listener = await asyncio.start_server(answer, "127.0.0.1", 0)
+        port = listener.sockets[0].getsockname()[1]
+        with pytest.raises(errors.ConnectionFailed, match="HTTP/1.1"):
+            await aio.connect(f"amqp://127.0.0.1:{port}")
+        listener.close()
+        await listener.wait_closed()
+
+    run(main)
+
+
+def test_an_unknown_host() -> None:
+    async def main() -> None:
+        with pytest.raises(errors.ConnectionFailed, match="'no-such-host.invalid' is not a known host"):
+            await aio.connect("amqp://no-such-host.invalid")
+
+    run(main)
+
+
+def test_plain_and_anonymous() -> None:
+    async def main() -> None:
+        async with serve(Server(users={"ann": "secret"})) as where:
+            async with aio.connect(f"amqp://ann:secret@{where}") as connection:
+                assert not connection.closed
+            async with aio.connect(f"amqp://{where}", username="ann", password="secret") as connection:
+                assert not connection.closed
+            for url in (f"amqp://{where}", f"amqp://ann@{where}", f"amqp://bob:secret@{where}"):
+                with pytest.raises(errors.AuthenticationFailed):
+                    await aio.connect(url)
+
+    run(main)
+
+
+def test_a_cancelled_connect_leaves_no_socket() -> None:
+    async def main() -> None:
+        server = Server()
+        async with serve(server) as where:
+            connecting = asyncio.ensure_future(_connect(where))
+            while not server.connections:
+                await asyncio.sleep(0)
+            connecting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await connecting
+            await server.connection.closed.wait()
+
+    run(main)
+
+
+async def _connect(where: str) -> aio.Connection:
+    return await aio.connect(f"amqp://{where}")
+
+
+def test_the_ack_timeout_runs_on_the_loop() -> None:
+    async def main() -> None:
+        server = Server()
+        server.answers = False
+        options = ConnectOptions(ack_timeout_ms=10, close_timeout_ms=10)
+        async with serve(server) as where, aio.connect(f"amqp://{where}", options=options) as connection:
+            receiver = await (await connection.session("individual")).receiver("q")
+            server.offer("q", b"a", b"b")
+            for message in await receiver.receive_many(2, LONG):
+                receipt = await message.accept()
+                assert (receipt.status, receipt.reason) == (ReceiptStatus.UNKNOWN, "no answer within 10 ms")
+
+    run(main)
+
+
+def test_idle_connections_stay_alive_by_heartbeats() -> None:
+    async def main() -> None:
+        server = Server()
+        async with (
+            serve(server) as where,
+            aio.connect(f"amqp://{where}", options=ConnectOptions(idle_timeout_ms=100)) as connection,
+        ):
+            opened = server.connection.engine.remote_open
+            assert opened is not None and opened.idle_time_out == 100
+            receiver = await (await connection.session()).receiver("q")
+            assert await receiver.receive(0.5) is None  # longer than either end would wait for a silent one
+            assert not connection.closed
+
+    run(main)
+
+
+def test_a_silent_server_is_given_up() -> None:
+    async def main() -> None:
+        server = Server()
+        async with serve(server) as where:
+            connection = await aio.connect(f"amqp://{where}", options=ConnectOptions(idle_timeout_ms=100))
+            receiver = await (await connection.session()).receiver("q")
+            engine = server.connection.engine
+            engine.data_to_send = bytes  # type: ignore[method-assign]  # it says nothing any more, heartbeats included
+            with pytest.raises(errors.ConnectionLost, match="nothing heard for 200 ms"):
+                await receiver.receive()
+            await connection.close()
+
+    run(main)
+
+
+def test_many_large_messages_wait_for_the_socket() -> None:
+    """More than the sockets hold: sends pause with the socket, and nothing is lost or out of order."""
+
+    async def main() -> None:
+        server = Server(credit=1_000)
+        async with serve(server) as where, aio.connect(f"amqp://{where}") as connection:
+            sender = await (await connection.session()).sender("q", buffer_bytes=1_000_000)
+            pauses = []
+            on_writable = sender._core.session.core.on_writable
+
+            def watch(writable: bool) -> None:
+                pauses.append(writable)
+                on_writable(writable)
+
+            sender._core.session.core.on_writable = watch  # type: ignore[method-assign]
+            receipts = [await sender.send(bytes([n]) * 900_000, wait=False) for n in range(40)]
+            for receipt in receipts:
+                await receipt
+            assert server.bodies() == [bytes([n]) * 900_000 for n in range(40)]
+            assert pauses[:2] == [False, True]
+
+    run(main)

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from acquit import errors
+from acquit.client.received import MessageCore, modified, rejected
+from acquit.protocol._definitions import Error, Modified, Rejected
+from acquit.protocol.message import Message
+from acquit.protocol.sections import encode_header
+from acquit.protocol.types import ULong
+from tests.support.server import Rig, Server
+
+
+def received(message: Message | bytes | str, mode: str = "individual", **properties: object) -> MessageCore:
+    rig = Rig(Server(properties=dict(properties)))
+    receiver = rig.receiver(rig.session(mode))
+    rig.server.offer("q", message)
+    rig.run()
+    (taken,) = rig.take(receiver, 1)
+    return taken
+
+
+def test_it_has_all_that_the_message_has() -> None:
+    identity = uuid.uuid4()
+    message = received(
+        Message(
+            {"a": [1, 2]},
+            durable=True,
+            priority=7,
+            ttl_ms=60_000,
+            message_id=identity,
+            subject="s",
+            application_properties={"region": "north"},
+            annotations={"x-opt-a": 1},
+        )
+    )
+    assert message.body == {"a": [1, 2]}
+    assert (message.durable, message.priority, message.ttl_ms) == (True, 7, 60_000)
+    assert (message.message_id, message.subject) == (identity, "s")
+    assert message.application_properties == {"region": "north"}
+    assert message.annotations == {"x-opt-a": 1}
+
+
+def test_the_payload_is_what_was_transferred() -> None:
+    original = Message(b"x", durable=True, message_id="m")
+    assert received(original).payload == original.encode()
+
+
+def test_a_delivery_has_an_identity_a_message_has_none() -> None:
+    one, other = received(b"x"), received(b"x")
+    assert one == one
+    assert one != other
+    assert len({one, other, one}) == 2
+    assert Message(b"x") == Message(b"x")
+
+
+def test_the_sequence_is_our_broker_s_name_for_it() -> None:
+    assert received(Message("x", annotations={"x-opt-acquit-sequence": ULong(17)})).sequence == 17
+    assert received(Message("x", annotations={"x-opt-other": ULong(17)})).sequence is None
+    assert received(Message("x", annotations={"x-opt-acquit-sequence": "17"})).sequence is None
+    assert received("x").sequence is None
+
+
+FIRST, NOT_FIRST = encode_header(first_acquirer=True), b"\x00\x53\x70\xc0\x05\x04\x40\x40\x40\x42"
+NO_HEADER, SHORT_HEADER = b"", encode_header(durable=True)
+COUNTED = encode_header(delivery_count=1)
+BODY = b"\x00\x53\x75\xa0\x01x"
+
+
+class Raw(Message):
+    """A message that encodes to bytes of our choice."""
+
+    raw = b""
+
+    def encode(self) -> bytes:
+        return self.raw
+
+
+@pytest.mark.parametrize(
+    ("header", "product", "version", "redelivered"),
+    [
+        (COUNTED, "ActiveMQ", "5", True),  # whatever the broker
+        (COUNTED, "acquit", "1", True),
+        (FIRST, "acquit", "1", False),
+        (NOT_FIRST, "acquit", "1", True),
+        (NOT_FIRST, "RabbitMQ", "4.1.0", True),
+        (NOT_FIRST, "RabbitMQ", "3.13.1", False),  # before 4 it is not kept
+        (NOT_FIRST, "RabbitMQ", "", False),
+        (NOT_FIRST, "apache-activemq-artemis", "2.30.0", False),  # Artemis never keeps it
+        (NO_HEADER, "acquit", "1", False),  # the default of the specification is false, and says nothing
+        (SHORT_HEADER, "acquit", "1", False),
+    ],
+)
+def test_redelivered_believes_those_who_know(header: bytes, product: str, version: str, redelivered: bool) -> None:
+    message = Raw()
+    message.raw = header + BODY
+    assert received(message, product=product, version=version).redelivered is redelivered
+
+
+def test_malformed_sections_are_found_when_they_are_looked_at() -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session("individual"))
+    link = rig.peer.sending
+    link.send(b"tag", b"this is no message")
+    rig.run()
+    (message,) = rig.take(receiver, 1)
+    with pytest.raises(errors.DecodeError):
+        message.body  # noqa: B018 -- reading is what raises
+    assert "malformed" in repr(message)
+    assert message.payload == b"this is no message"
+    message._settle(rejected("amqp:decode-error", "no message"))
+    rig.run()
+    assert rig.server.outcomes()[0][1] == Rejected(Error("amqp:decode-error", "no message"))
+
+
+def test_delivery_tags_and_formats() -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session())
+    rig.peer.sending.send(b"the tag", BODY, message_format=7)
+    rig.run()
+    (message,) = rig.take(receiver, 1)
+    assert (message.delivery_tag, message.message_format) == (b"the tag", 7)
+
+
+def test_what_it_looks_like() -> None:
+    message = received(Message(b"x", message_id="m"))
+    assert repr(message) == "<MessageCore(b'x', message_id='m') tag=00000001>"
+    message._settle(Modified())
+    assert repr(message).endswith("tag=00000001 settled>")
+
+
+@pytest.mark.parametrize(
+    ("error", "description", "outcome"),
+    [
+        (None, None, Rejected()),
+        ("amqp:decode-error", None, Rejected(Error("amqp:decode-error"))),
+        ("amqp:decode-error", "no", Rejected(Error("amqp:decode-error", "no"))),
+        (None, "no", Rejected(Error("acquit:rejected", "no"))),
+        (Error("a:b", "c", {"d": 1}), "ignored", Rejected(Error("a:b", "c", {"d": 1}))),
+    ],
+)
+def test_the_outcome_of_reject(error: Error | str | None, description: str | None, outcome: Rejected) -> None:
+    assert rejected(error, description) == outcome
+
+
+def test_the_outcome_of_modify_says_only_what_was_asked_for() -> None:
+    assert modified(False, False, None) == Modified()
+    assert modified(True, True, {"x-opt-a": 1}) == Modified(True, True, {"x-opt-a": 1})

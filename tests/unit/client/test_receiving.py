@@ -1,0 +1,400 @@
+from __future__ import annotations
+
+import pytest
+
+from acquit import errors
+from acquit.client.receiving import ReceiverCore
+from acquit.protocol import events as ev
+from acquit.protocol._definitions import Accepted, Source, Target
+from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.types import Described, Symbol
+from tests.support.server import Rig
+
+
+def offered(rig: Rig, count: int, size: int = 1, address: str = "q") -> None:
+    rig.server.offer(address, *(bytes(size) for _ in range(count)))
+    rig.run()
+
+
+def asked_source(rig: Rig) -> Source:
+    (requested,) = rig.server.all(ev.LinkRequested)
+    assert requested.link.remote_attach is not None
+    source = requested.link.remote_attach.source
+    assert isinstance(source, Source)
+    return source
+
+
+# -- attaching ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_source_says_what_is_wanted() -> None:
+    rig = Rig()
+    rig.receiver(rig.session(), "orders", target="here", capabilities=("queue",), properties={"a": 1})
+    source = asked_source(rig)
+    assert (source.address, source.distribution_mode, source.capabilities) == ("orders", None, ("queue",))
+    assert source.outcomes == (
+        "amqp:accepted:list",
+        "amqp:rejected:list",
+        "amqp:released:list",
+        "amqp:modified:list",
+    )
+    attach = rig.peer.sending.remote_attach
+    assert attach is not None
+    assert isinstance(attach.target, Target) and attach.target.address == "here"
+    assert attach.properties == {"a": 1}
+
+
+def test_browsing_asks_for_copies() -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session(), browse=True)
+    assert asked_source(rig).distribution_mode == "copy"
+    assert receiver.attached.done and receiver.failure is None
+
+
+def test_a_peer_that_does_not_let_us_browse_gets_nothing_consumed() -> None:
+    rig = Rig()
+    rig.server.browsable = False
+    offered(rig, 3)
+    receiver = rig.receiver(rig.session(), browse=True)
+    with pytest.raises(errors.LinkDetached, match=r"the peer does not let us browse \(distribution-mode copy\)"):
+        receiver.attached.check()
+    assert receiver.take() is None
+    assert rig.server.outcomes() == []
+    (detached,) = rig.server.all(ev.LinkDetached)
+    assert detached.error is not None and detached.error.condition == "amqp:not-implemented"
+
+
+def test_a_filter_that_the_peer_does_not_apply_ends_the_link() -> None:
+    rig = Rig()
+    selector = {Symbol("selector"): Described(Symbol("apache.org:selector-filter:string"), "a = 1")}
+    receiver = rig.receiver(rig.session(), filters=selector)
+    assert asked_source(rig).filter == selector
+    with pytest.raises(errors.LinkDetached, match="the peer does not apply the filter selector"):
+        receiver.attached.check()
+
+
+# -- prefetch ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_credit_goes_out_with_the_attach() -> None:
+    rig = Rig()
+    rig.receiver(rig.session(), prefetch=7)
+    assert rig.peer.sending.credit == 7
+
+
+def test_a_prefetch_of_one_goes_on() -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session(), prefetch=1)
+    offered(rig, 3)
+    for _ in range(3):
+        rig.take(receiver, 1)
+        rig.run()
+    assert receiver.take() is None
+
+
+def test_less_than_half_is_granted_when_somebody_waits_for_it() -> None:
+    """Mode INDIVIDUAL: three of four are kept, one is acknowledged; then there must be credit for the next."""
+    rig = Rig()
+    session = rig.session("individual")
+    receiver = rig.receiver(session, prefetch=4)
+    offered(rig, 6)
+    kept = rig.take(receiver, 3)
+    session.settle_all([kept.pop()], ACCEPTED)
+    rig.run()
+    assert (len(receiver.buffer), rig.peer.sending.credit) == (1, 0)
+    kept += rig.take(receiver, 1)
+    rig.run()
+    receiver.before_waiting()
+    rig.run()
+    assert (len(kept), len(receiver.buffer)) == (3, 1)
+
+
+def test_the_prefetch_is_limited_in_bytes() -> None:
+    rig = Rig()
+    session = rig.session("auto")
+    receiver = rig.receiver(session, prefetch=100, prefetch_bytes=10_000)
+    offered(rig, 5, size=1_000)
+    assert receiver.link.credit <= 5  # the average size is known, and the credit has been taken back to what fits
+    offered(rig, 50, size=1_000)
+    assert receiver.held_bytes <= 11_000
+    taken = 0
+    while receiver.buffer:
+        rig.take(receiver, 1)
+        taken += 1
+        rig.run()
+        assert receiver.held_bytes <= 11_000
+    assert taken == 55
+
+
+def test_a_message_larger_than_the_prefetch_comes_all_the_same() -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session("auto"), prefetch=100, prefetch_bytes=1_000)
+    offered(rig, 1, size=50_000)
+    for _ in range(3):
+        offered(rig, 1, size=50_000)
+        rig.take(receiver, 1)
+        rig.run()
+    assert len(receiver.buffer) == 1
+
+
+# -- exhaustion --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["client", "individual"])
+def test_at_the_limit_with_all_handed_out_nothing_comes_and_that_is_said(
+    mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = Rig()
+    session = rig.session(mode)
+    receiver = rig.receiver(session, prefetch=2)
+    offered(rig, 5)
+    assert not receiver.exhausted  # there are some in the buffer
+    rig.take(receiver, 1)
+    assert not receiver.exhausted
+    rig.take(receiver, 1)
+    assert receiver.exhausted
+    receiver.before_waiting()
+    receiver.before_waiting()
+    said = f"has handed out all of its prefetch (2 messages, 1000000 bytes) in mode {mode.upper()}"
+    assert caplog.text.count(said) == 1
+    assert isinstance(receiver.exhaustion(), errors.CreditExhausted)
+    session.acknowledge(None, whole_session=False)  # is on its way, and counts already
+    assert not receiver.exhausted
+    rig.run()
+    rig.take(receiver, 2)
+    receiver.before_waiting()
+    assert caplog.text.count(said) == 2  # another stall, another word
+
+
+def test_the_limit_in_bytes_exhausts_as_well() -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session("client"), prefetch=100, prefetch_bytes=1_000)
+    offered(rig, 1, size=5_000)
+    rig.take(receiver, 1)
+    assert receiver.exhausted
+
+
+@pytest.mark.parametrize(("mode", "prefetch"), [("auto", 2), ("no_ack", 2), ("client", 0)])
+def test_where_acknowledging_brings_no_credit_nothing_is_exhausted(mode: str, prefetch: int) -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session(mode), prefetch=prefetch)
+    offered(rig, 5)
+    while receiver.take() is not None:
+        pass
+    assert not receiver.exhausted
+
+
+# -- one at a time -----------------------------------------------------------------------------------------------------
+
+
+def pulling(mode: str = "individual") -> tuple[Rig, ReceiverCore]:
+    rig = Rig()
+    return rig, rig.receiver(rig.session(mode), prefetch=0)
+
+
+def test_prefetch_zero_grants_nothing_before_somebody_waits() -> None:
+    rig, receiver = pulling()
+    offered(rig, 3)
+    assert not receiver.buffer
+    assert receiver.waits_for_credit
+
+
+@pytest.mark.parametrize("mode", ["auto", "client", "no_ack"])
+def test_each_wait_is_one_credit(mode: str) -> None:
+    rig, receiver = pulling(mode)
+    offered(rig, 5)
+    receiver.begin_wait()
+    rig.run()
+    assert len(receiver.buffer) == 1
+    rig.take(receiver, 1)
+    receiver.end_wait()
+    rig.run()
+    assert (len(receiver.buffer), rig.peer.sending.credit) == (0, 0)
+    for _ in range(3):
+        receiver.begin_wait()
+    rig.run()
+    assert len(receiver.buffer) == 3
+
+
+def test_a_wait_that_ends_without_a_message_takes_its_credit_back() -> None:
+    rig, receiver = pulling()
+    receiver.begin_wait()
+    rig.run()
+    assert rig.peer.sending.credit == 1
+    receiver.end_wait()
+    rig.run()
+    assert rig.peer.sending.credit == 0
+    offered(rig, 1)
+    assert not receiver.buffer
+
+
+def test_a_message_that_crosses_the_drain_stays_for_the_next() -> None:
+    rig, receiver = pulling()
+    receiver.begin_wait()
+    rig.run()
+    rig.server.offer("q", b"late")
+    receiver.end_wait()
+    rig.run()
+    assert len(receiver.buffer) == 1
+    receiver.begin_wait()
+    rig.run()
+    assert (len(receiver.buffer), rig.peer.sending.credit) == (1, 0)  # what is there already is not asked for again
+
+
+def test_who_waits_on_gets_credit_again_after_another_s_drain() -> None:
+    rig, receiver = pulling()
+    receiver.begin_wait()
+    receiver.begin_wait()
+    rig.run()
+    drained = receiver.drain()
+    receiver.end_wait()
+    rig.run()
+    assert drained.done
+    assert rig.peer.sending.credit == 1
+
+
+# -- drain -------------------------------------------------------------------------------------------------------------
+
+
+def test_drain_brings_what_is_there_and_gives_the_rest_back() -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session("individual"), prefetch=5)
+    offered(rig, 2)
+    drained = receiver.drain()
+    assert not drained.done
+    rig.run()
+    assert drained.done
+    assert (len(receiver.buffer), receiver.link.credit) == (2, 0)
+    offered(rig, 1)
+    assert len(receiver.buffer) == 2
+    assert receiver.waits_for_credit
+    rig.take(receiver, 2)
+    receiver.begin_wait()  # and who waits again has the prefetch again
+    rig.run()
+    assert len(receiver.buffer) == 1
+    assert not receiver.waits_for_credit
+    assert receiver.link.credit + receiver.held == 5
+    receiver.end_wait()
+    rig.run()
+    assert receiver.link.credit + receiver.held == 5
+
+
+def test_acknowledging_after_a_drain_grants_nothing() -> None:
+    rig = Rig()
+    session = rig.session("individual")
+    receiver = rig.receiver(session, prefetch=2)
+    offered(rig, 1)
+    receiver.drain()
+    rig.run()
+    session.settle_all(rig.take(receiver, 1), ACCEPTED)
+    rig.run()
+    assert rig.peer.sending.credit == 0
+
+
+def test_drain_without_credit_is_done_at_once() -> None:
+    _, receiver = pulling()
+    assert receiver.drain().done
+
+
+def test_two_drains_are_one() -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session())
+    assert receiver.drain() is receiver.drain()
+    rig.run()
+    assert receiver.drain().done
+
+
+def test_a_drain_ends_with_the_link() -> None:
+    rig = Rig()
+    rig.server.drains = False
+    receiver = rig.receiver(rig.session())
+    drained = receiver.drain()
+    rig.run()
+    assert not drained.done
+    rig.cut()
+    with pytest.raises(errors.ConnectionLost):
+        drained.check()
+    with pytest.raises(errors.ConnectionLost):
+        receiver.drain().check()
+
+
+# -- asking the peer ---------------------------------------------------------------------------------------------------
+
+
+def test_the_peer_tells_how_many_wait() -> None:
+    rig, receiver = pulling()
+    rig.peer.sending.offer(17)
+    query = receiver.query()
+    rig.run()
+    assert query.done
+    assert receiver.available == 17
+
+
+def test_a_query_ends_with_the_link() -> None:
+    rig, receiver = pulling()
+    query = receiver.query()
+    rig.cut()
+    with pytest.raises(errors.ConnectionLost):
+        query.check()
+    with pytest.raises(errors.ConnectionLost):
+        receiver.query().check()
+    assert receiver.available is None
+
+
+def test_the_peer_says_what_the_address_is_and_more() -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session(), "q")
+    assert receiver.address == "q"
+    assert receiver.remote_properties == {}
+
+
+# -- what else can happen ----------------------------------------------------------------------------------------------
+
+
+def test_an_aborted_delivery_gives_its_credit_back() -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session("individual"), prefetch=2)
+    for _ in range(2):
+        delivery = rig.peer.send(rig.peer.sending, bytes(100_000))  # larger than a frame: half of it is written
+        assert rig.peer.sending.abort(delivery)
+        rig.run()
+    offered(rig, 2)
+    assert len(receiver.buffer) == 2
+
+
+def test_a_closed_receiver_hands_out_nothing_more() -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session("individual"))
+    offered(rig, 1)
+    receiver.begin_close()
+    with pytest.raises(errors.LinkDetached, match="the receiver from 'q' is closed"):
+        receiver.check()
+    assert receiver.closed_by_us
+    receiver.detach()
+    rig.run()
+    assert receiver.detached.done
+    receiver.detach()  # twice does no harm
+
+
+def test_notify_is_called_when_there_is_something_or_never_will_be() -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session("individual"))
+    calls: list[int] = []
+    receiver.notify = lambda: calls.append(len(receiver.buffer))
+    offered(rig, 2)
+    assert calls == [2]
+    rig.cut()
+    assert calls == [2, 0]
+
+
+def test_deliveries_are_settled_in_ranges() -> None:
+    rig = Rig()
+    session = rig.session("individual")
+    receiver = rig.receiver(session)
+    offered(rig, 6)
+    taken = rig.take(receiver, 6)
+    session.settle_all(taken[:3], ACCEPTED)
+    session.settle_all(taken[3:], ACCEPTED)
+    rig.run()
+    (told,) = rig.server.all(ev.StatesReceived)
+    assert (len(told.deliveries), told.state) == (6, Accepted())

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import os
+import threading
+import traceback
+from collections.abc import Callable
+
+import pytest
+
+import acquit
+from acquit import errors
+from acquit.client.receipts import Promise, ReceiptStatus
+from acquit.client.threads import Gate, loop_thread, wait
+from acquit.protocol import events as ev
+from acquit.protocol._definitions import Accepted
+from tests.support.server import Server, serving
+
+LONG = 30.0
+SOON = 0.01
+
+pytestmark = pytest.mark.filterwarnings(
+    # Python warns of forking with threads about; that it is done safely here is what is tested.
+    "ignore:.*use of fork.*:DeprecationWarning"
+)
+
+
+def in_child(check: Callable[[], None]) -> None:
+    """Run `check` in a forked child and pass on what it raises, as text."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(reading)
+            check()
+            os.write(writing, b"fine")
+        except BaseException:
+            os.write(writing, traceback.format_exc().encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        said = pipe.read().decode()
+    os.waitpid(child, 0)
+    assert said == "fine"
+
+
+def test_there_is_one_loop_thread_and_it_is_a_daemon() -> None:
+    assert loop_thread() is loop_thread()
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == "acquit"]
+    assert thread.daemon
+
+
+def test_a_child_makes_connections_of_its_own() -> None:
+    with serving(Server()) as server, acquit.connect(server.url):
+
+        def check() -> None:
+            assert [thread.name for thread in threading.enumerate()] == ["MainThread"]
+            with acquit.connect(server.url) as connection:
+                assert connection.session().sender("q").send(b"from the child") == Accepted()
+
+        in_child(check)
+        assert server.server.bodies() == [b"from the child"]
+
+
+def test_the_parent_s_connection_is_refused_in_the_child_and_lives_on_in_the_parent() -> None:
+    with serving(Server()) as server, acquit.connect(server.url) as connection:
+        session = connection.session("individual")
+        sender, receiver = session.sender("p"), session.receiver("q")
+        server.offer("q", b"a", b"b")
+        message = receiver.receive(LONG)
+        assert message is not None
+
+        def check() -> None:
+            for use in (
+                connection.session,
+                lambda: session.sender("r"),
+                lambda: sender.send(b"x"),
+                receiver.receive,
+                sender.flush,
+                receiver.drain,
+            ):
+                with pytest.raises(errors.ConnectionLost, match="before the process was forked: connect again"):
+                    use()
+            assert message.accept().status is ReceiptStatus.STALE
+            for thing in (receiver, sender, session, connection):
+                thing.close()
+
+        in_child(check)
+        assert message.accept().status is ReceiptStatus.ANSWERED
+        assert sender.send(b"still here") == Accepted()
+        second = receiver.receive(LONG)
+        assert second is not None and second.body == b"b"
+        assert server.server.bodies() == [b"still here"]
+
+
+def test_a_child_does_not_keep_the_parent_s_socket_open() -> None:
+    """When the parent goes, the broker must notice, though a child still lives."""
+    with serving(Server()) as server:
+        connection = acquit.connect(server.url)
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                os.close(writing)
+                os.read(reading, 1)  # until the parent has seen what it wanted to see
+            finally:
+                os._exit(0)
+        os.close(reading)
+        descriptor = connection._aio._driver.pump.fileno()
+        assert descriptor is not None
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, descriptor)  # as if this process were gone
+        os.close(null)
+        gone = server.server.connection.closed
+        server.call_and_wait(gone.wait)
+        (ended,) = server.server.all(ev.ConnectionEnded)
+        assert ended.lost
+        os.close(writing)
+        os.waitpid(child, 0)
+        loop_thread().call(connection._aio._driver.pump.abort)
+
+
+# -- waiting -----------------------------------------------------------------------------------------------------------
+
+
+def test_waiting_for_a_promise() -> None:
+    promise = Promise()
+    assert not wait(promise, 0)
+    assert not wait(promise, SOON)
+    assert promise._callbacks == []  # who has gone leaves nothing behind
+    loop_thread().call(promise._end)
+    assert wait(promise, None)
+    assert wait(promise, 0)
+
+
+def test_many_threads_may_wait_for_one_promise() -> None:
+    promise = Promise()
+    done: list[bool] = []
+    threads = [threading.Thread(target=lambda: done.append(wait(promise, LONG))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    promise._end()
+    for thread in threads:
+        thread.join(LONG)
+    assert done == [True] * 8
+
+
+def test_a_gate_opens_for_all_that_wait() -> None:
+    gate = Gate()
+    state: list[int] = []
+    done: list[bool] = []
+    threads = [threading.Thread(target=lambda: done.append(gate.wait(lambda: bool(state), LONG))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    state.append(1)
+    gate.open()
+    for thread in threads:
+        thread.join(LONG)
+    assert done == [True] * 4
+    assert gate._waiting == 0
+
+
+def test_a_gate_that_stays_shut() -> None:
+    gate = Gate()
+    assert not gate.wait(lambda: False, SOON)
+    assert not gate.wait(lambda: False, -1)
+    assert gate.wait(lambda: True, 0)
+
+
+def test_an_error_over_there_is_raised_here() -> None:
+    async def fail() -> None:
+        raise ValueError("over there")
+
+    with pytest.raises(ValueError, match="over there"):
+        loop_thread().run(fail())

@@ -1,0 +1,397 @@
+"""The pump between an engine and a transport that a test plays, and between two engines over a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from acquit.errors import ConfigurationError
+from acquit.protocol.connection import Connection
+from acquit.protocol.events import ConnectionEnded, ConnectionOpened, Event, SaslInitiated
+from acquit.protocol.options import ConnectionOptions
+from acquit.transport import Pump, PumpOptions
+from acquit.transport.pump import endpoint_name
+from tests.support.wire import kinds
+
+
+def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(main())
+
+
+class Wire(asyncio.Transport):
+    """A transport that a test plays. `full` makes each write pause the writer, as a full socket does."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("10.0.0.1", 5), "sockname": ("::1", 6)})
+        self.protocol: asyncio.Protocol | None = None
+        self.written: list[bytes] = []
+        self.full = False
+        self.calls: list[str] = []
+
+    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
+        self.written.append(bytes(data))
+        if self.full and self.protocol is not None:
+            self.protocol.pause_writing()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self.calls.append(f"limit {high}")
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+    def abort(self) -> None:
+        self.calls.append("abort")
+
+    def pause_reading(self) -> None:
+        self.calls.append("pause_reading")
+
+    def resume_reading(self) -> None:
+        self.calls.append("resume_reading")
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.calls: list[object] = []
+        self.act: Callable[[Event], None] = lambda event: None
+
+    def handle(self, events: list[Event]) -> None:
+        self.calls.append("handle")
+        for event in events:
+            self.events.append(event)
+            self.act(event)
+
+    def on_writable(self, writable: bool) -> None:
+        self.calls.append(writable)
+
+    def on_closed(self) -> None:
+        self.calls.append("closed")
+
+
+def engine(*, server: bool = False, now: float, **options: int) -> Connection:
+    return Connection(
+        ConnectionOptions(container_id="server" if server else "client", **options), server=server, sasl=None, now=now
+    )
+
+
+class Stage:
+    """A client's pump on a played transport, and the server's engine at the other end of it."""
+
+    def __init__(self, *, opened: bool = True, options: PumpOptions | None = None, **engine_options: int) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.handler = Recorder()
+        self.engine = engine(now=self.loop.time(), **engine_options)
+        self.peer = engine(server=True, now=self.loop.time())
+        self.pump = Pump(self.engine, self.handler, options=options)
+        self.wire = Wire()
+        self.wire.protocol = self.pump
+        if opened:
+            self.engine.open()
+            self.pump.connection_made(self.wire)
+            self.exchange()
+            self.wire.written.clear()
+            self.handler.calls.clear()
+
+    def exchange(self) -> None:
+        """What was written goes to the peer; what it says comes back; the pump flushes what it has to say to that."""
+        while self.wire.written:
+            for data in self.wire.written:
+                self.peer.receive_data(data, self.loop.time())
+            self.wire.written.clear()
+            if answer := self.peer.data_to_send():
+                self.pump.data_received(answer)
+            self.pump.flush()
+
+    def begin(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.engine.begin()
+
+
+def test_the_first_bytes_leave_when_the_socket_is_there() -> None:
+    async def main() -> None:
+        stage = Stage(opened=False)
+        assert (stage.pump.peer, stage.pump.local, stage.pump.connected, stage.pump.fileno()) == ("?", "?", False, None)
+        stage.engine.open()
+        stage.pump.flush()
+        stage.pump.abort()  # nothing to cut off yet
+        assert stage.wire.written == []
+        stage.pump.connection_made(stage.wire)
+        assert stage.wire.written[0].startswith(b"AMQP")
+        assert (stage.pump.peer, stage.pump.local, stage.pump.connected) == ("10.0.0.1:5", "[::1]:6", True)
+        assert not stage.pump.encrypted
+
+    run(main)
+
+
+def test_however_often_touched_there_is_one_write_in_the_next_turn() -> None:
+    async def main() -> None:
+        stage = Stage()
+        for _ in range(5):
+            stage.begin()
+            stage.pump.touch()
+        assert stage.wire.written == []
+        await asyncio.sleep(0)
+        assert len(stage.wire.written) == 1
+        await asyncio.sleep(0)
+        assert len(stage.wire.written) == 1
+
+    run(main)
+
+
+def test_what_one_wake_up_brought_is_answered_with_one_write() -> None:
+    async def main() -> None:
+        stage = Stage()
+        for _ in range(3):
+            session = stage.peer.begin()
+            session.end()
+        stage.pump.data_received(stage.peer.data_to_send())
+        assert stage.wire.written == []
+        await asyncio.sleep(0)
+        assert len(stage.wire.written) == 1
+
+    run(main)
+
+
+def test_a_full_socket_stops_the_output_and_tells_the_handler() -> None:
+    async def main() -> None:
+        stage = Stage()
+        stage.wire.full = True
+        stage.begin()
+        stage.pump.flush()
+        assert stage.handler.calls == [False]
+        assert not stage.pump.writable
+        stage.begin()
+        stage.pump.flush()
+        assert len(stage.wire.written) == 1
+        stage.wire.full = False
+        stage.pump.resume_writing()
+        assert stage.handler.calls == [False, True]
+        assert stage.pump.writable
+        assert len(stage.wire.written) == 2
+
+    run(main)
+
+
+def test_a_peer_that_does_not_read_is_not_read_from() -> None:
+    async def main() -> None:
+        stage = Stage(options=PumpOptions(output_bytes_max=100))
+        stage.wire.full = True
+        stage.begin()
+        stage.pump.flush()
+        asked = 0
+        while "pause_reading" not in stage.wire.calls:
+            stage.peer.begin().end()  # each wants an answer
+            stage.pump.data_received(stage.peer.data_to_send())
+            asked += 1
+        assert 1 < asked < 20
+        assert stage.engine.output_bytes < 1_000
+        stage.wire.full = False
+        stage.pump.resume_writing()
+        assert stage.wire.calls[-1] == "resume_reading"
+        assert stage.engine.output_bytes == 0
+
+    run(main)
+
+
+def test_a_socket_that_fills_again_at_once_keeps_reading_paused() -> None:
+    async def main() -> None:
+        stage = Stage(options=PumpOptions(output_bytes_max=1))
+        stage.wire.full = True
+        stage.begin()
+        stage.pump.flush()
+        stage.peer.begin().end()
+        stage.pump.data_received(stage.peer.data_to_send())
+        assert "pause_reading" in stage.wire.calls
+        stage.pump.resume_writing()
+        assert "resume_reading" not in stage.wire.calls
+
+    run(main)
+
+
+def test_large_output_takes_turns_with_other_connections() -> None:
+    async def main() -> None:
+        stage = Stage()
+        chunks = [b"x"] * 20
+        stage.engine.data_to_send = lambda: chunks.pop() if chunks else b""  # type: ignore[method-assign]
+        stage.engine.__class__ = type("Endless", (Connection,), {"has_output": property(lambda self: bool(chunks))})
+        stage.pump.flush()
+        assert len(stage.wire.written) == 8
+        while chunks:
+            await asyncio.sleep(0)
+        assert len(stage.wire.written) == 20
+
+    run(main)
+
+
+# -- the end -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_closed_connection_closes_its_socket_after_the_last_word() -> None:
+    async def main() -> None:
+        stage = Stage()
+        stage.engine.close()
+        stage.pump.flush()
+        assert stage.wire.calls == ["limit 524288"]
+        stage.exchange()
+        assert stage.wire.calls[-1] == "close"
+        assert kinds(stage.handler.events)[-1] == "ConnectionEnded"
+        stage.pump.connection_lost(None)
+        assert stage.handler.calls[-1] == "closed"
+        assert stage.pump.closed
+
+    run(main)
+
+
+def test_a_peer_that_does_not_take_the_last_word_is_cut_off() -> None:
+    async def main() -> None:
+        stage = Stage(options=PumpOptions(linger_ms=1))
+        stage.pump.data_received(b"\xff" * 8)  # a frame larger than any: we say so, and close
+        stage.pump.flush()
+        assert stage.wire.calls[-1] == "close"
+        await asyncio.sleep(0.01)
+        assert stage.wire.calls[-1] == "abort"
+
+    run(main)
+
+
+@pytest.mark.parametrize("polite", [True, False])
+def test_the_end_of_the_stream_is_told_once(polite: bool) -> None:
+    async def main() -> None:
+        stage = Stage()
+        if polite:
+            assert not stage.pump.eof_received()  # the transport closes itself
+        stage.pump.connection_lost(None if polite else ConnectionResetError())
+        ended = [event for event in stage.handler.events if isinstance(event, ConnectionEnded)]
+        assert len(ended) == 1
+        assert ended[0].lost
+        assert stage.handler.calls[-1] == "closed"
+        stage.pump.touch()
+        await asyncio.sleep(0)
+        assert stage.wire.written == []
+
+    run(main)
+
+
+def test_a_handler_that_fails_ends_its_connection() -> None:
+    async def main() -> None:
+        stage = Stage()
+
+        def fail(event: Event) -> None:
+            raise ValueError("bug")
+
+        stage.handler.act = fail
+        stage.peer.begin()
+        with pytest.raises(ValueError, match="bug"):
+            stage.pump.data_received(stage.peer.data_to_send())
+        assert stage.wire.calls[-1] == "abort"
+        with pytest.raises(ValueError, match="bug"):
+            stage.pump.connection_lost(None)
+        assert stage.handler.calls[-1] == "closed"
+
+    run(main)
+
+
+# -- time --------------------------------------------------------------------------------------------------------------
+
+
+def test_deadlines_are_kept() -> None:
+    async def main() -> None:
+        stage = Stage(opened=False, handshake_timeout_ms=1)
+        stage.engine.open()
+        stage.pump.connection_made(stage.wire)
+        while not stage.handler.events:
+            await asyncio.sleep(0)
+        (ended,) = stage.handler.events
+        assert isinstance(ended, ConnectionEnded)
+        assert ended.error is not None and ended.error.description == "no open within 1 ms"
+        assert stage.wire.calls[-1] == "close"
+
+    run(main)
+
+
+def test_a_deadline_that_moves_later_is_asked_again() -> None:
+    async def main() -> None:
+        stage = Stage()
+        asked: list[float] = []
+        deadlines = [stage.loop.time() + 0.001, stage.loop.time() + 0.002]
+        stage.engine.next_deadline = lambda: deadlines[0] if deadlines else None  # type: ignore[method-assign]
+
+        def handle(now: float) -> list[Event]:
+            asked.append(now)
+            deadlines.pop(0)
+            return []
+
+        stage.engine.handle_deadline = handle  # type: ignore[method-assign]
+        stage.pump.flush()
+        while deadlines:
+            await asyncio.sleep(0)
+        assert len(asked) == 2
+
+    run(main)
+
+
+def test_a_blocked_loop_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        stage = Stage(options=PumpOptions(late_ms=1))
+        stage.engine.next_deadline = lambda: stage.loop.time() - 3.0  # type: ignore[method-assign]
+        stage.pump.flush()
+        stage.engine.next_deadline = lambda: None  # type: ignore[method-assign]
+        while not caplog.records:
+            await asyncio.sleep(0)
+
+    with caplog.at_level(logging.WARNING, logger="acquit.transport"):
+        run(main)
+    assert "the event loop was blocked for 3.0 s: heartbeats to 10.0.0.1:5 were not sent meanwhile" in caplog.text
+
+
+def test_no_timer_outlives_the_socket() -> None:
+    async def main() -> None:
+        stage = Stage()
+        stage.pump.connection_lost(None)
+        timers = [handle for handle in stage.loop._scheduled if not handle.cancelled()]  # type: ignore[attr-defined]
+        assert timers == []
+
+    run(main)
+
+
+# -- small things ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["write_buffer_bytes", "output_bytes_max", "linger_ms", "late_ms"])
+def test_a_bound_of_nothing_is_refused(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{name} must be at least 1, got 0"):
+        PumpOptions(**{name: 0})
+
+
+@pytest.mark.parametrize(
+    ("address", "name"),
+    [
+        (("127.0.0.1", 5672), "127.0.0.1:5672"),
+        (("::1", 5672, 0, 0), "[::1]:5672"),
+        ("/run/socket", "/run/socket"),
+        ("", "?"),
+        (None, "?"),
+    ],
+)
+def test_addresses_as_people_write_them(address: object, name: str) -> None:
+    assert endpoint_name(address) == name
+
+
+def test_events_of_a_server_reach_its_handler() -> None:
+    async def main() -> None:
+        stage = Stage(opened=False)
+        recorder = Recorder()
+        pump = Pump(stage.peer, recorder)
+        wire = Wire()
+        wire.protocol = pump
+        pump.connection_made(wire)
+        stage.engine.open()
+        pump.data_received(stage.engine.data_to_send())
+        assert kinds(recorder.events) == [ConnectionOpened.__name__]
+        assert SaslInitiated.__name__ not in kinds(recorder.events)
+
+    run(main)
