@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from acquit.cli.exits import Exit
 from acquit.cli.options import json_option
 
 
@@ -30,6 +31,8 @@ def demo(directory: Path | None, data: Path | None, files: int, spark: bool, nai
 
     DIR is read and never written; by default it is this Python's own library.
     """
-    from acquit.demo.play import DemoOptions, run
+    from acquit.demo.play import EXIT_DOES_NOT_HOLD, EXIT_FAILED, DemoOptions, run
 
-    return run(DemoOptions(directory=directory, data=data, files_max=files, spark=spark, naive=naive, json=as_json))
+    options = DemoOptions(directory=directory, data=data, files_max=files, spark=spark, naive=naive, json=as_json)
+    ended = run(options)
+    return {EXIT_DOES_NOT_HOLD: Exit.UNSOUND, EXIT_FAILED: Exit.FAILED}.get(ended, ended)
