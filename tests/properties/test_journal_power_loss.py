@@ -117,9 +117,7 @@ def test_power_lost_in_every_step_of_a_recovery() -> None:
     lives=st.lists(st.tuples(st.integers(0, 150), st.integers(0, 600), st.floats(0, 1)), min_size=1, max_size=4),
     options=st.sampled_from([SMALL, TINY]),
 )
-def test_power_lost_again_and_again(
-    seed: int, lives: list[tuple[int, int, float]], options: JournalOptions
-) -> None:
+def test_power_lost_again_and_again(seed: int, lives: list[tuple[int, int, float]], options: JournalOptions) -> None:
     world = World(seed, options)
     disk = FaultyDisk()
     for turns, die_at, share in lives:
@@ -135,9 +133,7 @@ def test_a_disk_that_gets_full_loses_nothing(seed: int, capacity_kib: int, short
     """Postings are refused, a batch waits and is written again from the same offset, and a power loss in this state
     finds what was answered."""
     world = World(seed, SMALL)
-    disk = FaultyDisk(
-        capacity_bytes=capacity_kib * 1024, short_writes=random.Random(seed) if short else None
-    )
+    disk = FaultyDisk(capacity_bytes=capacity_kib * 1024, short_writes=random.Random(seed) if short else None)
     broker = MiniBroker(disk, world.rng, truth=world.truth, options=SMALL, clock=world.clock)
     refused = 0
     for _ in range(60):

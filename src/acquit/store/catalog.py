@@ -85,13 +85,16 @@ class RecordReader:
         self._lock = threading.Lock()
         self._open: OrderedDict[int, _Open] = OrderedDict()
 
-    def _path_of(self, number: int) -> DiskFile:
+    def _opened(self, number: int) -> DiskFile:
         # Twice: it may move between the two looks.
         for archived in (False, True, False, True):
+            path = self._folder.segment(number, archived=archived)
             try:
-                return self._folder.disk.open(self._folder.segment(number, archived=archived), Mode.READ)
+                return self._folder.disk.open(path, Mode.READ)
             except FileNotFoundError:
                 continue
+            except OSError as error:
+                raise store_error(error, str(path)) from error
         raise KeyError(f"segment {number} was deleted")
 
     @contextmanager
@@ -100,7 +103,7 @@ class RecordReader:
         with self._lock:
             entry = self._open.get(number)
             if entry is None:
-                entry = self._open[number] = _Open(self._path_of(number))
+                entry = self._open[number] = _Open(self._opened(number))
                 while len(self._open) > self._open_files_max:
                     _, oldest = self._open.popitem(last=False)
                     oldest.evicted = True

@@ -43,7 +43,9 @@ class Housekeeper:
         self._finished = finished
         self._leaving: deque[tuple[int, Position]] = deque()
         self._deleting: deque[tuple[int, Position]] = deque()
+        self._prewrite_at_s = 0.0
         self._retry_at_s = 0.0
+        """When a chore that a full disk left undone is tried again; apart, because room may come from the others."""
 
     def leaving(self, number: int, recorded: Position) -> None:
         """The segment may be archived once its record at `recorded` is synced."""
@@ -55,15 +57,15 @@ class Housekeeper:
 
     def next(self, synced: Position, now_s: float, now_us: int) -> Chore | None:
         options = self._options
-        waiting = now_s < self._retry_at_s
-        if len(self._reserve) < options.reserve_segments + options.spare_segments and not waiting:
+        if len(self._reserve) < options.reserve_segments + options.spare_segments and now_s >= self._prewrite_at_s:
             return Prewrite(self._folder, self._reserve)
+        if now_s < self._retry_at_s:
+            return None
         segments = {info.number: info for info in self._catalog.segments}
-        if not waiting:
-            while self._finished:
-                sealed = self._finished.popleft()
-                if sealed.number in segments:
-                    return FinishEvents(self._folder, self._store, segments[sealed.number], sealed)
+        while self._finished:
+            sealed = self._finished.popleft()
+            if sealed.number in segments:
+                return FinishEvents(self._folder, self._store, segments[sealed.number], sealed)
         if self._leaving and self._leaving[0][1] < synced:
             return Archive(self._folder, self._leaving.popleft()[0])
         if self._deleting:
@@ -89,22 +91,23 @@ class Housekeeper:
 
     def done(self, chore: Chore, now_s: float) -> None:
         """Take note of a chore that ran. (What `ReadDeletion` found is the journal's to record.)"""
+        retry_at_s = now_s + self._options.retry_ms / 1000
         match chore:
             case Prewrite():
                 if self._reserve.disk_full:
-                    self._retry_at_s = now_s + self._options.retry_ms / 1000
+                    self._prewrite_at_s = retry_at_s
             case FinishEvents(complete=False, sealed=sealed):
-                self._retry_at_s = now_s + self._options.retry_ms / 1000
                 self._finished.append(Sealed(sealed.number, sealed.sha256, -1))
+                self._retry_at_s = retry_at_s
             case Archive(complete=True, number=number):
                 self._catalog.archived(number)
             case Archive(number=number):
                 self._leaving.appendleft((number, Position(-1)))
-                self._retry_at_s = now_s + self._options.retry_ms / 1000
+                self._retry_at_s = retry_at_s
             case Delete(complete=True, number=number):
                 self._catalog.deleted(number)
             case Delete(number=number):
                 self._deleting.appendleft((number, Position(-1)))
-                self._retry_at_s = now_s + self._options.retry_ms / 1000
+                self._retry_at_s = retry_at_s
             case _:
                 pass

@@ -70,6 +70,7 @@ class SegmentedJournal:
         self._limit = 0
         self._full = False
         self._measure_room()
+        writer.on_failure = self._refuse_all
 
     # -- the loop: records and batches ------------------------------------------------------------------------------
 
@@ -92,6 +93,10 @@ class SegmentedJournal:
         self._next = Position(following)
         self._records += 1
         return position
+
+    def _refuse_all(self) -> None:
+        """From the batch thread: nothing that is appended now would ever be written."""
+        self._limit = 0
 
     def _refuse(self) -> None:
         if self._writer.failure is not None:

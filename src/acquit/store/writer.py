@@ -170,6 +170,8 @@ class SegmentWriter:
         self._events_count = 0
         self.failure: StoreFailed | None = None
         """Read by the loop: the I/O error that ended the journal."""
+        self.on_failure: Callable[[], None] = lambda: None
+        """Called in the thread that met that error, once it is in `failure`."""
         self.finished: deque[Sealed] = deque()
         """Taken by the loop for its chores."""
 
@@ -265,6 +267,7 @@ class SegmentWriter:
                 self._reserve.disk_full = True
             elif isinstance(ours, StoreFailed):
                 self.failure = ours
+                self.on_failure()
             raise ours from error
 
     # -- from one segment to the next -------------------------------------------------------------------------------

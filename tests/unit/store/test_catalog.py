@@ -1,0 +1,154 @@
+"""Reading records back, from wherever their segment now is."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from acquit.errors import StoreCorrupt
+from acquit.store.interface import Position
+from acquit.store.segment import HEADER_BYTES
+from tests.support.disk import FaultyDisk
+from tests.support.raw_journal import DATA, EVENT, Raw
+
+
+@pytest.fixture
+def disk() -> FaultyDisk:
+    return FaultyDisk()
+
+
+def filled(raw: Raw, segments: int) -> dict[Position, bytes]:
+    """One record a batch, until there are so many segments."""
+    written: dict[Position, bytes] = {}
+    while len(raw.journal.segments) < segments:
+        payload = b"%d" % len(written) * 900
+        (position,) = raw.put(payload)
+        written[position] = payload
+    return written
+
+
+@pytest.mark.parametrize("size_hint", [1, 64, 500, 4096, 100_000])
+def test_whatever_the_hint(disk: FaultyDisk, size_hint: int) -> None:
+    raw = Raw(disk)
+    first, second = raw.put(b"short", b"long" * 1000)
+    record = raw.journal.read(first, size_hint)
+    assert (record.kind, record.event, record.meta, record.payload, record.position) == (
+        5,
+        EVENT,
+        b"meta",
+        b"short",
+        first,
+    )
+    assert raw.journal.read(second, size_hint).payload == b"long" * 1000
+
+
+def test_from_segments_open_closed_and_archived(disk: FaultyDisk) -> None:
+    raw = Raw(disk)
+    written = filled(raw, 5)
+    for number in (1, 2):
+        raw.journal.leave(number, raw.journal.read_seal(number))
+        raw.sync()
+        raw.chores()
+    assert [info.archived for info in raw.journal.segments] == [True, True, False, False, False]
+    for position, payload in written.items():
+        assert raw.journal.read(position).payload == payload
+    assert raw.journal.read_seal(1).endswith(b"events")
+    assert raw.journal.read_seal(3).endswith(b"events")
+
+
+def test_from_a_journal_opened_again(disk: FaultyDisk) -> None:
+    written = filled(Raw(disk), 4)
+    raw = Raw(disk.after_kill())
+    for position, payload in written.items():
+        assert raw.journal.read(position).payload == payload
+
+
+def test_more_segments_than_files_kept_open(disk: FaultyDisk) -> None:
+    from dataclasses import replace
+
+    from tests.support.raw_journal import OPTIONS
+
+    raw = Raw(disk, options=replace(OPTIONS, open_files_max=1))
+    written = filled(raw, 5)
+    for _ in range(2):
+        for position, payload in written.items():
+            assert raw.journal.read(position).payload == payload
+    raw.journal.close()
+
+
+def test_what_was_never_written(disk: FaultyDisk) -> None:
+    raw = Raw(disk)
+    raw.put(b"x")
+    pending = raw.append(b"not yet")
+    for position in (pending, Position(1 << 40)):
+        with pytest.raises(KeyError, match="never|nothing was written"):
+            raw.journal.read(position)
+    for number in (1, 2, 99):
+        with pytest.raises(KeyError, match="no closed segment"):
+            raw.journal.read_seal(number)
+
+
+def test_what_stands_within_a_record_is_not_one(disk: FaultyDisk) -> None:
+    raw = Raw(disk)
+    (position,) = raw.put(b"\xff" * 400)
+    for offset in (1, 17, 70, 200):
+        with pytest.raises(StoreCorrupt, match=f"offset {HEADER_BYTES + position + offset}"):
+            raw.journal.read(Position(position + offset))
+
+
+def test_a_spoiled_body_is_never_handed_out(disk: FaultyDisk) -> None:
+    raw = Raw(disk)
+    (position,) = raw.put(b"body" * 100)
+    disk.content(DATA / "journal" / f"{1:020}.seg")[HEADER_BYTES + position + 200] ^= 1
+    with pytest.raises(StoreCorrupt, match="checksum"):
+        raw.journal.read(position)
+
+
+def test_a_spoiled_seal(disk: FaultyDisk) -> None:
+    raw = Raw(disk)
+    filled(raw, 2)
+    disk.content(DATA / "journal" / f"{1:020}.seg")[-1] ^= 1
+    with pytest.raises(StoreCorrupt, match="seal"):
+        raw.journal.read_seal(1)
+
+
+def test_a_segment_that_somebody_took_away(disk: FaultyDisk) -> None:
+    raw = Raw(disk)
+    written = filled(raw, 2)
+    disk.delete(DATA / "journal" / f"{1:020}.seg")
+    with pytest.raises(KeyError, match="deleted"):
+        raw.journal.read(min(written))
+
+
+def test_many_threads_read_while_segments_move(disk: FaultyDisk) -> None:
+    """Files are opened, evicted and renamed under the readers' hands."""
+    from dataclasses import replace
+
+    from tests.support.raw_journal import OPTIONS
+
+    raw = Raw(disk, options=replace(OPTIONS, open_files_max=2))
+    written = filled(raw, 6)
+    wrong: list[object] = []
+    stop = threading.Event()
+
+    def read() -> None:
+        while not stop.is_set():
+            for position, payload in written.items():
+                try:
+                    if raw.journal.read(position).payload != payload:
+                        wrong.append(position)
+                except Exception as error:
+                    wrong.append(error)
+
+    threads = [threading.Thread(target=read) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for number in range(1, 6):
+        raw.journal.leave(number, raw.journal.read_seal(number))
+        raw.sync()
+        raw.chores()
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert wrong == []

@@ -1,0 +1,81 @@
+"""Whose folder it is, and what is in it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from acquit.errors import StoreCorrupt, StoreVersionUnsupported
+from acquit.store.folder import STUB, Folder, Identity
+from acquit.store.memory import MemoryDisk
+
+IDENTITY = Identity(UUID("00112233-4455-6677-8899-aabbccddeeff"), "the broker")
+
+
+@pytest.fixture
+def folder() -> Folder:
+    return Folder(Path("/data"), MemoryDisk())
+
+
+def content(folder: Folder, data: bytes) -> None:
+    assert isinstance(folder.disk, MemoryDisk)
+    folder.disk.files[folder.identity_path] = bytearray(data)
+
+
+def test_a_new_folder_has_no_identity(folder: Folder) -> None:
+    assert folder.read_identity() is None
+
+
+def test_an_identity_comes_back(folder: Folder) -> None:
+    folder.write_identity(IDENTITY)
+    assert folder.read_identity() == IDENTITY
+    assert folder.disk.names(folder.path) == ["broker.json"]
+
+
+def test_a_format_of_the_future(folder: Folder) -> None:
+    document = {**json.loads(IDENTITY.encode()), "format": 99, "unheard": "of"}
+    content(folder, json.dumps(document).encode())
+    with pytest.raises(StoreVersionUnsupported, match="format 99; this version of acquit reads and writes format 1"):
+        folder.read_identity()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"{}",
+        b'"text"',
+        b'{"format": 1}',
+        b'{"format": 1, "store": "x", "container-id": "y", "check": "z"}',
+        b"\xff\xfe",
+        IDENTITY.encode().replace(b"the broker", b"THE broker"),
+    ],
+)
+def test_what_is_no_identity(folder: Folder, data: bytes) -> None:
+    content(folder, data)
+    with pytest.raises(StoreCorrupt, match=r"broker\.json, offset 0: not the identity of a store"):
+        folder.read_identity()
+
+
+def test_numbers_are_those_of_segments(folder: Folder) -> None:
+    assert isinstance(folder.disk, MemoryDisk)
+    for name in (f"{7:020}.seg", f"{3:020}.seg", "7.seg", f"{4:020}.seg.part", f"{'x' * 20}.seg", f"{3:020}.events"):
+        folder.disk.files[folder.journal / name] = bytearray()
+    folder.disk.files[folder.archive / f"{1:020}.stub"] = bytearray()
+    assert folder.numbers() == [3, 7]
+    assert folder.numbers(archived=True) == []
+    assert folder.numbers(archived=True, suffix=STUB) == [1]
+
+
+def test_parts_are_removed_and_nothing_else(folder: Folder) -> None:
+    assert isinstance(folder.disk, MemoryDisk)
+    keep = folder.journal / f"{3:020}.seg"
+    for path in (keep, folder.journal / "x.part", folder.path / "broker.12.part", folder.archive / "y.events.part"):
+        folder.disk.files[path] = bytearray()
+    folder.remove_parts()
+    assert list(folder.disk.files) == [keep]

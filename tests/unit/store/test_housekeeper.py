@@ -1,0 +1,270 @@
+"""Chores: what is due, what they do, and that they can be done again."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+
+import pytest
+
+from acquit.errors import StoreFailed
+from acquit.store.folder import EVENTS, STUB, Folder
+from acquit.store.record import StoreKind
+from acquit.store.segment import (
+    EVENTS_HEADER_BYTES,
+    HEADER_BYTES,
+    DeletedSegment,
+    EventsHeader,
+    SegmentHeader,
+    decode_seal,
+)
+from tests.support.disk import FaultyDisk
+from tests.support.raw_journal import DATA, EVENT, OPTIONS, Raw
+
+
+@pytest.fixture
+def disk() -> FaultyDisk:
+    return FaultyDisk()
+
+
+def grow(raw: Raw, segments: int) -> None:
+    while sum(not info.archived for info in raw.journal.segments) < segments:
+        raw.put(bytes(3000))
+
+
+def leave(raw: Raw, *numbers: int) -> None:
+    for number in numbers:
+        raw.journal.leave(number, raw.journal.read_seal(number))
+    raw.sync()
+
+
+def names(disk: FaultyDisk, folder: str, suffix: str) -> list[int]:
+    return Folder(DATA, disk).numbers(archived=folder == "archive", suffix=suffix)
+
+
+# -- prewriting
+
+
+def test_spare_and_reserve_are_prewritten_first(disk: FaultyDisk) -> None:
+    raw = Raw(disk)
+    assert raw.chores() == ["Prewrite", "Prewrite"]
+    assert raw.chores() == []
+    grow(raw, 2)
+    assert raw.chores()[0] == "Prewrite"
+
+
+def test_a_prewritten_file_becomes_the_next_segment(disk: FaultyDisk) -> None:
+    raw = Raw(disk)
+    raw.chores()
+    ready = {path.name for path in disk.paths() if path.suffix == ".zeros"}
+    grow(raw, 2)
+    left = {path.name for path in disk.paths() if path.suffix == ".zeros"}
+    assert left < ready
+
+
+def test_an_io_error_while_prewriting_is_told(disk: FaultyDisk) -> None:
+    raw = Raw(disk)
+    chore = raw.journal.take_chore()
+    assert chore is not None
+    disk.errors[disk.steps] = errno.EIO
+    with pytest.raises(StoreFailed):
+        chore.run()
+
+
+# -- side files
+
+
+def side_file(disk: FaultyDisk, number: int) -> tuple[EventsHeader, bytes]:
+    content = bytes(disk.content(DATA / "journal" / f"{number:020}{EVENTS}"))
+    header = EventsHeader.decode(content)
+    assert header is not None
+    return header, content[EVENTS_HEADER_BYTES:]
+
+
+def test_a_closed_segment_gets_its_side_file(disk: FaultyDisk) -> None:
+    raw = Raw(disk)
+    grow(raw, 2)
+    events = len([p for p in Raw(disk.after_kill()).replay.records if p.position < raw.journal.segments[0].end])
+    assert "FinishEvents" in raw.chores()
+    header, array = side_file(disk, 1)
+    assert header.number == 1
+    assert header.events == events
+    assert array == EVENT * events
+
+
+def test_a_side_file_is_built_again_as_it_was(disk: FaultyDisk) -> None:
+    raw = Raw(disk)
+    grow(raw, 3)
+    raw.chores()
+    before = [side_file(disk, number) for number in (1, 2)]
+    for number in (1, 2):
+        disk.delete(DATA / "journal" / f"{number:020}{EVENTS}")
+    again = disk.after_kill()
+    assert Raw(again).chores().count("FinishEvents") == 3
+    assert [side_file(again, number) for number in (1, 2)] == before
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+def test_a_side_file_that_cannot_be_written_disturbs_nobody(disk: FaultyDisk, code: int) -> None:
+    raw = Raw(disk)
+    raw.append(b"x")
+    batch = raw.journal.take_batch()
+    assert batch is not None
+    disk.errors[disk.steps + 1] = code  # the write behind the batch's own
+    batch.write_and_sync()
+    raw.journal.complete(batch)
+    grow(raw, 2)
+    raw.chores()
+    assert side_file(disk, 1)[0].events > 1
+
+
+def test_a_full_disk_while_finishing_is_tried_again_later(disk: FaultyDisk) -> None:
+    raw = Raw(disk)
+    raw.chores()
+    grow(raw, 2)
+    assert raw.chores(1) == ["Prewrite"]
+    disk.errors[disk.steps] = errno.ENOSPC
+    assert raw.chores() == ["FinishEvents"]
+    assert names(disk, "journal", EVENTS) == []
+    assert raw.chores() == []
+    raw.clock.us += 2_000_000
+    assert raw.chores() == ["FinishEvents"]
+    assert names(disk, "journal", EVENTS) == [1]
+
+
+# -- leaving and deleting
+
+
+def test_a_segment_is_archived_once_its_leaving_is_synced(disk: FaultyDisk) -> None:
+    raw = Raw(disk)
+    grow(raw, 3)
+    raw.chores()
+    raw.journal.leave(1, b"summary")
+    assert raw.chores() == []
+    raw.sync()
+    assert raw.chores() == ["Archive"]
+    assert names(disk, "journal", ".seg") == [2, 3]
+    assert names(disk, "archive", ".seg") == names(disk, "archive", EVENTS) == [1]
+
+
+def test_archiving_can_be_cut_short_anywhere(disk: FaultyDisk) -> None:
+    raw = Raw(disk)
+    grow(raw, 3)
+    raw.chores()
+    leave(raw, 1)
+    kept = raw.replay.payloads
+    disk.errors[disk.steps + 1] = errno.ENOSPC
+    assert raw.chores() == ["Archive"]
+    assert names(disk, "journal", ".seg") == [1, 2, 3]
+    after = disk.after_kill()
+    again = Raw(after)
+    assert again.replay.payloads[: len(kept)] == kept
+    again.chores()
+    assert names(after, "archive", ".seg") == names(after, "archive", EVENTS) == [1]
+    raw.clock.us += 2_000_000
+    assert raw.chores() == ["Archive"]
+    assert names(disk, "archive", ".seg") == names(disk, "archive", EVENTS) == [1]
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2])
+def test_the_archive_is_bounded_by_size(disk: FaultyDisk, kept: int) -> None:
+    options = replace(OPTIONS, archive_bytes_max=kept * 17_000)
+    raw = Raw(disk, options=options)
+    grow(raw, 5)
+    raw.chores()
+    leave(raw, 1, 2, 3, 4)
+    for _ in range(20):
+        raw.chores()
+        if raw.journal.pending:
+            raw.sync()
+    assert names(disk, "archive", ".seg") == [1, 2, 3, 4][4 - kept :]
+    assert names(disk, "archive", STUB) == [1, 2, 3, 4][: 4 - kept]
+    # Each deletion is on record, with the link of the chain that went with it.
+    records = Raw(disk.after_kill(), options=options).replay.records
+    deleted = [DeletedSegment.decode(record.meta) for record in records if record.kind == StoreKind.DELETED]
+    assert [gone.number for gone in deleted] == [1, 2, 3, 4][: 4 - kept]
+    assert all(gone.sealed_us > gone.created_us > 0 and gone.sha256 != bytes(32) for gone in deleted)
+
+
+def test_the_archive_is_bounded_by_age(disk: FaultyDisk) -> None:
+    raw = Raw(disk, options=replace(OPTIONS, archive_age_max_s=100))
+    grow(raw, 4)
+    raw.chores()
+    leave(raw, 1, 2)
+    raw.chores()
+    assert names(disk, "archive", ".seg") == [1, 2]
+    raw.clock.us += 101_000_000
+    for _ in range(4):
+        raw.chores()
+        if raw.journal.pending:
+            raw.sync()
+    assert names(disk, "archive", ".seg") == []
+
+
+def test_nothing_is_deleted_before_the_record_of_it_is_synced(disk: FaultyDisk) -> None:
+    raw = Raw(disk, options=replace(OPTIONS, archive_bytes_max=0))
+    grow(raw, 3)
+    raw.chores()
+    leave(raw, 1)
+    assert raw.chores() == ["Archive", "ReadDeletion"]
+    assert names(disk, "archive", ".seg") == [1]
+    raw.sync()
+    assert raw.chores() == ["Delete"]
+    assert names(disk, "archive", ".seg") == []
+
+
+def test_a_deletion_on_record_is_finished_by_the_next_process(disk: FaultyDisk) -> None:
+    raw = Raw(disk, options=replace(OPTIONS, archive_bytes_max=0))
+    grow(raw, 3)
+    raw.chores()
+    leave(raw, 1)
+    raw.chores()
+    raw.sync()
+    after = disk.after_kill()
+    again = Raw(after)
+    assert "Delete" in again.chores()
+    assert names(after, "archive", ".seg") == []
+    assert names(after, "archive", STUB) == [1]
+
+
+def test_a_stub_is_header_and_seal(disk: FaultyDisk) -> None:
+    raw = Raw(disk, options=replace(OPTIONS, archive_bytes_max=0))
+    grow(raw, 3)
+    raw.chores()
+    summary = raw.journal.read_seal(1)
+    leave(raw, 1)
+    raw.chores()
+    raw.sync()
+    raw.chores()
+    stub = bytes(disk.content(DATA / "archive" / f"{1:020}{STUB}"))
+    assert SegmentHeader.decode(stub[:HEADER_BYTES], "stub").number == 1
+    seal = decode_seal(stub[HEADER_BYTES:])
+    assert seal is not None
+    assert seal.summary == summary
+
+
+def test_stubs_are_bounded(disk: FaultyDisk) -> None:
+    raw = Raw(disk, options=replace(OPTIONS, archive_bytes_max=0, stubs_max=2))
+    grow(raw, 6)
+    raw.chores()
+    leave(raw, 1, 2, 3, 4)
+    for _ in range(20):
+        raw.chores()
+        if raw.journal.pending:
+            raw.sync()
+    assert names(disk, "archive", STUB) == [3, 4]
+
+
+def test_a_full_disk_while_deleting_is_tried_again(disk: FaultyDisk) -> None:
+    raw = Raw(disk, options=replace(OPTIONS, archive_bytes_max=0))
+    grow(raw, 3)
+    raw.chores()
+    leave(raw, 1)
+    raw.chores()
+    raw.sync()
+    disk.errors[disk.steps] = errno.ENOSPC
+    assert raw.chores() == ["Delete"]
+    assert names(disk, "archive", ".seg") == [1]
+    raw.clock.us += 2_000_000
+    assert raw.chores() == ["Delete"]
+    assert names(disk, "archive", ".seg") == []

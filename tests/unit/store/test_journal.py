@@ -1,0 +1,334 @@
+"""The journal on the loop: positions, batches, room."""
+
+from __future__ import annotations
+
+import errno
+import random
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from acquit.errors import StoreFailed, StoreFull
+from acquit.store.options import JournalOptions
+from acquit.store.record import BATCH_HEAD_BYTES
+from tests.support.disk import FaultyDisk
+from tests.support.raw_journal import EVENT, OPTIONS, Raw
+
+
+@pytest.fixture
+def disk() -> FaultyDisk:
+    return FaultyDisk()
+
+
+# -- positions and batches
+
+
+def test_a_position_is_known_when_appended(disk: FaultyDisk) -> None:
+    journal = Raw(disk).journal
+    assert journal.end == BATCH_HEAD_BYTES
+    first = journal.append(5, EVENT, b"meta")
+    second = journal.append(5, EVENT)
+    assert (first, second, journal.end) == (64, 64 + 64 + 4, 64 + 64 + 4 + 64)
+    assert journal.pending
+    assert journal.pending_bytes == 132
+
+
+def test_one_batch_is_in_flight_and_the_next_is_gathered_meanwhile(disk: FaultyDisk) -> None:
+    raw = Raw(disk)
+    journal = raw.journal
+    assert journal.take_batch() is None
+    raw.append(b"one")
+    batch = journal.take_batch()
+    assert batch is not None
+    assert journal.in_flight
+    assert not journal.pending
+    second = raw.append(b"two")
+    assert second == batch.end + BATCH_HEAD_BYTES
+    assert journal.take_batch() is None
+    batch.write_and_sync()
+    assert journal.synced == 0
+    assert journal.complete(batch) == batch.end == journal.synced
+    raw.sync()
+    assert second < journal.synced
+    assert journal.read(second).payload == b"two"
+
+
+def test_a_batch_is_announced_before_it_is_digested(disk: FaultyDisk) -> None:
+    raw = Raw(disk)
+    raw.append(b"one")
+    batch = raw.journal.take_batch()
+    assert batch is not None
+    seen: list[int] = []
+    batch.write_and_sync(lambda: seen.append(raw.digest.events))
+    assert seen == [0]
+    assert raw.digest.events == 1
+
+
+def test_only_the_batch_in_flight_can_be_completed(disk: FaultyDisk) -> None:
+    raw = Raw(disk)
+    raw.append(b"one")
+    batch = raw.journal.take_batch()
+    assert batch is not None
+    batch.write_and_sync()
+    raw.journal.complete(batch)
+    with pytest.raises(ValueError, match="not in flight"):
+        raw.journal.complete(batch)
+
+
+def test_congestion_is_said_and_passes(disk: FaultyDisk) -> None:
+    raw = Raw(disk, options=replace(OPTIONS, batch_bytes_max=1000))
+    raw.append(bytes(500))
+    assert not raw.journal.congested
+    raw.append(bytes(500))
+    assert raw.journal.congested
+    raw.sync()
+    assert not raw.journal.congested
+
+
+# -- segments
+
+
+def test_positions_go_on_over_segments(disk: FaultyDisk) -> None:
+    raw = Raw(disk)
+    positions = [raw.put(b"%d" % number * 100)[0] for number in range(60)]
+    assert len(raw.journal.segments) > 2
+    assert positions == sorted(positions)
+    for number, position in enumerate(positions):
+        assert raw.journal.read(position).payload == b"%d" % number * 100
+    bases = [(info.base, info.end) for info in raw.journal.segments if info.sealed]
+    assert all(end == base for (_, end), (base, _) in pairwise(bases))
+
+
+def test_a_batch_larger_than_a_segment_gets_a_larger_segment(disk: FaultyDisk) -> None:
+    raw = Raw(disk)
+    raw.put(b"small")
+    huge = random.Random(1).randbytes(100_000)
+    (position,) = raw.put(huge)
+    raw.put(b"small again")
+    assert raw.journal.read(position).payload == huge
+    assert Raw(disk.after_kill()).replay.payloads == [b"small", huge, b"small again"]
+
+
+def test_segments_follow_one_another_also_without_prewritten_ones(disk: FaultyDisk) -> None:
+    """Nobody runs chores here: the batch thread makes its own files."""
+    raw = Raw(disk)
+    for number in range(40):
+        raw.put(b"%d" % number * 200)
+    assert len(raw.journal.segments) > 2
+    assert len(Raw(disk.after_kill()).replay.payloads) == 40
+
+
+def test_closing_seals(disk: FaultyDisk) -> None:
+    raw = Raw(disk)
+    raw.put(b"x", b"y")
+    raw.journal.close()
+    again = Raw(disk)
+    assert again.opened.report.sealed
+    assert again.replay.summaries == [b"2 events"]
+    assert [info.sealed for info in again.journal.segments] == [True, False]
+
+
+def test_closing_a_journal_that_nothing_was_written_to(disk: FaultyDisk) -> None:
+    Raw(disk).journal.close()
+    assert Raw(disk).replay.payloads == []
+
+
+# -- errors
+
+
+def fail_next_write(disk: FaultyDisk, code: int) -> None:
+    disk.errors[disk.steps] = code
+
+
+def test_a_full_disk_and_the_batch_is_written_again_from_the_same_offset(disk: FaultyDisk) -> None:
+    raw = Raw(disk)
+    raw.put(b"before")
+    position = raw.append(b"waits" * 100)
+    batch = raw.journal.take_batch()
+    assert batch is not None
+    announced: list[bool] = []
+    for _ in range(3):
+        fail_next_write(disk, errno.ENOSPC)
+        with pytest.raises(StoreFull):
+            batch.write_and_sync(lambda: announced.append(True))
+    assert announced == []
+    batch.write_and_sync(lambda: announced.append(True))
+    raw.journal.complete(batch)
+    assert announced == [True]
+    assert raw.journal.read(position).payload == b"waits" * 100
+    again = Raw(disk.after_kill())
+    assert again.replay.payloads == [b"before", b"waits" * 100]
+    assert again.opened.report.cut_bytes == 0
+
+
+@pytest.mark.parametrize("step", ["seal", "truncate", "header", "rename", "sync", "side file", "batch"])
+def test_a_full_disk_in_every_step_of_moving_on(disk: FaultyDisk, step: str) -> None:
+    steps = ["seal", "truncate", "header", "rename", "sync", "side file", "batch"]
+    raw = Raw(disk)
+    raw.chores()
+    raw.put(bytes(11_000))
+    raw.append(bytes(5_000))
+    batch = raw.journal.take_batch()
+    assert batch is not None
+    disk.errors[disk.steps + steps.index(step)] = errno.ENOSPC
+    before = len(raw.journal.segments)
+    if step != "side file":  # which is derived, and made again later
+        with pytest.raises(StoreFull):
+            batch.write_and_sync()
+    batch.write_and_sync()
+    raw.journal.complete(batch)
+    assert len(raw.journal.segments) == before + 1
+    raw.put(b"after")
+    again = Raw(disk.after_kill())
+    assert again.replay.payloads == [bytes(11_000), bytes(5_000), b"after"]
+    assert len(again.replay.summaries) == 1
+
+
+def test_after_an_io_error_nothing_is_accepted(disk: FaultyDisk) -> None:
+    raw = Raw(disk)
+    raw.put(b"before")
+    raw.append(b"lost")
+    batch = raw.journal.take_batch()
+    assert batch is not None
+    fail_next_write(disk, errno.EIO)
+    with pytest.raises(StoreFailed, match="Input/output error"):
+        batch.write_and_sync()
+    with pytest.raises(StoreFailed):
+        batch.write_and_sync()
+    assert isinstance(raw.journal.failure, StoreFailed)
+    assert raw.journal.take_chore() is None
+    raw.journal.close()
+    assert Raw(disk.after_kill()).replay.payloads == [b"before"]
+
+
+def test_appending_after_an_io_error(disk: FaultyDisk) -> None:
+    raw = Raw(disk)
+    raw.append(b"lost")
+    batch = raw.journal.take_batch()
+    assert batch is not None
+    fail_next_write(disk, errno.EIO)
+    with pytest.raises(StoreFailed):
+        batch.write_and_sync()
+    with pytest.raises(StoreFailed):
+        raw.append(b"more")
+
+
+# -- a full disk, over time
+
+
+def crowded() -> tuple[FaultyDisk, Raw]:
+    """One open segment, one spare and one in reserve, and no room for more."""
+    disk = FaultyDisk()
+    raw = Raw(disk, options=replace(OPTIONS, archive_bytes_max=0))
+    raw.chores()
+    disk.capacity_bytes = disk.used_bytes + 2000
+    return disk, raw
+
+
+def test_postings_are_refused_before_the_reserve_is_used_and_outcomes_go_on() -> None:
+    disk, raw = crowded()
+    posted = outcomes = 0
+    while not raw.journal.full:
+        raw.put(bytes(900))
+        raw.chores()
+        posted += 1
+        assert posted < 200
+    assert posted > 10
+    # What is small and must be said still can be, for as long as the reserve lasts.
+    try:
+        while True:
+            raw.append(b"outcome")
+            raw.sync()
+            raw.chores()
+            raw.clock.us += 2_000_000
+            outcomes += 1
+            assert outcomes < 1000
+    except StoreFull as error:
+        assert "reserve is used up" in str(error)
+    assert outcomes > 20
+    payloads = Raw(FaultyDiskWithRoom.of(disk)).replay.payloads
+    assert len(payloads) == posted + outcomes
+
+
+class FaultyDiskWithRoom:
+    """The same disk after somebody made room."""
+
+    @staticmethod
+    def of(disk: FaultyDisk) -> FaultyDisk:
+        after = disk.after_kill()
+        after.capacity_bytes = None
+        return after
+
+
+def test_service_resumes_when_there_is_room() -> None:
+    disk, raw = crowded()
+    while not raw.journal.full:
+        raw.put(bytes(900))
+        raw.chores()
+    raw.append(b"an outcome")
+    disk.capacity_bytes = None
+    assert raw.chores() == [], "the disk is not asked again at once"
+    raw.clock.us += 2_000_000
+    assert "Prewrite" in raw.chores()
+    assert not raw.journal.full
+    raw.put(bytes(900))
+
+
+def test_a_batch_that_waits_for_room_is_written_when_there_is_some() -> None:
+    disk, raw = crowded()
+    huge = bytes(40_000)
+    raw.append(huge)
+    batch = raw.journal.take_batch()
+    assert batch is not None
+    for _ in range(3):
+        with pytest.raises(StoreFull):
+            batch.write_and_sync()
+    disk.capacity_bytes = None
+    batch.write_and_sync()
+    raw.journal.complete(batch)
+    assert Raw(disk.after_kill()).replay.payloads == [huge]
+
+
+# -- leaving
+
+
+def test_only_the_oldest_closed_segment_can_leave(disk: FaultyDisk) -> None:
+    raw = Raw(disk)
+    while len(raw.journal.segments) < 4:
+        raw.put(bytes(3000))
+    for number in (2, 3, 4, 5):
+        with pytest.raises(ValueError, match="not the oldest"):
+            raw.journal.leave(number, b"")
+    raw.journal.leave(1, raw.journal.read_seal(1))
+    with pytest.raises(ValueError, match="not the oldest"):
+        raw.journal.leave(1, b"")
+    # The next may leave while the first is still on its way to the archive.
+    raw.journal.leave(2, raw.journal.read_seal(2))
+    assert raw.journal.left_through == 2
+
+
+def test_chores_are_given_back_as_they_were_taken(disk: FaultyDisk) -> None:
+    raw = Raw(disk)
+    chore = raw.journal.take_chore()
+    assert chore is not None
+    assert raw.journal.take_chore() is None
+    chore.run()
+    raw.journal.complete_chore(chore)
+    with pytest.raises(ValueError, match="not out"):
+        raw.journal.complete_chore(chore)
+
+
+def test_on_a_real_disk(tmp_path: Path) -> None:
+    from acquit.store.disk import PosixDisk
+
+    options = JournalOptions(segment_bytes=64 * 1024, reserve_segments=1, spare_segments=0)
+    raw = Raw(PosixDisk(), path=tmp_path / "data", options=options)
+    for number in range(30):
+        raw.put(b"%d" % number * 1000)
+        raw.chores(1)
+    raw.journal.close()
+    again = Raw(PosixDisk(), path=tmp_path / "data", options=options)
+    assert again.replay.payloads == [b"%d" % number * 1000 for number in range(30)]
+    again.journal.close()

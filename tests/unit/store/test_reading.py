@@ -1,0 +1,86 @@
+"""Reading a folder beside its owner."""
+
+from __future__ import annotations
+
+import pytest
+
+from acquit.errors import StoreCorrupt, StoreError
+from acquit.store.reading import FolderReader
+from tests.support.disk import FaultyDisk, PowerLoss
+from tests.support.raw_journal import DATA, Gathered, Raw
+
+
+def grown() -> tuple[FaultyDisk, Raw]:
+    """Five segments, of which two are archived; the broker runs."""
+    disk = FaultyDisk()
+    raw = Raw(disk)
+    number = 0
+    while len(raw.journal.segments) < 5:
+        raw.put(b"%d" % number * 1000)
+        number += 1
+    for leaving in (1, 2):
+        raw.journal.leave(leaving, raw.journal.read_seal(leaving))
+    raw.sync()
+    raw.chores()
+    return disk, raw
+
+
+def test_what_is_there() -> None:
+    disk, raw = grown()
+    contents = FolderReader(DATA, disk).contents()
+    assert contents.identity == raw.opened.identity
+    assert (contents.archive, contents.journal, contents.stubs) == ((1, 2), (3, 4, 5), ())
+
+
+def test_with_the_archive_and_without() -> None:
+    disk, _ = grown()
+    part, whole = Gathered(), Gathered()
+    FolderReader(DATA, disk).replay(part)
+    FolderReader(DATA, disk).replay(whole, archive=True)
+    assert [number for number, _ in part.segments] == [3, 4, 5]
+    assert [number for number, _ in whole.segments] == [1, 2, 3, 4, 5]
+    assert whole.payloads[-len(part.payloads) :] == part.payloads
+    assert [int(payload[:1]) for payload in whole.payloads[:10]] == list(range(10))
+
+
+def test_only_as_far_back_as_there_is_no_gap() -> None:
+    disk, _ = grown()
+    disk.delete(DATA / "archive" / f"{2:020}.seg")
+    whole = Gathered()
+    FolderReader(DATA, disk).replay(whole, archive=True)
+    assert [number for number, _ in whole.segments] == [3, 4, 5]
+
+
+def test_a_batch_that_is_being_written_is_not_there_yet() -> None:
+    disk, raw = grown()
+    raw.append(b"half" * 300)
+    batch = raw.journal.take_batch()
+    assert batch is not None
+    before = Gathered()
+    FolderReader(DATA, disk).replay(before)
+    disk.power_loss_at = disk.steps
+    with pytest.raises(PowerLoss):
+        batch.write_and_sync()
+    halves = iter([True, False] * 10)
+    after = Gathered()
+    FolderReader(DATA, disk.after_power_loss(lambda: next(halves))).replay(after)
+    assert after.payloads == before.payloads
+
+
+def test_damage_in_a_closed_segment() -> None:
+    disk, _ = grown()
+    disk.content(DATA / "journal" / f"{3:020}.seg")[5000] ^= 1
+    with pytest.raises(StoreCorrupt, match=f"{3:020}"):
+        FolderReader(DATA, disk).replay(Gathered())
+
+
+def test_a_segment_that_is_gone_when_it_is_opened() -> None:
+    disk, _ = grown()
+    reader = FolderReader(DATA, disk)
+    with pytest.raises(KeyError):
+        reader.open(99)
+
+
+def test_no_data_folder() -> None:
+    with pytest.raises(StoreError, match=r"not a data folder of acquit: it has no broker\.json"):
+        FolderReader(DATA, FaultyDisk()).contents()

@@ -1,0 +1,174 @@
+"""Records and batches as bytes."""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from acquit.store.interface import ARRAY, EVENTFUL, Position
+from acquit.store.record import (
+    BATCH_HEAD_BYTES,
+    BATCH_MAGIC,
+    RECORD_HEAD_BYTES,
+    RecordMalformed,
+    batch_is_whole,
+    decode_batch_head,
+    decode_record,
+    encode_batch_head,
+    encode_record,
+    padding,
+    record_bytes,
+    split_events,
+    walk,
+)
+
+EVENT = bytes(range(48))
+
+Parts = tuple[int, bytes, bytes, bytes, int]
+
+
+def record(
+    kind: int = 5, event: bytes = EVENT, meta: bytes = b"", payload: bytes = b"", flags: int = EVENTFUL
+) -> bytes:
+    return b"".join((*encode_record(kind, event, meta, payload, crc32(payload), flags, 1), payload))
+
+
+def batch(*records: bytes, position: int = 512, epoch: int = 7, synced_end: int = 512) -> bytes:
+    body = b"".join(records)
+    filled = body + bytes(padding(BATCH_HEAD_BYTES + len(body), 512))
+    head = encode_batch_head(
+        length=BATCH_HEAD_BYTES + len(filled),
+        records=len(records),
+        epoch=epoch,
+        position=position,
+        synced_end=synced_end,
+        time_us=123,
+        body_bytes=len(body),
+        body_crc=crc32(filled),
+    )
+    return head + filled
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 255), st.binary(min_size=48, max_size=48), st.binary(max_size=300), st.binary(max_size=2000)
+        ),
+        max_size=8,
+    )
+)
+def test_what_goes_in_comes_out(parts: list[tuple[int, bytes, bytes, bytes]]) -> None:
+    data = batch(*(record(*part) for part in parts))
+    head = decode_batch_head(data)
+    assert head is not None
+    assert batch_is_whole(head, data)
+    assert (head.length, head.records, head.epoch, head.position, head.time_us) == (len(data), len(parts), 7, 512, 123)
+    records = list(walk(head, data))
+    assert [(r.kind, r.event, r.meta, r.payload) for r in records] == parts
+    for found in records:
+        offset = found.position - head.position
+        size = record_bytes(data[offset : offset + 12])
+        assert decode_record(data[offset : offset + size], found.position) == found
+
+
+def test_a_record_begins_right_behind_the_head_of_its_batch() -> None:
+    head = decode_batch_head(data := batch(record(meta=b"x"), record()))
+    assert head is not None
+    first, second = walk(head, data)
+    assert first.position == head.position + BATCH_HEAD_BYTES
+    assert second.position == first.position + RECORD_HEAD_BYTES + 1
+
+
+def test_payloads_can_be_left_out_by_kind() -> None:
+    head = decode_batch_head(data := batch(record(5, payload=b"abc"), record(6, payload=b"def")))
+    assert head is not None
+    assert [(r.payload, r.payload_bytes) for r in walk(head, data, frozenset({5}))] == [(b"", 3), (b"def", 3)]
+
+
+@given(st.integers(0, 8 * 600 - 1))
+def test_every_flipped_bit_of_a_batch_shows(bit: int) -> None:
+    data = bytearray(batch(record(meta=b"meta", payload=b"p" * 400)))
+    bit %= len(data) * 8
+    data[bit // 8] ^= 1 << bit % 8
+    head = decode_batch_head(bytes(data))
+    assert head is None or not batch_is_whole(head, bytes(data))
+
+
+def test_a_head_without_its_body_is_still_believed() -> None:
+    data = batch(record(payload=b"p" * 400))
+    head = decode_batch_head(data[:BATCH_HEAD_BYTES])
+    assert head is not None
+    assert not batch_is_whole(head, data[:-1])
+    assert not batch_is_whole(head, data[:100] + bytes(len(data) - 100))
+
+
+@pytest.mark.parametrize("data", [b"", b"BTCH", bytes(64), BATCH_MAGIC + bytes(60), b"\xff" * 64])
+def test_no_head(data: bytes) -> None:
+    assert decode_batch_head(data) is None
+
+
+def lying(field: int, value: int) -> bytes:
+    """A record whose head claims another length for its payload (field 4) or meta (field 8), with a good batch."""
+    data = bytearray(record(meta=b"meta", payload=b"payload"))
+    data[field : field + 4] = value.to_bytes(4, "little")
+    return bytes(data)
+
+
+@pytest.mark.parametrize("field", [4, 8])
+@pytest.mark.parametrize("value", [0, 1, 2**31, 2**32 - 1])
+def test_a_record_that_lies_about_its_length(field: int, value: int) -> None:
+    data = batch(lying(field, value))
+    head = decode_batch_head(data)
+    assert head is not None
+    with pytest.raises(RecordMalformed):
+        list(walk(head, data))
+
+
+def test_more_records_than_there_are() -> None:
+    body = record()
+    filled = body + bytes(padding(BATCH_HEAD_BYTES + len(body), 512))
+    for records, body_bytes in ((2, len(body)), (0, len(body)), (1, len(body) - 1), (1, 5000)):
+        head = encode_batch_head(
+            length=BATCH_HEAD_BYTES + len(filled),
+            records=records,
+            epoch=1,
+            position=0,
+            synced_end=0,
+            time_us=0,
+            body_bytes=body_bytes,
+            body_crc=crc32(filled),
+        )
+        decoded = decode_batch_head(head)
+        assert decoded is not None
+        with pytest.raises(RecordMalformed):
+            list(walk(decoded, head + filled))
+
+
+@pytest.mark.parametrize("cut", [0, 5, 63, 64, 70])
+def test_half_a_record(cut: int) -> None:
+    with pytest.raises(RecordMalformed):
+        decode_record(record(payload=b"payload")[:cut], Position(0))
+
+
+def test_a_spoiled_record() -> None:
+    data = bytearray(record(meta=b"meta", payload=b"payload"))
+    data[-1] ^= 1
+    with pytest.raises(RecordMalformed, match="checksum"):
+        decode_record(bytes(data), Position(0))
+
+
+def test_events_are_gathered_as_one_array() -> None:
+    one, two, three = (bytes([n]) * 48 for n in (1, 2, 3))
+    plain = record(3, event=two, meta=b"name", flags=0)
+    data = batch(
+        record(5, event=one, meta=b"fields", payload=b"body"),
+        record(7, event=two, meta=three + one, flags=EVENTFUL | ARRAY),
+        plain,
+        record(16, event=one, meta=three, flags=ARRAY),
+    )
+    events, others = split_events(data, 4)
+    assert events == one + two + three + one + three
+    assert [(r.kind, r.event, r.meta, r.payload) for r in others] == [(3, two, b"name", b"")]
