@@ -20,7 +20,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+from threading import Thread
 from typing import Final, Protocol
 
 from acquit.errors import StoreError, StoreFailed, StoreFull
@@ -45,6 +46,39 @@ class Batches(Protocol):
         ...
 
 
+class _Worker:
+    """A thread that runs what it is given, in order. A daemon, so that a program which forgot to stop its broker still
+    ends: a batch that is cut off there is a torn tail, as after any other crash."""
+
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._ended = loop.create_future()
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        Thread(target=self._run, name=name, daemon=True).start()
+
+    def submit(self, job: Callable[[], None]) -> None:
+        """Run this after all that was submitted before."""
+        self._jobs.put(job)
+
+    async def stop(self) -> None:
+        """Wait until all that was submitted has run, and the thread has ended."""
+        self._jobs.put(None)
+        await self._ended
+
+    def tell(self, call: Callable[..., None], *arguments: object) -> None:
+        """From the thread to the loop. A loop that is closed has nobody left to tell."""
+        try:
+            self._loop.call_soon_threadsafe(call, *arguments)
+        except RuntimeError:
+            if not self._loop.is_closed():
+                raise
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+        self.tell(self._ended.set_result, None)
+
+
 class Committer:
     """Takes what was recorded to the disk. All methods belong to the loop."""
 
@@ -62,8 +96,9 @@ class Committer:
         self._synced = synced
         self._failed = failed
         self._loop = loop if loop is not None else asyncio.get_running_loop()
-        self._batch_thread = ThreadPoolExecutor(1, thread_name_prefix="acquit-journal")
-        self._chore_thread = ThreadPoolExecutor(1, thread_name_prefix="acquit-chores")
+        self._batch_thread = _Worker("acquit-journal", self._loop)
+        self._chore_thread = _Worker("acquit-chores", self._loop)
+        self._stopping = False
         self._in_flight: Batch | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._chore: Chore | None = None
@@ -84,10 +119,10 @@ class Committer:
                 self._write(batch)
             elif self._idle is not None and not self._idle.done():
                 self._idle.set_result(None)
-        if self._chore is None and self._failure is None:
-            self._chore = self._journal.take_chore()
-            if self._chore is not None:
-                self._chore_thread.submit(self._run_chore, self._chore)
+        if self._chore is None and self._failure is None and not self._stopping:
+            self._chore = chore = self._journal.take_chore()
+            if chore is not None:
+                self._chore_thread.submit(lambda: self._run_chore(chore))
 
     async def drain(self) -> None:
         """Wait until all that was recorded so far is durable. Raises the StoreError that ended the journal."""
@@ -102,28 +137,29 @@ class Committer:
 
     async def stop(self) -> None:
         """End both threads. What is pending is not written: `drain` first."""
+        self._stopping = True
         if self._retry is not None:
             self._retry.cancel()
         for thread in (self._batch_thread, self._chore_thread):
-            await self._loop.run_in_executor(None, thread.shutdown)
+            await thread.stop()
 
     # -- the batch -----------------------------------------------------------------------------------------------------
 
     def _write(self, batch: Batch) -> None:
         self._retry = None
-        self._batch_thread.submit(self._run_batch, batch)
+        self._batch_thread.submit(lambda: self._run_batch(batch))
 
     def _run_batch(self, batch: Batch) -> None:
         """On the batch thread."""
         try:
-            batch.write_and_sync(lambda: self._tell(self._complete, batch))
+            batch.write_and_sync(lambda: self._batch_thread.tell(self._complete, batch))
         except StoreFull as exc:
-            self._tell(self._wait_for_room, batch, exc)
+            self._batch_thread.tell(self._wait_for_room, batch, exc)
         except StoreError as exc:
-            self._tell(self.fail, exc)
+            self._batch_thread.tell(self.fail, exc)
         except Exception as exc:
             logger.exception("the journal's thread failed")
-            self._tell(self.fail, StoreFailed(f"the journal's thread failed: {exc!r}"))
+            self._batch_thread.tell(self.fail, StoreFailed(f"the journal's thread failed: {exc!r}"))
 
     def _complete(self, batch: Batch) -> None:
         if self._failure is not None:
@@ -151,26 +187,18 @@ class Committer:
         try:
             chore.run()
         except StoreError as exc:
-            self._tell(self.fail, exc)
+            self._chore_thread.tell(self.fail, exc)
         except Exception as exc:
             logger.exception("the journal's housekeeping failed")
-            self._tell(self.fail, StoreFailed(f"the journal's housekeeping failed: {exc!r}"))
+            self._chore_thread.tell(self.fail, StoreFailed(f"the journal's housekeeping failed: {exc!r}"))
         else:
-            self._tell(self._complete_chore, chore)
+            self._chore_thread.tell(self._complete_chore, chore)
 
     def _complete_chore(self, chore: Chore) -> None:
         if self._failure is None:
             self._chore = None
             self._journal.complete_chore(chore)
             self.kick()
-
-    def _tell(self, call: Callable[..., None], *arguments: object) -> None:
-        """From a thread to the loop. A loop that is closed has nobody left to tell."""
-        try:
-            self._loop.call_soon_threadsafe(call, *arguments)
-        except RuntimeError:
-            if not self._loop.is_closed():
-                raise
 
 
 __all__ = ["RETRY_S", "Batches", "Committer"]

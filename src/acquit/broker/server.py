@@ -211,11 +211,13 @@ class Server:
         finally:
             await self._committer.stop()
             for thread in (self._reader, self._verifier):
-                await self._loop.run_in_executor(None, thread.shutdown)
+                thread.shutdown()
+        # Nobody is left whom blocking the loop could keep waiting, and at the end of the interpreter, when an embedded
+        # broker may be closed, no executor takes new work.
         if self._committer.failure is None:
-            await self._loop.run_in_executor(None, close_journal, self._opened.recorder, _wall_clock_us())
+            close_journal(self._opened.recorder, _wall_clock_us())
         else:
-            await self._loop.run_in_executor(None, journal.close)
+            journal.close()
 
     def _fail(self, error: StoreError) -> None:
         """The journal is finished: nothing later is accepted, so nobody is left in doubt about it."""

@@ -1,0 +1,146 @@
+"""A broker inside this process: for a test, or for a small service that wants its queues in a folder.
+
+Theory of operation. The broker runs as `acquit serve` runs it, on a thread and an event loop of its own, and listens
+on a socket: whoever connects, from this process or another, is a client like any other. Two threads meet only here:
+`Broker` hands the server small jobs through its loop and waits for the answer.
+
+A program that forks takes no broker along: the thread stays with the parent. Start one after the fork.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import tempfile
+import threading
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from acquit.broker.inspect import BrokerSnapshot
+from acquit.broker.options import BrokerOptions
+from acquit.broker.server import Server
+from acquit.errors import AcquitError
+
+T = TypeVar("T")
+
+START_TIMEOUT_S = 60.0
+"""A journal of millions of live messages takes seconds to recover; one that takes a minute is worth an error."""
+
+
+class Broker:
+    """A broker that runs until `close`, or to the end of a ``with`` block.
+
+    ::
+
+        with acquit.Broker() as broker:
+            connection = acquit.connect(broker.url)
+
+    `data`: the folder of its journal, made if it is not there; None takes a temporary folder that is removed at close.
+    `port` 0 takes a free one. `config`: options, see `BrokerOptions`; None takes the defaults.
+
+    Raises ConfigurationError, StoreLocked (another broker has the folder), StoreCorrupt, StoreVersionUnsupported, or
+    OSError for an address it cannot listen on. Methods may be called from any thread.
+    """
+
+    def __init__(
+        self,
+        data: str | Path | None = None,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        config: BrokerOptions | None = None,
+    ) -> None:
+        self._temporary = tempfile.TemporaryDirectory(prefix="acquit-") if data is None else None
+        folder = Path(self._temporary.name if self._temporary is not None else str(data))
+        self._host = host
+        self._loop = asyncio.new_event_loop()
+        self._closing = threading.Lock()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="acquit-broker", daemon=True)
+        self._thread.start()
+        try:
+            self._server = self._submit(self._start(folder, port, config), START_TIMEOUT_S)
+        except BaseException:
+            self._end_thread()
+            raise
+        # A program that ends without closing its broker still gets a clean stop, not a recovery.
+        atexit.register(self.close)
+
+    async def _start(self, folder: Path, port: int, config: BrokerOptions | None) -> Server:
+        server = Server(folder, config if config is not None else BrokerOptions(), host=self._host, port=port)
+        await server.start()
+        return server
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return self._server.port
+
+    @property
+    def url(self) -> str:
+        """Where clients connect: ``amqp://host:port``."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"amqp://{host}:{self.port}"
+
+    def inspect(self) -> BrokerSnapshot:
+        """What is in it now: an immutable snapshot of queues, consumers and totals."""
+
+        async def take() -> BrokerSnapshot:
+            return self._server.inspect()
+
+        return self._submit(take(), START_TIMEOUT_S)
+
+    def close(self) -> None:
+        """Stop in order: connections are closed, the last batch is synced, the folder is given up. Twice is once."""
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+            atexit.unregister(self.close)
+            try:
+                self._submit(self._server.stop(), None)
+            finally:
+                self._end_thread()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- the other thread ----------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._finish_loop()
+
+    def _finish_loop(self) -> None:
+        finishers: tuple[Callable[[], Coroutine[object, object, None]], ...] = (
+            self._loop.shutdown_asyncgens,
+            self._loop.shutdown_default_executor,
+        )
+        for finish in finishers:
+            self._loop.run_until_complete(finish())
+        self._loop.close()
+
+    def _submit(self, work: Coroutine[object, object, T], timeout_s: float | None) -> T:
+        if not self._thread.is_alive():
+            work.close()
+            raise AcquitError("this broker is closed")
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
+
+    def _end_thread(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+
+__all__ = ["Broker"]

@@ -1,0 +1,55 @@
+"""A broker inside the process."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+import acquit
+from acquit.broker.options import AddressRule, BrokerOptions
+from acquit.errors import AcquitError, NotFound, StoreLocked
+
+
+def test_what_was_sent_is_there_after_a_restart(tmp_path: Path) -> None:
+    for expected in ([], [b"one"]):
+        with acquit.Broker(tmp_path) as broker, acquit.connect(broker.url) as connection:
+            receiver = connection.session().receiver("orders", prefetch=0)
+            received = receiver.receive(timeout=5 if expected else 0.01)
+            assert [received.body] if received is not None else expected == []
+            connection.session().sender("orders").send(b"one", timeout=20)
+
+
+def test_a_temporary_folder_goes_with_it() -> None:
+    with acquit.Broker() as broker, acquit.connect(broker.url) as connection:
+        connection.session().sender("orders").send(b"one", timeout=20)
+        assert broker.inspect().queue("orders") is not None
+        folder = Path(broker._temporary.name)  # type: ignore[union-attr]
+        assert folder.is_dir()
+    assert not folder.exists()
+
+
+def test_closing_twice_is_closing_once_and_afterwards_it_says_so() -> None:
+    broker = acquit.Broker()
+    broker.close()
+    broker.close()
+    with pytest.raises(AcquitError, match="closed"):
+        broker.inspect()
+    assert "acquit-broker" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_folder_has_one_broker(tmp_path: Path) -> None:
+    with acquit.Broker(tmp_path):
+        with pytest.raises(StoreLocked):
+            acquit.Broker(tmp_path)
+        assert [thread.name for thread in threading.enumerate()].count("acquit-broker") == 1
+
+
+def test_options() -> None:
+    options = BrokerOptions(address=(AddressRule("closed.#", {"create": False}),))
+    with acquit.Broker(config=options) as broker, acquit.connect(broker.url) as connection:
+        session = connection.session()
+        with pytest.raises(NotFound):
+            session.sender("closed.orders")
+        session.sender("open.orders")
