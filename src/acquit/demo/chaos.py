@@ -14,6 +14,7 @@ balance to say, not for this module.
 from __future__ import annotations
 
 import queue
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,6 +81,7 @@ class Run:
         self._idle: set[str] = set()
         self._finished: set[str] = set()
         self._broker_killed = False
+        self._progress_s = time.monotonic()
         self.tally = Tally()
 
     def go(self) -> Tally:
@@ -97,13 +99,12 @@ class Run:
             self._next(self._during)
         for child in self._working.values():
             child.tell("finish")
-        while self._finished != set(self._working):
+        while not self._working.keys() <= self._finished:
             self._next(self._during)
         return self.tally
 
     def collect(self, table: Path) -> Tally:
         """Start the collector and wait until the forward queue is drained into `table`."""
-        self._finished.clear()
         self._start("collector", "collector", "--table", str(table))
         while "collector" not in self._finished:
             self._next(self._during)
@@ -133,8 +134,11 @@ class Run:
             return self._ended(child, report.ended)
         if "idle" in what:
             self._idle.add(child)
+            if time.monotonic() - self._progress_s > STUCK_S:
+                raise DemoStuck(f"no progress for {STUCK_S:.0f} s; see the logs")
             return None
         self._idle.discard(child)
+        self._progress_s = time.monotonic()
         self._count(what)
         if "finished" in what:
             self._finished.add(child)

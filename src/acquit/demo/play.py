@@ -159,7 +159,7 @@ def _plan(options: DemoOptions, manifest: Manifest, data: Path, digest: str) -> 
     megabytes = manifest.content_bytes / 1e6
     frozen, left_out = data / "manifest.jsonl", manifest.left_out.total
     lines = [
-        f"{len(manifest.entries):,} files ({megabytes:.0f} MB) under {manifest.root}: each is posted as a durable message.",
+        f"{len(manifest.entries):,} files ({megabytes:.0f} MB) under {manifest.root}, each a durable message.",
         f"Frozen in {frozen} (SHA-256 {digest[:16]}…); {left_out:,} files left out.",
     ]
     if manifest.extra:
