@@ -103,9 +103,21 @@ class Option(NamedTuple):
 
     @property
     def default(self) -> str:
-        """As text for people; "" where there is none."""
-        value = next(field.default for field in fields(SourceOptions) if field.name == self.field)
-        return "" if self.required or value is None else str(value).lower() if isinstance(value, bool) else str(value)
+        """As one would write it; "" where there is none."""
+        value: object = next(field.default for field in fields(SourceOptions) if field.name == self.field)
+        if self.required or value is None:
+            return ""
+        if isinstance(value, int) and self.field.endswith("_ms"):
+            return _in_units(value, {"d": 86_400_000, "h": 3_600_000, "min": 60_000, "s": 1_000, "ms": 1})
+        if isinstance(value, int) and "_bytes_" in self.field:
+            return _in_units(value, {"g": 1 << 30, "m": 1 << 20, "k": 1 << 10, "": 1})
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _in_units(value: int, units: Mapping[str, int]) -> str:
+    """In the largest unit that it is a whole number of; the units come largest first."""
+    unit = next(unit for unit, size in units.items() if value % size == 0)
+    return f"{value // units[unit]}{unit}"
 
 
 def resolve_credential(reference: str) -> str:
@@ -235,7 +247,7 @@ OPTIONS: Final = (
         "spool",
         "spool",
         _folder,
-        "a folder of this query alone, shared by the driver and all workers (local only with a local[...] master)",
+        "a folder of this query alone, shared by the driver and all workers; a local one with local[...] only",
         required=True,
     ),
     Option("user", "user", str, "user name for SASL PLAIN; without it ANONYMOUS"),

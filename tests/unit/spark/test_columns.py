@@ -6,6 +6,7 @@ import json
 import re
 import uuid
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -291,6 +292,12 @@ def test_large_messages_come_in_batches_of_bounded_size(monkeypatch: pytest.Monk
 def test_a_value_that_json_has_no_word_for_does_not_stop_a_row() -> None:
     found = row(Message(b"", application_properties={"d": Decimal64(bytes(8))}))
     assert isinstance(dict(found["application_properties"])["d"], str)  # type: ignore[call-overload]
+
+
+def test_the_page_repeats_the_reference() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "spark.md").read_text()
+    for field in FIELDS:
+        assert f"| `{field.name}` | {field.spark_type} | {field.meaning} |\n" in page
 
 
 def test_the_schema_names_every_field_once() -> None:

@@ -134,6 +134,20 @@ def test_credentials_that_are_not_there(reference: str, reason: str) -> None:
         resolve_credential(reference)
 
 
+def test_defaults_are_written_as_options_are() -> None:
+    for option in OPTIONS:
+        if option.default:
+            parsed = SourceOptions.parse({**GOOD, option.name: option.default})
+            assert getattr(parsed, option.field) == getattr(SourceOptions.parse(GOOD), option.field), option.name
+
+
+def test_the_page_repeats_the_reference() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "spark.md").read_text()
+    for option in OPTIONS:
+        default = "required" if option.required else option.default or "–"
+        assert f"| `{option.name}` | {default} | {option.meaning} |\n" in page
+
+
 def test_every_field_has_its_option() -> None:
     assert {option.field for option in OPTIONS} == set(SourceOptions.__dataclass_fields__)
     assert {option.name for option in OPTIONS if option.required} == {"url", "address", "spool"}
