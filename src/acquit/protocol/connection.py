@@ -469,7 +469,13 @@ class Connection:
 
     def _on_sasl(self, performative: object) -> None:
         if self._server_sasl is not None:
-            self.events.append(self._server_sasl.receive(performative))
+            try:
+                self.events.append(self._server_sasl.receive(performative))
+            except AuthenticationFailed as exc:
+                self._write_sasl(self._server_sasl.outcome(SaslCode.AUTH))
+                self.state = ConnectionState.ENDED
+                error = Error(AmqpCondition.UNAUTHORIZED_ACCESS, str(exc))
+                self._end(error, lost=False, remote=False, authentication=True)
             return
         assert self._client_sasl is not None
         try:

@@ -147,11 +147,15 @@ class ServerExchange:
         return SaslMechanisms(self._options.mechanisms)
 
     def receive(self, frame: object) -> SaslInitiated | SaslResponded:
-        """Take a frame from the client. Raises RemoteProtocolError for one that may not come now."""
+        """Take a frame from the client.
+
+        Raises AuthenticationFailed for a mechanism that is not offered, with an outcome to answer (5.3.3.2), and
+        RemoteProtocolError for a frame that may not come now.
+        """
         if isinstance(frame, SaslInit) and not self._initiated:
-            if frame.mechanism not in self._options.mechanisms:
-                raise RemoteProtocolError(f"the mechanism {frame.mechanism:.64} is not offered")
             self._initiated = self._answering = True
+            if frame.mechanism not in self._options.mechanisms:
+                raise AuthenticationFailed(f"the mechanism {frame.mechanism:.64} is not offered")
             return SaslInitiated(frame.mechanism, frame.initial_response or b"", frame.hostname)
         if isinstance(frame, SaslResponse) and self._initiated:
             self._answering = True

@@ -236,6 +236,21 @@ def test_no_mechanism_in_common() -> None:
     assert wire.client.closed
 
 
+def test_a_mechanism_that_was_not_offered_is_answered_with_an_outcome() -> None:
+    """5.3.3.2. A client that only sees the socket close takes it for a fault of the network, and tries for ever."""
+    peer = server_peer(PLAIN_ONLY)
+    said_ahead = AMQP_HEADER + framed(Open("peer"))
+    events = peer.send_bytes(SASL_HEADER + framed(SaslInit("EXTERNAL"), frame_type=SASL_FRAME) + said_ahead)
+    ended = only(events, ConnectionEnded)
+    assert ended.authentication
+    assert not ended.remote
+    assert ended.error is not None
+    assert ended.error.condition == AmqpCondition.UNAUTHORIZED_ACCESS
+    said = [item for _, item, _ in frames_in(peer.hear_bytes()[len(SASL_HEADER) :], SASL_FRAME)]
+    assert said == [SaslMechanisms(("PLAIN",)), SaslOutcome(SaslCode.AUTH)]
+    assert peer.engine.closed
+
+
 def test_everything_pipelined_at_once() -> None:
     """A client may send SASL header, init, AMQP header, open and begin without waiting (2.4.2, 5.3.2)."""
     peer = server_peer(SaslServerOptions(mechanisms=("ANONYMOUS",)))

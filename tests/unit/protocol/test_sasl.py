@@ -89,7 +89,7 @@ def test_an_init_without_a_response() -> None:
 
 
 def test_a_mechanism_that_was_not_offered() -> None:
-    with pytest.raises(RemoteProtocolError, match="not offered"):
+    with pytest.raises(AuthenticationFailed, match="not offered"):
         server().receive(SaslInit("ANONYMOUS"))
 
 
