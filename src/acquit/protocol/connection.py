@@ -592,8 +592,7 @@ class Connection:
     def _send_close(self, error: Error | None) -> None:
         self._send_open()
         for session in self.sessions:
-            if session.writable:
-                session.flush_dispositions()
+            session.stop_sending()
         self.write(0, encode_composite(Close(self.fit_error(error))))
         self.state = ConnectionState.CLOSE_SENT
         self._close_deadline = self._now + self.options.close_timeout_ms / 1000

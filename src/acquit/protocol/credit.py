@@ -7,7 +7,7 @@ got and subtracts. What a limit is compared with wraps around, so it is never co
 
 from __future__ import annotations
 
-from acquit.protocol.serial import MASK, distance
+from acquit.protocol.serial import distance
 
 
 def sender_credit(delivery_count_rcv: int | None, link_credit_rcv: int, delivery_count_snd: int, initial: int) -> int:
@@ -18,7 +18,7 @@ def sender_credit(delivery_count_rcv: int | None, link_credit_rcv: int, delivery
     delivery-count, and means `initial`, the one in that attach.
     """
     known = initial if delivery_count_rcv is None else delivery_count_rcv
-    return max(0, link_credit_rcv - on_the_way(known, delivery_count_snd))
+    return max(0, link_credit_rcv - distance(known, delivery_count_snd))
 
 
 def receiver_credit(limit: int, delivery_count: int) -> int:
@@ -35,15 +35,8 @@ def remote_window(
     initial outgoing id for a peer that has not seen our begin. None if the peer claims frames we have not sent.
     """
     known = initial if next_incoming_id is None else next_incoming_id
-    ahead = distance(next_outgoing_id, known)
-    if ahead > 0:
-        return None
-    return max(0, incoming_window - on_the_way(known, next_outgoing_id))
+    on_the_way = distance(known, next_outgoing_id)
+    return None if on_the_way < 0 else max(0, incoming_window - on_the_way)
 
 
-def on_the_way(seen: int, sent: int) -> int:
-    """What lies between the serial the receiver has seen and the one the sender is at."""
-    return (sent - seen) & MASK
-
-
-__all__ = ["on_the_way", "receiver_credit", "remote_window", "sender_credit"]
+__all__ = ["receiver_credit", "remote_window", "sender_credit"]

@@ -33,7 +33,6 @@ from acquit.protocol._definitions import (
 )
 from acquit.protocol.delivery import Delivery, DeliveryState
 from acquit.protocol.events import LinkAttached, LinkDetached, LinkRequested
-from acquit.protocol.settlement import Input, apply
 from acquit.protocol.types import Described
 
 if TYPE_CHECKING:
@@ -72,11 +71,11 @@ class Link:
     """
 
     __slots__ = (
-        "_closing",
         "_credit_told",
         "_ended_told",
         "_refused",
         "_requested",
+        "closing",
         "context",
         "early_flow",
         "handle",
@@ -110,7 +109,7 @@ class Link:
         self.remote_handle: int | None = None
         self.early_flow: Flow | None = None  # what the peer said before we answered its attach
         self.unsettled_count = 0
-        self._closing = False
+        self.closing = False  # our end is destroyed, or about to be: nothing is said of its deliveries any more
         self._refused = False  # the peer answered our attach without a terminus: its detach must follow (2.6.3)
         self._requested = False  # the application has been asked, and has not answered
         self._credit_told = -1
@@ -171,6 +170,7 @@ class Link:
                 properties,
             )
         )
+        self._requested = False
         if answered:
             self.state = LinkState.ATTACHED
             self._agree(asked)
@@ -184,8 +184,10 @@ class Link:
         LinkDetached follows when the peer has answered. Does nothing if it has gone meanwhile.
         """
         asked = self._request_to_answer()
-        if asked is not None and self._answer(self._refusal(asked)):
-            self._send_detach(error, closed=True)
+        if asked is not None:
+            self._requested = False
+            if self._answer(self._refusal(asked)):
+                self._send_detach(error, closed=True)
 
     def detach(self, error: Error | None = None, *, closed: bool = True) -> None:
         """Detach. LinkDetached follows when the peer has answered; until then dispositions still arrive.
@@ -292,8 +294,10 @@ class Link:
         """The attach to answer, or None if the peer has gone since it asked."""
         if not self._requested:
             raise LocalProtocolError(f"link {self.name!r} is no request that waits for an answer")
+        if self.state is LinkState.ATTACH_RECEIVED and self.session.writable:
+            return self.remote_attach
         self._requested = False
-        return self.remote_attach if self.state is LinkState.ATTACH_RECEIVED and self.session.writable else None
+        return None
 
     def _local_attach_sent(self, attach: Attach) -> None:
         """What the role makes of our own attach."""
@@ -333,8 +337,9 @@ class Link:
 
     def _send_detach(self, error: Error | None, *, closed: bool) -> None:
         self.session.write_in_order(Detach(self.handle, closed, self.session.fit_error(error)))
+        self.session.owe_no_flow(self)
         self.state = LinkState.DETACH_SENT
-        self._closing = closed or error is not None
+        self.closing = closed or error is not None
         if error is not None and self.remote_handle is not None:
             self.session.errant_handles.add(self.remote_handle)
         self._stop()
@@ -349,7 +354,7 @@ class Link:
         self._stop()
         if detach.error is not None:
             self.session.errant_handles.add(self.remote_handle)
-        closed = self._closing or detach.closed or self._refused or detach.error is not None
+        closed = self.closing or detach.closed or self._refused or detach.error is not None
         self._tell_end(closed, detach.error, remote=remote)
         self.session.unmap(self)
 
@@ -359,11 +364,7 @@ class Link:
         self._ended_told = True
         unsettled = self.unsettled()
         if closed:
-            deliveries = self.session.map_of(self.role)
-            for delivery in unsettled:
-                delivery.phase, _ = apply(self.role, delivery.phase, Input.LOSE)
-                del deliveries[delivery.delivery_id]
-            self.unsettled_count = 0
+            self.session.lose_deliveries(unsettled)
         self.session.events.append(LinkDetached(self, closed, error, remote, unsettled))
 
     def __repr__(self) -> str:

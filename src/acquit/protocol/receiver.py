@@ -80,20 +80,26 @@ class ReceivingLink(Link):
         Ends a drain. The flow goes out with the next output, one for all grants until then; at once with `properties`.
         Less than before is allowed: what the peer sent before it heard is taken as usual. `echo` asks the peer for its
         state (FlowReceived); not every peer answers. Does nothing on a link that is detached or detaching. Raises
-        LocalProtocolError for a credit that is no uint, or on a link that was not yet accepted.
+        LocalProtocolError for a credit that is no uint, on a link that was not yet accepted, or where the properties do
+        not fit the peer's frames.
         """
         if not 0 <= credit <= UINT_MAX:
             raise LocalProtocolError(f"credit must be in 0..{UINT_MAX}, got {credit}")
         if not self._can_flow():
             return
+        before = self.credit, self.drain, self._overdraft, self._echo
         self._overdraft = max(0, self._overdraft + self.credit - credit)
         self.credit = credit
         self.drain = False
         self._echo = self._echo or echo
         if properties is None:
             self.session.owe_flow(self)
-        else:
+            return
+        try:
             self.session.write_flow(self, properties=properties)
+        except LocalProtocolError:
+            self.credit, self.drain, self._overdraft, self._echo = before
+            raise
 
     def drain_credit(self) -> bool:
         """Ask the sender to use the credit at once or give it back. LinkDrained follows when none is left.

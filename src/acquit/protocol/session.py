@@ -56,7 +56,7 @@ from acquit.protocol.events import Event, SessionEnded, StatesReceived
 from acquit.protocol.receiver import ReceivingLink
 from acquit.protocol.sender import HalfWritten, SendingLink
 from acquit.protocol.serial import MASK
-from acquit.protocol.settlement import RECEIVER_STEPS, SENDER_STEPS, Effect, Input, Phase, apply
+from acquit.protocol.settlement import RECEIVER_STEPS, SENDER_STEPS, Effect, Input, apply
 from acquit.protocol.types import Described
 
 if TYPE_CHECKING:
@@ -65,7 +65,6 @@ if TYPE_CHECKING:
 _SETTLE = int(Input.SETTLE)
 _FORGET = int(Effect.FORGET)
 _NOTIFY = int(Effect.NOTIFY)
-_LOST = int(Phase.LOST)
 _HALF = 1 << 31
 
 
@@ -258,44 +257,49 @@ class Session:
     def settle_all(self, deliveries: Iterable[Delivery], state: DeliveryState | None = None) -> int:
         """`Delivery.settle` for many deliveries of this session, of any of its links, and much faster.
 
-        Returns how many it was in time for: those that were settled or lost, or that already have their outcome, are
-        passed over. Raises LocalProtocolError for a delivery of another session, and at the first one that needs an
-        outcome (rcv-settle-mode second) where `state` is none.
+        Returns how many it was in time for: those that were settled or lost, or that already have their outcome, or
+        whose link, session or connection is closing, are passed over. Raises LocalProtocolError at the first delivery
+        that is of another session, or that needs an outcome (rcv-settle-mode second) where `state` is none; those
+        before it are settled.
         """
         encoded = self._encode_state(state)
+        if not self.writable:  # what is gathered now would never be written
+            return 0
         final = is_outcome(state)
         before = len(self.outgoing)
         count = 0
         link: Link | None = None
         ids: list[int] | None = None
         settling = False
-        for delivery in deliveries:
-            if delivery.link is not link:
-                link = delivery.link
-                if link.session is not self:
-                    raise LocalProtocolError(f"{delivery!r} is of another session")
-                role = link.role
-                steps, unsettled = (RECEIVER_STEPS, self.incoming) if role else (SENDER_STEPS, self.outgoing)
-                ids = None
-            step = steps[delivery.phase][_SETTLE]
-            if step is None or not step[1]:
-                continue
-            forget = step[1] & _FORGET != 0
-            if forget:
-                del unsettled[delivery.delivery_id]
-                link.unsettled_count -= 1
-            elif not final:
-                raise LocalProtocolError(f"{delivery!r} needs an outcome: its receiver settles second")
-            delivery.phase = step[0]
-            if state is not None:
-                delivery.local_state = state
-            if ids is None or settling is not forget:
-                settling = forget
-                ids = self._dispositions.run(role, forget, encoded)
-            ids.append(delivery.delivery_id)
-            count += 1
-        if count:
-            self._said(state, before)
+        try:
+            for delivery in deliveries:
+                if delivery.link is not link:
+                    link = delivery.link
+                    if link.session is not self:
+                        raise LocalProtocolError(f"{delivery!r} is of another session")
+                    role = link.role
+                    steps, unsettled = (RECEIVER_STEPS, self.incoming) if role else (SENDER_STEPS, self.outgoing)
+                    ids = None
+                step = steps[delivery.phase][_SETTLE]
+                if step is None or not step[1] or link.closing:
+                    continue
+                forget = step[1] & _FORGET != 0
+                if forget:
+                    del unsettled[delivery.delivery_id]
+                    link.unsettled_count -= 1
+                elif not final:
+                    raise LocalProtocolError(f"{delivery!r} needs an outcome: its receiver settles second")
+                delivery.phase = step[0]
+                if state is not None:
+                    delivery.local_state = state
+                if ids is None or settling is not forget:
+                    settling = forget
+                    ids = self._dispositions.run(role, forget, encoded)
+                ids.append(delivery.delivery_id)
+                count += 1
+        finally:  # those before one that raises are settled, and must be said
+            if count:
+                self._said(state, before)
         return count
 
     def end(self, error: Error | None = None) -> None:
@@ -332,9 +336,10 @@ class Session:
 
     def act(self, delivery: Delivery, input_: Input, state: DeliveryState | None) -> bool:
         """Do what the table says to one of the application's verbs. False if it came too late."""
-        role = delivery.link.role
+        link = delivery.link
+        role = link.role
         next_phase, effects = apply(role, delivery.phase, input_)
-        if not effects:
+        if not effects or link.closing or not self.writable:
             return False
         forget = effects & _FORGET != 0
         if input_ is Input.SETTLE and not forget and not is_outcome(state):
@@ -346,10 +351,20 @@ class Session:
             delivery.local_state = state
         if forget:
             del self.map_of(role)[delivery.delivery_id]
-            delivery.link.unsettled_count -= 1
+            link.unsettled_count -= 1
         self._dispositions.run(role, forget, encoded).append(delivery.delivery_id)
         self._said(state, before)
         return True
+
+    def lose_deliveries(self, deliveries: list[Delivery]) -> None:
+        """Their link is closed: nobody can dispose of them any more."""
+        before = len(self.outgoing)
+        for delivery in deliveries:
+            role = delivery.link.role
+            delivery.phase, _ = apply(role, delivery.phase, Input.LOSE)
+            del self.map_of(role)[delivery.delivery_id]
+            delivery.link.unsettled_count -= 1
+        self._tell_room(before)
 
     def forget(self, delivery: Delivery) -> None:
         """Take a delivery out of its map, if it is there."""
@@ -398,6 +413,10 @@ class Session:
         self._flows[link] = None
         self._mark_dirty()
 
+    def owe_no_flow(self, link: Link) -> None:
+        """The link's handle is about to go: a flow for it would be an error."""
+        self._flows.pop(link, None)
+
     def add_half_written(self, half: HalfWritten) -> None:
         """The rest of this delivery is to be written as there is room."""
         self._half_written.append(half)
@@ -414,6 +433,17 @@ class Session:
         if self._dispositions:
             self.connection.write_raw(self._dispositions.take_frames(self.channel))
 
+    def stop_sending(self) -> None:
+        """Write the dispositions that wait, and nothing afterwards: an end or a close is next, or nothing at all.
+
+        What is half written is given up.
+        """
+        if self.writable:
+            self.flush_dispositions()
+        self.remote_incoming_window = 0
+        self._half_written.clear()
+        self._flows.clear()
+
     def fit_error(self, error: Error | None) -> Error | None:
         """`error`, without its info and the end of its description where the peer's frame is too small for them."""
         return self.connection.fit_error(error)
@@ -423,7 +453,7 @@ class Session:
         assert link.remote_handle is not None
         del self.input_handles[link.remote_handle]
         del self._links[link]
-        self._flows.pop(link, None)
+        self.owe_no_flow(link)
         self._handles.free(link.handle)
         key = (link.name, link.role)
         if self._named.get(key) is link:
@@ -628,6 +658,8 @@ class Session:
         if count > _HALF:
             self.fail(AmqpCondition.INVALID_FIELD, f"a disposition from {first} to {last}: last is before first")
             return
+        if state is None and not settled:
+            return  # nothing is said
         # A receiver speaks of deliveries that we sent, a sender of those that we received (2.7.6).
         unsettled = self.outgoing if role else self.incoming
         if count > len(unsettled):  # the claim may be of 2^31 ids, our work must not be
@@ -733,11 +765,9 @@ class Session:
         self.connection.unmap(self)
 
     def _send_end(self, error: Error | None) -> None:
-        self.write_in_order(End(self.fit_error(error)))
+        self.stop_sending()
+        self.write(End(self.fit_error(error)))
         self.state = SessionState.END_SENT
-        self.remote_incoming_window = 0
-        self._half_written.clear()
-        self._flows.clear()
 
     def _tell_end(self, error: Error | None, *, remote: bool) -> None:
         if not self._end_told:
@@ -746,16 +776,15 @@ class Session:
             self.events.append(SessionEnded(self, error, remote))
 
     def _close(self) -> None:
+        self.stop_sending()
         self.state = SessionState.ENDED
-        self.remote_incoming_window = 0
         self._lose_links()
-        self._half_written.clear()
 
     def _lose_links(self) -> None:
         for link in self._links:
             link.lose()
-        for delivery in self.unsettled():
-            delivery.phase = _LOST
+        for delivery in self.unsettled():  # they stay in the maps, for whoever walks what the session took with it
+            delivery.phase, _ = apply(delivery.link.role, delivery.phase, Input.LOSE)
 
 
 __all__ = ["Session", "SessionState"]

@@ -18,6 +18,7 @@ counts = st.integers(0, 1_000_000)
         (0, 10, 4, 6),  # four on the way
         (4, 10, 4, 10),
         (MASK, 10, 3, 6),  # wrapped around
+        (7, 2, 5, 4),  # a receiver that counts more than we have sent: the formula is the formula
         (0, 2, 5, 0),  # lowered below what is on the way
         (0, MASK, 3, MASK - 3),  # all the credit there is
     ],

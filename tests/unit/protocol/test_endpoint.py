@@ -8,6 +8,7 @@ from acquit.protocol._definitions import (
     Attach,
     Coordinator,
     Detach,
+    Disposition,
     End,
     Error,
     Flow,
@@ -29,6 +30,7 @@ from acquit.protocol.events import (
     StatesReceived,
 )
 from acquit.protocol.link import LinkState, ReceivingLink, SendingLink
+from acquit.protocol.options import ConnectionOptions
 from acquit.protocol.settlement import Phase
 from acquit.protocol.types import Described, ULong
 from tests.support.peer import (
@@ -425,3 +427,60 @@ def test_an_errant_handle_is_forgiven_when_it_is_attached_again() -> None:
     ended = only(peer.say(Detach(0)), SessionEnded)
     assert ended.error is not None
     assert ended.error.condition == SessionCondition.UNATTACHED_HANDLE
+
+
+def test_no_flow_follows_our_detach() -> None:
+    """The handle is about to go: a flow for it would end the session."""
+    wire = opened()
+    session, _ = wire.begin()
+    receiver, _ = wire.attach_receiver(session, credit=3)
+    receiver.grant(10)
+    receiver.detach()
+    receiver.grant(20)
+    heard_by_client, heard_by_server = wire.run()
+    assert kinds(heard_by_client) == kinds(heard_by_server) == ["LinkDetached"]
+
+
+def test_nothing_is_said_of_the_deliveries_of_a_link_that_we_close() -> None:
+    peer, link = receiving_engine()
+    arrived = [only(peer.say(transfer(id_)), DeliveriesReceived).deliveries[0] for id_ in range(3)]
+    arrived[0].settle(ACCEPTED)
+    link.detach()
+    assert not arrived[1].settle(ACCEPTED)
+    assert link.session.settle_all(arrived, ACCEPTED) == 0
+    assert [type(item) for item in peer.hear()] == [Disposition, Detach]
+    told = only(peer.say(Detach(0, closed=True)), LinkDetached)
+    assert told.unsettled == arrived[1:]
+
+
+def test_those_of_a_link_that_we_suspend_can_still_be_settled() -> None:
+    peer, link = receiving_engine()
+    (delivery,) = only(peer.say(transfer(0)), DeliveriesReceived).deliveries
+    link.detach(closed=False)
+    assert delivery.settle(ACCEPTED)
+    assert [type(item) for item in peer.hear()] == [Detach, Disposition]
+
+
+def test_an_answer_that_cannot_be_encoded_can_be_given_again() -> None:
+    peer = begun_server()
+    link = only(peer.say(sending_attach()), LinkRequested).link
+    with pytest.raises(LocalProtocolError):
+        link.accept_attach(properties={"x": object()})
+    assert peer.hear() == []
+    link.refuse(NOT_FOUND)
+    assert [type(item) for item in peer.hear()] == [Attach, Detach]
+
+
+def test_a_closed_link_makes_room_for_the_others() -> None:
+    """`unsettled_max` counts the session's deliveries, and those of a closed link are no more."""
+    wire = opened(ConnectionOptions(container_id="c", unsettled_max=2))
+    session, _ = wire.begin()
+    one, _ = wire.attach_sender(session, "one", credit=5)
+    two, _ = wire.attach_sender(session, "two", credit=5)
+    one.send(b"1", b"x")
+    one.send(b"2", b"x")
+    assert not two.sendable
+    one.detach()
+    heard, _ = wire.run()
+    assert kinds(heard) == ["CreditChanged", "LinkDetached"]
+    assert two.sendable

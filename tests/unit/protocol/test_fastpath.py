@@ -5,14 +5,19 @@ import pytest
 from acquit.protocol import frames
 from acquit.protocol._definitions import (
     Detach,
+    Disposition,
     End,
     LinkCondition,
+    Modified,
     RcvSettleMode,
     Received,
+    Role,
     Transfer,
 )
 from acquit.protocol.composite import encode_composite
-from acquit.protocol.events import DeliveriesReceived, LinkDetached, LinkDrained
+from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.delivery import Delivery, DeliveryState
+from acquit.protocol.events import DeliveriesReceived, LinkDetached, LinkDrained, StatesReceived
 from acquit.protocol.frames import encode_frame
 from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.options import ConnectionOptions
@@ -207,3 +212,76 @@ def test_a_template_says_what_the_codec_says(settled: bool, tag: bytes, handle: 
     position = expected.index((FIRST_ID).to_bytes(4, "big"))
     expected[position : position + 4] = (FIRST_ID + 1).to_bytes(4, "big")
     assert by_template == bytes(expected), "byte for byte, with an id of four bytes"
+
+
+# -- dispositions
+
+
+def disposition_bytes(first: int, last: int | None, state: DeliveryState | None = ACCEPTED) -> bytes:
+    return encode_frame(0, encode_composite(Disposition(Role.RECEIVER, first, last, True, state)))
+
+
+def sent_to(count: int) -> tuple[Peer, SendingLink, list[Delivery]]:
+    """An engine that has sent deliveries with wide ids."""
+    peer, link = sending_engine(0, options=ConnectionOptions(container_id="c", initial_serial=FIRST_ID))
+    peer.say(credit_flow(100, next_incoming_id=FIRST_ID))
+    sent = [link.send(b"%d" % number, b"x") for number in range(count)]
+    peer.hear()
+    return peer, link, sent
+
+
+@pytest.mark.parametrize("last", [None, 0])
+def test_a_disposition_like_the_last_needs_no_codec(monkeypatch: pytest.MonkeyPatch, last: int | None) -> None:
+    peer, link, sent = sent_to(4)
+
+    def said(number: int) -> bytes:
+        id_ = FIRST_ID + number
+        return disposition_bytes(id_, None if last is None else id_)
+
+    peer.send_bytes(said(0))
+    with monkeypatch.context() as patched:
+        patched.setattr(frames, "decode_composite", None)
+        assert peer.send_bytes(said(2)) == [StatesReceived(link, [sent[2]], ACCEPTED, settled=True)]
+        assert peer.send_bytes(said(2) + said(1)) == [StatesReceived(link, [sent[1]], ACCEPTED, settled=True)]
+        assert peer.send_bytes(said(3)[:-1]) == [], "not whole"
+    assert kinds(peer.send_bytes(said(3)[-1:])) == ["StatesReceived"]
+    assert link.unsettled() == []
+
+
+def test_another_state_is_another_layout() -> None:
+    peer, link, sent = sent_to(4)
+    for number, state in enumerate((ACCEPTED, RELEASED, ACCEPTED, RELEASED)):
+        id_ = FIRST_ID + number
+        told = peer.send_bytes(disposition_bytes(id_, id_, state))
+        assert told == [StatesReceived(link, [sent[number]], state, settled=True)]
+
+
+def test_states_with_contents_are_read_each_time() -> None:
+    peer, _, _ = sent_to(1)
+    peer.send_bytes(disposition_bytes(FIRST_ID, FIRST_ID, Modified(True)))
+    assert peer.engine.predictions.dispositions == {}
+
+
+def test_a_predicted_range_over_the_end_of_the_numbers_and_one_that_is_wrong() -> None:
+    peer, _, _ = sent_to(1)
+    peer.send_bytes(disposition_bytes(FIRST_ID, FIRST_ID))
+    assert peer.send_bytes(disposition_bytes(0xFFFF_FFF0, 5)) == []
+    assert kinds(peer.send_bytes(disposition_bytes(FIRST_ID + 5, FIRST_ID))) == ["SessionEnded"]
+
+
+def test_layouts_of_dispositions_are_few() -> None:
+    """A peer that makes each disposition look different gains nothing."""
+    peer, _, _ = sent_to(1)
+    for extension in range(1, 100):
+        body = encode_composite(Disposition(Role.RECEIVER, FIRST_ID, FIRST_ID, True, ACCEPTED))
+        assert body[3] == 0xC0
+        frame = encode_frame(0, b"\x00\x53\x15\xc0" + bytes([body[4], body[5]]) + body[6:] + bytes(extension))
+        peer.send_bytes(frame)
+    assert len(peer.engine.predictions.dispositions) <= 16
+
+
+def test_a_disposition_on_a_session_that_has_ended() -> None:
+    peer, link, _ = sent_to(2)
+    peer.send_bytes(disposition_bytes(FIRST_ID, FIRST_ID))
+    link.session.end()
+    assert peer.send_bytes(disposition_bytes(FIRST_ID + 1, FIRST_ID + 1)) == []

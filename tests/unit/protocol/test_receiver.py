@@ -440,3 +440,17 @@ def test_drained_is_told_once() -> None:
     link.drain_credit()
     assert peer.say(sender_flow(2, 0, drain=True)) == [LinkDrained(link)]
     assert peer.say(sender_flow(2, 0, drain=True)) == []
+
+
+def test_a_grant_that_does_not_fit_changes_nothing() -> None:
+    peer = begun_server(max_frame_size=512)
+    link = attach_to(peer, sending_attach())
+    assert isinstance(link, ReceivingLink)
+    link.grant(3)
+    peer.hear()
+    with pytest.raises(LocalProtocolError):
+        link.grant(9, echo=True, properties={"x": "y" * 600})
+    assert link.credit == 3
+    link.grant(4)
+    flow = peer.hear_only(Flow)
+    assert (flow.link_credit, flow.echo) == (4, False)

@@ -667,3 +667,49 @@ def test_the_attach_is_as_it_was_written() -> None:
         properties={"p": 1},
     )
     assert encode_composite(said) == encode_composite(expected)
+
+
+@pytest.mark.parametrize("ends", ["session", "connection"])
+def test_nothing_is_written_after_our_end_or_close(ends: str) -> None:
+    wire = opened()
+    session, theirs = wire.begin()
+    sender, _ = wire.attach_sender(session, "out", credit=5)
+    receiver, sending = wire.attach_receiver(session, "in", credit=5)
+    sender.send(b"0", b"x")  # teaches the template
+    sent = sender.send(b"1", b"x")
+    sending.send(b"2", b"x")
+    heard, _ = wire.run()
+    (arrived,) = only(heard, DeliveriesReceived).deliveries
+    session.end() if ends == "session" else wire.client.close()
+    assert not sender.sendable
+    with pytest.raises(LocalProtocolError):
+        sender.send(b"3", b"x")
+    assert not arrived.settle(ACCEPTED)
+    assert not arrived.update(Received(0, 0))
+    assert session.settle_all([arrived, sent], ACCEPTED) == 0
+    receiver.grant(9)
+    receiver.detach()
+    sender.offer(3)
+    assert not sender.abort(sent)
+    said = [type(item) for _, item, _ in frames_in(wire.client.data_to_send())]
+    assert said == [End if ends == "session" else Close]
+    wire.client.data_to_send()
+    assert not wire.client.has_output
+    assert theirs.unsettled()
+
+
+def test_settle_all_says_what_it_did_before_it_was_refused() -> None:
+    peer, link = receiving_engine()
+    other, _ = receiving_engine()
+    (ours,) = only(peer.say(transfer(0)), DeliveriesReceived).deliveries
+    (foreign,) = only(other.say(transfer(0)), DeliveriesReceived).deliveries
+    with pytest.raises(LocalProtocolError):
+        link.session.settle_all([ours, foreign], ACCEPTED)
+    assert ours.settled
+    assert peer.hear() == [Disposition(Role.RECEIVER, 0, 0, True, Accepted())]
+
+
+def test_a_disposition_that_says_nothing() -> None:
+    peer, _ = sending_engine()
+    sent_by(peer, 1)
+    assert peer.say(Disposition(Role.RECEIVER, 0, 0)) == []
