@@ -1,0 +1,224 @@
+"""The client against python-qpid-proton's, on one broker: messages sent, and received and accepted, a second.
+
+    python benchmarks/bench_client.py [--short] [--messages N] [--rounds N] [--size BYTES]
+
+The broker is `acquit serve` in a process of its own. Every contestant sends its messages pipelined, each ending in
+*accepted*, then receives and accepts them; contestants take turns, round by round, so that a machine that slows down
+slows all of them down. Given are the medians and the range; only ratios of one run mean anything. Messages are not
+durable: it is the client that is measured. proton's part is left out where it is not installed (extra `interop`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import acquit
+from acquit import AckMode, DeliveryMode
+
+try:
+    import proton
+    from proton.handlers import MessagingHandler
+    from proton.reactor import Container
+    from proton.utils import BlockingConnection
+except ImportError:
+    proton = None
+
+CREDIT = 500
+"""Prefetch of every receiver."""
+
+Contest = Callable[[str, str, int, bytes], tuple[float, float]]
+"""Takes URL, address, number of messages and body; gives the seconds for sending and for receiving."""
+
+
+@contextmanager
+def broker() -> Iterator[str]:
+    """A broker process; gives its URL."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "acquit", "serve", "--host", "127.0.0.1", "--port", "0", "--data", folder]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+            assert process.stdout is not None
+            ready = process.stdout.readline()
+            try:
+                yield next(word.rstrip(",.") for word in ready.split() if word.startswith("amqp://"))
+            finally:
+                process.terminate()
+
+
+# -- ours --------------------------------------------------------------------------------------------------------------
+
+
+def blocking(url: str, address: str, count: int, body: bytes) -> tuple[float, float]:
+    """Our blocking client."""
+    with acquit.connect(url) as connection, connection.session() as session:
+        sender = session.sender(address, delivery_mode=DeliveryMode.NON_PERSISTENT)
+        begun = time.perf_counter()
+        for _ in range(count):
+            sender.send(body, wait=False)
+        sender.flush()
+        sent = time.perf_counter() - begun
+        receiver = session.receiver(address, prefetch=CREDIT)
+        begun = time.perf_counter()
+        for _ in range(count):
+            assert receiver.receive(10) is not None
+        return sent, time.perf_counter() - begun
+
+
+def blocking_individual(url: str, address: str, count: int, body: bytes) -> tuple[float, float]:
+    """Our blocking client, each message accepted by hand, the broker's answers awaited at the end."""
+    with acquit.connect(url) as connection, connection.session(AckMode.INDIVIDUAL) as session:
+        sender = session.sender(address, delivery_mode=DeliveryMode.NON_PERSISTENT)
+        begun = time.perf_counter()
+        for _ in range(count):
+            sender.send(acquit.Message(body), wait=False)
+        sender.flush()
+        sent = time.perf_counter() - begun
+        receiver = session.receiver(address, prefetch=CREDIT)
+        begun = time.perf_counter()
+        receipts = []
+        for _ in range(count):
+            message = receiver.receive(10)
+            assert message is not None
+            receipts.append(message.accept(sync=False))
+        for receipt in receipts:
+            receipt.result()
+        return sent, time.perf_counter() - begun
+
+
+def asyncio_(url: str, address: str, count: int, body: bytes) -> tuple[float, float]:
+    """Our asyncio client."""
+
+    async def main() -> tuple[float, float]:
+        async with acquit.aio.connect(url) as connection, connection.session() as session:
+            sender = await session.sender(address, delivery_mode=DeliveryMode.NON_PERSISTENT)
+            begun = time.perf_counter()
+            for _ in range(count):
+                await sender.send(body, wait=False)
+            await sender.flush()
+            sent = time.perf_counter() - begun
+            receiver = await session.receiver(address, prefetch=CREDIT)
+            begun = time.perf_counter()
+            for _ in range(count):
+                assert await receiver.receive(10) is not None
+            return sent, time.perf_counter() - begun
+
+    return asyncio.run(main())
+
+
+# -- proton's ----------------------------------------------------------------------------------------------------------
+
+
+def proton_container(url: str, address: str, count: int, body: bytes) -> tuple[float, float]:
+    """proton's event-driven client, as its examples are written."""
+
+    class Send(MessagingHandler):  # type: ignore[misc]  # published without types
+        def __init__(self) -> None:
+            super().__init__()
+            self.sent = self.confirmed = 0
+            self.begun = self.seconds = 0.0
+
+        def on_start(self, event: object) -> None:
+            event.container.create_sender(f"{url}/{address}")  # type: ignore[attr-defined]
+
+        def on_sendable(self, event: object) -> None:
+            self.begun = self.begun or time.perf_counter()
+            while event.sender.credit and self.sent < count:  # type: ignore[attr-defined]
+                event.sender.send(proton.Message(body=body))  # type: ignore[attr-defined]
+                self.sent += 1
+
+        def on_accepted(self, event: object) -> None:
+            self.confirmed += 1
+            if self.confirmed == count:
+                self.seconds = time.perf_counter() - self.begun
+                event.connection.close()  # type: ignore[attr-defined]
+
+    class Receive(MessagingHandler):  # type: ignore[misc]  # published without types
+        def __init__(self) -> None:
+            super().__init__(prefetch=CREDIT)
+            self.received = 0
+            self.begun = self.seconds = 0.0
+
+        def on_start(self, event: object) -> None:
+            event.container.create_receiver(f"{url}/{address}")  # type: ignore[attr-defined]
+            self.begun = time.perf_counter()
+
+        def on_message(self, event: object) -> None:
+            self.received += 1
+            if self.received == count:
+                self.seconds = time.perf_counter() - self.begun
+                event.connection.close()  # type: ignore[attr-defined]
+
+    send, receive = Send(), Receive()
+    Container(send).run()
+    Container(receive).run()
+    return send.seconds, receive.seconds
+
+
+def proton_blocking(url: str, address: str, count: int, body: bytes) -> tuple[float, float]:
+    """proton's blocking client, which sends one message at a time."""
+    connection = BlockingConnection(url)
+    sender = connection.create_sender(address)
+    begun = time.perf_counter()
+    for _ in range(count):
+        sender.send(proton.Message(body=body))
+    sent = time.perf_counter() - begun
+    receiver = connection.create_receiver(address, credit=CREDIT)
+    begun = time.perf_counter()
+    for _ in range(count):
+        receiver.receive(10)
+        receiver.accept()
+    received = time.perf_counter() - begun
+    connection.close()
+    return sent, received
+
+
+CONTESTS: dict[str, tuple[Contest, int]] = {
+    "acquit asyncio": (asyncio_, 1),
+    "acquit blocking": (blocking, 1),
+    "acquit blocking, INDIVIDUAL, Message": (blocking_individual, 1),
+}
+"""Name, contestant, and by how much fewer messages it gets, so that a round is not all one contestant's."""
+if proton is not None:
+    CONTESTS |= {"proton Container": (proton_container, 5), "proton BlockingConnection": (proton_blocking, 10)}
+
+
+def line(name: str, rates: list[float], reference: float | None) -> str:
+    """One line of the table."""
+    middle = statistics.median(rates)
+    ratio = f"{middle / reference:5.1f} x" if reference else ""
+    return f"{name:38} {middle:9,.0f}   {min(rates):9,.0f} .. {max(rates):9,.0f}  {ratio}"
+
+
+def main() -> None:
+    """Run, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--short", action="store_true", help="few messages, one round: to see that it runs")
+    parser.add_argument("--messages", type=int, default=50_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--size", type=int, default=1_024)
+    arguments = parser.parse_args()
+    count, rounds = (5_000, 1) if arguments.short else (arguments.messages, arguments.rounds)
+    sends: dict[str, list[float]] = {name: [] for name in CONTESTS}
+    receives: dict[str, list[float]] = {name: [] for name in CONTESTS}
+    with broker() as url:
+        for _ in range(rounds):
+            for name, (contest, part) in CONTESTS.items():
+                sent_s, received_s = contest(url, "bench", count // part, bytes(arguments.size))
+                sends[name].append(count // part / sent_s)
+                receives[name].append(count // part / received_s)
+    for what, rates in (("send", sends), ("receive and accept", receives)):
+        print(f"{what}, {arguments.size} bytes, messages/s: median, range, ratio to proton Container")
+        reference = statistics.median(rates["proton Container"]) if proton is not None else None
+        for name in CONTESTS:
+            print("  " + line(name, rates[name], reference))
+
+
+if __name__ == "__main__":
+    main()
