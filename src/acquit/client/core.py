@@ -59,6 +59,9 @@ KEEPS_FIRST_ACQUIRER: Final = {"acquit": 0, "RabbitMQ": 4}
 _ANSWERED: Final = frozenset((Phase.UNSETTLED_SECOND, Phase.OFFERED_SECOND))
 """Deliveries whose sender will answer our outcome: rcv-settle-mode second, of the link or of the transfer (2.7.5)."""
 
+_UNANSWERED_MIN: Final = 1_000
+"""So many receipts may be kept before it is worth looking which are done."""
+
 _TAKEN_BACK: Final = object()
 """The context of a delivery that the peer has given an outcome to of its own accord."""
 
@@ -88,7 +91,8 @@ class SessionCore:
         """Handed out and not acknowledged, in the order of handing out, by their number."""
         self.number = 0
         """Of the next message that arrives."""
-        self._automatic: list[Delivery] = []
+        self._said: Outcome | None = None
+        self._about: list[Delivery] = []
 
     # -- user side -----------------------------------------------------------------------------------------------------
 
@@ -205,30 +209,37 @@ class SessionCore:
         receiver.give_back(message)
         self.core.short_of_credit[receiver] = None
         if message._outcome is not None:
-            self._automatic.append(message._delivery)
+            self._say(message._outcome, message._delivery)
 
-    def settle_automatic(self) -> None:
-        """Send the outcomes of AUTO mode that have gathered."""
-        if self._automatic:
-            deliveries, self._automatic = self._automatic, []
-            self.engine.settle_all(deliveries, ACCEPTED)
+    def _say(self, outcome: Outcome, delivery: Delivery) -> None:
+        # Gathered as long as the outcome is the same: what was acknowledged one by one is one disposition.
+        if outcome is not self._said:
+            self.say_all()
+            self._said = outcome
+        self._about.append(delivery)
+
+    def say_all(self) -> None:
+        """Give the outcomes that have gathered to the engine."""
+        if self._about:
+            deliveries, self._about = self._about, []
+            self.engine.settle_all(deliveries, self._said)
 
     def _settle(self, messages: Sequence[MessageCore], outcome: Outcome, receipt: SettlementReceipt) -> None:
-        told, announced = [], []
+        sent = answered = 0
         for message in messages:
             delivery = message._delivery
             if delivery.settled or delivery.context is _TAKEN_BACK:
                 receipt._note(ReceiptStatus.STALE, 1, self._why_stale(message))
-            elif delivery.phase in _ANSWERED:
+                continue
+            if delivery.phase in _ANSWERED:
                 delivery.context = receipt
-                announced.append(delivery)
+                answered += 1
             else:
-                told.append(delivery)
-        if told:
-            self.engine.settle_all(told, outcome)
-            self.core.sent.append((receipt, len(told)))
-        if announced:
-            self.engine.settle_all(announced, outcome)
+                sent += 1
+            self._say(outcome, delivery)
+        if sent:
+            self.core.sent.append((receipt, sent))
+        if answered:
             self.core.await_answer(receipt)
         if self.mode.credit is CreditReturn.ON_ACKNOWLEDGEMENT:
             for message in messages:
@@ -330,8 +341,8 @@ class ClientCore:
         self._wake = wake
         self._is_awake = False
         self._commands: deque[Command] = deque()
-        self._unanswered: deque[SettlementReceipt] = deque()
-        self._answer_deadlines: deque[float] = deque()
+        self._unanswered: deque[tuple[float, SettlementReceipt]] = deque()
+        self._unanswered_max = _UNANSWERED_MIN
         self._now = 0.0
 
     # -- user side -----------------------------------------------------------------------------------------------------
@@ -371,7 +382,7 @@ class ClientCore:
             else:
                 command._receiver.session.handed_over(command)  # type: ignore[union-attr, arg-type]  # a message
         for session in self.sessions:
-            session.settle_automatic()
+            session.say_all()
         self._top_up()
 
     def handle(self, events: list[ev.Event], now: float) -> None:
@@ -398,16 +409,16 @@ class ClientCore:
 
     def next_deadline(self) -> float | None:
         """When `handle_deadline` wants to be called at the latest."""
-        while self._unanswered and self._unanswered[0].done:
-            self._unanswered.popleft()
-            self._answer_deadlines.popleft()
-        return self._answer_deadlines[0] if self._answer_deadlines else None
+        unanswered = self._unanswered
+        while unanswered and unanswered[0][1].done:
+            unanswered.popleft()
+        return unanswered[0][0] if unanswered else None
 
     def handle_deadline(self, now: float) -> None:
         """End what has waited too long."""
-        while self._unanswered and (self._unanswered[0].done or self._answer_deadlines[0] <= now):
-            self._answer_deadlines.popleft()
-            self._unanswered.popleft()._expire(f"no answer within {self.options.ack_timeout_ms} ms")
+        unanswered = self._unanswered
+        while unanswered and (unanswered[0][1].done or unanswered[0][0] <= now):
+            unanswered.popleft()[1]._expire(f"no answer within {self.options.ack_timeout_ms} ms")
 
     # -- loop side: operations -----------------------------------------------------------------------------------------
 
@@ -427,8 +438,11 @@ class ClientCore:
 
     def await_answer(self, receipt: SettlementReceipt) -> None:
         """`receipt` waits for the peer, but not for ever."""
-        self._unanswered.append(receipt)
-        self._answer_deadlines.append(self._now + self.options.ack_timeout_ms / 1000)
+        self._unanswered.append((self._now + self.options.ack_timeout_ms / 1000, receipt))
+        if len(self._unanswered) > self._unanswered_max:
+            # One that is not answered must not keep all that came after it in memory.
+            self._unanswered = deque(entry for entry in self._unanswered if not entry[1].done)
+            self._unanswered_max = max(_UNANSWERED_MIN, 2 * len(self._unanswered))
 
     def abandon(self, reason: str) -> None:
         """This process has no right to the connection (it was forked off the one that has): forget it without a word
@@ -472,8 +486,7 @@ class ClientCore:
         for receipt, count in sent:
             receipt._note(ReceiptStatus.STALE, count, failure.message)
         while self._unanswered:
-            self._unanswered.popleft()._expire(failure.message)
-        self._answer_deadlines.clear()
+            self._unanswered.popleft()[1]._expire(failure.message)
         self.opened.fail(failure)
 
     def _on_session_begun(self, event: ev.SessionBegun) -> None:
