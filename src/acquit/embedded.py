@@ -38,7 +38,8 @@ class Broker:
             connection = acquit.connect(broker.url)
 
     `data`: the folder of its journal, made if it is not there; None takes a temporary folder that is removed at close.
-    `port` 0 takes a free one. `config`: options, see `BrokerOptions`; None takes the defaults.
+    `port` 0 takes a free one. `config`: options, see `BrokerOptions`; None takes the defaults, with a small journal
+    where the folder is temporary.
 
     Raises ConfigurationError, StoreLocked (another broker has the folder), StoreCorrupt, StoreVersionUnsupported, or
     OSError for an address it cannot listen on. Methods may be called from any thread.
@@ -61,6 +62,8 @@ class Broker:
         self._thread = threading.Thread(target=self._run, name="acquit-broker", daemon=True)
         self._thread.start()
         try:
+            if config is None:
+                config = BrokerOptions.small() if data is None else BrokerOptions()
             self._server = self._submit(self._start(folder, port, config), START_TIMEOUT_S)
         except BaseException:
             self._end_thread()
@@ -68,8 +71,8 @@ class Broker:
         # A program that ends without closing its broker still gets a clean stop, not a recovery.
         atexit.register(self.close)
 
-    async def _start(self, folder: Path, port: int, config: BrokerOptions | None) -> Server:
-        server = Server(folder, config if config is not None else BrokerOptions(), host=self._host, port=port)
+    async def _start(self, folder: Path, port: int, config: BrokerOptions) -> Server:
+        server = Server(folder, config, host=self._host, port=port)
         await server.start()
         return server
 

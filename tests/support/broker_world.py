@@ -31,9 +31,10 @@ from acquit.protocol.link import Link, ReceivingLink, SendingLink
 from acquit.protocol.message import Message
 from acquit.protocol.options import ConnectionOptions
 from acquit.store.disk import Disk
-from acquit.store.interface import Position
+from acquit.store.interface import Batch, Position
 from acquit.store.memory import MemoryDisk
 from acquit.store.options import JournalOptions
+from tests.support.disk import FaultyDisk
 
 DATA = Path("/data")
 SMALL = JournalOptions(segment_bytes=64 * 1024, alignment_bytes=512, reserve_segments=1, spare_segments=0)
@@ -171,8 +172,15 @@ class World:
         self.disk = disk if disk is not None else MemoryDisk()
         self.now_us = now_us
         self.clients: list[Client] = []
+        self.stuck: Batch | None = None
+        """A batch that found no room."""
         self.opened: OpenedJournal = open_journal(
-            DATA, journal, disk=self.disk, sequence_block=8_192, clock_us=lambda: self.now_us, clock_s=lambda: self.now_s
+            DATA,
+            journal,
+            disk=self.disk,
+            sequence_block=8_192,
+            clock_us=lambda: self.now_us,
+            clock_s=lambda: self.now_s,
         )
         self.core = Core(self.options, self.opened.recorder, self.opened.sequences, "world", self.now_us)
         self.recovered = self.core.restore(self.opened.fold)
@@ -237,12 +245,27 @@ class World:
         batch = self.core.scribe.take_batch()
         if batch is None:
             return False
-        batch.write_and_sync()
+        try:
+            batch.write_and_sync()
+        except StoreFull:
+            self.stuck = batch
+            return False
         self.core.synced(self.opened.journal.complete(batch))
-        while (chore := self.opened.journal.take_chore()) is not None:
+        self.chores()
+        return True
+
+    def chores(self) -> None:
+        """The journal's housekeeping, as far as it goes now, and a batch that found no room before it."""
+        for _ in range(20):
+            chore = self.opened.journal.take_chore()
+            if chore is None:
+                break
             chore.run()
             self.opened.journal.complete_chore(chore)
-        return True
+        if self.stuck is not None:
+            batch, self.stuck = self.stuck, None
+            batch.write_and_sync()
+            self.core.synced(self.opened.journal.complete(batch))
 
     def settle(self) -> None:
         """Everything, until nothing moves."""
@@ -261,8 +284,11 @@ class World:
 
     def crash(self) -> World:
         """kill -9, and a new broker on what is on the disk."""
-        disk = copy.deepcopy(self.disk)
+        disk = self._disk_after_kill()
         return World(self.options, disk=disk, now_us=self.now_us, journal=self.journal_options)
+
+    def _disk_after_kill(self) -> Disk:
+        return self.disk.after_kill() if isinstance(self.disk, FaultyDisk) else copy.deepcopy(self.disk)
 
     def stop(self) -> World:
         """A clean stop, and a new broker."""
@@ -279,7 +305,7 @@ class World:
 
     def fold(self) -> Fold:
         """What the journal says as it is on the disk, read by a fold of its own."""
-        disk = copy.deepcopy(self.disk)
+        disk = self._disk_after_kill()
         return open_journal(DATA, self.journal_options, disk=disk, clock_us=lambda: self.now_us).fold
 
     # -- what holds ---------------------------------------------------------------------------------------------------
@@ -327,4 +353,4 @@ def durable(body: object, **fields: object) -> Message:
 
 
 Until = Callable[[], bool]
-__all__ = ["SMALL", "START_US", "Client", "StoreFull", "World", "durable", "live_of"]
+__all__ = ["SMALL", "START_US", "Client", "World", "durable", "live_of"]

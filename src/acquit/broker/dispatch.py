@@ -67,7 +67,7 @@ class Dispatch:
 
     def _serve(self, queue: Queue) -> None:
         backlog = queue.backlog
-        while (backlog.count or queue.aside) and not queue.reading and not queue.purging:
+        while _has_work(queue):
             ready = [consumer for consumer in queue.consumers if consumer.open_to_more]
             if not ready or self._scribe.exhausted:
                 return
@@ -78,7 +78,7 @@ class Dispatch:
                 if self._give(queue, consumer, share):
                     progress = True
                     queue.rotation += 1
-                if queue.reading or not (backlog.count or queue.aside):
+                if not _has_work(queue):
                     break
             if not progress:
                 return
@@ -96,7 +96,7 @@ class Dispatch:
                 if not waiting or full or self._scribe.exhausted:
                     link.drained()
                     self._life.touch(link.session.connection)
-            if waiting and not (queue.reading or queue.purging) and consumer.held_back:
+            if waiting and not queue.held_up and consumer.held_back:
                 held = True
         for browser in queue.browsers:
             browser.link.available = available
@@ -287,6 +287,10 @@ class Dispatch:
 
     def _wake_for(self, message: Message) -> None:
         self._life.dirty[message.queue] = None
+
+
+def _has_work(queue: Queue) -> bool:
+    return (queue.backlog.count > 0 or bool(queue.aside)) and not queue.held_up
 
 
 def _sequence(message: Message) -> int:

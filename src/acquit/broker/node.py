@@ -112,6 +112,11 @@ class Queue:
         return sum(counts[kind] for kind in _RETIRING)
 
     @property
+    def held_up(self) -> bool:
+        """Nothing is handed out for now: bodies are being read back, or a purge has not ended."""
+        return self.reading or self.purging > 0
+
+    @property
     def in_use(self) -> bool:
         """Has it messages or links?"""
         return bool(self.consumers or self.browsers or self.producers or self.live)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 from acquit.errors import ConfigurationError
 from acquit.store.options import MIB, JournalOptions
@@ -285,6 +285,11 @@ class BrokerOptions:
 
     stop_timeout_ms: int = 5_000
     """How long a stopping broker waits for its peers to close."""
+
+    @classmethod
+    def small(cls) -> Self:
+        """For brokers that live as long as a test: little disk space is prepared."""
+        return cls(journal=JournalOptions.small())
 
     def __post_init__(self) -> None:
         check_range(self, {"stop_timeout_ms": (0, TIME_MS_MAX)})

@@ -7,6 +7,7 @@ from acquit.protocol._definitions import Error, Modified, Rejected
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.message import Message
 from tests.support.broker_world import World, durable, live_of
+from tests.support.disk import FaultyDisk
 
 
 def test_a_durable_posting_is_answered_and_visible_only_when_it_is_synced() -> None:
@@ -861,3 +862,73 @@ def test_the_management_node_answers_on_the_links_of_its_asker() -> None:
     assert message.body["depth"] == 1  # type: ignore[index,call-overload]
     assert client.outcome(sent[0]) == ACCEPTED
     assert condition_of(client.outcome(sent[1])) == "amqp:precondition-failed"
+
+
+# -- the disk ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_refuses_postings_serves_outcomes_and_recovers() -> None:
+    disk = FaultyDisk()
+    world = World(disk=disk)
+    client = world.client()
+    sender = client.sender("q")
+    disk.capacity_bytes = disk.used_bytes + 256 * 1024
+    answers: list[object] = []
+    while not world.opened.journal.full:
+        assert sender.credit, "refused before it is full"
+        (sent,) = client.post(sender, durable(bytes(8_000)))
+        world.settle()
+        answers.append(client.outcome(sent))
+    stored = answers.count(ACCEPTED)
+    assert live_of(world, "q") == stored > 10
+    while sender.credit:  # what it was granted before it may still send: it is refused, not lost
+        (sent,) = client.post(sender, durable(b"x"))
+        world.settle()
+        assert condition_of(client.outcome(sent)) == "amqp:resource-limit-exceeded"
+    assert not world.core.snapshot().accepting
+    receiver = client.receiver("q", credit=5, second=True)
+    world.settle()
+    for delivery in client.held(receiver):
+        delivery.settle(ACCEPTED)
+    world.settle()
+    assert live_of(world, "q") == stored - 5
+    assert all(client.answers[delivery] == (ACCEPTED, True) for delivery in client.received[receiver])
+    disk.capacity_bytes = None
+    world.advance(5_000)
+    world.chores()
+    world.settle()
+    assert world.core.snapshot().accepting
+    assert sender.credit > 0
+    (sent,) = client.post(sender, durable(b"again"))
+    world.settle()
+    assert client.outcome(sent) == ACCEPTED
+
+
+def test_without_any_room_nothing_is_said_that_is_not_so() -> None:
+    """Even the reserve is used up: outcomes wait, unanswered, and are recorded when there is room."""
+    disk = FaultyDisk()
+    world = World(disk=disk)
+    client = world.client()
+    client.post_all(client.sender("q"), *(durable(b"x") for _ in range(3_000)))
+    receiver = client.receiver("q", credit=10_000, second=True)
+    world.settle()
+    held = client.held(receiver)
+    disk.capacity_bytes = disk.used_bytes + 100 * 1024
+    for delivery in held:
+        delivery.settle(ACCEPTED)
+        world.carry()
+        world.sync()
+    world.carry()
+    unanswered = [one for one in held if one not in client.answers]
+    assert 0 < len(unanswered) < len(held), "the reserve served some; what has no record has no answer"
+    world.check()
+    disk.capacity_bytes = None
+    world.advance(5_000)
+    world.chores()
+    world.settle()
+    assert not [one for one in unanswered if one not in client.answers]
+    for delivery in client.held(receiver):
+        delivery.settle(ACCEPTED)
+    world.settle()
+    world.check_journal()
+    assert live_of(world, "q") == 0
