@@ -7,18 +7,19 @@ got and subtracts. What a limit is compared with wraps around, so it is never co
 
 from __future__ import annotations
 
-from acquit.protocol.serial import distance
+from acquit.protocol.serial import MASK, distance
 
 
 def sender_credit(delivery_count_rcv: int | None, link_credit_rcv: int, delivery_count_snd: int, initial: int) -> int:
     """The sender's link-credit after a flow from the receiver (2.6.7).
 
     link-credit(snd) := delivery-count(rcv) + link-credit(rcv) - delivery-count(snd), and never below 0: the receiver
-    may have lowered its limit below what is already on the way. A receiver that has not seen our attach sends no
-    delivery-count, and means `initial`, the one in that attach.
+    may have lowered its limit below what is already on the way. Never above the uint that link-credit is either, which
+    a receiver that claims to have seen more than was sent could make it. A receiver that has not seen our attach sends
+    no delivery-count, and means `initial`, the one in that attach.
     """
     known = initial if delivery_count_rcv is None else delivery_count_rcv
-    return max(0, link_credit_rcv - distance(known, delivery_count_snd))
+    return min(max(0, link_credit_rcv - distance(known, delivery_count_snd)), MASK)
 
 
 def receiver_credit(limit: int, delivery_count: int) -> int:

@@ -4,8 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from acquit.protocol._definitions import Flow
 from acquit.protocol.credit import receiver_credit, remote_window, sender_credit
 from acquit.protocol.serial import MASK, add
+from tests.support.peer import sending_engine
 
 serials = st.integers(0, MASK)
 counts = st.integers(0, 1_000_000)
@@ -61,3 +63,12 @@ def test_both_ends_of_a_link_come_to_the_same_limit(start: int, granted: int, se
     at_sender = sender_credit(start, granted, add(start, sent), 0)
     at_receiver = receiver_credit(add(start, granted), add(start, sent))
     assert at_sender == at_receiver == granted - sent
+
+
+def test_a_receiver_ahead_of_us_cannot_grant_more_than_a_uint() -> None:
+    """The credit goes out again in our next flow, where nothing larger can be written."""
+    assert sender_credit(5, MASK, 0, 0) == MASK
+    peer, link = sending_engine(credit=1)
+    peer.say(Flow(0, 100, 0, 100, 0, 0x7FFF_0000, MASK, echo=True))
+    assert link.credit == MASK
+    assert peer.hear_only(Flow).link_credit == MASK
