@@ -28,7 +28,7 @@ from acquit.store.disk import Disk, Mode, store_error
 from acquit.store.folder import EVENTS, STUB
 from acquit.store.interface import EVENT_BYTES
 from acquit.store.reading import FolderReader
-from acquit.store.record import StoreKind, split_events, walk
+from acquit.store.record import StoreKind, check_records, split_events, walk
 from acquit.store.segment import (
     EVENTS_HEADER_BYTES,
     HEADER_BYTES,
@@ -170,6 +170,7 @@ def _read_segment(reader: FolderReader, link: Link, deleted: dict[int, DeletedSe
         with reader.open(link.number, hashing=True) as segment:
             link.header = segment.header
             for head, data in segment.batches():
+                check_records(head, data)
                 for record in walk(head, data):
                     if record.kind == StoreKind.DELETED:
                         gone = DeletedSegment.decode(record.meta)

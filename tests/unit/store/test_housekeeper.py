@@ -42,9 +42,7 @@ def names(disk: FaultyDisk, folder: str, suffix: str) -> list[int]:
     return Folder(DATA, disk).numbers(archived=folder == "archive", suffix=suffix)
 
 
-# -- prewriting
-
-
+# -- prewriting --------------------------------------------------------------------------------------------------------
 def test_spare_and_reserve_are_prewritten_first(disk: FaultyDisk) -> None:
     raw = Raw(disk)
     assert raw.chores() == ["Prewrite", "Prewrite"]
@@ -71,9 +69,7 @@ def test_an_io_error_while_prewriting_is_told(disk: FaultyDisk) -> None:
         chore.run()
 
 
-# -- side files
-
-
+# -- side files --------------------------------------------------------------------------------------------------------
 def side_file(disk: FaultyDisk, number: int) -> tuple[EventsHeader, bytes]:
     content = bytes(disk.content(DATA / "journal" / f"{number:020}{EVENTS}"))
     header = EventsHeader.decode(content)
@@ -132,9 +128,7 @@ def test_a_full_disk_while_finishing_is_tried_again_later(disk: FaultyDisk) -> N
     assert names(disk, "journal", EVENTS) == [1]
 
 
-# -- leaving and deleting
-
-
+# -- leaving and deleting ----------------------------------------------------------------------------------------------
 def test_a_segment_is_archived_once_its_leaving_is_synced(disk: FaultyDisk) -> None:
     raw = Raw(disk)
     grow(raw, 3)

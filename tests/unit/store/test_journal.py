@@ -22,9 +22,7 @@ def disk() -> FaultyDisk:
     return FaultyDisk()
 
 
-# -- positions and batches
-
-
+# -- positions and batches ---------------------------------------------------------------------------------------------
 def test_a_position_is_known_when_appended(disk: FaultyDisk) -> None:
     journal = Raw(disk).journal
     assert journal.end == BATCH_HEAD_BYTES
@@ -87,9 +85,7 @@ def test_congestion_is_said_and_passes(disk: FaultyDisk) -> None:
     assert not raw.journal.congested
 
 
-# -- segments
-
-
+# -- segments ----------------------------------------------------------------------------------------------------------
 def test_positions_go_on_over_segments(disk: FaultyDisk) -> None:
     raw = Raw(disk)
     positions = [raw.put(b"%d" % number * 100)[0] for number in range(60)]
@@ -135,9 +131,7 @@ def test_closing_a_journal_that_nothing_was_written_to(disk: FaultyDisk) -> None
     assert Raw(disk).replay.payloads == []
 
 
-# -- errors
-
-
+# -- errors ------------------------------------------------------------------------------------------------------------
 def fail_next_write(disk: FaultyDisk, code: int) -> None:
     disk.errors[disk.steps] = code
 
@@ -215,9 +209,7 @@ def test_appending_after_an_io_error(disk: FaultyDisk) -> None:
         raw.append(b"more")
 
 
-# -- a full disk, over time
-
-
+# -- a full disk, over time --------------------------------------------------------------------------------------------
 def crowded() -> tuple[FaultyDisk, Raw]:
     """One open segment, one spare and one in reserve, and no room for more."""
     disk = FaultyDisk()
@@ -237,16 +229,17 @@ def test_postings_are_refused_before_the_reserve_is_used_and_outcomes_go_on() ->
         assert posted < 200
     assert posted > 10
     # What is small and must be said still can be, for as long as the reserve lasts.
-    try:
-        while True:
+    while outcomes < 1000:
+        try:
             raw.append(b"outcome")
-            raw.sync()
-            raw.chores()
-            raw.clock.us += 2_000_000
-            outcomes += 1
-            assert outcomes < 1000
-    except StoreFull as error:
-        assert "reserve is used up" in str(error)
+        except StoreFull:
+            break
+        raw.sync()
+        raw.chores()
+        raw.clock.us += 2_000_000
+        outcomes += 1
+    with pytest.raises(StoreFull, match="reserve is used up"):
+        raw.append(b"outcome")
     assert outcomes > 20
     payloads = Raw(FaultyDiskWithRoom.of(disk)).replay.payloads
     assert len(payloads) == posted + outcomes
@@ -291,9 +284,7 @@ def test_a_batch_that_waits_for_room_is_written_when_there_is_some() -> None:
     assert Raw(disk.after_kill()).replay.payloads == [huge]
 
 
-# -- leaving
-
-
+# -- leaving -----------------------------------------------------------------------------------------------------------
 def test_only_the_oldest_closed_segment_can_leave(disk: FaultyDisk) -> None:
     raw = Raw(disk)
     while len(raw.journal.segments) < 4:

@@ -1,0 +1,244 @@
+"""The oldest segment leaves, and what is live in it stays."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from acquit.errors import StoreFull
+from acquit.ledger.checkpoint import Checkpointer
+from acquit.ledger.events import EventKind
+from acquit.ledger.records import Copied, RecordKind
+from acquit.store.interface import Position
+from tests.support.disk import FaultyDisk
+from tests.support.mini_broker import SMALL, Clock, MiniBroker, check_recovered
+from tests.support.raw_journal import Raw
+
+
+@pytest.fixture
+def broker() -> MiniBroker:
+    """Ten messages live in the first of several segments, one of them with a story; all else is settled."""
+    broker = MiniBroker(FaultyDisk(), random.Random(1), clock=Clock())
+    broker.declare(1)
+    for number in range(10):
+        broker.post(1, b"stays %d" % number)
+    first = min(broker.messages.values(), key=lambda message: message.sequence)
+    broker.transition(first, EventKind.ACQUIRED, actor=4)
+    broker.modify(first)
+    broker.sync()
+    fill(broker)
+    return broker
+
+
+def fill(broker: MiniBroker, segments: int = 4) -> None:
+    while len(broker.journal.segments) < segments:
+        message = broker.post(1, bytes(5000))
+        broker.sync()
+        broker.retire(message, EventKind.ACCEPTED)
+        broker.sync()
+
+
+def checkpointer(broker: MiniBroker, **options: int) -> Checkpointer:
+    given = {"recovery_bytes_max": 128 * 1024, "step_records": 3} | options
+    return Checkpointer(broker.recorder, broker, **given)
+
+
+def run(broker: MiniBroker, checkpoint: Checkpointer, steps: int = 1000) -> int:
+    """Advance until the segment left; how many steps it took."""
+    for step in range(steps):
+        checkpoint.advance(broker.clock.wall_us())
+        read = checkpoint.take_read()
+        if read is not None:
+            read.run()
+            checkpoint.complete_read(read)
+        if not checkpoint.active:
+            return step
+    raise AssertionError("it does not end")
+
+
+def leave(broker: MiniBroker, checkpoint: Checkpointer) -> None:
+    before = broker.journal.left_through
+    run(broker, checkpoint)
+    assert broker.journal.left_through == before + 1
+    broker.sync()
+    broker.chores()
+
+
+def reopened(broker: MiniBroker) -> MiniBroker:
+    assert isinstance(broker.disk, FaultyDisk)
+    again = MiniBroker(broker.disk.after_kill(), random.Random(2), truth=broker.truth, clock=broker.clock)
+    check_recovered(again)
+    return again
+
+
+def test_what_is_live_is_copied_with_its_story(broker: MiniBroker) -> None:
+    end = broker.journal.segments[0].end
+    assert all(message.position < end for message in broker.messages.values())
+    leave(broker, checkpointer(broker))
+    assert all(message.position >= end for message in broker.messages.values())
+    assert next(info.number for info in broker.journal.segments if not info.archived) == 2
+    again = reopened(broker)
+    assert again.opened.report.segments == len(broker.journal.segments) - 1
+    first = min(again.messages.values(), key=lambda message: message.sequence)
+    assert first.notes is not None
+    assert first.notes.attempts[0].condition == "app:busy"
+
+
+def test_segment_after_segment(broker: MiniBroker) -> None:
+    fill(broker, 8)
+    checkpoint = checkpointer(broker, recovery_bytes_max=0)
+    for left in range(1, 5):
+        fill(broker, 8 + left)
+        leave(broker, checkpoint)
+        assert broker.journal.left_through == left
+        reopened(broker)
+
+
+def test_a_copy_names_the_first_record_also_when_copied_again(broker: MiniBroker) -> None:
+    originals = {message.sequence: message.position for message in broker.messages.values()}
+    checkpoint = checkpointer(broker, recovery_bytes_max=0)
+    for _ in range(5):
+        fill(broker, len(broker.journal.segments) + 2)
+        leave(broker, checkpoint)
+    for message in broker.messages.values():
+        record = broker.journal.read(message.position)
+        assert record.kind == RecordKind.COPIED
+        assert Copied.decode(record).original_position == originals[message.sequence]
+
+
+def test_steps_are_bounded(broker: MiniBroker) -> None:
+    checkpoint = checkpointer(broker, step_records=2)
+    while True:
+        before = broker.journal.pending_bytes
+        checkpoint.advance(broker.clock.wall_us())
+        read = checkpoint.take_read()
+        if read is not None:
+            read.run()
+            assert len(read.records) <= 2
+            checkpoint.complete_read(read)
+        assert broker.journal.pending_bytes - before < 2 * 500 + 700
+        if not checkpoint.active:
+            break
+        broker.sync()
+
+
+def test_what_is_settled_meanwhile_is_not_copied(broker: MiniBroker) -> None:
+    checkpoint = checkpointer(broker, step_records=100)
+    read = None
+    while read is None:
+        checkpoint.advance(broker.clock.wall_us())
+        read = checkpoint.take_read()
+    assert checkpoint.take_read() is None
+    checkpoint.advance(broker.clock.wall_us())
+    assert checkpoint.take_read() is None, "one at a time"
+    read.run()
+    for message in list(broker.messages.values())[:4]:
+        broker.retire(message, EventKind.ACCEPTED)
+    checkpoint.complete_read(read)
+    run(broker, checkpoint)
+    broker.sync()
+    broker.chores()
+    assert len(reopened(broker).messages) == 6
+
+
+def test_not_before_there_is_too_much(broker: MiniBroker) -> None:
+    checkpoint = checkpointer(broker, recovery_bytes_max=1 << 30)
+    checkpoint.advance(1)
+    assert not checkpoint.active
+
+
+def test_not_while_most_of_it_is_live(broker: MiniBroker) -> None:
+    for _ in range(20):
+        broker.post(1, bytes(20_000))
+        broker.sync()
+    checkpoint = checkpointer(broker)
+    checkpoint.advance(1)
+    assert not checkpoint.active
+
+
+def test_copying_is_matched_by_new_records_first(broker: MiniBroker) -> None:
+    fill(broker, 8)
+    checkpoint = checkpointer(broker, recovery_bytes_max=0)
+    leave(broker, checkpoint)
+    copied_bytes = broker.journal.segments[-1].end - broker.journal.segments[0].end
+    assert copied_bytes > 0
+    checkpoint.advance(1)
+    assert not checkpoint.active
+    fill(broker, len(broker.journal.segments) + 1)
+    checkpoint.advance(1)
+    assert checkpoint.active
+
+
+def test_not_the_open_segment() -> None:
+    broker = MiniBroker(FaultyDisk(), random.Random(1))
+    broker.declare(1)
+    broker.sync()
+    checkpoint = checkpointer(broker, recovery_bytes_max=0)
+    checkpoint.advance(1)
+    assert not checkpoint.active
+
+
+def test_only_a_read_that_is_out_is_taken_back(broker: MiniBroker) -> None:
+    checkpoint = checkpointer(broker)
+    read = None
+    while read is None:
+        checkpoint.advance(1)
+        read = checkpoint.take_read()
+    read.run()
+    checkpoint.complete_read(read)
+    with pytest.raises(ValueError, match="not out"):
+        checkpoint.complete_read(read)
+
+
+def test_no_room_in_any_step_loses_nothing(broker: MiniBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every append and every leaving is refused once before it is let through."""
+    refused = 0
+    let_through = False
+
+    def reluctant(call: object) -> object:
+        def refusing(*arguments: object) -> object:
+            nonlocal let_through, refused
+            let_through = not let_through
+            if let_through:
+                refused += 1
+                raise StoreFull("no room")
+            return call(*arguments)  # type: ignore[operator]
+
+        return refusing
+
+    journal = broker.journal
+    monkeypatch.setattr(journal, "append", reluctant(journal.append))
+    checkpoint = checkpointer(broker)
+    for _ in range(500):
+        try:
+            checkpoint.advance(broker.clock.wall_us())
+            read = checkpoint.take_read()
+            if read is not None:
+                read.run()
+                checkpoint.complete_read(read)
+        except StoreFull:
+            continue
+        if journal.left_through:
+            break
+    assert journal.left_through == 1
+    assert refused > 10
+    monkeypatch.undo()
+    broker.sync()
+    broker.chores()
+    assert len(reopened(broker).messages) == 10
+
+
+def test_a_full_journal_is_left_alone(broker: MiniBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(broker.journal), "full", property(lambda journal: True))
+    checkpoint = checkpointer(broker)
+    checkpoint.advance(1)
+    assert not checkpoint.active
+
+
+def test_recovery_reads_no_more_than_what_is_left(broker: MiniBroker) -> None:
+    leave(broker, checkpointer(broker))
+    assert isinstance(broker.disk, FaultyDisk)
+    raw = Raw(broker.disk.after_kill(), options=SMALL)
+    assert raw.replay.segments[0][0] == 2
+    assert raw.replay.segments[0][1] > Position(0)

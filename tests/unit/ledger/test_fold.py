@@ -1,0 +1,463 @@
+"""What each record does to the state."""
+
+from __future__ import annotations
+
+import pytest
+
+from acquit.errors import StoreCorrupt
+from acquit.ledger.events import Event, EventFlag, EventKind, fingerprint, pack_event
+from acquit.ledger.fold import ANOMALIES_MAX, Fold
+from acquit.ledger.live import Notes
+from acquit.ledger.records import (
+    Attempt,
+    AttemptNote,
+    Cause,
+    Commit,
+    Copied,
+    Counters,
+    Encoded,
+    Entry,
+    Extra,
+    Posting,
+    Queue,
+    QueueDeleted,
+    RecordKind,
+    Rollback,
+    Start,
+    Stop,
+    Transaction,
+    encode_attempts,
+    encode_events,
+)
+from acquit.ledger.totals import QueueTotals, Row, Summary
+from acquit.store.interface import SKIPPABLE, Position, Record
+from acquit.store.record import StoreKind
+from acquit.store.segment import DeletedSegment, encode_left
+
+MARK = fingerprint(b"payload")
+DURABLE = int(EventFlag.DURABLE)
+
+
+class Log:
+    """Feeds a fold, record by record, each a batch of its own."""
+
+    def __init__(self, first_segment: int = 1) -> None:
+        self.fold = Fold()
+        self.fold.segment(first_segment, Position(0))
+        self.position = 64
+
+    def record(self, encoded: Encoded, version: int = 1, flags: int = 0) -> Position:
+        position = Position(self.position)
+        self.position += 1000
+        record = Record(
+            position,
+            encoded.kind,
+            version,
+            encoded.flags | flags,
+            encoded.event,
+            encoded.meta,
+            encoded.payload,
+            len(encoded.payload),
+            0,
+        )
+        self.fold.batch(iter([record]), 0)
+        return position
+
+    def entry(self, entry: Entry) -> Position:
+        return self.record(entry.encode())
+
+    def post(self, sequence: int, kind: EventKind = EventKind.POSTED, transaction: int = 0, queue: int = 1) -> Position:
+        event = Event(sequence, 0, 500 + sequence, MARK, queue, 0, kind, DURABLE, 0, transaction)
+        return self.record(Posting(event, "address", None, 90, 0, 0, 6, ()).encode(b"payload"))
+
+    def events(self, *events: Event, kind: RecordKind = RecordKind.TRANSITIONS) -> Position:
+        return self.record(encode_events(kind, [pack_event(*event) for event in events]))
+
+    def event(self, kind: EventKind, sequence: int, **fields: int) -> Position:
+        return self.events(event(kind, sequence, **fields))
+
+
+def event(kind: EventKind, sequence: int, **fields: int) -> Event:
+    whole = Event(sequence, 0, 900, MARK, 1, 0, kind, DURABLE, 0, 0)
+    return whole._replace(**fields)
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+# -- the life of a message ---------------------------------------------------------------------------------------------
+def test_posted(log: Log) -> None:
+    position = log.post(7)
+    message = log.fold.messages[7]
+    assert (message.sequence, message.queue, message.position, message.fingerprint) == (7, 1, position, MARK)
+    assert (message.posted_us, message.expires_at_ms, message.due_at_ms, message.priority) == (507, 90, 0, 6)
+    assert (message.attempt, message.actor, message.notes, message.size_bytes) == (0, 0, None, 7)
+
+
+def test_acquired_and_accepted(log: Log) -> None:
+    log.post(7)
+    log.event(EventKind.ACQUIRED, 7, actor=3)
+    assert log.fold.messages[7].actor == 3
+    assert log.fold.messages[7].flags & EventFlag.DISPATCHED
+    log.event(EventKind.ACCEPTED, 7, actor=3)
+    assert log.fold.messages == {}
+    assert log.fold.totals()[1].counts == {EventKind.POSTED: 1, EventKind.ACQUIRED: 1, EventKind.ACCEPTED: 1}
+
+
+def test_released_goes_back_with_its_count(log: Log) -> None:
+    log.post(7)
+    log.event(EventKind.ACQUIRED, 7, actor=3)
+    log.event(EventKind.RELEASED, 7)
+    message = log.fold.messages[7]
+    assert (message.actor, message.attempt, message.notes) == (0, 0, None)
+    assert message.flags & EventFlag.DISPATCHED, "acquired once is acquired once"
+
+
+def test_modified_counts_and_leaves_a_note(log: Log) -> None:
+    log.post(7)
+    log.event(EventKind.ACQUIRED, 7, actor=3)
+    log.event(EventKind.MODIFIED, 7, attempt=1, actor=3, origin=12345, flags=DURABLE | EventFlag.CONNECTION_LOST)
+    message = log.fold.messages[7]
+    assert (message.attempt, message.due_at_ms) == (1, 12345)
+    assert message.notes == Notes((AttemptNote(900, 3, EventKind.MODIFIED, Cause.CONNECTION_LOST, "", ""),))
+    log.event(EventKind.DUE, 7)
+    assert message.due_at_ms == 0
+
+
+def test_an_attempt_with_its_details(log: Log) -> None:
+    log.post(7)
+    modified = event(EventKind.MODIFIED, 7, attempt=1, actor=3)
+    log.entry(Attempt(modified, Cause.MODIFIED, "app:busy", "later", "link@container", b"map"))
+    log.entry(Attempt(modified._replace(attempt=2), Cause.REJECTED, "app:no", "", "link@container"))
+    message = log.fold.messages[7]
+    assert message.attempt == 2
+    assert message.notes is not None
+    assert [note.condition for note in message.notes.attempts] == ["app:busy", "app:no"]
+    assert message.notes.excluded == ("link@container",)
+    assert message.notes.annotations == (b"map",)
+
+
+def test_only_the_latest_attempts_are_kept(log: Log) -> None:
+    log.post(7)
+    for attempt in range(1, 50):
+        log.event(EventKind.MODIFIED, 7, attempt=attempt, time_us=attempt)
+    message = log.fold.messages[7]
+    assert message.attempt == 49
+    assert message.notes is not None
+    assert [note.time_us for note in message.notes.attempts] == list(range(30, 50))
+
+
+def test_suspended_and_resumed(log: Log) -> None:
+    log.post(7)
+    log.event(EventKind.ACQUIRED, 7, actor=3)
+    log.event(EventKind.SUSPENDED, 7)
+    assert log.fold.messages[7].flags & EventFlag.SUSPENDED
+    log.event(EventKind.RESUMED, 7, actor=4)
+    assert not log.fold.messages[7].flags & EventFlag.SUSPENDED
+    assert log.fold.messages[7].actor == 4
+
+
+def test_a_dead_letter_and_its_original_in_one_batch(log: Log) -> None:
+    log.post(7)
+    log.post(8, EventKind.DEAD_LETTERED_IN, queue=2)
+    log.entry(Attempt(event(EventKind.DEAD_LETTERED, 7, origin=8), Cause.REJECTED, "amqp:decode-error"))
+    assert list(log.fold.messages) == [8]
+    totals = log.fold.totals()
+    assert (totals[1].live, totals[2].live) == (0, 1)
+    assert log.fold.anomalies == []
+
+
+def test_copies_share_the_body(log: Log) -> None:
+    position = log.post(7)
+    flags = DURABLE | EventFlag.COPY
+    log.events(
+        event(EventKind.POSTED, 8, origin=7, queue=2, flags=flags),
+        event(EventKind.POSTED, 9, origin=7, queue=3, flags=flags),
+        kind=RecordKind.COPIES,
+    )
+    log.event(EventKind.ACCEPTED, 7)
+    assert [(m.sequence, m.queue, m.position, m.priority) for m in log.fold.messages.values()] == [
+        (8, 2, position, 6),
+        (9, 3, position, 6),
+    ]
+
+
+@pytest.mark.parametrize(
+    "kind", [EventKind.UNROUTED, EventKind.DUPLICATE, EventKind.ROLLED_BACK, EventKind.COPIED_FORWARD]
+)
+def test_events_that_change_no_message(log: Log, kind: EventKind) -> None:
+    log.post(7)
+    log.event(kind, 99)
+    assert list(log.fold.messages) == [7]
+    assert log.fold.anomalies == []
+    assert log.fold.totals()[1].counts[kind] == 1
+
+
+# -- transactions ------------------------------------------------------------------------------------------------------
+def test_what_a_transaction_posts_enters_at_the_commit(log: Log) -> None:
+    log.entry(Transaction(1, 5, bytes(16), "user"))
+    position = log.post(7, EventKind.HELD, transaction=5)
+    log.post(8)
+    assert log.fold.messages[7].transaction == 5
+    assert log.fold.totals()[1].live == 1
+    log.entry(
+        Commit(
+            2, 5, (event(EventKind.POSTED, 20, origin=7, transaction=5), event(EventKind.ACCEPTED, 8, transaction=5))
+        )
+    )
+    assert list(log.fold.messages) == [20]
+    message = log.fold.messages[20]
+    assert (message.position, message.transaction, message.fingerprint) == (position, 0, MARK)
+    assert log.fold.totals()[1].live == 1
+    assert log.fold.held == {}
+    assert log.fold.table.transactions == {}
+    assert log.fold.anomalies == []
+
+
+def test_what_a_transaction_posts_never_enters_at_a_rollback(log: Log) -> None:
+    log.entry(Transaction(1, 5, bytes(16), "user"))
+    log.post(7, EventKind.HELD, transaction=5)
+    log.entry(Rollback(2, 5))
+    assert log.fold.messages == {}
+    assert log.fold.totals()[1].live == 0
+
+
+def test_a_new_run_rolls_back_what_was_open(log: Log) -> None:
+    log.entry(Transaction(1, 5, bytes(16), "user"))
+    log.post(7, EventKind.HELD, transaction=5)
+    log.post(8)
+    log.entry(Start(3, 1, False, "acquit"))
+    assert list(log.fold.messages) == [8]
+    assert log.fold.table.transactions == {}
+
+
+# -- runs --------------------------------------------------------------------------------------------------------------
+def test_a_stop_is_clean_until_something_follows(log: Log) -> None:
+    assert not log.fold.clean
+    log.entry(Stop(1))
+    assert log.fold.clean
+    log.entry(Start(2, 77, True, "acquit"))
+    assert not log.fold.clean
+    assert log.fold.start is not None
+    assert log.fold.start.run == 77
+
+
+# -- what does not fit -------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("kind", [EventKind.ACCEPTED, EventKind.ACQUIRED, EventKind.RELEASED, EventKind.MODIFIED])
+def test_an_event_of_no_live_message_is_told(log: Log, kind: EventKind) -> None:
+    position = log.event(kind, 99)
+    assert log.fold.anomalies == [f"position {position}: {kind.name} of message 99, which is not live"]
+    log.entry(Attempt(event(kind, 98), Cause.MODIFIED))
+    assert log.fold.anomaly_count == 2
+
+
+def test_posted_twice(log: Log) -> None:
+    log.post(7)
+    log.post(7)
+    assert "message 7 is posted, which is live" in log.fold.anomalies[0]
+
+
+def test_a_posting_that_does_not_enter(log: Log) -> None:
+    log.post(7, EventKind.ACCEPTED)
+    assert "posted by ACCEPTED" in log.fold.anomalies[0]
+
+
+def test_copies_of_nothing(log: Log) -> None:
+    log.events(event(EventKind.POSTED, 8, origin=7, flags=EventFlag.COPY), kind=RecordKind.COPIES)
+    assert "message 8 enters as 7, which is not there" in log.fold.anomalies[0]
+    assert log.fold.messages == {}
+
+
+def test_transactions_that_are_not_open(log: Log) -> None:
+    log.post(7, EventKind.HELD, transaction=5)
+    log.entry(Commit(1, 6, ()))
+    log.entry(Rollback(1, 7))
+    assert [text.split(": ")[1] for text in log.fold.anomalies] == [
+        "message 7 is held by transaction 5, which is not open",
+        "transaction 6 commits, which is not open",
+        "transaction 7 is rolled back, which is not open",
+    ]
+
+
+def test_a_commit_that_forgets_something(log: Log) -> None:
+    log.entry(Transaction(1, 5, bytes(16), "user"))
+    log.post(7, EventKind.HELD, transaction=5)
+    log.entry(Commit(1, 5, ()))
+    assert "without all that it held" in log.fold.anomalies[0]
+
+
+def test_anomalies_are_bounded_and_counted(log: Log) -> None:
+    for _ in range(ANOMALIES_MAX + 5):
+        log.event(EventKind.ACCEPTED, 99)
+    assert len(log.fold.anomalies) == ANOMALIES_MAX
+    assert log.fold.anomaly_count == ANOMALIES_MAX + 5
+
+
+# -- what cannot be read -----------------------------------------------------------------------------------------------
+def test_a_record_of_the_future_is_refused_by_name(log: Log) -> None:
+    with pytest.raises(ValueError, match="record kind 99, version 1, at position 64: written by a later version"):
+        log.record(Encoded(99, bytes(48)))
+    with pytest.raises(ValueError, match="record kind 2, version 2"):
+        log.record(Stop(1).encode(), version=2)
+
+
+def test_a_record_of_the_future_that_may_be_passed_over(log: Log) -> None:
+    log.record(Encoded(99, bytes(48)), flags=SKIPPABLE)
+    log.record(Stop(1).encode(), version=2, flags=SKIPPABLE)
+    assert not log.fold.clean
+
+
+def test_an_event_of_the_future(log: Log) -> None:
+    log.post(7)
+    for kind in (15, 31, 38, 255):
+        with pytest.raises(ValueError, match=f"event kind {kind} is not known"):
+            log.events(event(EventKind.POSTED, 7)._replace(kind=kind))
+    with pytest.raises(ValueError, match="event kind 14 is not known"):
+        log.post(9, 14)  # type: ignore[arg-type]
+
+
+def test_half_a_record(log: Log) -> None:
+    posting = Posting(event(EventKind.POSTED, 9), "a", None, 0, 0, 0, 4, ()).encode(b"payload")
+    with pytest.raises(ValueError, match="plain fields"):
+        log.record(posting._replace(meta=b"short"))
+    array = encode_events(RecordKind.TRANSITIONS, [bytes(48)] * 2)
+    with pytest.raises(ValueError, match="event array of 95 bytes"):
+        log.record(array._replace(meta=bytes(47)))
+
+
+# -- beginning in the middle -------------------------------------------------------------------------------------------
+def copied(sequence: int, **fields: int) -> Copied:
+    copy = event(EventKind.COPIED_FORWARD, sequence, **fields)
+    return Copied(Posting(copy, "address", None, 90, 5, 0, 6, ()), 10, 20, EventKind.POSTED, b"payload")
+
+
+BASE = Summary(
+    {
+        1: Row(QueueTotals(), QueueTotals({EventKind.POSTED: 10, EventKind.ACCEPTED: 9})),
+        4: Row(QueueTotals(), QueueTotals({EventKind.POSTED: 2, EventKind.PURGED: 2}), 1),
+    }
+)
+
+
+def left(log: Log, number: int) -> Position:
+    return log.record(Encoded(StoreKind.LEFT, bytes(48), encode_left(number), BASE.encode()))
+
+
+def test_what_is_not_known_is_passed_over_until_the_segment_before_has_left() -> None:
+    log = Log(first_segment=8)
+    assert log.fold.incomplete
+    log.event(EventKind.ACCEPTED, 3)
+    log.event(EventKind.ACQUIRED, 4, actor=1)
+    log.entry(Commit(1, 5, (event(EventKind.POSTED, 20, origin=7),)))
+    log.entry(Rollback(1, 6))
+    position = log.entry(copied(4, actor=1, attempt=2))
+    left(log, 7)
+    assert not log.fold.incomplete
+    assert log.fold.anomalies == []
+    log.fold.settle()
+    message = log.fold.messages[4]
+    assert (message.position, message.actor, message.attempt, message.due_at_ms) == (position, 1, 2, 5)
+    log.event(EventKind.ACCEPTED, 3)
+    assert log.fold.anomaly_count == 1
+
+
+def test_totals_begin_where_the_segment_before_ended() -> None:
+    log = Log(first_segment=8)
+    log.post(50)
+    left(log, 7)
+    totals = log.fold.totals()
+    assert totals[1].counts == {EventKind.POSTED: 11, EventKind.ACCEPTED: 9}
+    assert totals[0].counts == {EventKind.POSTED: 2, EventKind.PURGED: 2}
+
+
+def test_a_queue_deleted_before_its_base_is_known() -> None:
+    log = Log(first_segment=8)
+    log.entry(Queue(1, 1, "name", "address"))
+    log.entry(QueueDeleted(1, 1))
+    log.fold.digest.end_segment()
+    log.fold.segment(9, Position(0))
+    left(log, 7)
+    assert 1 not in log.fold.totals()
+    assert log.fold.totals()[0].entered == 12
+
+
+def test_other_segments_leaving_say_nothing_of_the_beginning() -> None:
+    log = Log(first_segment=8)
+    left(log, 8)
+    left(log, 6)
+    assert log.fold.left_through == 8
+    with pytest.raises(StoreCorrupt, match="begins with segment 8, and nothing says what was live before"):
+        log.fold.settle()
+
+
+def test_a_copy_stands_for_its_original(log: Log) -> None:
+    log.post(7)
+    original = log.fold.messages[7]
+    copy = Copied(
+        Posting(event(EventKind.COPIED_FORWARD, 7, time_us=507), "address", None, 90, 0, 0, 6, ()),
+        64,
+        0,
+        EventKind.POSTED,
+        b"payload",
+    )
+    position = log.entry(copy)
+    assert log.fold.messages[7].position == position
+    original.position = position
+    assert log.fold.messages[7] == original
+    assert log.fold.anomalies == []
+    assert log.fold.totals()[1].counts == {EventKind.POSTED: 1}, "copying forward is no event"
+
+
+def test_a_copy_that_is_not_like_its_original_is_told(log: Log) -> None:
+    log.post(7)
+    log.entry(copied(7, attempt=3))
+    assert "message 7 is copied forward as" in log.fold.anomalies[0]
+    log.entry(copied(8))
+    assert "message 8 is copied forward, which is not live" in log.fold.anomalies[1]
+    assert 8 not in log.fold.messages
+
+
+def test_a_copy_carries_the_notes() -> None:
+    log = Log(first_segment=8)
+    note = AttemptNote(1, 2, EventKind.MODIFIED, Cause.MODIFIED, "app:busy", "later")
+    extras = (
+        (Extra.ATTEMPTS, encode_attempts([note])),
+        (Extra.EXCLUDED, b"link@container"),
+        (Extra.ANNOTATIONS, b"map"),
+    )
+    posting = Posting(event(EventKind.COPIED_FORWARD, 7), "address", None, 0, 0, 0, 4, extras)
+    log.entry(Copied(posting, 10, 20, EventKind.POSTED, b"payload"))
+    assert log.fold.messages[7].notes == Notes((note,), ("link@container",), (b"map",))
+
+
+# -- seals and volatile messages ---------------------------------------------------------------------------------------
+def test_a_seal_that_says_what_was_counted(log: Log) -> None:
+    log.post(7)
+    other = Log()
+    other.post(7)
+    log.fold.sealed(other.fold.digest.seal())
+    assert log.fold.anomalies == []
+
+
+def test_a_seal_that_says_something_else(log: Log) -> None:
+    log.post(7)
+    other = Log()
+    other.post(8)
+    log.fold.sealed(other.fold.digest.seal())
+    assert "the seal of segment 1 counts queue 1 as" in log.fold.anomalies[0]
+
+
+def test_volatile_messages_are_counted_apart(log: Log) -> None:
+    log.entry(Counters(1, ((1, EventKind.POSTED, 1000), (1, EventKind.CONSUMED, 990))))
+    log.entry(Counters(2, ((1, EventKind.CONSUMED, 10),)))
+    totals = log.fold.totals()[1]
+    assert totals.volatile == {EventKind.POSTED: 1000, EventKind.CONSUMED: 1000}
+    assert totals.counts == {}
+
+
+def test_a_deletion_is_remembered(log: Log) -> None:
+    gone = DeletedSegment(3, 100, bytes(32), 1, 2)
+    log.record(Encoded(StoreKind.DELETED, bytes(48), gone.encode()))
+    assert log.fold.deleted == gone

@@ -1,0 +1,146 @@
+"""The broker's pen."""
+
+from __future__ import annotations
+
+import pytest
+
+from acquit.errors import StoreFull
+from acquit.ledger.events import EventKind, fingerprint, pack_event
+from acquit.ledger.recorder import Recorder
+from acquit.ledger.records import Posting, Queue, RecordKind, decode_events, encode_id, encode_posting_meta
+from acquit.ledger.table import StateTable
+from tests.support.disk import FaultyDisk
+from tests.support.raw_journal import Raw
+
+META = encode_posting_meta(b"orders", encode_id("id"))
+
+
+def recorded(raw: Written) -> list[tuple[int, list[int]]]:
+    """Kinds of record on the disk, with the sequences of their events."""
+    records = Raw(raw.disk.after_kill()).replay.records
+    return [(record.kind, [event.sequence for event in decode_events(record)]) for record in records]
+
+
+class Written(Raw):
+    """A journal whose disk the test can get at."""
+
+    def __init__(self) -> None:
+        self.disk = FaultyDisk()
+        super().__init__(self.disk)
+
+
+@pytest.fixture
+def raw() -> Written:
+    return Written()
+
+
+@pytest.fixture
+def recorder(raw: Written) -> Recorder:
+    return Recorder(raw.journal, StateTable())
+
+
+def flush(recorder: Recorder) -> None:
+    batch = recorder.take_batch()
+    assert batch is not None
+    batch.write_and_sync()
+    recorder.journal.complete(batch)
+
+
+def test_a_posting_is_where_it_says(raw: Written, recorder: Recorder) -> None:
+    position, mark = recorder.posted(7, 1, b"payload", META, 500, actor=3, origin=2, kind=EventKind.MOVED_IN)
+    assert mark == fingerprint(b"payload")
+    flush(recorder)
+    record = raw.journal.read(position)
+    posting = Posting.decode(record)
+    assert record.payload == b"payload"
+    assert (posting.address, posting.message_id) == ("orders", "id")
+    assert posting.event == (7, 2, 500, mark, 1, 3, EventKind.MOVED_IN, 1, 0, 0)
+
+
+def test_transitions_of_a_turn_are_one_record_behind_the_postings(raw: Written, recorder: Recorder) -> None:
+    for sequence in (1, 2, 3):
+        recorder.posted(sequence, 1, b"x", META, 500)
+        recorder.transition(EventKind.ACQUIRED, sequence, 1, 9, 500)
+        recorder.transition(EventKind.ACCEPTED, sequence, 1, 9, 500)
+    assert recorder.pending
+    flush(recorder)
+    assert not recorder.pending
+    posting = int(RecordKind.POSTING)
+    assert recorded(raw) == [
+        (posting, [1]),
+        (posting, [2]),
+        (posting, [3]),
+        (RecordKind.TRANSITIONS, [1, 1, 2, 2, 3, 3]),
+    ]
+
+
+def test_any_other_record_comes_after_the_transitions_before_it(raw: Written, recorder: Recorder) -> None:
+    recorder.transition(EventKind.PURGED, 1, 1, 9, 500)
+    recorder.append(Queue(1, 2, "name", "address"))
+    recorder.transition(EventKind.PURGED, 2, 1, 9, 500)
+    recorder.copies([pack_event(3, 1, 0, 9, 2, 0, EventKind.POSTED, 3, 0, 0)])
+    flush(recorder)
+    assert recorded(raw) == [
+        (RecordKind.TRANSITIONS, [1]),
+        (RecordKind.QUEUE, []),
+        (RecordKind.TRANSITIONS, [2]),
+        (RecordKind.COPIES, [3]),
+    ]
+
+
+def test_a_record_of_transitions_is_bounded(raw: Written) -> None:
+    recorder = Recorder(raw.journal, StateTable(), events_max=4)
+    for sequence in range(1, 11):
+        recorder.transition(EventKind.ACQUIRED, sequence, 1, 9, 500)
+    assert recorder.pending_bytes > 10 * 48
+    flush(recorder)
+    assert [sequences for _, sequences in recorded(raw)] == [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10]]
+
+
+def test_the_table_is_kept_in_step(recorder: Recorder) -> None:
+    entry = Queue(1, 2, "name", "address")
+    position = recorder.append(entry)
+    assert recorder.table.queues == {2: entry}
+    assert recorder.table.stale(position) == []
+    assert recorder.table.stale(position + 1) == [("queue", 2)]  # type: ignore[arg-type]
+
+
+def test_nothing_is_flushed_while_a_batch_is_in_flight(recorder: Recorder) -> None:
+    recorder.transition(EventKind.ACQUIRED, 1, 1, 9, 500)
+    batch = recorder.take_batch()
+    assert batch is not None
+    recorder.transition(EventKind.ACQUIRED, 2, 1, 9, 500)
+    assert recorder.take_batch() is None
+    assert not recorder.journal.pending, "what comes yet in this turn shall still join that record"
+    batch.write_and_sync()
+    recorder.journal.complete(batch)
+    flush(recorder)
+
+
+def test_when_the_disk_is_full_only_what_is_essential_is_posted(raw: Written) -> None:
+    raw.chores()
+    raw.disk.capacity_bytes = raw.disk.used_bytes
+    while not raw.journal.full:
+        raw.put(bytes(900))
+        raw.chores()
+    recorder = Recorder(raw.journal, StateTable())
+    with pytest.raises(StoreFull, match="no postings until there is room"):
+        recorder.posted(1, 1, b"x", META, 500)
+    recorder.posted(2, 1, b"x", META, 500, essential=True)
+    recorder.transition(EventKind.DEAD_LETTERED, 1, 1, 9, 500, origin=2)
+    flush(recorder)
+
+
+def test_transitions_are_not_lost_when_there_is_no_room_for_them(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder.transition(EventKind.ACCEPTED, 1, 1, 9, 500)
+
+    def refuse(*_: object) -> None:
+        raise StoreFull("no room")
+
+    with monkeypatch.context() as patch, pytest.raises(StoreFull):
+        patch.setattr(recorder.journal, "append", refuse)
+        recorder.take_batch()
+    assert recorder.pending
+    flush(recorder)

@@ -1,0 +1,259 @@
+"""The hash chain, and what it shows."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from zlib import crc32
+
+import pytest
+
+from acquit.errors import ConfigurationError, StoreCorrupt, StoreError
+from acquit.ledger.verify import Head, Place, read_head, verify
+from acquit.store.folder import EVENTS, STUB
+from acquit.store.record import BATCH_HEAD_BYTES, decode_batch_head, encode_batch_head, walk
+from acquit.store.segment import HEADER_BYTES
+from tests.support.disk import FaultyDisk
+from tests.support.mini_broker import DATA, SMALL, Clock, History, MiniBroker
+
+
+def grown(archive_bytes_max: int = 1 << 30, left: int = 4) -> FaultyDisk:
+    """A folder with archived, closed and open segments; with a small archive, deleted ones too."""
+    options = replace(SMALL, archive_bytes_max=archive_bytes_max)
+    truth, clock, rng = History(), Clock(), random.Random(9)
+    disk = FaultyDisk()
+    broker = MiniBroker(disk, rng, truth=truth, clock=clock, options=options)
+    while broker.journal.left_through < left:
+        broker.live_on(1, sync=1.0, chores=0.9)
+        broker.checkpoint(5)
+    for _ in range(4):
+        broker.sync()
+        broker.chores()
+    broker.close()
+    broker = MiniBroker(disk, rng, truth=truth, clock=clock, options=options)
+    for _ in range(4):
+        broker.post(min(broker.queues), b"open")
+        broker.sync()
+        broker.chores()
+    return disk.after_kill()
+
+
+def seg(disk: FaultyDisk, number: int, suffix: str = ".seg") -> bytearray:
+    for folder in ("journal", "archive"):
+        path = DATA / folder / f"{number:020}{suffix}"
+        if path in disk.paths():
+            return disk.content(path)
+    raise KeyError(number)
+
+
+def remove(disk: FaultyDisk, number: int, suffix: str = ".seg") -> None:
+    for folder in ("journal", "archive"):
+        path = DATA / folder / f"{number:020}{suffix}"
+        if path in disk.paths():
+            disk.delete(path)
+
+
+def test_a_whole_journal() -> None:
+    disk = grown()
+    progress: list[tuple[int, int]] = []
+    found = verify(DATA, disk=disk, progress=lambda done, total: progress.append((done, total)))
+    assert found.problems == ()
+    places = [link.place for link in found.links]
+    assert places.count(Place.ARCHIVE) == 4
+    assert set(places) == {Place.ARCHIVE, Place.JOURNAL}
+    assert [link.number for link in found.links] == list(range(1, len(places) + 1))
+    assert progress[-1] == (len(places), len(places))
+    assert sum(link.events for link in found.links) > 50
+
+
+def rewrite_a_record(disk: FaultyDisk, number: int, *, mend: bool = True) -> None:
+    """Somebody changes a byte of a record and mends the checksums of record (if told to) and batch."""
+    content = seg(disk, number)
+    offset = HEADER_BYTES
+    head = decode_batch_head(bytes(content[offset : offset + 64]))
+    assert head is not None
+    batch = bytearray(content[offset : offset + head.length])
+    *_, last = walk(head, bytes(batch))
+    start, meta_end = last.position - head.position, last.position - head.position + 64 + len(last.meta)
+    batch[BATCH_HEAD_BYTES + head.body_bytes - 1] ^= 1
+    if mend:
+        crc = crc32(batch[start + 4 : meta_end], crc32(batch[meta_end : meta_end + last.payload_bytes]))
+        batch[start : start + 4] = crc.to_bytes(4, "little")
+    batch[:64] = encode_batch_head(
+        length=head.length,
+        records=head.records,
+        epoch=head.epoch,
+        position=head.position,
+        synced_end=head.synced_end,
+        time_us=head.time_us,
+        body_bytes=head.body_bytes,
+        body_crc=crc32(batch[64:]),
+    )
+    content[offset : offset + head.length] = batch
+
+
+@pytest.mark.parametrize("number", [2, 5])
+def test_an_altered_segment_with_mended_checksums(number: int) -> None:
+    disk = grown()
+    rewrite_a_record(disk, number)
+    found = verify(DATA, disk=disk)
+    assert f"segment {number}: altered: not what its successor says of it" in found.problems
+
+
+def test_a_records_own_checksum() -> None:
+    disk = grown()
+    newest = read_head(DATA, disk=disk).number
+    rewrite_a_record(disk, newest, mend=False)
+    assert any("the checksum of the record at position" in problem for problem in verify(DATA, disk=disk).problems)
+
+
+@pytest.mark.parametrize("number", [2, 5])
+def test_a_missing_segment_is_a_gap(number: int) -> None:
+    disk = grown()
+    remove(disk, number)
+    found = verify(DATA, disk=disk)
+    assert found.links[number - 1].place is Place.GAP
+    assert f"segment {number}: missing, and no record says that retention deleted it" in found.problems
+
+
+def test_the_oldest_missing_is_a_gap_too() -> None:
+    disk = grown()
+    remove(disk, 1)
+    assert verify(DATA, disk=disk).links[0].place is Place.GAP
+
+
+def test_a_segment_put_in_anothers_place() -> None:
+    disk = grown()
+    seg(disk, 2)[:] = seg(disk, 3)
+    problems = verify(DATA, disk=disk).problems
+    assert "segment 2: its header is that of segment 3" in problems
+
+
+def test_a_segment_of_another_store() -> None:
+    disk, other = grown(), grown()
+    seg(disk, 2)[:] = seg(other, 2)
+    assert any(problem.startswith("segment 2: it belongs to store") for problem in verify(DATA, disk=disk).problems)
+
+
+def test_damage_is_named_with_its_place() -> None:
+    disk = grown()
+    seg(disk, 2)[HEADER_BYTES + 70] ^= 1
+    problems = verify(DATA, disk=disk).problems
+    assert any("segment 2: " in problem and f"offset {HEADER_BYTES}" in problem for problem in problems)
+
+
+def test_what_retention_deleted_is_no_gap() -> None:
+    disk = grown(archive_bytes_max=70_000)
+    found = verify(DATA, disk=disk)
+    assert found.problems == ()
+    assert found.links[0].place is Place.STUB
+    assert found.links[0].number == 1
+    remove(disk, 1, STUB)
+    remove(disk, 2, STUB)
+    found = verify(DATA, disk=disk)
+    assert found.problems == ()
+    assert all(link.number > 1 for link in found.links)
+
+
+def test_a_stub_missing_between_stubs() -> None:
+    disk = grown(archive_bytes_max=0)
+    remove(disk, 2, STUB)
+    found = verify(DATA, disk=disk)
+    assert found.problems == ()
+    assert found.links[1].place is Place.DELETED
+
+
+def test_a_spoiled_stub() -> None:
+    disk = grown(archive_bytes_max=0)
+    seg(disk, 2, STUB)[HEADER_BYTES + 100] ^= 1
+    assert "segment 2: the seal in its stub does not match its checksum" in verify(DATA, disk=disk).problems
+    disk = grown(archive_bytes_max=0)
+    seg(disk, 2, STUB)[100] ^= 1
+    assert any("segment 2: " in problem and "checksum" in problem for problem in verify(DATA, disk=disk).problems)
+
+
+def test_a_side_file_of_another_segment() -> None:
+    disk = grown()
+    seg(disk, 2, EVENTS)[:] = seg(disk, 3, EVENTS)
+    assert any("segment 2: " in problem and "delete it" in problem for problem in verify(DATA, disk=disk).problems)
+
+
+def test_a_side_file_with_other_events() -> None:
+    disk = grown()
+    seg(disk, 2, EVENTS)[200] ^= 1
+    assert any("has other events than the segment" in problem for problem in verify(DATA, disk=disk).problems)
+
+
+# -- heads -------------------------------------------------------------------------------------------------------------
+def test_a_head_comes_back_from_its_text() -> None:
+    head = read_head(DATA, disk=grown())
+    assert Head.parse(str(head)) == head
+    assert Head.parse(f" {head}\n") == head
+
+
+@pytest.mark.parametrize("text", ["", "x", "a:b:c:d", "00112233-4455-6677-8899-aabbccddeeff:1:2:abcd"])
+def test_what_is_no_head(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="not the head of a journal"):
+        Head.parse(text)
+
+
+def test_a_head_is_still_in_a_journal_that_grew() -> None:
+    disk = grown()
+    head = read_head(DATA, disk=disk)
+    broker = MiniBroker(disk, random.Random(1))
+    broker.post(min(broker.queues), b"more")
+    broker.close()
+    assert verify(DATA, disk=disk, against=[head]).problems == ()
+
+
+def test_a_rewrite_of_the_newest_segment_shows_against_a_head() -> None:
+    disk = grown()
+    head = read_head(DATA, disk=disk)
+    rewrite_a_record(disk, head.number)
+    assert verify(DATA, disk=disk).problems == (), "nothing in the folder itself shows this"
+    problems = verify(DATA, disk=disk, against=[head]).problems
+    assert problems == (f"segment {head.number} is not what it was when the head {head} was taken",)
+
+
+def test_lost_newest_segments_show_against_a_head() -> None:
+    disk = grown()
+    head = read_head(DATA, disk=disk)
+    remove(disk, head.number)
+    assert verify(DATA, disk=disk).problems == (), "nothing in the folder itself shows this"
+    assert "the newest are lost" in verify(DATA, disk=disk, against=[head]).problems[0]
+
+
+def test_a_head_of_another_store() -> None:
+    problems = verify(DATA, disk=grown(), against=[read_head(DATA, disk=grown())]).problems
+    assert "is of another store" in problems[0]
+
+
+def test_a_head_of_a_segment_that_is_deleted_by_now() -> None:
+    disk = grown(archive_bytes_max=0)
+    head = read_head(DATA, disk=disk)
+    for number in (1, -1):
+        old = Head(head.store, number, 5000, bytes(32))
+        assert verify(DATA, disk=disk, against=[old]).problems == ()
+
+
+def test_a_head_taken_while_a_batch_is_not_synced_stays_true() -> None:
+    """It covers all but the last batch, which a power loss may yet take."""
+    disk = grown()
+    head = read_head(DATA, disk=disk)
+    content = seg(disk, head.number)
+    content[head.valid_bytes : head.valid_bytes + 4096] = bytes(4096)
+    MiniBroker(disk, random.Random(1)).close()
+    assert verify(DATA, disk=disk, against=[head]).problems == ()
+
+
+def test_no_journal() -> None:
+    with pytest.raises(StoreError, match="not a data folder"):
+        verify(DATA, disk=FaultyDisk())
+    disk = grown(archive_bytes_max=0)
+    for path in disk.paths():
+        if path.suffix in {".seg", ".stub"}:
+            disk.delete(path)
+    with pytest.raises(StoreCorrupt, match="no segment"):
+        verify(DATA, disk=disk)
+    with pytest.raises(StoreCorrupt, match="no segment"):
+        read_head(DATA, disk=disk)
