@@ -1,0 +1,114 @@
+"""TOML in, options out, and every mistake named with its key, what was found and what was expected."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from acquit.broker.configuration import load_options, parse_options
+from acquit.broker.options import BrokerOptions
+from acquit.errors import ConfigurationError
+
+WHOLE = """
+stop_timeout_ms = 2_000
+
+[connection]
+idle_timeout_ms = 60_000
+
+[limits]
+memory_bytes_max = 1_073_741_824
+
+[security]
+anonymous = "never"
+
+[users.alice]
+password = "secret"
+
+[journal]
+segment_bytes = 4_194_304
+
+[[address]]
+match = "#"
+redelivery_multiplier = 2
+
+[[address]]
+match = "orders.*"
+max_delivery_attempts = 3
+dead_letter_address = ""
+"""
+
+
+def test_a_whole_file(tmp_path: Path) -> None:
+    path = tmp_path / "acquit.toml"
+    path.write_text(WHOLE)
+    options = load_options(path)
+    assert options.stop_timeout_ms == 2_000
+    assert options.connection.idle_timeout_ms == 60_000
+    assert options.limits.memory_bytes_max == 1 << 30
+    assert options.security.anonymous == "never"
+    assert options.security.users["alice"].password == "secret"
+    assert options.journal.segment_bytes == 4 << 20
+    assert options.address[0].settings == {"redelivery_multiplier": 2.0}
+    assert options.address[1].settings == {"max_delivery_attempts": 3, "dead_letter_address": ""}
+
+
+def test_an_empty_file_is_the_defaults() -> None:
+    assert parse_options("") == BrokerOptions()
+
+
+def test_passwords_are_not_shown() -> None:
+    assert "secret" not in repr(parse_options(WHOLE))
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("x =", "expected TOML"),
+        ("[limits]\nmemory_bytes_max = 'x'", "limits.memory_bytes_max: expected a whole number, found 'x'"),
+        ("[limits]\nmemory_bytes_max = 1.5", "limits.memory_bytes_max: expected a whole number, found 1.5"),
+        ("[limits]\nmemory_bytes_max = true", "limits.memory_bytes_max: expected a whole number, found True"),
+        ("[limits]\nmemory_bytes_max = 7", "limits.memory_bytes_max: expected a number from 1048576"),
+        ("[limits]\nmemory = 7", "limits.memory: no such key; there are connections_max"),
+        ("limits = 3", "limits: expected a table"),
+        ("nonsense = 3", "nonsense: no such key"),
+        ("address = 3", "address: expected a table, or with [[...]] a list of tables"),
+        ("address = ['a']", "address[0]: expected a table, found 'a'"),
+        ("[[address]]\ncreate = true", "address[0].match: expected, but not there"),
+        ("[[address]]\nmatch = 3", "address[0].match: expected a text, found 3"),
+        ("[[address]]\nmatch = 'a.b*'", "address[0].match: expected words between dots"),
+        ("[[address]]\nmatch = 'a'\n[[address]]\nmatch = 'a'", "address: expected one rule for each pattern"),
+        ("[[address]]\nmatch = 'a'\nbogus = 1", "address[0].bogus: no such key; there are create"),
+        (
+            "[[address]]\nmatch = 'a'\nconnection_loss = 'ignore'",
+            "address[0].connection_loss: expected one of 'count', 'dead-letter', found 'ignore'",
+        ),
+        (
+            "[[address]]\nmatch = 'a'\nmax_delivery_attempts = -1",
+            "address[0].max_delivery_attempts: expected a number from 0 to 65534, found -1",
+        ),
+        ("[[address]]\nmatch = 'a'\nredelivery_multiplier = 'x'", "redelivery_multiplier: expected a number"),
+        ("[users.bob]\n", "password: expected, but not there"),
+        ("[users.bob]\npassword = ''", "password: expected a text that is not empty"),
+        ("users = 3", "security.users: expected a table"),
+        ("[security]\nplain = true", "security.plain: expected one of 'never', 'loopback', 'always'"),
+        ("[journal]\nalignment_bytes = 3", "journal: alignment_bytes is 3; expected a power of two"),
+    ],
+)
+def test_each_mistake_is_named(text: str, complaint: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse_options(text, "acquit.toml")
+    assert str(caught.value).startswith("acquit.toml: ")
+    assert complaint in str(caught.value)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be read: No such file"):
+        load_options(tmp_path / "missing.toml")
+
+
+def test_a_file_that_is_not_text(tmp_path: Path) -> None:
+    path = tmp_path / "acquit.toml"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigurationError, match="expected UTF-8, found byte 0xff"):
+        load_options(path)

@@ -1,0 +1,45 @@
+"""Who is offered what."""
+
+from __future__ import annotations
+
+import pytest
+
+from acquit.broker.doors import is_loopback, mechanisms
+from acquit.broker.options import Security, Where
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        (("127.0.0.1", 5), True),
+        (("127.8.9.1", 5), True),
+        (("::1", 5, 0, 0), True),
+        (("192.0.2.1", 5), False),
+        (("fe80::1%eth0", 5, 0, 3), False),
+        (("nonsense", 5), False),
+        ("/run/acquit.sock", True),
+    ],
+)
+def test_loopback(address: object, expected: bool) -> None:
+    assert is_loopback(address) is expected
+
+
+@pytest.mark.parametrize(
+    ("anonymous", "plain", "loopback", "encrypted", "users", "offered"),
+    [
+        ("loopback", "loopback", True, False, False, ("ANONYMOUS",)),
+        ("loopback", "loopback", True, False, True, ("PLAIN", "ANONYMOUS")),
+        ("loopback", "loopback", False, False, True, ()),
+        ("loopback", "loopback", False, True, True, ("PLAIN",)),
+        ("never", "loopback", True, False, True, ("PLAIN",)),
+        ("never", "never", True, False, True, ()),
+        ("never", "never", True, True, True, ("PLAIN",)),
+        ("always", "always", False, False, True, ("PLAIN", "ANONYMOUS")),
+        ("always", "always", False, True, False, ("ANONYMOUS",)),
+    ],
+)
+def test_mechanisms(
+    anonymous: Where, plain: Where, loopback: bool, encrypted: bool, users: bool, offered: tuple[str, ...]
+) -> None:
+    security = Security(anonymous=anonymous, plain=plain)
+    assert mechanisms(security, loopback=loopback, encrypted=encrypted, has_users=users) == offered

@@ -1,0 +1,203 @@
+"""A server with real sockets, real threads and a real folder."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import acquit
+from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions, ConnectionLimits, Security, User
+from acquit.broker.server import Server
+from acquit.broker.users import Verifier
+from acquit.errors import AuthenticationFailed, ConfigurationError, ConnectionFailed, NotFound, SendFailed, StoreLocked
+from acquit.store.options import JournalOptions
+
+SMALL = JournalOptions.small()
+
+
+def options(**fields: object) -> BrokerOptions:
+    return BrokerOptions(journal=SMALL, **fields)  # type: ignore[arg-type]
+
+
+def test_messages_survive_a_stop(tmp_path: Path) -> None:
+    with (
+        acquit.Broker(tmp_path, config=options()) as broker,
+        acquit.connect(broker.url) as connection,
+        connection.session() as session,
+    ):
+        session.sender("q", delivery_mode=acquit.DeliveryMode.PERSISTENT).send(b"kept")
+        session.sender("q", delivery_mode=acquit.DeliveryMode.NON_PERSISTENT).send(b"gone")
+    with (
+        acquit.Broker(tmp_path, config=options()) as broker,
+        acquit.connect(broker.url) as connection,
+        connection.session() as session,
+    ):
+        receiver = session.receiver("q")
+        message = receiver.receive(timeout=20)
+        assert message is not None
+        assert (message.body, message.delivery_count) == (b"kept", 0)
+        assert receiver.receive(timeout=0) is None
+        queue = broker.inspect().queue("q")
+        assert queue is not None
+        assert (queue.entered, queue.lost_volatile) == (2, 1)
+
+
+def test_a_backlog_larger_than_memory_is_read_back(tmp_path: Path) -> None:
+    rules = (AddressRule("#", {"memory_bytes_max": 65_536}),)
+    with (
+        acquit.Broker(tmp_path, config=options(address=rules)) as broker,
+        acquit.connect(broker.url) as connection,
+        connection.session() as session,
+    ):
+        sender = session.sender("q")
+        receipts = [
+            sender.send(acquit.Message(number.to_bytes(4, "big") + bytes(2_000), durable=True), wait=False)
+            for number in range(3_000)
+        ]
+        for receipt in receipts:
+            receipt.result(timeout=60)
+        queue = broker.inspect().queue("q")
+        assert queue is not None
+        assert queue.depth == 3_000
+        assert queue.memory_bytes < 4_000_000 < queue.body_bytes
+        receiver = session.receiver("q", prefetch=200)
+        for number in range(3_000):
+            message = receiver.receive(timeout=60)
+            assert message is not None
+            assert isinstance(message.body, bytes)
+            assert int.from_bytes(message.body[:4], "big") == number
+
+
+def test_passwords() -> None:
+    users = {"alice": User(password="right"), "bob": User(password=str(Verifier.of("also right")))}
+    security = Security(anonymous="never", users=users)
+    with acquit.Broker(config=options(security=security)) as broker:
+        where = f"127.0.0.1:{broker.port}"
+        for credentials in ("alice:right", "bob:also%20right"):
+            with acquit.connect(f"amqp://{credentials}@{where}") as connection:
+                connection.session().sender("q").send(b"x", timeout=20)
+        for credentials in ("alice:wrong", "bob:right", "carol:right"):
+            with pytest.raises(AuthenticationFailed):
+                acquit.connect(f"amqp://{credentials}@{where}")
+        with pytest.raises(ConnectionFailed):
+            acquit.connect(f"amqp://{where}")
+
+
+def test_the_snapshot_knows_who_is_there() -> None:
+    security = Security(users={"alice": User(password="right")})
+    with (
+        acquit.Broker(config=options(security=security)) as broker,
+        acquit.connect(f"amqp://alice:right@127.0.0.1:{broker.port}", container_id="mine") as connection,
+    ):
+        session = connection.session()
+        session.receiver("q", prefetch=5)
+        session.sender("q").send(b"x", timeout=20)
+        snapshot = broker.inspect()
+        (known,) = snapshot.connections
+        assert (known.container, known.user, known.sessions, known.links) == ("mine", "alice", 1, 2)
+        assert known.peer.startswith("127.0.0.1:")
+        assert snapshot.last_sequence == 1
+        assert snapshot.accepting
+
+
+def test_limits_have_their_conditions() -> None:
+    config = options(
+        connection=ConnectionLimits(message_bytes_max=10_000),
+        address=(AddressRule("closed", {"create": False}),),
+    )
+    with acquit.Broker(config=config) as broker, acquit.connect(broker.url) as connection:
+        session = connection.session()
+        with pytest.raises(NotFound):
+            session.sender("closed")
+        sender = session.sender("q")
+        with pytest.raises((SendFailed, acquit.errors.LocalProtocolError, acquit.errors.LinkDetached)):
+            sender.send(bytes(20_000), timeout=20)
+
+
+def test_one_connection_too_many_is_turned_away() -> None:
+    with acquit.Broker(config=options(limits=BrokerLimits(connections_max=2))) as broker:
+        with (
+            acquit.connect(broker.url),
+            acquit.connect(broker.url),
+            closing(socket.create_connection(("127.0.0.1", broker.port), timeout=20)) as third,
+        ):
+            try:
+                assert third.recv(10) == b""
+            except ConnectionResetError:
+                pass  # that is an answer too
+        with acquit.connect(broker.url) as connection:
+            connection.session().sender("q").send(b"x", timeout=20)
+
+
+def test_strangers_have_a_number_of_their_own_and_a_time() -> None:
+    config = options(limits=BrokerLimits(unauthenticated_max=1), connection=ConnectionLimits(handshake_timeout_ms=200))
+    with (
+        acquit.Broker(config=config) as broker,
+        closing(socket.create_connection(("127.0.0.1", broker.port))) as silent,
+    ):
+        silent.settimeout(20)
+        assert silent.recv(10) == b""  # nobody waits for ever
+        with acquit.connect(broker.url) as connection:
+            connection.session().sender("q").send(b"x", timeout=20)
+
+
+def test_a_folder_has_one_broker(tmp_path: Path) -> None:
+    with acquit.Broker(tmp_path, config=options()), pytest.raises(StoreLocked):
+        acquit.Broker(tmp_path, config=options())
+
+
+def test_a_port_that_is_taken_leaves_nothing_behind(tmp_path: Path) -> None:
+    with acquit.Broker() as broker:
+        with pytest.raises(ConfigurationError, match="cannot listen"):
+            acquit.Broker(tmp_path, port=broker.port, config=options())
+        with acquit.Broker(tmp_path, config=options()):
+            pass  # the folder was given up
+
+
+def test_clients_hear_why_the_broker_goes(tmp_path: Path) -> None:
+    broker = acquit.Broker(tmp_path, config=options())
+    connection = acquit.connect(broker.url)
+    receiver = connection.session().receiver("q")
+    broker.close()
+    with pytest.raises(acquit.errors.EndpointError) as caught:
+        receiver.receive(timeout=20)
+    assert caught.value.condition == "amqp:connection:forced"
+    connection.close()
+
+
+def test_an_error_of_the_disk_ends_the_broker(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing later is accepted, peers are told, and whoever runs the server learns why."""
+
+    async def run() -> BaseException | None:
+        server = Server(tmp_path, options(), port=0)
+        await server.start()
+        error = acquit.errors.StoreFailed("the disk is broken")
+        server._committer.fail(error)
+        raised = None
+        try:
+            await server.wait()
+        except acquit.errors.StoreFailed as exc:
+            raised = exc
+        await server.stop()
+        return raised
+
+    with caplog.at_level(logging.CRITICAL, logger="acquit.broker"):
+        assert str(asyncio.run(run())) == "the disk is broken"
+    assert "the journal failed" in caplog.text
+
+
+def test_stopping_twice_is_once(tmp_path: Path) -> None:
+    async def run() -> None:
+        server = Server(tmp_path, options(), port=0)
+        await server.start()
+        waiting = asyncio.ensure_future(server.wait())
+        await server.stop()
+        await server.stop()
+        await waiting
+
+    asyncio.run(run())

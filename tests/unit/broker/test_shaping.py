@@ -1,0 +1,162 @@
+"""What is read of a message, what is written around it, and that the short way says the same as the long one."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from acquit.broker.shaping import (
+    Headers,
+    learn_template,
+    merge_annotations,
+    own_annotations,
+    read_posting,
+    shape_body,
+    transfer_header,
+)
+from acquit.errors import DecodeError
+from acquit.protocol.codec import encode
+from acquit.protocol.message import AmqpValue, Data, Message
+from acquit.protocol.sections import decode_header
+from acquit.protocol.types import Timestamp
+
+NOW_MS = 1_700_000_000_000
+
+
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("attempt", [0, 1, 255, 256, 65_535])
+@pytest.mark.parametrize("ttl_ms", [None, 0, 1, 0xFFFF_FFFF])
+def test_our_header_says_everything(durable: bool, attempt: int, ttl_ms: int | None) -> None:
+    for priority in (0, 4, 255):
+        for first in (False, True):
+            header = decode_header(transfer_header(durable, priority, first, attempt, ttl_ms))
+            assert (header.durable, header.priority, header.first_acquirer) == (durable, priority, first)
+            assert (header.delivery_count, header.ttl) == (attempt, ttl_ms)
+
+
+def test_remembered_headers_are_the_same() -> None:
+    headers = Headers()
+    for attempt in range(5_000):
+        assert headers.get(1, 4, True, attempt) == transfer_header(True, 4, True, attempt, None)
+    assert headers.get(0, 9, False, 3) == transfer_header(False, 9, False, 3, None)
+
+
+def test_our_annotations() -> None:
+    message = Message.decode(own_annotations(7, NOW_MS) + Message(b"x").encode())
+    assert message.annotations == {"x-opt-acquit-sequence": 7, "x-opt-acquit-posted-at": NOW_MS}
+    assert isinstance(message.annotations["x-opt-acquit-posted-at"], Timestamp)
+
+
+def test_the_body_keeps_everything_behind_the_header_byte_for_byte() -> None:
+    message = Message(
+        b"x",
+        durable=True,
+        ttl_ms=5,
+        subject="s",
+        delivery_annotations={"x-opt-hop": 1},
+        annotations={"x-opt-a": "b", "x-opt-acquit-sequence": 1},
+        application_properties={"k": 1},
+        footer={"x-opt-f": 2},
+    )
+    payload = message.encode()
+    body = shape_body(payload, 9, NOW_MS)
+    shaped = Message.decode(body)
+    assert shaped.annotations == {"x-opt-a": "b", "x-opt-acquit-sequence": 9, "x-opt-acquit-posted-at": NOW_MS}
+    bare = payload[payload.index(b"\x00\x53\x73") :]
+    assert body.endswith(bare)
+    assert shaped.delivery_annotations == {"x-opt-hop": 1}
+    assert shaped.header == Message().header
+
+
+def test_what_a_posting_says() -> None:
+    message = Message(
+        "x",
+        durable=True,
+        priority=7,
+        ttl_ms=5,
+        message_id="id",
+        to="there",
+        absolute_expiry_time=NOW_MS + 9,
+        annotations={"x-opt-delivery-delay": 100},
+    )
+    posting = read_posting(message.encode(), NOW_MS)
+    assert (posting.durable, posting.priority, posting.ttl_ms, posting.to) == (True, 7, 5, "there")
+    assert (posting.message_id, posting.absolute_expiry_ms) == (b"sid", NOW_MS + 9)
+    assert posting.due_at_ms == NOW_MS + 100
+
+
+@pytest.mark.parametrize(
+    ("annotations", "due_at_ms"),
+    [
+        ({"x-opt-delivery-time": NOW_MS + 1}, NOW_MS + 1),
+        ({"x-opt-delivery-time": NOW_MS + 1, "x-opt-delivery-delay": 50}, NOW_MS + 1),
+        ({"x-opt-delivery-time": NOW_MS - 1, "x-opt-delivery-delay": 50}, 0),
+        ({"x-opt-delivery-delay": 50}, NOW_MS + 50),
+        ({"x-opt-delivery-delay": -50}, 0),
+        ({"x-opt-delivery-delay": "soon"}, 0),
+        ({"x-opt-delivery-delay": True}, 0),
+        ({"x-opt-other": 1}, 0),
+    ],
+)
+def test_delivery_times(annotations: dict[str, object], due_at_ms: int) -> None:
+    assert read_posting(Message(b"x", annotations=annotations).encode(), NOW_MS).due_at_ms == due_at_ms
+
+
+def test_nonsense_is_refused() -> None:
+    for payload in (b"\xde\xad", b"\x00\x53\x75\xa0\x05abc", b"\x00\x53\x70\xa0\x00\x00\x53\x75\xa0\x00"):
+        with pytest.raises(DecodeError):
+            read_posting(payload, NOW_MS)
+    with pytest.raises(DecodeError):
+        read_posting(Message(b"x", message_id="m" * 70_000).encode(), NOW_MS)
+
+
+def test_annotations_of_an_outcome_are_merged() -> None:
+    body = shape_body(Message(b"x", annotations={"x-opt-a": 1}).encode(), 1, NOW_MS)
+    merged = Message.decode(merge_annotations(body, encode({"x-opt-a": "new", "x-opt-b": 2})))
+    assert merged.annotations["x-opt-a"] == "new"
+    assert merged.annotations["x-opt-b"] == 2
+    assert merged.annotations["x-opt-acquit-sequence"] == 1
+
+
+bodies = st.one_of(
+    st.binary(max_size=600),
+    st.text(max_size=600),
+    st.none(),
+    st.integers(-5, 5),
+    st.builds(Data, st.tuples(st.binary(max_size=5), st.binary(max_size=5))),
+    st.builds(AmqpValue, st.binary(max_size=5)),
+)
+messages = st.builds(
+    Message,
+    bodies,
+    durable=st.booleans(),
+    priority=st.sampled_from([4, 9]),
+    ttl_ms=st.sampled_from([None, None, None, 5]),
+    subject=st.sampled_from([None, None, None, "s"]),
+)
+
+
+@given(messages, messages)
+def test_a_template_takes_only_what_it_understands(first: Message, second: Message) -> None:
+    """If a message fits the template of another, reading it the long way gives what the template says."""
+    template = learn_template(read_posting(first.encode(), NOW_MS))
+    if template is None:
+        return
+    payload = second.encode()
+    assert template.fits(first.encode())
+    if template.fits(payload):
+        posting = read_posting(payload, NOW_MS)
+        assert (posting.durable, posting.priority, posting.ttl_ms) == (template.durable, template.priority, None)
+        assert (posting.message_id, posting.to, posting.due_at_ms) == (b"", None, 0)
+        body = own_annotations(3, NOW_MS) + payload[template.body_at :]
+        assert body == shape_body(payload, 3, NOW_MS)
+
+
+@given(st.binary(max_size=20), st.booleans(), st.binary(max_size=4))
+def test_a_template_does_not_take_what_is_cut_or_followed_by_more(body: bytes, durable: bool, more: bytes) -> None:
+    payload = Message(body, durable=durable).encode()
+    template = learn_template(read_posting(payload, NOW_MS))
+    assert template is not None
+    assert not [size for size in range(len(payload)) if template.fits(payload[:size])]
+    assert template.fits(payload + more) is not bool(more)
