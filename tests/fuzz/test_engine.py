@@ -111,16 +111,14 @@ def test_the_corpus(data: bytes, which: int) -> None:
     feed(engines()[which], [data[index : index + 1] for index in range(len(data))])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.binary(max_size=200), max_size=5), st.sampled_from([b"", AMQP_HEADER, SASL_HEADER]))
 def test_random_bytes(chunks: list[bytes], header: bytes) -> None:
     for engine in engines():
         feed(engine, [header, *chunks])
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.integers(0, 1 << 32), st.sampled_from([0.01, 0.1, 0.5]))
-def test_a_peer_that_misbehaves(seed: int, wildness: float) -> None:
+def misbehave(seed: int, wildness: float) -> None:
     data = b"".join(Talk(seed, wildness).frames(60))
     chance = random.Random(seed)
     chunks = []
@@ -129,6 +127,18 @@ def test_a_peer_that_misbehaves(seed: int, wildness: float) -> None:
         chunks.append(data[:cut])
         data = data[cut:]
     feed(talked_to(OPTIONS, 50, messages=5).engine, chunks)
+
+
+@settings(max_examples=200)
+@given(st.integers(0, 1 << 32), st.sampled_from([0.01, 0.1, 0.5]))
+def test_a_peer_that_misbehaves(seed: int, wildness: float) -> None:
+    misbehave(seed, wildness)
+
+
+@pytest.mark.slow
+def test_very_many_that_do(rng: random.Random, soak_rounds: int) -> None:
+    for _ in range(200 * soak_rounds):
+        misbehave(rng.randrange(1 << 32), rng.choice((0.01, 0.1, 0.5)))
 
 
 def test_a_frame_that_never_ends_takes_no_more_than_its_size() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -218,17 +219,7 @@ class World:
         assert set(ours.incoming) == set(theirs.outgoing)
 
 
-@settings(max_examples=150, deadline=None)
-@given(
-    st.integers(0, 1 << 32),
-    st.lists(st.sampled_from(ACTS), max_size=60),
-    st.booleans(),
-    st.booleans(),
-    st.sampled_from([0, MASK - 5]),
-)
-def test_nothing_is_lost_doubled_or_misunderstood(
-    seed: int, script: list[str], small_frames: bool, second: bool, serial: int
-) -> None:
+def check(seed: int, script: list[str], small_frames: bool, second: bool, serial: int) -> None:
     world = World(seed, small_frames, second, serial)
     for act in script:
         world.act(act)
@@ -251,9 +242,7 @@ def test_nothing_is_lost_doubled_or_misunderstood(
         assert session.unsettled() == []
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.integers(0, 1 << 32), st.sampled_from([0.0, 0.0, 0.02]))
-def test_any_split_of_the_bytes_means_the_same(seed: int, wildness: float) -> None:
+def check_split(seed: int, wildness: float) -> None:
     """A peer's talk, legal or not, heard whole and heard in pieces."""
     heard = []
     for in_pieces in (False, True):
@@ -267,3 +256,37 @@ def test_any_split_of_the_bytes_means_the_same(seed: int, wildness: float) -> No
             data = data[cut:]
         heard.append((application.all_heard(), state_of(peer.engine)))
     assert heard[0] == heard[1]
+
+
+@settings(max_examples=150)
+@given(
+    st.integers(0, 1 << 32),
+    st.lists(st.sampled_from(ACTS), max_size=60),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([0, MASK - 5]),
+)
+def test_nothing_is_lost_doubled_or_misunderstood(
+    seed: int, script: list[str], small_frames: bool, second: bool, serial: int
+) -> None:
+    check(seed, script, small_frames, second, serial)
+
+
+def test_long_scripts(rng: random.Random) -> None:
+    for _ in range(20):
+        script = rng.choices(ACTS, k=300)
+        check(rng.randrange(1 << 32), script, rng.random() < 0.5, rng.random() < 0.5, rng.choice((0, MASK - 5)))
+
+
+@settings(max_examples=100)
+@given(st.integers(0, 1 << 32), st.sampled_from([0.0, 0.0, 0.02]))
+def test_any_split_of_the_bytes_means_the_same(seed: int, wildness: float) -> None:
+    check_split(seed, wildness)
+
+
+@pytest.mark.slow
+def test_very_many_scripts(rng: random.Random, soak_rounds: int) -> None:
+    for _ in range(50 * soak_rounds):
+        script = rng.choices(ACTS, k=rng.randrange(200))
+        check(rng.randrange(1 << 32), script, rng.random() < 0.5, rng.random() < 0.5, rng.choice((0, MASK - 5)))
+        check_split(rng.randrange(1 << 32), rng.choice((0.0, 0.02, 0.1)))

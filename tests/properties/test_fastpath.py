@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -46,7 +47,7 @@ def told(
     return application.all_heard(), state_of(peer.engine), output
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.integers(0, 1 << 32),
     st.sampled_from([0.0, 0.0, 0.02, 0.2]),
@@ -99,7 +100,17 @@ def unsettled_of(peer: Peer) -> list[object]:
     return [(item.tag, item.delivery_id, item.phase, item.payload) for item in peer.engine.sessions[0].unsettled()]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(0, 1 << 32), st.sampled_from(list(SndSettleMode)))
 def test_sent_alike(seed: int, mode: SndSettleMode) -> None:
     assert sent(seed, mode, long_way=False) == sent(seed, mode, long_way=True)
+
+
+@pytest.mark.slow
+def test_very_much_talk(rng: random.Random, soak_rounds: int) -> None:
+    for _ in range(50 * soak_rounds):
+        data = b"".join(Talk(rng.randrange(1 << 32), rng.choice((0.0, 0.02, 0.2))).frames(120))
+        seed, options, credit = rng.randrange(1 << 32), rng.choice((ROOMY, TIGHT)), rng.choice((3, 40, 500))
+        assert told(data, seed, options, credit, long_way=False) == told(data, seed, options, credit, long_way=True)
+        mode = rng.choice(list(SndSettleMode))
+        assert sent(seed, mode, long_way=False) == sent(seed, mode, long_way=True)

@@ -143,8 +143,8 @@ class Session:
         self.incoming: dict[int, Delivery] = {}
 
         self._links: dict[Link, None] = {}
-        self._named: dict[tuple[str, Role], Link] = {}  # the links we attached, by name and our role
-        self._awaiting: dict[tuple[str, Role], Link] = {}  # those whose attach the peer has not answered
+        self._named: dict[tuple[str, Role], Link] = {}  # by name and our role; of several, the last attached
+        self._awaiting: dict[tuple[str, Role], Link] = {}  # those we attached and the peer has not answered
         self._handles = LowestFree()
         self.input_handles: dict[int, Link] = {}
         self.errant_handles: set[int] = set()  # of links that were detached with an error, at most handle_max
@@ -187,8 +187,8 @@ class Session:
     ) -> SendingLink:
         """Attach a link to send on. LinkAttached or LinkDetached follows. It has no credit before the peer grants some.
 
-        Raises LocalProtocolError, with nothing sent, if the name is in use for a sending link of this session, no
-        handle is left, the attach does not fit the peer's frame, or the session is ending.
+        Raises LocalProtocolError, with nothing sent, if the name is in use for a sending link of this session, also one
+        that the peer asks for, no handle is left, the attach does not fit the peer's frame, or the session is ending.
         """
         link = SendingLink(self, name, self._handles.peek(), context)
         self._attach(
@@ -539,13 +539,13 @@ class Session:
         if link.handle > handle_max:
             raise LocalProtocolError(f"no handle is left on this session: the highest is {handle_max}")
         link.send_attach(attach)
-        self._named[key] = link
         self._awaiting[key] = link
         self._add(link)
 
     def _add(self, link: Link) -> None:
         self._handles.take()
         self._links[link] = None
+        self._named[link.name, link.role] = link
 
     def _link_of(self, handle: int) -> Link | None:
         link = self.input_handles.get(handle)

@@ -583,6 +583,16 @@ def test_names_and_handles() -> None:
     assert {link.name for link in theirs.links} == {"one"}
 
 
+def test_the_name_of_a_link_that_the_peer_asks_for_is_in_use() -> None:
+    """It would take our attach for the answer."""
+    peer = begun_server()
+    peer.say(receiving_attach("wanted"))
+    session = peer.engine.sessions[0]
+    with pytest.raises(LocalProtocolError, match="in use"):
+        session.attach_sender("wanted")
+    assert session.attach_receiver("wanted").handle == 1
+
+
 def test_handles_run_out() -> None:
     wire = opened(server=ConnectionOptions(container_id="s", handle_max=0))
     session, _ = wire.begin()
