@@ -489,8 +489,10 @@ class Connection:
             self._leave_sasl()
         elif isinstance(answer, SaslCode):
             self.state = ConnectionState.ENDED
-            error = Error(AmqpCondition.UNAUTHORIZED_ACCESS, f"the server refused us: {answer.name}")
-            self._end(error, lost=False, remote=True, authentication=True)
+            transient = answer is SaslCode.SYS_TEMP  # says nothing about the credentials: worth another try (5.3.3.6)
+            condition = AmqpCondition.INTERNAL_ERROR if transient else AmqpCondition.UNAUTHORIZED_ACCESS
+            error = Error(condition, f"the server refused us: {answer.name}")
+            self._end(error, lost=False, remote=True, authentication=not transient)
         else:
             self._write_sasl(answer)
 

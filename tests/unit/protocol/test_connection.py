@@ -251,6 +251,17 @@ def test_a_mechanism_that_was_not_offered_is_answered_with_an_outcome() -> None:
     assert peer.engine.closed
 
 
+@pytest.mark.parametrize("code", [code for code in SaslCode if code is not SaslCode.OK])
+def test_a_servers_passing_trouble_is_not_taken_for_wrong_credentials(code: SaslCode) -> None:
+    peer = client_peer(Plain("ada", "secret"))
+    peer.send_bytes(SASL_HEADER + framed(SaslMechanisms(("PLAIN",)), frame_type=SASL_FRAME))  # type: ignore[arg-type]
+    ended = only(peer.say(SaslOutcome(code), frame_type=SASL_FRAME), ConnectionEnded)
+    assert ended.remote
+    assert ended.authentication == (code is not SaslCode.SYS_TEMP)
+    assert ended.error is not None
+    assert (ended.error.condition == AmqpCondition.UNAUTHORIZED_ACCESS) == ended.authentication
+
+
 def test_everything_pipelined_at_once() -> None:
     """A client may send SASL header, init, AMQP header, open and begin without waiting (2.4.2, 5.3.2)."""
     peer = server_peer(SaslServerOptions(mechanisms=("ANONYMOUS",)))
