@@ -22,12 +22,24 @@ test: ## unit, property and simulation tests, warnings as errors (under 10 minut
 
 check: ## format, lint, types, import directions, public names, generated files, repository hygiene
 	@tools/environment.sh dev spark
+	@$(MAKE) --no-print-directory --keep-going $(CHECKS)
+
+# All of them, so that one run shows everything there is to mend.
+CHECKS := check-format check-lint check-types check-imports check-names check-hygiene check-generated
+.PHONY: $(CHECKS)
+check-format:
 	$(BIN)/ruff format --check
+check-lint:
 	$(BIN)/ruff check
+check-types:
 	$(BIN)/mypy
+check-imports:
 	$(BIN)/python tools/check_imports.py
+check-names:
 	$(BIN)/python tools/check_public_names.py
+check-hygiene:
 	$(BIN)/python tools/check_hygiene.py
+check-generated:
 	$(BIN)/python tools/generate_definitions.py --check
 	$(BIN)/python tools/generate_docs.py --check
 	$(BIN)/python tools/generate_cli_docs.py --check
