@@ -176,6 +176,8 @@ class Link:
             self._agree(asked)
             if self.early_flow is not None:
                 self.on_flow(self.early_flow)
+                if self.early_flow.echo:
+                    self.session.owe_flow(self)
                 self.early_flow = None
 
     def refuse(self, error: Error) -> None:

@@ -484,3 +484,16 @@ def test_a_closed_link_makes_room_for_the_others() -> None:
     heard, _ = wire.run()
     assert kinds(heard) == ["CreditChanged", "LinkDetached"]
     assert two.sendable
+
+
+def test_an_echo_asked_for_before_we_accepted_is_answered() -> None:
+    peer = begun_server()
+    link = only(peer.say(receiving_attach()), LinkRequested).link
+    flow = credit_flow(5)
+    flow.echo = True
+    peer.say(flow)
+    peer.hear()
+    link.accept_attach()
+    _, answer = peer.hear()
+    assert isinstance(answer, Flow)
+    assert (answer.handle, answer.link_credit) == (link.handle, 5)
