@@ -315,6 +315,8 @@ class ReceivingLink(Link):
             if not arriving.ignored:
                 arriving.delivery.payload = payload
                 self._hand_over(arriving.delivery)
+            else:
+                self._check_drained()
 
     def _let_go(self, arriving: _Arriving) -> None:
         self._arriving = None

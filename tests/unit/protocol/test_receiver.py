@@ -200,6 +200,17 @@ def test_resumed_deliveries_that_we_know_and_that_we_do_not() -> None:
     assert link.credit == 7
 
 
+def test_a_drain_ends_with_a_resumed_delivery_that_nobody_knows() -> None:
+    peer = begun_server()
+    link = only(peer.say(sending_attach()), LinkRequested).link
+    assert isinstance(link, ReceivingLink)
+    link.accept_attach(unsettled={b"known": None})
+    link.grant(1)
+    link.drain_credit()
+    peer.hear()
+    assert peer.say(transfer(0, b"strange", resume=True), b"x") == [LinkDrained(link)]
+
+
 def test_a_new_delivery_while_our_map_is_incomplete() -> None:
     peer = begun_server()
     link = only(peer.say(sending_attach()), LinkRequested).link
