@@ -22,7 +22,7 @@ pytestmark = pytest.mark.interop
 
 PROGRAMS = Path(__file__).parent / "programs"
 COUNT = 1000
-NUMBER = re.compile(r'^(\d+) \{"?\'?sequence"?\'?: ?(\d+)\}$')
+NUMBER = re.compile(r'^(\d+) \{"sequence": ?(\d+)\}$')
 
 
 def run(*command: str, text: str | None = None) -> str:

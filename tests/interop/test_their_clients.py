@@ -232,7 +232,8 @@ def test_browsing_takes_nothing(peer: Peer, server: Server, address: str) -> Non
 def test_large_messages_cross_in_many_frames(
     peer: Peer, server: Server, address: str, max_frame_size: int | None
 ) -> None:
-    body = os.urandom(1024) * 2500
+    # rhea opens its window (2048 frames) again only between messages, whoever sends: a longer one never arrives there.
+    body = os.urandom(1024) * 1500
     peer.connect(server.port, max_frame_size=max_frame_size)
     peer.sender("out", address)
     peer.send("out", {"id": "large", "body": {"data": base64.b64encode(body).decode()}, "durable": True})
@@ -384,7 +385,7 @@ def test_a_client_that_falls_silent_gives_back_what_it_held(
             message.accept()
     finally:
         os.kill(peer.pid, signal.SIGCONT)
-    peer.expect("disconnected")
+    peer.expect("connection_close", condition="amqp:resource-limit-exceeded")
 
 
 def test_heartbeats_keep_an_idle_connection(peer: Peer, server: Server, address: str) -> None:
@@ -440,6 +441,7 @@ def test_the_wrong_one_does_not(peer: Peer, server_with_users: Server, user: str
 
 
 def test_nobody_comes_in_without_a_name_where_that_is_not_allowed(peer: Peer, server_with_users: Server) -> None:
+    # proton offers ANONYMOUS; rhea begins without SASL, and is answered with the header it should have begun with (2.2).
     peer.do("connect", port=server_with_users.port)
-    ending = peer.expect("disconnected") if peer.kind == "proton" else peer.expect("connection_close")
-    assert ending.get("condition") in ("amqp:unauthorized-access", None)
+    peer.expect("disconnected")
+    assert peer.seen("connection_open") == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import Any
 
@@ -20,7 +21,7 @@ class Receive(MessagingHandler):
     def on_message(self, event: Any) -> None:
         self._received += 1
         if self._received <= self._count:
-            sys.stdout.write(f"{event.message.id} {event.message.body}\n")
+            sys.stdout.write(f"{event.message.id} {json.dumps(event.message.body)}\n")
         if self._received == self._count:
             event.receiver.close()
             event.connection.close()
