@@ -139,8 +139,9 @@ def test_transitions_are_not_lost_when_there_is_no_room_for_them(
     def refuse(*_: object) -> None:
         raise StoreFull("no room")
 
-    with monkeypatch.context() as patch, pytest.raises(StoreFull):
+    with monkeypatch.context() as patch:
         patch.setattr(recorder.journal, "append", refuse)
-        recorder.take_batch()
+        with pytest.raises(StoreFull):
+            recorder.take_batch()
     assert recorder.pending
     flush(recorder)
