@@ -299,7 +299,8 @@ class Receiver(Iterator[ReceivedMessage]):
 
         In AUTO mode a message is accepted after its handler has returned; when it raised, the message goes back as
         modified(delivery-failed), the exception is logged, and the next message is handled. An outcome that the
-        handler gave by itself stands. In the other modes an exception of the handler ends the listening.
+        handler gave by itself stands, and is needed where the handler closes the receiver: a message that has none by
+        then was not acknowledged. In the other modes an exception of the handler ends the listening.
         """
         core = self._core
         while True:

@@ -36,17 +36,18 @@ from typing import Final, TypeAlias
 
 from acquit.client.failures import Failure, connection_failure, link_failure, session_failure
 from acquit.client.modes import CreditReturn, Mode, Scope
-from acquit.client.options import DURABLE_SETTLEMENT, ConnectOptions, ReceiverSpec, SenderSpec
+from acquit.client.options import DURABLE_SETTLEMENT, ConnectOptions, ReceiverSpec, SenderSpec, check_outcome
 from acquit.client.receipts import Opening, ReceiptStatus, SettlementReceipt
 from acquit.client.received import MessageCore, describe
 from acquit.client.receiving import ReceiverCore, lose
 from acquit.client.sending import SenderCore
-from acquit.errors import ConfigurationError, ConnectionClosed, ConnectionLost, SessionEnded
+from acquit.errors import ConfigurationError, ConnectionClosed, ConnectionLost, LocalProtocolError, SessionEnded
 from acquit.protocol import events as ev
 from acquit.protocol._definitions import AmqpCondition, Error, Open
 from acquit.protocol.connection import Connection
-from acquit.protocol.constants import ACCEPTED, Outcome
+from acquit.protocol.constants import ACCEPTED, RELEASED, Outcome
 from acquit.protocol.delivery import Delivery, is_outcome
+from acquit.protocol.dispositions import FRAME_OVERHEAD, encode_state
 from acquit.protocol.session import Session
 from acquit.protocol.settlement import Phase
 
@@ -134,6 +135,7 @@ class SessionCore:
 
     def settle_all(self, messages: Iterable[MessageCore], outcome: Outcome) -> SettlementReceipt:
         """Give each of `messages` its outcome; those that have one already are passed over."""
+        self.core.check_outcome(outcome)
         messages = list(messages)
         for message in messages:
             if message._receiver.session is not self:
@@ -360,6 +362,18 @@ class ClientCore:
             raise self.failure.error()
         if self.closing:
             raise ConnectionClosed("the connection is closed")
+
+    def check_outcome(self, outcome: Outcome) -> None:
+        """Raise ConfigurationError for what is no outcome, EncodeError or LocalProtocolError for one that cannot be
+        told. On the loop side there would be nobody to raise it to."""
+        if outcome is ACCEPTED or outcome is RELEASED:
+            return
+        check_outcome("an outcome", outcome)
+        size = len(encode_state(outcome)) + FRAME_OVERHEAD
+        if size > self.engine.peer_frame_size_max:
+            raise LocalProtocolError(
+                f"the outcome has {size} bytes, the peer takes frames of {self.engine.peer_frame_size_max} at most"
+            )
 
     @property
     def remote_open(self) -> Open:

@@ -79,7 +79,12 @@ class Driver:
     def act(self) -> None:
         """Do at once what was asked for, rather than in the next turn of the loop."""
         writable = self.pump.writable
-        self.core.process(self._loop.time())
+        try:
+            self.core.process(self._loop.time())
+        except BaseException:
+            # Half of what was asked for is done: better lost, which every wait hears of, than waiting for the rest.
+            self.pump.abort()
+            raise
         self.pump.flush()
         if writable:
             self.core.flushed()

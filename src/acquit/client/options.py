@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from acquit.errors import ConfigurationError
+from acquit.protocol._definitions import Accepted, Modified, Rejected, Released
 from acquit.protocol.constants import Outcome
 
 DURABLE_SETTLEMENT = "acquit:durable-settlement"
@@ -31,6 +32,14 @@ def check_range(name: str, value: object, low: int, high: int) -> None:
     """Raise ConfigurationError, naming the setting, unless `value` is a whole number from `low` to `high`."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise ConfigurationError(f"{name} must be a whole number from {low} to {high}, got {value!r}")
+
+
+def check_outcome(name: str, value: object) -> None:
+    """Raise ConfigurationError, naming the setting, unless `value` is an outcome."""
+    if not isinstance(value, Accepted | Rejected | Released | Modified):
+        raise ConfigurationError(
+            f"{name} must be an outcome, such as Released() or Modified(delivery_failed=True), got {value!r}"
+        )
 
 
 _COUNT_MAX = 0x7FFF_FFFF
@@ -101,6 +110,10 @@ class SenderSpec:
 
     def __post_init__(self) -> None:
         _check_address("sender", self.address)
+        if not isinstance(self.delivery_mode, DeliveryMode):
+            raise ConfigurationError(
+                f"delivery_mode must be DeliveryMode.PERSISTENT or NON_PERSISTENT, got {self.delivery_mode!r}"
+            )
         check_range("buffer_messages", self.buffer_messages, 1, _COUNT_MAX)
         check_range("buffer_bytes", self.buffer_bytes, 1, _COUNT_MAX)
 
@@ -128,6 +141,8 @@ class ReceiverSpec:
 
     def __post_init__(self) -> None:
         _check_address("receiver", self.address)
+        if self.default_outcome is not None:
+            check_outcome("default_outcome", self.default_outcome)
         check_range("prefetch", self.prefetch, 0, _COUNT_MAX)
         check_range("prefetch_bytes", self.prefetch_bytes, 1, _COUNT_MAX)
 

@@ -108,6 +108,7 @@ class MessageCore(Message):
     def _settle(self, outcome: Outcome) -> SettlementReceipt:
         """Give this delivery its outcome. Raises Unreliable and AlreadySettled."""
         session = self._receiver.session
+        session.core.check_outcome(outcome)
         if not session.mode.reliable:
             raise Unreliable(
                 f"{self._receiver.spec.what} is in mode {session.mode.name.name}: the broker settled the message as it "

@@ -115,6 +115,10 @@ class SenderCore:
     def encode(self, message: Message | bytes | str, delivery_mode: DeliveryMode | None) -> bytes:
         """The payload to transfer. Raises EncodeError, LocalProtocolError for one larger than the peer takes,
         ConfigurationError for what is no message."""
+        if delivery_mode is not None and not isinstance(delivery_mode, DeliveryMode):
+            raise ConfigurationError(
+                f"delivery_mode must be DeliveryMode.PERSISTENT or NON_PERSISTENT, got {delivery_mode!r}"
+            )
         payload = encode(message, self.spec.delivery_mode, delivery_mode)
         if self.message_bytes_max and len(payload) > self.message_bytes_max:
             raise LocalProtocolError(

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
+import subprocess
+import sys
 import threading
+import time
 import types
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -385,3 +389,25 @@ def test_nobody_answers() -> None:
 def test_an_option_that_makes_no_sense() -> None:
     with pytest.raises(errors.ConfigurationError, match="max_frame_size must be a whole number from 512"):
         acquit.connect("amqp://localhost", options=ConnectOptions(max_frame_size=1))
+
+
+def test_heartbeats_go_on_while_the_program_computes() -> None:
+    server = Server()
+    server.options = dataclasses.replace(server.options, idle_timeout_ms=100)  # gives up who is silent for 200 ms
+    with serving(server) as running, acquit.connect(running.url) as connection:
+        sender = connection.session().sender("q")
+        ends_at = time.monotonic() + 0.6
+        while time.monotonic() < ends_at:
+            sum(range(1_000))
+        assert sender.send(b"still here") == Accepted()
+
+
+def test_a_program_that_ends_without_closing_ends() -> None:
+    program = "import acquit, sys; acquit.connect(sys.argv[1]).session('client').receiver('q'); print('done')"
+    with serving(Server()) as server:
+        command = [sys.executable, "-c", program, server.url]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=LONG, check=True)
+        assert (result.stdout, result.stderr) == ("done\n", "")
+        server.call_and_wait(server.server.connection.closed.wait)
+        (ended,) = server.server.all(ev.ConnectionEnded)
+        assert ended.lost

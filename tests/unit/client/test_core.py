@@ -367,6 +367,35 @@ def test_an_outcome_is_given_once(mode: str) -> None:
     assert rig.server.outcomes() == [(b"a", Released(), False)]
 
 
+@pytest.mark.parametrize(
+    ("outcome", "kind", "complaint"),
+    [
+        (Released, errors.ConfigurationError, "must be an outcome, such as Released"),
+        ("accepted", errors.ConfigurationError, "must be an outcome"),
+        (Modified(message_annotations={"x-opt-a": object()}), errors.EncodeError, "object"),
+        (
+            Rejected(Error("a:b", "x" * 100_000)),
+            errors.LocalProtocolError,
+            r"the outcome has 1\d+ bytes, the peer takes",
+        ),
+    ],
+)
+def test_what_cannot_be_said_is_refused_at_once_and_leaves_the_message_as_it_was(
+    outcome: Modified, kind: type[errors.AcquitError], complaint: str
+) -> None:
+    rig = Rig()
+    session = rig.session("individual")
+    receiver = rig.receiver(session)
+    rig.server.offer("q", b"a")
+    rig.run()
+    (message,) = rig.take(receiver, 1)
+    for say in (lambda: message._settle(outcome), lambda: session.settle_all([message], outcome)):
+        with pytest.raises(kind, match=complaint):
+            say()
+    assert not message.settled
+    assert message._settle(ACCEPTED).status is None
+
+
 def test_messages_of_another_session_are_refused() -> None:
     rig = Rig()
     one, other = rig.session("client"), rig.session("client")

@@ -236,3 +236,29 @@ def test_many_large_messages_wait_for_the_socket() -> None:
             assert pauses[:2] == [False, True]
 
     run(main)
+
+
+def test_a_bug_of_ours_ends_the_connection_and_every_wait_with_it() -> None:
+    async def main() -> None:
+        server = Server()
+        async with serve(server) as where:
+            connection = await aio.connect(f"amqp://{where}")
+            session = await connection.session()
+            receiver = await session.receiver("q")
+
+            def fail() -> None:
+                raise ZeroDivisionError
+
+            waiting = asyncio.create_task(receiver.receive())
+            receiver._core.session.core.post((fail,))
+            with pytest.raises(errors.ConnectionLost):
+                await waiting
+
+    problems: list[object] = []
+
+    async def watched() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: problems.append(context["exception"]))
+        await main()
+
+    run(watched)
+    assert [type(problem) for problem in problems] == [ZeroDivisionError]

@@ -4,6 +4,7 @@ import pytest
 
 from acquit.client.options import ConnectOptions, check_max_messages, link_name
 from acquit.errors import ConfigurationError
+from acquit.protocol._definitions import Released
 from tests.support.server import receiver_spec, sender_spec
 
 
@@ -32,6 +33,8 @@ def test_an_idle_timeout_of_zero_means_never() -> None:
         ({"address": ""}, "the address of a receiver must be a string that is not empty, got ''"),
         ({"address": None}, "the address of a receiver must be"),
         ({"address": 5}, "the address of a receiver must be"),
+        ({"default_outcome": "released"}, r"default_outcome must be an outcome, such as Released\(\) .*got 'released'"),
+        ({"default_outcome": Released}, "default_outcome must be an outcome"),
     ],
 )
 def test_a_receiver_that_makes_no_sense(changes: dict[str, object], complaint: str) -> None:
@@ -45,6 +48,7 @@ def test_a_receiver_that_makes_no_sense(changes: dict[str, object], complaint: s
         ({"buffer_messages": 0}, "buffer_messages must be"),
         ({"buffer_bytes": 0}, "buffer_bytes must be"),
         ({"address": ""}, "the address of a sender must be"),
+        ({"delivery_mode": "persistent"}, "delivery_mode must be DeliveryMode.PERSISTENT or NON_PERSISTENT, got 'pers"),
     ],
 )
 def test_a_sender_that_makes_no_sense(changes: dict[str, object], complaint: str) -> None:

@@ -89,6 +89,13 @@ def test_what_is_no_message_is_refused_with_the_way_to_make_one(nonsense: object
         encode(nonsense, PERSISTENT)  # type: ignore[arg-type]
 
 
+def test_a_delivery_mode_that_is_none_is_refused() -> None:
+    rig = Rig()
+    sender = rig.sender(rig.session())
+    with pytest.raises(errors.ConfigurationError, match="delivery_mode must be DeliveryMode.PERSISTENT or NON_PERS"):
+        sender.encode(b"x", "persistent")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("body", [None, {"a": [1, 2]}, Data((b"a", b"b")), AmqpValue(b"x")])
 def test_other_bodies_travel_in_a_message(body: object) -> None:
     assert Message.decode(encode(Message(body), PERSISTENT)).body == body  # type: ignore[arg-type]
