@@ -42,6 +42,23 @@ class HalfWritten:
         self.settled = settled
         self.aborted = False
 
+    def next_frame(self, frame_size_max: int) -> tuple[bytes, bytes]:
+        """The next transfer's performative, and its part of the payload. After the last one the link is free."""
+        link = self.link
+        transfer = Transfer(link.handle, self.delivery.delivery_id, settled=self.settled or None, more=True)
+        if self.aborted:
+            transfer.more, transfer.aborted = False, True
+        head = encode_composite(transfer)
+        chunk = self.payload[self.offset : self.offset + frame_size_max - 8 - len(head)]
+        self.offset += len(chunk)
+        if self.offset >= len(self.payload):
+            transfer.more = False
+            head = encode_composite(transfer)
+            link.half_written = None
+            if link.credit > 0:
+                link.tell_credit()
+        return head, chunk
+
 
 class SendingLink(Link):
     """A link whose sender we are.

@@ -1,13 +1,10 @@
-"""A session: windows, link handles, delivery-ids and dispositions of one pair of channels (specification 2.5).
+"""A session: the windows, links and transfers of one pair of channels (specification 2.5).
 
 Theory of operation. A session carries transfer frames in both directions within two windows. Ours to the peer is fixed
 (`incoming_window_frames`) and renewed by a flow when half of it is used: what bounds memory is link-credit and the
 assembly limit, not the window, because the engine hands over what arrives. The peer's to us is what its flows say.
 
-Deliveries of all links share one sequence of delivery-ids in each direction, so that one disposition can speak of many
-links; hence the two maps of unsettled deliveries are here, by delivery-id, and every settlement passes through here:
-`act` and `settle_all` for the application's verbs, `on_disposition` for the peer's. What they do is in
-`settlement.TABLE`.
+The other half of a session, what it knows of its deliveries and all settlement, is in `deliveries.py`.
 
 What is said to the peer is gathered: dispositions as runs of ids, flows as "this link owes one", and both are written
 when output is taken (`flush`) or when a frame goes out that they must precede.
@@ -19,7 +16,7 @@ A session that fails says end with an error, and ignores what comes until the pe
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -43,29 +40,22 @@ from acquit.protocol._definitions import (
     SndSettleMode,
     Source,
     Target,
-    TransactionalState,
     Transfer,
 )
 from acquit.protocol.allocation import LowestFree
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.credit import remote_window
-from acquit.protocol.delivery import Delivery, DeliveryState, is_outcome
-from acquit.protocol.dispositions import FRAME_OVERHEAD, DispositionRuns, encode_state
+from acquit.protocol.deliveries import SessionDeliveries
 from acquit.protocol.endpoint import Link, LinkState, Properties, Unsettled
-from acquit.protocol.events import Event, SessionEnded, StatesReceived
+from acquit.protocol.events import Event, SessionEnded
 from acquit.protocol.receiver import ReceivingLink
 from acquit.protocol.sender import HalfWritten, SendingLink
 from acquit.protocol.serial import MASK
-from acquit.protocol.settlement import RECEIVER_STEPS, SENDER_STEPS, Effect, Input, apply
+from acquit.protocol.settlement import Input, apply
 from acquit.protocol.types import Described
 
 if TYPE_CHECKING:
     from acquit.protocol.connection import Connection
-
-_SETTLE = int(Input.SETTLE)
-_FORGET = int(Effect.FORGET)
-_NOTIFY = int(Effect.NOTIFY)
-_HALF = 1 << 31
 
 
 class SessionState(IntEnum):
@@ -81,7 +71,7 @@ class SessionState(IntEnum):
     """Over. The object may be kept; its verbs do nothing, and `attach_...` is refused."""
 
 
-class Session:
+class Session(SessionDeliveries):
     """One session. Made by `Connection.begin`, or by the peer's begin (SessionBegun). `context` is the application's.
 
     `channel` is ours; `remote_begin` is what the peer said, None before it has.
@@ -90,7 +80,6 @@ class Session:
     __slots__ = (
         "_awaiting",
         "_dirty",
-        "_dispositions",
         "_end_told",
         "_flows",
         "_half_written",
@@ -100,31 +89,24 @@ class Session:
         "_named",
         "_next_incoming_id",
         "_session_flow_owed",
-        "channel",
-        "connection",
         "context",
         "errant_handles",
-        "incoming",
         "incoming_window",
         "input_handles",
-        "keep_order",
         "next_delivery_id",
         "next_incoming_delivery_id",
         "next_outgoing_id",
         "out",
-        "outgoing",
         "remote_begin",
         "remote_channel",
         "remote_incoming_window",
         "state",
-        "unsettled_max",
     )
 
     def __init__(self, connection: Connection, channel: int) -> None:
+        super().__init__(connection, channel)
         options = connection.options
-        self.connection = connection
         self.out = connection.out
-        self.channel = channel
         self.remote_channel: int | None = None
         self.state = SessionState.BEGIN_SENT
         self.remote_begin: Begin | None = None
@@ -138,9 +120,6 @@ class Session:
         self.next_incoming_delivery_id: int | None = None
         self.remote_incoming_window = 0
         """Transfer frames the peer will take now (2.5.6)."""
-        self.unsettled_max = options.unsettled_max
-        self.outgoing: dict[int, Delivery] = {}
-        self.incoming: dict[int, Delivery] = {}
 
         self._links: dict[Link, None] = {}
         self._named: dict[tuple[str, Role], Link] = {}  # by name and our role; of several, the last attached
@@ -149,8 +128,6 @@ class Session:
         self.input_handles: dict[int, Link] = {}
         self.errant_handles: set[int] = set()  # of links that were detached with an error, at most handle_max
 
-        self._dispositions = DispositionRuns()
-        self.keep_order = False  # dispositions wait that no transfer may overtake
         self._flows: dict[Link, None] = {}
         self._session_flow_owed = False
         self._half_written: deque[HalfWritten] = deque()
@@ -163,10 +140,6 @@ class Session:
     def links(self) -> list[Link]:
         """The links attached, attaching or detaching; once the session has ended, those that it took with it."""
         return list(self._links)
-
-    def unsettled(self) -> list[Delivery]:
-        """All deliveries of the session, of both directions, that neither end has settled; oldest first in each."""
-        return [*self.outgoing.values(), *self.incoming.values()]
 
     def attach_sender(
         self,
@@ -254,54 +227,6 @@ class Session:
         )
         return link
 
-    def settle_all(self, deliveries: Iterable[Delivery], state: DeliveryState | None = None) -> int:
-        """`Delivery.settle` for many deliveries of this session, of any of its links, and much faster.
-
-        Returns how many it was in time for: those that were settled or lost, or that already have their outcome, or
-        whose link, session or connection is closing, are passed over. Raises LocalProtocolError at the first delivery
-        that is of another session, or that needs an outcome (rcv-settle-mode second) where `state` is none; those
-        before it are settled.
-        """
-        encoded = self._encode_state(state)
-        if not self.writable:  # what is gathered now would never be written
-            return 0
-        final = is_outcome(state)
-        before = len(self.outgoing)
-        count = 0
-        link: Link | None = None
-        ids: list[int] | None = None
-        settling = False
-        try:
-            for delivery in deliveries:
-                if delivery.link is not link:
-                    link = delivery.link
-                    if link.session is not self:
-                        raise LocalProtocolError(f"{delivery!r} is of another session")
-                    role = link.role
-                    steps, unsettled = (RECEIVER_STEPS, self.incoming) if role else (SENDER_STEPS, self.outgoing)
-                    ids = None
-                step = steps[delivery.phase][_SETTLE]
-                if step is None or not step[1] or link.closing:
-                    continue
-                forget = step[1] & _FORGET != 0
-                if forget:
-                    del unsettled[delivery.delivery_id]
-                    link.unsettled_count -= 1
-                elif not final:
-                    raise LocalProtocolError(f"{delivery!r} needs an outcome: its receiver settles second")
-                delivery.phase = step[0]
-                if state is not None:
-                    delivery.local_state = state
-                if ids is None or settling is not forget:
-                    settling = forget
-                    ids = self._dispositions.run(role, forget, encoded)
-                ids.append(delivery.delivery_id)
-                count += 1
-        finally:  # those before one that raises are settled, and must be said
-            if count:
-                self._said(state, before)
-        return count
-
     def end(self, error: Error | None = None) -> None:
         """End the session and its links. SessionEnded follows when the peer has answered; what it says before is
         ignored. Does nothing if the session is ended or ending."""
@@ -329,50 +254,6 @@ class Session:
     def may_send(self) -> bool:
         """Whether the session has room for a delivery: in the peer's window, and among the unsettled."""
         return self.remote_incoming_window > 0 and len(self.outgoing) < self.unsettled_max
-
-    def map_of(self, role: Role) -> dict[int, Delivery]:
-        """The unsettled deliveries of the links that have this role here, by delivery-id, oldest first."""
-        return self.incoming if role else self.outgoing
-
-    def act(self, delivery: Delivery, input_: Input, state: DeliveryState | None) -> bool:
-        """Do what the table says to one of the application's verbs. False if it came too late."""
-        link = delivery.link
-        role = link.role
-        next_phase, effects = apply(role, delivery.phase, input_)
-        if not effects or link.closing or not self.writable:
-            return False
-        forget = effects & _FORGET != 0
-        if input_ is Input.SETTLE and not forget and not is_outcome(state):
-            raise LocalProtocolError(f"{delivery!r} needs an outcome: its receiver settles second")
-        encoded = self._encode_state(state)
-        before = len(self.outgoing)
-        delivery.phase = next_phase
-        if state is not None:
-            delivery.local_state = state
-        if forget:
-            del self.map_of(role)[delivery.delivery_id]
-            link.unsettled_count -= 1
-        self._dispositions.run(role, forget, encoded).append(delivery.delivery_id)
-        self._said(state, before)
-        return True
-
-    def lose_deliveries(self, deliveries: list[Delivery]) -> None:
-        """Their link is closed: nobody can dispose of them any more."""
-        before = len(self.outgoing)
-        for delivery in deliveries:
-            role = delivery.link.role
-            delivery.phase, _ = apply(role, delivery.phase, Input.LOSE)
-            del self.map_of(role)[delivery.delivery_id]
-            delivery.link.unsettled_count -= 1
-        self._tell_room(before)
-
-    def forget(self, delivery: Delivery) -> None:
-        """Take a delivery out of its map, if it is there."""
-        link = delivery.link
-        before = len(self.outgoing)
-        if self.map_of(link.role).pop(delivery.delivery_id, None) is not None:
-            link.unsettled_count -= 1
-            self._tell_room(before)
 
     def write(self, performative: Performative) -> None:
         """Write a frame. Raises FrameTooLarge, with nothing written, if the peer does not take frames that large."""
@@ -408,10 +289,22 @@ class Session:
         self.incoming_window = options.incoming_window_frames
         self._session_flow_owed = False
 
+    def mark_dirty(self) -> None:
+        """Something waits to be written with the next output."""
+        if not self._dirty:
+            self._dirty = True
+            self.connection.dirty.append(self)
+
+    def tell_senders(self) -> None:
+        """There is room to send where there was none, in the window or among the unsettled."""
+        for link in self._links:
+            if isinstance(link, SendingLink) and link.credit > 0 and link.half_written is None:
+                link.tell_credit()
+
     def owe_flow(self, link: Link) -> None:
         """A flow of this link is to be written with the next output."""
         self._flows[link] = None
-        self._mark_dirty()
+        self.mark_dirty()
 
     def owe_no_flow(self, link: Link) -> None:
         """The link's handle is about to go: a flow for it would be an error."""
@@ -420,18 +313,12 @@ class Session:
     def add_half_written(self, half: HalfWritten) -> None:
         """The rest of this delivery is to be written as there is room."""
         self._half_written.append(half)
-        self._mark_dirty()
+        self.mark_dirty()
 
     def drop_half_written(self, half: HalfWritten) -> None:
         """Its link is gone: nothing of it can be written any more."""
         with suppress(ValueError):  # the session may have dropped them all
             self._half_written.remove(half)
-
-    def flush_dispositions(self) -> None:
-        """Write the dispositions that wait."""
-        self.keep_order = False
-        if self._dispositions:
-            self.connection.write_raw(self._dispositions.take_frames(self.channel))
 
     def stop_sending(self) -> None:
         """Write the dispositions that wait, and nothing afterwards: an end or a close is next, or nothing at all.
@@ -481,10 +368,12 @@ class Session:
             self.write_flow()
         while self._half_written and self.remote_incoming_window > 0:
             if budget_bytes <= 0:
-                self._mark_dirty()
+                self.mark_dirty()
                 break
             half = self._half_written.popleft()
-            budget_bytes -= self._write_more(half)
+            head, chunk = half.next_frame(self.connection.frame_size_max)
+            self.write_transfer(head, chunk)
+            budget_bytes -= len(head) + len(chunk)
             if half.link.half_written is half:
                 self._half_written.append(half)
 
@@ -614,7 +503,7 @@ class Session:
         self.incoming_window -= frames
         if not self._session_flow_owed and self.incoming_window * 2 <= self.connection.options.incoming_window_frames:
             self._session_flow_owed = True
-            self._mark_dirty()
+            self.mark_dirty()
 
     def _on_flow(self, flow: Flow) -> None:
         window = remote_window(
@@ -638,11 +527,11 @@ class Session:
                 link.early_flow = flow
         elif flow.echo:
             self._session_flow_owed = True
-            self._mark_dirty()
+            self.mark_dirty()
         if reopened:
-            self._tell_senders()
+            self.tell_senders()
             if self._half_written:
-                self._mark_dirty()
+                self.mark_dirty()
 
     def _on_disposition(self, disposition: Disposition) -> None:
         first = disposition.first
@@ -651,110 +540,6 @@ class Session:
             self.fail(AmqpCondition.NOT_IMPLEMENTED, "a delivery state of an unknown type")
         else:
             self.hear_range(disposition.role, first, last, disposition.settled, disposition.state)
-
-    def hear_range(self, role: Role, first: int, last: int, settled: bool, state: DeliveryState | None) -> None:
-        """The peer, in this role, says this of the deliveries from `first` to `last`."""
-        count = ((last - first) & MASK) + 1
-        if count > _HALF:
-            self.fail(AmqpCondition.INVALID_FIELD, f"a disposition from {first} to {last}: last is before first")
-            return
-        if state is None and not settled:
-            return  # nothing is said
-        # A receiver speaks of deliveries that we sent, a sender of those that we received (2.7.6).
-        unsettled = self.outgoing if role else self.incoming
-        if count > len(unsettled):  # the claim may be of 2^31 ids, our work must not be
-            found = [delivery for id_, delivery in unsettled.items() if (id_ - first) & MASK < count]
-        else:
-            found = [
-                delivery for id_ in range(first, first + count) if (delivery := unsettled.get(id_ & MASK)) is not None
-            ]
-        if not found:
-            return
-        if settled:
-            input_ = Input.RECV_SETTLED
-        else:
-            input_ = Input.RECV_OUTCOME if is_outcome(state) else Input.RECV_STATE
-        self._hear(found, input_, state, unsettled, SENDER_STEPS if role else RECEIVER_STEPS)
-
-    def _hear(
-        self,
-        found: list[Delivery],
-        input_: int,
-        state: DeliveryState | None,
-        unsettled: dict[int, Delivery],
-        steps: tuple[tuple[tuple[int, int] | None, ...], ...],
-    ) -> None:
-        """Do what the table says to the peer's word on deliveries that are in the map, and tell the application."""
-        before = len(self.outgoing)
-        told: dict[Link, list[Delivery]] = {}
-        link: Link | None = None
-        group: list[Delivery] = []
-        for delivery in found:
-            step = steps[delivery.phase][input_]
-            assert step is not None  # every input from the peer has a row; tests/properties/test_settlement.py
-            delivery.phase, effects = step
-            if effects & _FORGET:
-                del unsettled[delivery.delivery_id]
-                delivery.link.unsettled_count -= 1
-            if effects & _NOTIFY:
-                if state is not None:
-                    delivery.remote_state = state
-                if delivery.link is not link:
-                    link = delivery.link
-                    group = told.setdefault(link, [])
-                group.append(delivery)
-        settled = input_ == Input.RECV_SETTLED
-        for link, group in told.items():
-            if isinstance(link, ReceivingLink):  # what has not arrived completely is not known to the application
-                group = [delivery for delivery in group if not link.is_arriving(delivery)]
-            if group:
-                self.events.append(StatesReceived(link, group, state, settled))
-        self._tell_room(before)
-
-    def _said(self, state: DeliveryState | None, outgoing_before: int) -> None:
-        if isinstance(state, TransactionalState):
-            self.keep_order = True
-        self._mark_dirty()
-        self._tell_room(outgoing_before)
-
-    def _tell_room(self, outgoing_before: int) -> None:
-        if outgoing_before >= self.unsettled_max > len(self.outgoing):
-            self._tell_senders()
-
-    def _tell_senders(self) -> None:
-        for link in self._links:
-            if isinstance(link, SendingLink) and link.credit > 0 and link.half_written is None:
-                link.tell_credit()
-
-    def _encode_state(self, state: DeliveryState | None) -> bytes:
-        encoded = encode_state(state)
-        if len(encoded) + FRAME_OVERHEAD > self.connection.peer_frame_size_max:
-            raise LocalProtocolError(f"a {type(state).__name__} of {len(encoded)} bytes does not fit the peer's frame")
-        return encoded
-
-    def _mark_dirty(self) -> None:
-        if not self._dirty:
-            self._dirty = True
-            self.connection.dirty.append(self)
-
-    def _write_more(self, half: HalfWritten) -> int:
-        """Write one more frame of a half-written delivery; when it is the last, the link is free. Returns its bytes."""
-        link = half.link
-        transfer = Transfer(link.handle, half.delivery.delivery_id, settled=half.settled or None, more=True)
-        if half.aborted:
-            transfer.more, transfer.aborted = False, True
-        head = encode_composite(transfer)
-        room = self.connection.frame_size_max - 8 - len(head)
-        chunk = half.payload[half.offset : half.offset + room]
-        half.offset += len(chunk)
-        if half.offset >= len(half.payload):
-            transfer.more = False
-            head = encode_composite(transfer)
-            link.half_written = None
-            if link.credit > 0:
-                link.tell_credit()
-        self.write_transfer(head, chunk)
-        return len(head) + len(chunk)
 
     def _on_end(self, end: End) -> None:
         remote = self.state is not SessionState.END_SENT
