@@ -94,14 +94,16 @@ def fill_and_resume(path: Path) -> None:
 
     def post() -> None:
         sequence = opened.sequences.take(1)
-        posted[sequence] = recorder.posted(sequence, 1, bytes(2000), encode_posting_meta(b"address", b""), 1)[1]
+        _, mark = recorder.posted(sequence, 1, bytes(2000), encode_posting_meta(b"address", b""), 1)
+        posted[sequence] = mark
         write_now(recorder)
         chores()
 
     chores()
+    while not journal.full:
+        post()
     with pytest.raises(StoreFull, match="no postings until there is room"):
-        for _ in range(2000):
-            post()
+        post()
     assert len(posted) > 100
     # Consumers are served from the reserve.
     for sequence in list(posted)[:60]:

@@ -1,4 +1,4 @@
-"""The ledger says the same from wherever it is read: any prefix, the recovery set or the whole archive, the seals alone."""
+"""The ledger says the same however it is read: up to any batch, from recovery's beginning, the archive's, by seals."""
 
 from __future__ import annotations
 
