@@ -7,7 +7,7 @@ that a test can look at what is not synced yet, or `crash`. Time is `world.now_u
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from acquit.broker.core import Core
 from acquit.broker.endpoints import Peer
 from acquit.broker.options import BrokerOptions
 from acquit.errors import StoreFull
+from acquit.ledger.checkpoint import Checkpointer
 from acquit.ledger.fold import Fold
 from acquit.ledger.recovery import OpenedJournal, close_journal, open_journal
 from acquit.protocol._definitions import RcvSettleMode, SndSettleMode, Source, Target
@@ -37,7 +38,13 @@ from acquit.store.options import JournalOptions
 from tests.support.disk import FaultyDisk
 
 DATA = Path("/data")
-SMALL = JournalOptions(segment_bytes=64 * 1024, alignment_bytes=512, reserve_segments=1, spare_segments=0)
+SMALL = JournalOptions(
+    segment_bytes=64 * 1024,
+    alignment_bytes=512,
+    reserve_segments=1,
+    spare_segments=0,
+    recovery_bytes_max=128 * 1024,
+)
 START_US = 1_700_000_000_000_000
 
 
@@ -184,6 +191,9 @@ class World:
         )
         self.core = Core(self.options, self.opened.recorder, self.opened.sequences, "world", self.now_us)
         self.recovered = self.core.restore(self.opened.fold)
+        self.checkpointer = Checkpointer(
+            self.opened.recorder, self.core, recovery_bytes_max=journal.recovery_bytes_max, step_records=16
+        )
 
     @property
     def now_s(self) -> float:
@@ -252,7 +262,17 @@ class World:
             return False
         self.core.synced(self.opened.journal.complete(batch))
         self.chores()
+        self.checkpoint()
         return True
+
+    def checkpoint(self) -> None:
+        """A step of moving the oldest segment out of what recovery reads."""
+        with suppress(StoreFull):
+            self.checkpointer.advance(self.now_us)
+            read = self.checkpointer.take_read()
+            if read is not None:
+                read.run()
+                self.checkpointer.complete_read(read)
 
     def chores(self) -> None:
         """The journal's housekeeping, as far as it goes now, and a batch that found no room before it."""
@@ -352,5 +372,4 @@ def durable(body: object, **fields: object) -> Message:
     return Message(body, durable=True, **fields)  # type: ignore[arg-type]
 
 
-Until = Callable[[], bool]
 __all__ = ["SMALL", "START_US", "Client", "World", "durable", "live_of"]

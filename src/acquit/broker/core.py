@@ -106,6 +106,8 @@ class Core:
         self._attaching = Attaching(self.queues, self.scribe, self._crediting, management)
         self.stopping = False
         """We are about to close all connections: those that do not answer are not lost, but left."""
+        self._stalled = False
+        """The journal has no room at all, and nothing is handed out."""
         self._purges: list[Purge] = []
         self._peers: dict[Connection, Peer] = {}
         self._handlers: Mapping[type, Callable[[Peer, Any], None]] = {
@@ -165,6 +167,11 @@ class Core:
     def turn(self, time_us: int) -> bool:
         """Do what has become possible. True: call again soon, after what was produced is written."""
         self.scribe.time_us = time_us
+        if self.scribe.exhausted:
+            self._stalled = True
+        elif self._stalled:
+            self._stalled = False
+            self.life.dirty.update(dict.fromkeys(self.queues.by_name.values()))
         more = self._expiry.run()
         if self._purges:
             self._purges = [purge for purge in self._purges if not purge.step()]

@@ -9,13 +9,18 @@ remembered, and is looked at again when room may have come.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Final
 
 from acquit.broker.message import OVERHEAD_BYTES
 
 if TYPE_CHECKING:
     from acquit.broker.endpoints import Producer
     from acquit.broker.life import Life
+
+
+LOOKS_MAX: Final = 64
+"""Producers that one turn looks at again."""
 
 
 class Crediting:
@@ -43,10 +48,11 @@ class Crediting:
             self._starved.pop(producer, None)
 
     def look_again(self) -> None:
-        """Room may have come."""
-        if self._starved:
-            for producer in list(self._starved):
-                self.top_up(producer)
+        """Room may have come: look at some of those who have less than they could, in turns."""
+        for producer in list(islice(self._starved, LOOKS_MAX)):
+            del self._starved[producer]
+            self._starved[producer] = None
+            self.top_up(producer)
 
     def forget(self, producer: Producer) -> None:
         """Its link has ended."""

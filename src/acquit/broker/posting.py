@@ -245,6 +245,7 @@ class Poster:
             expires_at_ms=expires_at_ms,
             due_at_ms=due_at_ms,
             priority=posting.priority,
+            extras=posting.extras,
         )
         scribe.posted(message, payload, meta, kind=kind, actor=actor, origin=origin, essential=essential)
         self._life.enter(message)

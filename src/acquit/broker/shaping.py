@@ -22,9 +22,10 @@ from typing import Final
 from uuid import UUID
 
 from acquit.errors import DecodeError
-from acquit.ledger.records import encode_id
+from acquit.ledger.records import Extra, encode_extras, encode_id
 from acquit.protocol.codec import decode
 from acquit.protocol.sections import (
+    APPLICATION_PROPERTIES,
     BODY,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
@@ -40,6 +41,8 @@ SEQUENCE: Final = "x-opt-acquit-sequence"
 POSTED_AT: Final = "x-opt-acquit-posted-at"
 DELIVERY_TIME: Final = "x-opt-delivery-time"
 DELIVERY_DELAY: Final = "x-opt-delivery-delay"
+DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
+"""Application property: the id to detect duplicates by, as Artemis names it; without it, the message id."""
 
 TTL_MAX: Final = 0xFFFF_FFFF
 
@@ -143,7 +146,17 @@ def merge_annotations(body: bytes, annotations: bytes) -> bytes:
 class Posting:
     """What the broker must know of a posted message."""
 
-    __slots__ = ("absolute_expiry_ms", "due_at_ms", "durable", "message_id", "priority", "sections", "to", "ttl_ms")
+    __slots__ = (
+        "absolute_expiry_ms",
+        "due_at_ms",
+        "durable",
+        "extras",
+        "message_id",
+        "priority",
+        "sections",
+        "to",
+        "ttl_ms",
+    )
 
     def __init__(self, sections: Sections) -> None:
         self.sections = sections
@@ -154,6 +167,8 @@ class Posting:
         """As the ledger encodes ids; b"" for none."""
         self.to: str | None = None
         self.absolute_expiry_ms: int | None = None
+        self.extras = b""
+        """What the journal keeps besides: the id that duplicate detection goes by, the group."""
         self.due_at_ms = 0
         """Its delivery time; 0: at once."""
 
@@ -169,19 +184,42 @@ def read_posting(payload: bytes, now_ms: int) -> Posting:
         posting.priority = header.priority
         posting.ttl_ms = header.ttl
     if bounds[PROPERTIES] != bounds[PROPERTIES + 1]:
-        identity, to, expiry = sections.property_values(
-            PropertyIndex.MESSAGE_ID, PropertyIndex.TO, PropertyIndex.ABSOLUTE_EXPIRY_TIME
+        identity, to, expiry, group = sections.property_values(
+            PropertyIndex.MESSAGE_ID, PropertyIndex.TO, PropertyIndex.ABSOLUTE_EXPIRY_TIME, PropertyIndex.GROUP_ID
         )
-        assert identity is None or isinstance(identity, str | int | UUID | bytes)
-        posting.message_id = encode_id(identity)
-        if len(posting.message_id) > 0xFFFF:
-            raise DecodeError(f"a message id of {len(posting.message_id)} bytes")
+        posting.message_id = _id(identity)
+        if group is not None:
+            posting.extras = encode_extras([(Extra.GROUP_ID, _bounded("group id", str(group).encode()))])
         posting.to = None if to is None else str(to)
         posting.absolute_expiry_ms = expiry if isinstance(expiry, int) else None
+    start, end = bounds[APPLICATION_PROPERTIES], bounds[BODY]
+    if start != end and payload.find(DUPLICATE_ID.encode(), start, end) >= 0:
+        duplicate_id = map_value(payload[start:end], DUPLICATE_ID)
+        posting.extras += encode_extras([(Extra.DUPLICATE_ID, _id(duplicate_id))])
     start, end = bounds[MESSAGE_ANNOTATIONS], bounds[PROPERTIES]
     if start != end and payload.find(b"x-opt-delivery-", start, end) >= 0:
         posting.due_at_ms = _due_at(payload[start:end], now_ms)
     return posting
+
+
+def _id(value: object) -> bytes:
+    """An id as the ledger encodes it; of what cannot be one, its text."""
+    match value:
+        case bool():
+            encoded = encode_id(str(value))
+        case int() if not 0 <= value < 1 << 64:
+            encoded = encode_id(str(value))
+        case None | str() | int() | UUID() | bytes():
+            encoded = encode_id(value)
+        case _:
+            encoded = encode_id(str(value))
+    return _bounded("message id", encoded)
+
+
+def _bounded(what: str, value: bytes) -> bytes:
+    if len(value) > 0xFFFF:
+        raise DecodeError(f"a {what} of {len(value)} bytes")
+    return value
 
 
 def _due_at(annotations: bytes, now_ms: int) -> int:

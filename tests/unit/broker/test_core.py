@@ -6,6 +6,7 @@ from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.protocol._definitions import Error, Modified, Rejected
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.message import Message
+from acquit.store.interface import Position
 from tests.support.broker_world import World, durable, live_of
 from tests.support.disk import FaultyDisk
 
@@ -932,3 +933,81 @@ def test_without_any_room_nothing_is_said_that_is_not_so() -> None:
     world.settle()
     world.check_journal()
     assert live_of(world, "q") == 0
+
+
+def test_what_is_still_live_is_carried_out_of_old_segments() -> None:
+    """Traffic pushes the oldest segments out of the recovery set; what stands in them moves, with its story."""
+    world = World()
+    client = world.client()
+    keeper = client.receiver("old", "keeper", credit=1)
+    client.post(client.sender("old", "old"), durable(b"old" * 1_000, message_id="old", ttl_ms=10_000_000))
+    world.settle()
+    client.received[keeper][0].settle(Modified(True, False, {"x-opt-note": "kept"}))
+    world.settle()
+    receiver = client.receiver("q", credit=100_000)
+    sender = client.sender("q")
+    for _ in range(120):
+        client.post(sender, *(durable(bytes(1_000)) for _ in range(10)))
+        world.settle()
+        client.begun.settle_all(client.held(receiver), ACCEPTED)  # type: ignore[attr-defined]
+        world.settle()
+    assert world.opened.journal.segments[0].archived, "nothing left the recovery set"
+    position = world.core.life.live[1].position
+    assert position > world.opened.journal.segments[2].base
+    world.check_journal()
+    again = world.crash()
+    assert again.opened.report.left_through > 0
+    client = again.client()
+    receiver = client.receiver("old", credit=1)
+    again.settle()
+    message = Message.decode(client.received[receiver][0].payload)
+    assert (message.body, message.message_id, message.delivery_count) == (b"old" * 1_000, "old", 1)
+    assert message.annotations["x-opt-note"] == "kept"
+    assert message.annotations["x-opt-acquit-sequence"] == 1
+    queue = again.core.snapshot().queue("q")
+    assert queue is not None
+    assert (queue.entered, queue.accepted, queue.depth) == (1_200, 1_200, 0)
+
+
+def test_a_body_that_moves_while_it_is_read_is_read_again() -> None:
+    world = World(rules(memory_bytes_max=65_536))
+    client = world.client()
+    client.post_all(client.sender("q"), *(durable(bytes(1_000)) for _ in range(1_200)))
+    queue = world.core.queues.by_name["q"]
+    receiver = client.receiver("q", credit=10_000)
+    world.settle()
+    for delivery in client.held(receiver):
+        delivery.settle(RELEASED)
+    receiver.grant(0)
+    world.settle()
+    receiver.grant(10)
+    to_server = client.engine.data_to_send()
+    world.core.handle(client.peer, client.server.receive_data(to_server, world.now_s), world.now_us)
+    world.core.turn(world.now_us)
+    reads = world.core.take_reads()
+    assert reads
+    assert queue.held_up
+    for read in reads:
+        world.core.loaded(read, None)  # as if its segment had just left
+    assert world.core.take_reads() == []
+    client.post(client.sender("other", "other"), durable(b"x"))
+    world.settle()  # a sync: moved records can be read where they are now
+    assert len(client.held(receiver)) == 10
+
+
+def test_ids_and_groups_are_in_the_record() -> None:
+    from acquit.ledger.records import Extra, Posting
+
+    world = World()
+    client = world.client()
+    client.post(
+        client.sender("q"),
+        durable(b"x", message_id=7, group_id="g", application_properties={"_AMQ_DUPL_ID": "d"}),
+        durable(b"another body", message_id=7),
+    )
+    world.settle()
+    assert live_of(world, "q") == 2, "the same id with another body passes"
+    record = world.opened.journal.read(Position(world.core.life.live[1].position))
+    posting = Posting.decode(record)
+    assert posting.message_id == 7
+    assert dict(posting.extras) == {Extra.GROUP_ID: b"g", Extra.DUPLICATE_ID: b"sd"}
