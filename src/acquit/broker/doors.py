@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import logging
+import ssl
 from collections.abc import Callable
 from typing import Final
 
-from acquit.broker.options import Security, Where
-
-logger = logging.getLogger("acquit.broker")
+from acquit.broker.options import Security, Tls, Where
+from acquit.errors import ConfigurationError
 
 ANONYMOUS: Final = "ANONYMOUS"
 PLAIN: Final = "PLAIN"
@@ -37,6 +36,23 @@ class Door(asyncio.Protocol):
         else:
             transport.set_protocol(inside)
             inside.connection_made(transport)
+
+
+def make_tls_context(tls: Tls) -> ssl.SSLContext | None:
+    """What TLS options ask for; None where they ask for none. Raises ConfigurationError for files that do not fit."""
+    if not tls.certificate_file:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(tls.certificate_file, tls.key_file)
+    except ssl.SSLError as exc:
+        raise ConfigurationError(f"tls: expected a certificate and its key in PEM, found {exc.reason or exc}") from exc
+    except OSError as exc:
+        raise ConfigurationError(
+            f"tls: {exc.filename or tls.certificate_file}: cannot be read: {exc.strerror}"
+        ) from exc
+    return context
 
 
 def is_loopback(address: object) -> bool:
@@ -65,4 +81,4 @@ def mechanisms(security: Security, *, loopback: bool, encrypted: bool, has_users
     return tuple(offered)
 
 
-__all__ = ["ANONYMOUS", "PLAIN", "Door", "is_loopback", "mechanisms"]
+__all__ = ["ANONYMOUS", "PLAIN", "Door", "is_loopback", "make_tls_context", "mechanisms"]

@@ -167,6 +167,21 @@ class Security:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Tls:
+    """TLS (1.2 or later) on the listening port: nothing else is spoken there then. Both files, or none."""
+
+    certificate_file: str = ""
+    """The certificate chain, in PEM."""
+
+    key_file: str = ""
+    """Its private key, in PEM, without a passphrase."""
+
+    def __post_init__(self) -> None:
+        if bool(self.certificate_file) != bool(self.key_file):
+            raise ConfigurationError("key_file: expected together with certificate_file, found only one of them")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class AddressPolicy:
     """How messages are treated at an address."""
 
@@ -279,6 +294,7 @@ class BrokerOptions:
     connection: ConnectionLimits = field(default_factory=ConnectionLimits)
     limits: BrokerLimits = field(default_factory=BrokerLimits)
     security: Security = field(default_factory=Security)
+    tls: Tls = field(default_factory=Tls)
     journal: JournalOptions = field(default_factory=JournalOptions)
     address: tuple[AddressRule, ...] = ()
     """Rules, in any order: the most specific one that sets a field decides."""
@@ -308,6 +324,7 @@ __all__ = [
     "BrokerOptions",
     "ConnectionLimits",
     "Security",
+    "Tls",
     "User",
     "Where",
 ]

@@ -28,7 +28,7 @@ from typing import Final
 
 from acquit.broker.committer import Committer
 from acquit.broker.core import Core
-from acquit.broker.doors import ANONYMOUS, Door, is_loopback, mechanisms
+from acquit.broker.doors import ANONYMOUS, Door, is_loopback, make_tls_context, mechanisms
 from acquit.broker.inspect import BrokerSnapshot
 from acquit.broker.memory import Read
 from acquit.broker.options import BrokerOptions
@@ -66,11 +66,12 @@ class Server:
     """
 
     def __init__(self, data: Path, options: BrokerOptions, *, host: str = "127.0.0.1", port: int = 5672) -> None:
-        """Raises ConfigurationError for a user whose password cannot be used."""
+        """Raises ConfigurationError for a user whose password cannot be used, or TLS files that cannot be."""
         self._data = data
         self._options = options
         self._host = host
         self._port = port
+        self._tls = make_tls_context(options.tls)
         self._users = Users({name: user.password for name, user in options.security.users.items()})
         self._clients: dict[PeerSocket, None] = {}
         self._pump_options = PumpOptions(output_bytes_max=options.connection.output_bytes_max)
@@ -107,7 +108,7 @@ class Server:
         try:
             messages = core.restore(opened.fold)
             self._engine_options = self._make_engine_options(opened)
-            self._listener = await listen(self._open_door, self._host, self._port)
+            self._listener = await listen(self._open_door, self._host, self._port, ssl_context=self._tls)
         except BaseException:
             await self._close_journal()
             raise

@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import sys
+from dataclasses import fields
+from itertools import pairwise
+from pathlib import Path
+
 import pytest
 
-from acquit.broker.options import AddressPolicy, AddressRule, BrokerLimits, BrokerOptions, ConnectionLimits, Security
+from acquit.broker.configuration import parse_options
+from acquit.broker.options import (
+    AddressPolicy,
+    AddressRule,
+    BrokerLimits,
+    BrokerOptions,
+    ConnectionLimits,
+    Security,
+    Tls,
+)
 from acquit.errors import ConfigurationError
+from acquit.store.options import JournalOptions
 
 
 def test_a_number_out_of_range_is_named() -> None:
@@ -37,3 +54,50 @@ def test_redelivery_delays() -> None:
     assert [growing.redelivery_delay(attempt) for attempt in (1, 2, 3, 4, 60_000)] == [100, 300, 900, 1_000, 1_000]
     longest = AddressPolicy(redelivery_delay_ms=100, redelivery_multiplier=1000.0, redelivery_delay_ms_max=5_000)
     assert longest.redelivery_delay(60_000) == 5_000
+
+
+def field_docs(kind: type) -> dict[str, str]:
+    """The docstrings under the fields of a dataclass."""
+    tree = ast.parse(inspect.getsource(sys.modules[kind.__module__]))
+    body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == kind.__name__)
+    return {
+        field.target.id: " ".join(str(doc.value.value).split())
+        for field, doc in pairwise(body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(doc, ast.Expr)
+        and isinstance(doc.value, ast.Constant)
+    }
+
+
+def in_toml(value: object) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case str():
+            return f'"{value}"'
+        case int() if value >= 10_000:
+            return f"{value:_}"
+        case _:
+            return str(value)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [AddressPolicy, BrokerLimits, ConnectionLimits, JournalOptions, Security, Tls],
+    ids=lambda kind: kind.__name__,
+)
+def test_the_page_lists_every_key_with_its_default_and_meaning(kind: type) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text()
+    docs = field_docs(kind)
+    for field in fields(kind):
+        if field.name == "users":
+            continue
+        doc = docs[field.name].replace("``", "`").replace("|", "/")
+        assert f"| `{field.name}` | `{in_toml(field.default)}` | {doc} |" in page
+
+
+def test_the_examples_of_the_page_are_valid() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text()
+    for example in page.split("```toml\n")[1:]:
+        parse_options(example.partition("```")[0])

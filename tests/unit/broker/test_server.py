@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import acquit
-from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions, ConnectionLimits, Security, User
+from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions, ConnectionLimits, Security, Tls, User
 from acquit.broker.server import Server
 from acquit.broker.users import Verifier
 from acquit.errors import AuthenticationFailed, ConfigurationError, ConnectionFailed, NotFound, SendFailed, StoreLocked
@@ -86,6 +87,31 @@ def test_passwords() -> None:
                 acquit.connect(f"amqp://{credentials}@{where}")
         with pytest.raises(ConnectionFailed):
             acquit.connect(f"amqp://{where}")
+
+
+def test_tls() -> None:
+    """With a certificate for localhost that was made for this test alone (tests/support/tls)."""
+    folder = Path(__file__).parents[2] / "support" / "tls"
+    tls = Tls(certificate_file=str(folder / "certificate.pem"), key_file=str(folder / "key.pem"))
+    security = Security(anonymous="never", plain="never", users={"alice": User(password="right")})
+    trusting = ssl.create_default_context(cafile=folder / "certificate.pem")
+    with acquit.Broker(config=options(tls=tls, security=security)) as broker:
+        url = f"amqps://alice:right@127.0.0.1:{broker.port}"
+        with acquit.connect(url, ssl_context=trusting) as connection:
+            connection.session().sender("q").send(b"x", timeout=20)
+        with pytest.raises(ConnectionFailed):
+            acquit.connect(f"amqp://alice:right@127.0.0.1:{broker.port}")
+
+
+def test_tls_files_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"missing.pem: cannot be read"):
+        Server(tmp_path, options(tls=Tls(certificate_file="missing.pem", key_file="missing.pem")))
+    nonsense = tmp_path / "nonsense.pem"
+    nonsense.write_text("nonsense")
+    with pytest.raises(ConfigurationError, match="tls: expected a certificate"):
+        Server(tmp_path, options(tls=Tls(certificate_file=str(nonsense), key_file=str(nonsense))))
+    with pytest.raises(ConfigurationError, match="key_file: expected together"):
+        Tls(certificate_file="x")
 
 
 def test_the_snapshot_knows_who_is_there() -> None:
