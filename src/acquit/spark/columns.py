@@ -164,6 +164,13 @@ def identity_finder(field: str) -> IdentityFinder:
     raise ValueError("message-id, correlation-id, application-properties.NAME or message-annotations.NAME")
 
 
+def _field_key(field: str, sections: Sections) -> bytes | None:
+    """The identity that a field gives, if it is there. Encoded as AMQP: the string "1", the ulong 1 and the binary 0x31
+    are three ids."""
+    value = _try(lambda: identity_finder(field)(sections))
+    return None if value is None else f"f{field}\0".encode() + encode(value)
+
+
 @dataclass(frozen=True, slots=True)
 class MessageColumns:
     """The `MessageReader` of the source: reads AMQP messages taken from `address`."""
@@ -172,21 +179,25 @@ class MessageColumns:
     identity_field: str | None = None
 
     def identify(self, payload: bytes, broker_id: UUID | None) -> Identified:
-        """Identity in this order: the broker's sequence, `identity_field`, message-id. Never raises."""
+        """Identity in this order: `identity_field` where the user names one, the broker's sequence, message-id.
+
+        A field that the user names says which messages are one, whoever posted them and however often: a producer that
+        posts again what was in doubt has one row. The broker's sequence names each posting. The message-id, where
+        nobody said so, is believed less: two deliveries on one unbroken link are two messages. Never raises.
+        """
         message = _read(payload)
         sections = message.sections
         bare = sections.bare_message if message.damage is None else payload[sections.bounds[s.PROPERTIES] :]
-        if broker_id is not None:
-            sequence = _try(lambda: _sequence(sections))
-            if sequence is not None:
-                identity = Identity(b"s" + broker_id.bytes + sequence.to_bytes(8, "big"), True)
-                return Identified(identity, bare, sequence, message)
-        for field in (self.identity_field, "message-id"):
-            value = None if field is None else _try(lambda: identity_finder(field)(sections))  # noqa: B023  # called at once
-            if value is not None:
-                # Encoded as AMQP: the string "1", the ulong 1 and the binary 0x31 are three ids.
-                return Identified(Identity(f"f{field}\0".encode() + encode(value), False), bare, None, message)
-        return Identified(None, bare, None, message)
+        sequence = None if broker_id is None else _try(lambda: _sequence(sections))
+        if self.identity_field is not None:
+            key = _field_key(self.identity_field, sections)
+            if key is not None:
+                return Identified(Identity(key, True), bare, sequence, message)
+        if broker_id is not None and sequence is not None:
+            identity = Identity(b"s" + broker_id.bytes + sequence.to_bytes(8, "big"), True)
+            return Identified(identity, bare, sequence, message)
+        key = _field_key("message-id", sections)
+        return Identified(None if key is None else Identity(key, False), bare, sequence, message)
 
     def rows(self, messages: Sequence[Identified], broker_id: UUID | None) -> Rows:
         """Rows in the form of a data file; `select` makes the source's columns of them. Never raises."""

@@ -271,8 +271,8 @@ OPTIONS: Final = (
         "identityField",
         "identity_field",
         _identity_field,
-        "where another broker's messages have their identity: message-id, correlation-id, application-properties.NAME "
-        "or message-annotations.NAME",
+        "which field says that two messages are one, also when they were posted twice: message-id, correlation-id, "
+        "application-properties.NAME or message-annotations.NAME; else the acquit broker's sequence, else message-id",
     ),
     Option(
         "missingIdentity",

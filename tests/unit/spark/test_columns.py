@@ -176,7 +176,7 @@ def key(message: Message, broker_id: uuid.UUID | None = None, field: str | None 
     return None if identity is None else identity.key
 
 
-def test_the_brokers_sequence_comes_first_then_the_named_field_then_message_id() -> None:
+def test_the_brokers_sequence_comes_first_and_elsewhere_the_named_field_then_message_id() -> None:
     message = Message(
         b"",
         message_id="m",
@@ -224,6 +224,27 @@ def test_a_sequence_inside_of_another_annotation_is_not_believed() -> None:
     inner = encode(Symbol("x-opt-acquit-sequence")) + encode(ULong(99))
     message = Message(b"", annotations={"x-opt-other": inner, "x-opt-acquit-sequence": ULong(1)})
     assert READER.identify(message.encode(), BROKER).sequence == 1
+
+
+def test_a_field_that_the_user_names_comes_before_the_sequence() -> None:
+    """What was posted twice has two sequences and one message id: to who names that field, it is one message."""
+    reader = MessageColumns("queue", "message-id")
+    first, again = (
+        Message("x", message_id="id-1", annotations={"x-opt-acquit-sequence": ULong(number)}).encode()
+        for number in (1, 2)
+    )
+    one, other = reader.identify(first, BROKER), reader.identify(again, BROKER)
+    assert one.identity == other.identity
+    assert one.identity is not None
+    assert one.identity.names_posting, "so that it is set aside on one unbroken link as well"
+    assert (one.sequence, other.sequence) == (1, 2)
+    assert READER.identify(first, BROKER).identity != READER.identify(again, BROKER).identity
+
+
+def test_without_the_named_field_the_sequence_is_the_identity() -> None:
+    message = Message("x", message_id="id-1", annotations={"x-opt-acquit-sequence": ULong(1)}).encode()
+    named = MessageColumns("queue", "application-properties.order").identify(message, BROKER)
+    assert named.identity == READER.identify(message, BROKER).identity
 
 
 @pytest.mark.parametrize("field", ["subject", "application-properties", "application-properties.", "footer.x", ""])

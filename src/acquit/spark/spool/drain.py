@@ -52,7 +52,8 @@ class Identity(NamedTuple):
     key: bytes
     """Unambiguous over all kinds of identity."""
     names_posting: bool
-    """Given by the broker for each posting. Else two deliveries on one unbroken link are two messages with one id."""
+    """Given by the broker for each posting, or by a field that the user names. Else two deliveries on one unbroken link
+    are two messages with one id."""
 
 
 @dataclass(frozen=True, slots=True)
