@@ -145,6 +145,8 @@ def test_large_messages_cross_in_many_frames(peer: Peer) -> None:
         message = receiver.receive(timeout=20)
         assert message is not None
         assert message.body == "ü" * 600_000
+        message.accept(sync=False)
+        peer.do("confirm", link=link, deliveries=[0])
 
 
 def test_a_pre_settled_sender_does_not_wait(peer: Peer) -> None:

@@ -1,9 +1,9 @@
 """The end of the line with Spark: the pipeline *ingest* takes the forward queue into a Delta table.
 
 The child process is the driver: it starts a local Spark and runs the pipeline of `acquit.spark` with two parts and
-small batches. `fill` kills it with -9, its Java machine with it, in the middle: when a batch is in the table and the spool's
-log shows that the next one is being taken from the queue. What that driver had taken and not committed is in the spool,
-what it held and had not yet published goes back to the queue. The second driver goes on from there.
+small batches. `fill` kills it with -9, its Java machine with it, in the middle: when a batch is in the table and the
+spool's log shows that the next one is being taken from the queue. What that driver had taken and not committed is in
+the spool, what it held and had not yet published goes back to the queue. The second driver goes on from there.
 
 A file that was forwarded twice is two postings with one message id. The pipeline is told that the message id is what
 identifies a message (`identityField`), so it sets the second aside, as the SQLite table does by its key.
