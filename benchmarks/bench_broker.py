@@ -2,7 +2,7 @@
 
     python benchmarks/bench_broker.py [--short] [--messages N] [--rounds N] [--peer PORT]
 
-`benchmarks/amqpload.c` (one process, one sending and one receiving connection, raw AMQP 1.0, credit 500) is compiled with
+`benchmarks/amqpload.c` (one process, one sending and one receiving connection, raw AMQP, credit 500) is compiled with
 the machine's `cc` and run against `acquit serve`: 100 bytes and 1 KB, not durable and durable. *End to end* is from the
 first transfer sent to the last one received and settled, both ways. With --peer PORT a second broker that listens there
 is measured in turns with ours (its queue `bench` must exist, or be made on first use), so that both see the same
