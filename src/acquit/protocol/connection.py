@@ -1,8 +1,8 @@
 """One AMQP 1.0 connection, client or server alike, without sockets or clocks (specification 2.2 to 2.4).
 
-Theory of operation. A connection goes through `ConnectionState`: protocol headers, perhaps a SASL exchange and headers
-again, opens, then frames of sessions, then closes. Bytes before the first frame are gathered here, frames are cut by
-`FrameDecoder`; a frame is for the connection, or for the session on its channel.
+Theory of operation. A connection goes through `ConnectionState`: first the `Handshake` (protocol headers and SASL),
+then opens, then frames of sessions, then closes. Frames are cut by `FrameDecoder`; a frame is for the connection, or
+for the session on its channel. Frames of the steady state are taken by `fastpath` before anybody looks at them.
 
 Blame decides how far an error reaches. What only one link or session did wrong ends only that (`Link.fail`,
 `Session.fail`). What concerns the connection is raised as RemoteProtocolError by whoever sees it, arrives at
@@ -23,7 +23,6 @@ from enum import IntEnum
 from typing import Final
 
 from acquit.errors import (
-    AuthenticationFailed,
     DecodeError,
     FrameTooLarge,
     FramingError,
@@ -39,48 +38,42 @@ from acquit.protocol._definitions import (
     Error,
     Open,
     SaslCode,
-    SaslPerformative,
     Transfer,
 )
 from acquit.protocol.allocation import LowestFree
 from acquit.protocol.composite import encode_composite
-from acquit.protocol.constants import AMQP_HEADER, SASL_HEADER
 from acquit.protocol.events import ConnectionEnded, ConnectionOpened, CreditChanged, Event, SessionBegun
 from acquit.protocol.fastpath import Predictions
-from acquit.protocol.frames import AMQP_FRAME, HEARTBEAT, SASL_FRAME, FrameBody, FrameDecoder, encode_frame
+from acquit.protocol.frames import AMQP_FRAME, HEARTBEAT, FrameBody, FrameDecoder, encode_frame
+from acquit.protocol.handshake import Handshake, HandshakeEnded
 from acquit.protocol.liveness import Liveness
 from acquit.protocol.options import MAX_FRAME_SIZE_MIN, ConnectionOptions
-from acquit.protocol.sasl import ClientExchange, SaslClient, SaslServerOptions, ServerExchange
+from acquit.protocol.sasl import SaslClient, SaslServerOptions
 from acquit.protocol.sender import SendingLink
 from acquit.protocol.session import Session
 
 _FRAME_HEADER: Final = struct.Struct(">IBBH")
 _HEADER_BYTES: Final = 8
+"""Of a frame; what follows is its body."""
 _ERROR_FRAME_OVERHEAD: Final = 64
 """More than any detach, end or close takes besides its error."""
 _CONDITION_CHARACTERS_MAX: Final = 100
 _DESCRIPTION_BYTES_MAX: Final = 256
 """With these two an error fits the smallest frame size there is."""
 
-_REFUSED: Final = Error(AmqpCondition.UNAUTHORIZED_ACCESS, "SASL refused the peer")
-
 
 class ConnectionState(IntEnum):
-    """Where a connection is in its life: 2.4.6, condensed, with SASL in front."""
+    """Where a connection is in its life: 2.4.6, condensed."""
 
-    START = 0
-    """Client: `open` has not been called."""
-    HEADER = 1
-    """The peer's protocol header is next."""
-    SASL = 2
-    """SASL frames are next."""
-    OPENING = 3
+    HANDSHAKE = 0
+    """Protocol headers, and perhaps SASL between them: see `handshake`."""
+    OPENING = 1
     """The peer's open is next."""
-    OPENED = 4
+    OPENED = 2
     """Both opens are exchanged."""
-    CLOSE_SENT = 5
+    CLOSE_SENT = 3
     """We closed; what still comes is ignored but for the peer's close."""
-    ENDED = 6
+    ENDED = 4
     """Nothing more is read or written."""
 
 
@@ -106,7 +99,7 @@ class Connection:
     ) -> None:
         self.options = options
         self.server = server
-        self.state = ConnectionState.HEADER if server else ConnectionState.START
+        self.state = ConnectionState.HANDSHAKE
         self.remote_open: Open | None = None
         self.user: str | None = None
         self.context: object = None
@@ -126,21 +119,7 @@ class Connection:
         self.frame_size_max = MAX_FRAME_SIZE_MIN
         """The largest transfer frame that we write: no larger, so that links take turns."""
 
-        self._server_sasl: ServerExchange | None = None
-        self._client_sasl: ClientExchange | None = None
-        self._sasl_required = False
-        if isinstance(sasl, SaslServerOptions):
-            if not server:
-                raise LocalProtocolError("SaslServerOptions are for servers")
-            self._server_sasl = ServerExchange(sasl)
-            self._sasl_required = sasl.required
-        elif sasl is not None:
-            if server:
-                raise LocalProtocolError("a server offers SASL by SaslServerOptions")
-            self._client_sasl = ClientExchange(sasl, options.hostname)
-        self._authenticated = False
-        self._header_sent = b""
-        self._header_bytes = b""
+        self._handshake = Handshake(options, server=server, sasl=sasl, out=self.out)
         self._decoder = FrameDecoder(options.max_frame_size)
         self._open_sent = False
         self._end_told = False
@@ -247,14 +226,8 @@ class Connection:
 
         A server answers the peer's open by itself. Raises LocalProtocolError on a server, or when called twice.
         """
-        if self.state is not ConnectionState.START:
-            raise LocalProtocolError("the connection is a server's, or was opened before")
-        self.state = ConnectionState.HEADER
-        if self._client_sasl is None:
-            self._send_header_and_open()
-        else:
-            self._header_sent = SASL_HEADER
-            self.out.append(SASL_HEADER)
+        self._handshake.start()
+        self._send_open_behind_header()
 
     def begin(
         self,
@@ -279,7 +252,7 @@ class Connection:
         """
         if self.state in (ConnectionState.OPENING, ConnectionState.OPENED):
             self._send_close(error)
-        elif self.state < ConnectionState.OPENING:
+        elif self.state is ConnectionState.HANDSHAKE:
             self.state = ConnectionState.ENDED
             self._end(error, lost=False, remote=False)
 
@@ -289,36 +262,31 @@ class Connection:
         Raises LocalProtocolError, as the other two answers do, if no response waits for an answer. If the connection
         has ended meanwhile nothing happens.
         """
-        exchange = self._answered_exchange()
-        if exchange is not None:
-            frame = exchange.challenge(challenge)
-            if frame is None:
-                self.state = ConnectionState.ENDED
-                self._end(_REFUSED, lost=False, remote=False, authentication=True)
-            else:
-                self._write_sasl(frame)
+        if self.state is not ConnectionState.ENDED:
+            try:
+                self._handshake.challenge(challenge)
+            except HandshakeEnded as end:
+                self._end_handshake(end)
 
     def sasl_succeed(self, user: str | None, now: float, additional_data: bytes | None = None) -> list[Event]:
         """Server: the peer is `user`. Returns the events of what it had sent ahead (often none)."""
-        exchange = self._answered_exchange()
-        if exchange is None:
+        if self.state is ConnectionState.ENDED:
             return []
-        self._write_sasl(exchange.outcome(SaslCode.OK, additional_data))
-        self.user = user
         self._now = now
         try:
-            self._leave_sasl()
+            rest = self._handshake.succeed(additional_data, self.events)
+            self.user = user
+            self._leave_handshake(rest)
+        except HandshakeEnded as end:
+            self._end_handshake(end)
         except RemoteProtocolError as exc:
             self._fail(exc)
         return self._hand_over()
 
     def sasl_fail(self, code: SaslCode = SaslCode.AUTH) -> None:
         """Server: the peer is refused. The connection is `closed`; ConnectionEnded is handed over next."""
-        exchange = self._answered_exchange()
-        if exchange is not None:
-            self._write_sasl(exchange.outcome(code))
-            self.state = ConnectionState.ENDED
-            self._end(_REFUSED, lost=False, remote=False, authentication=True)
+        if self.state is not ConnectionState.ENDED:
+            self._end_handshake(self._handshake.refuse(code))
 
     # -- for sessions and links
 
@@ -370,131 +338,47 @@ class Connection:
     # -- its own: reading
 
     def _receive(self, data: bytes) -> None:
-        if self.state > ConnectionState.HEADER:
+        if self.state is ConnectionState.HANDSHAKE:
+            try:
+                self._leave_handshake(self._handshake.receive(data, self.events))
+            except HandshakeEnded as end:
+                self._end_handshake(end)
+        else:
             self._decoder.feed(data)
             self._read_frames()
-        elif self.state is ConnectionState.HEADER:
-            self._header_bytes += data
-            self._read_header()
-        else:
-            raise FramingError("bytes before we have opened the connection")
 
-    def _read_header(self) -> None:
-        header, rest = self._header_bytes[:_HEADER_BYTES], self._header_bytes[_HEADER_BYTES:]
-        if len(header) < _HEADER_BYTES and header[:4] == AMQP_HEADER[: min(4, len(header))]:
-            return  # so far, so good
-        self._header_bytes = b""
-        self._on_header(header)
-        if rest and self.state is not ConnectionState.ENDED:
-            self._receive(rest)
-
-    def _on_header(self, header: bytes) -> None:
-        if not self.server:
-            if header != self._header_sent:
-                self.state = ConnectionState.ENDED
-                what = "requires SASL" if header == SASL_HEADER else f"answered {header!r}"
-                error = Error(AmqpCondition.NOT_IMPLEMENTED, f"we said {self._header_sent!r}, the server {what}")
-                self._end(error, lost=False, remote=True, authentication=header == SASL_HEADER)
-            elif header == SASL_HEADER:
-                self._enter_sasl()
-            else:
-                self._enter_amqp()
-        elif header == SASL_HEADER and self._server_sasl is not None and not self._authenticated:
-            self.out.append(SASL_HEADER)
-            self._enter_sasl()
-            self._write_sasl(self._server_sasl.mechanisms())
-        elif header == AMQP_HEADER and (self._authenticated or not self._sasl_required):
-            self.out.append(AMQP_HEADER)
-            self._enter_amqp()
-        else:
-            # 2.2: answer with a header that we do take, and close.
-            self.out.append(SASL_HEADER if self._sasl_required and not self._authenticated else AMQP_HEADER)
-            self.state = ConnectionState.ENDED
-            error = Error(AmqpCondition.NOT_IMPLEMENTED, f"a protocol header of {header!r}")
-            self._end(error, lost=False, remote=False)
-
-    def _enter_sasl(self) -> None:
-        self.state = ConnectionState.SASL
-        self._decoder.frame_type = SASL_FRAME
-        self._decoder.max_frame_size = self.options.sasl_frame_size_max
-
-    def _enter_amqp(self) -> None:
-        self.state = ConnectionState.OPENING
-        self._decoder.frame_type = AMQP_FRAME
-        self._decoder.max_frame_size = self.options.max_frame_size
-
-    def _leave_sasl(self) -> None:
-        """SASL succeeded: protocol headers are next, and may be here already (5.3.2)."""
-        self._authenticated = True
-        self.state = ConnectionState.HEADER
-        if not self.server:
-            self._send_header_and_open()
-        self._receive(self._decoder.take_rest())
+    def _leave_handshake(self, rest: bytes | None) -> None:
+        """Go on with what the handshake has left over, if it is done."""
+        self._send_open_behind_header()
+        if rest is not None:
+            self.state = ConnectionState.OPENING
+            self._decoder.feed(rest)
+            self._read_frames()
 
     def _read_frames(self) -> None:
-        if not self._must_wait():
-            self._take_predicted()
+        self._take_predicted()
+        start = self._decoder.offset
+        for _, channel, performative, payload in self._decoder:
+            self._liveness.heard(self._now)
+            if self.state is ConnectionState.OPENED:
+                self._on_frame(channel, performative, payload)
+            elif isinstance(performative, Close):
+                self._on_close(performative)
+            elif self.state is ConnectionState.OPENING:
+                self._on_first_frame(channel, performative)
+            if self.state is ConnectionState.ENDED:
+                break
+            if isinstance(performative, Transfer | Disposition) and self.state is ConnectionState.OPENED:
+                session = self._incoming_channels.get(channel)
+                if session is not None:
+                    head = self._decoder.data[start : self._decoder.offset - len(payload)]
+                    self.predictions.learn(session, performative, head)
+                self._take_predicted()
             start = self._decoder.offset
-            for frame_type, channel, performative, payload in self._decoder:
-                self._liveness.heard(self._now)
-                if frame_type == SASL_FRAME:
-                    self._on_sasl(performative)
-                    if self.state is not ConnectionState.SASL or self._must_wait():
-                        break  # what follows is read anew, or later
-                elif self.state is ConnectionState.OPENED:
-                    self._on_frame(channel, performative, payload)
-                elif isinstance(performative, Close):
-                    self._on_close(performative)
-                elif self.state is ConnectionState.OPENING:
-                    self._on_first_frame(channel, performative)
-                if self.state is ConnectionState.ENDED:
-                    break
-                if isinstance(performative, Transfer | Disposition) and self.state is ConnectionState.OPENED:
-                    session = self._incoming_channels.get(channel)
-                    if session is not None:
-                        head = self._decoder.data[start : self._decoder.offset - len(payload)]
-                        self.predictions.learn(session, performative, head)
-                    self._take_predicted()
-                start = self._decoder.offset
-        if self._must_wait() and self._decoder.buffered > self.options.pipelined_bytes_max:
-            raise ResourceLimitExceeded("too much was sent ahead of the SASL outcome")
 
     def _take_predicted(self) -> None:
         if self.state is ConnectionState.OPENED and self.predictions.take(self._decoder):
             self._liveness.heard(self._now)
-
-    def _must_wait(self) -> bool:
-        """Whether the application must speak before more is read."""
-        return self.state is ConnectionState.SASL and self._server_sasl is not None and self._server_sasl.answering
-
-    def _on_sasl(self, performative: object) -> None:
-        if self._server_sasl is not None:
-            try:
-                self.events.append(self._server_sasl.receive(performative))
-            except AuthenticationFailed as exc:
-                self._write_sasl(self._server_sasl.outcome(SaslCode.AUTH))
-                self.state = ConnectionState.ENDED
-                error = Error(AmqpCondition.UNAUTHORIZED_ACCESS, str(exc))
-                self._end(error, lost=False, remote=False, authentication=True)
-            return
-        assert self._client_sasl is not None
-        try:
-            answer = self._client_sasl.receive(performative)
-        except AuthenticationFailed as exc:
-            self.state = ConnectionState.ENDED
-            error = Error(AmqpCondition.UNAUTHORIZED_ACCESS, str(exc))
-            self._end(error, lost=False, remote=False, authentication=True)
-            return
-        if answer is SaslCode.OK:
-            self._leave_sasl()
-        elif isinstance(answer, SaslCode):
-            self.state = ConnectionState.ENDED
-            transient = answer is SaslCode.SYS_TEMP  # says nothing about the credentials: worth another try (5.3.3.6)
-            condition = AmqpCondition.INTERNAL_ERROR if transient else AmqpCondition.UNAUTHORIZED_ACCESS
-            error = Error(condition, f"the server refused us: {answer.name}")
-            self._end(error, lost=False, remote=True, authentication=not transient)
-        else:
-            self._write_sasl(answer)
 
     def _on_first_frame(self, channel: int, performative: object) -> None:
         if not isinstance(performative, Open):
@@ -563,10 +447,10 @@ class Connection:
 
     # -- its own: writing
 
-    def _send_header_and_open(self) -> None:
-        self._header_sent = AMQP_HEADER
-        self.out.append(AMQP_HEADER)
-        self._send_open()
+    def _send_open_behind_header(self) -> None:
+        """A client need not wait for the server's header (2.4.2); a server's open answers the client's."""
+        if not self.server and self._handshake.amqp_header_sent:
+            self._send_open()
 
     def _send_open(self) -> None:
         if self._open_sent:
@@ -598,15 +482,6 @@ class Connection:
         self.write(0, encode_composite(Close(self.fit_error(error))))
         self.state = ConnectionState.CLOSE_SENT
         self._close_deadline = self._now + self.options.close_timeout_ms / 1000
-
-    def _write_sasl(self, frame: SaslPerformative) -> None:
-        self.out.append(encode_frame(0, encode_composite(frame), SASL_FRAME))
-
-    def _answered_exchange(self) -> ServerExchange | None:
-        """The exchange that the application answers, or None if the connection has ended meanwhile."""
-        if self._server_sasl is None:
-            raise LocalProtocolError("no SASL is offered")
-        return None if self.state is ConnectionState.ENDED else self._server_sasl
 
     def _channel_left(self) -> bool:
         assert self.remote_open is not None
@@ -651,6 +526,10 @@ class Connection:
                 self._read_frames()  # its close may be here already
             except RemoteProtocolError:
                 self.state = ConnectionState.ENDED
+
+    def _end_handshake(self, end: HandshakeEnded) -> None:
+        self.state = ConnectionState.ENDED
+        self._end(end.error, lost=False, remote=end.remote, authentication=end.authentication)
 
     def _drop(self, description: str) -> None:
         """The peer was too slow: say so, if that can be said, and wait for nothing."""

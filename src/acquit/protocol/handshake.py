@@ -1,0 +1,213 @@
+"""Everything before the first AMQP frame: protocol headers and the SASL layer (specification 2.2, 5.3).
+
+Theory of operation. The client says a header first; a server answers with the same one, or with one that it does take,
+and closes. Behind the SASL header come SASL frames until an outcome; if that is ok, both begin again with the AMQP
+header. A client writes its AMQP header without waiting for the server's, and the connection writes the open behind it.
+
+A server that has given a response to its application reads nothing further until the application has answered: what
+the peer sends ahead is kept, within a bound. A handshake that fails raises `HandshakeEnded`: there is no frame to say
+an error in, so the connection just ends.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from acquit.errors import AuthenticationFailed, FramingError, LocalProtocolError, ResourceLimitExceeded
+from acquit.protocol._definitions import AmqpCondition, Error, SaslCode, SaslPerformative
+from acquit.protocol.composite import encode_composite
+from acquit.protocol.constants import AMQP_HEADER, SASL_HEADER
+from acquit.protocol.events import Event
+from acquit.protocol.frames import SASL_FRAME, FrameDecoder, encode_frame
+from acquit.protocol.options import ConnectionOptions
+from acquit.protocol.sasl import ClientExchange, SaslClient, SaslServerOptions, ServerExchange
+
+_HEADER_BYTES: Final = 8
+_REFUSED: Final = Error(AmqpCondition.UNAUTHORIZED_ACCESS, "SASL refused the peer")
+
+
+class HandshakeEnded(Exception):
+    """The connection is over before it was open. What is to be written has been; the fields are ConnectionEnded's."""
+
+    def __init__(self, error: Error, *, remote: bool, authentication: bool) -> None:
+        super().__init__(error.description)
+        self.error = error
+        self.remote = remote
+        self.authentication = authentication
+
+
+class Handshake:
+    """The handshake of one connection. Writes to `out`, which it shares with the connection.
+
+    `amqp_header_sent`: ours is written, and the open may follow.
+    """
+
+    __slots__ = (
+        "_authenticated",
+        "_client_sasl",
+        "_decoder",
+        "_header",
+        "_header_sent",
+        "_options",
+        "_out",
+        "_sasl_required",
+        "_server",
+        "_server_sasl",
+        "_started",
+        "amqp_header_sent",
+    )
+
+    def __init__(
+        self, options: ConnectionOptions, *, server: bool, sasl: SaslClient | SaslServerOptions | None, out: list[bytes]
+    ) -> None:
+        self._options = options
+        self._server = server
+        self._out = out
+        self._started = server
+        self._server_sasl: ServerExchange | None = None
+        self._client_sasl: ClientExchange | None = None
+        self._sasl_required = False
+        if isinstance(sasl, SaslServerOptions):
+            if not server:
+                raise LocalProtocolError("SaslServerOptions are for servers")
+            self._server_sasl = ServerExchange(sasl)
+            self._sasl_required = sasl.required
+        elif sasl is not None:
+            if server:
+                raise LocalProtocolError("a server offers SASL by SaslServerOptions")
+            self._client_sasl = ClientExchange(sasl, options.hostname)
+        self._authenticated = False
+        self._header_sent = b""
+        self._header = b""  # what has come of the header that is next
+        self._decoder: FrameDecoder | None = None  # while SASL frames are next
+        self.amqp_header_sent = False
+
+    def start(self) -> None:
+        """Client: say our header. Raises LocalProtocolError on a server, or when called twice."""
+        if self._started:
+            raise LocalProtocolError("the connection is a server's, or was opened before")
+        self._started = True
+        self._send_header(AMQP_HEADER if self._client_sasl is None else SASL_HEADER)
+
+    def receive(self, data: bytes, events: list[Event]) -> bytes | None:
+        """Take bytes from the peer. Returns those behind the handshake once it is done, or None.
+
+        Raises HandshakeEnded when it has failed, RemoteProtocolError for what is no SASL frame or may not come now.
+        """
+        if not self._started:
+            raise FramingError("bytes before we have opened the connection")
+        if self._decoder is not None:
+            self._decoder.feed(data)
+            return self._read_frames(self._decoder, events)
+        self._header += data
+        header, rest = self._header[:_HEADER_BYTES], self._header[_HEADER_BYTES:]
+        if len(header) < _HEADER_BYTES and header[:4] == AMQP_HEADER[: min(4, len(header))]:
+            return None  # so far, so good
+        self._header = b""
+        return self.receive(rest, events) if self._take_header(header) else rest
+
+    # -- the server's application answers
+
+    def challenge(self, challenge: bytes) -> None:
+        """One more round. Raises HandshakeEnded after too many, LocalProtocolError if it is not our turn."""
+        frame = self._answered().challenge(challenge)
+        if frame is None:
+            raise HandshakeEnded(_REFUSED, remote=False, authentication=True)
+        self._write(frame)
+
+    def succeed(self, additional_data: bytes | None, events: list[Event]) -> bytes | None:
+        """The peer is who it says it is. Returns and raises as `receive` does for what it had sent ahead."""
+        self._write(self._answered().outcome(SaslCode.OK, additional_data))
+        return self._leave_sasl(events)
+
+    def refuse(self, code: SaslCode) -> HandshakeEnded:
+        """The peer is not. What to end the connection with."""
+        self._write(self._answered().outcome(code))
+        return HandshakeEnded(_REFUSED, remote=False, authentication=True)
+
+    # -- its own
+
+    def _answered(self) -> ServerExchange:
+        if self._server_sasl is None:
+            raise LocalProtocolError("no SASL is offered")
+        return self._server_sasl
+
+    def _send_header(self, header: bytes) -> None:
+        self._header_sent = header
+        self._out.append(header)
+        self.amqp_header_sent = header == AMQP_HEADER
+
+    def _write(self, frame: SaslPerformative) -> None:
+        self._out.append(encode_frame(0, encode_composite(frame), SASL_FRAME))
+
+    def _take_header(self, header: bytes) -> bool:
+        """Answer the peer's header. True if SASL frames are next."""
+        if not self._server:
+            if header != self._header_sent:
+                what = "requires SASL" if header == SASL_HEADER else f"answered {header!r}"
+                error = Error(AmqpCondition.NOT_IMPLEMENTED, f"we said {self._header_sent!r}, the server {what}")
+                raise HandshakeEnded(error, remote=True, authentication=header == SASL_HEADER)
+        elif header == SASL_HEADER and self._server_sasl is not None and not self._authenticated:
+            self._send_header(SASL_HEADER)
+            self._write(self._server_sasl.mechanisms())
+        elif header == AMQP_HEADER and (self._authenticated or not self._sasl_required):
+            self._send_header(AMQP_HEADER)
+        else:
+            # 2.2: answer with a header that we do take, and close.
+            self._send_header(SASL_HEADER if self._sasl_required and not self._authenticated else AMQP_HEADER)
+            error = Error(AmqpCondition.NOT_IMPLEMENTED, f"a protocol header of {header!r}")
+            raise HandshakeEnded(error, remote=False, authentication=False)
+        if header == SASL_HEADER:
+            self._decoder = FrameDecoder(self._options.sasl_frame_size_max, SASL_FRAME)
+        return header == SASL_HEADER
+
+    def _leave_sasl(self, events: list[Event]) -> bytes | None:
+        """SASL succeeded: protocol headers are next, and may be here already (5.3.2)."""
+        assert self._decoder is not None
+        rest = self._decoder.take_rest()
+        self._decoder = None
+        self._authenticated = True
+        if not self._server:
+            self._send_header(AMQP_HEADER)
+        return self.receive(rest, events)
+
+    def _read_frames(self, decoder: FrameDecoder, events: list[Event]) -> bytes | None:
+        if self._server_sasl is None:
+            for frame in decoder:
+                if self._hear_server(frame.performative):
+                    return self._leave_sasl(events)
+            return None
+        exchange = self._server_sasl
+        if not exchange.answering:
+            for frame in decoder:
+                try:
+                    events.append(exchange.receive(frame.performative))
+                except AuthenticationFailed as exc:
+                    self._write(exchange.outcome(SaslCode.AUTH))
+                    error = Error(AmqpCondition.UNAUTHORIZED_ACCESS, str(exc))
+                    raise HandshakeEnded(error, remote=False, authentication=True) from exc
+                break  # what follows waits until the application has spoken
+        if exchange.answering and decoder.buffered > self._options.pipelined_bytes_max:
+            raise ResourceLimitExceeded("too much was sent ahead of the SASL outcome")
+        return None
+
+    def _hear_server(self, said: object) -> bool:
+        """Client: answer a frame of the server's. True when it was the outcome, and that is ok."""
+        assert self._client_sasl is not None
+        try:
+            answer = self._client_sasl.receive(said)
+        except AuthenticationFailed as exc:
+            error = Error(AmqpCondition.UNAUTHORIZED_ACCESS, str(exc))
+            raise HandshakeEnded(error, remote=False, authentication=True) from exc
+        if not isinstance(answer, SaslCode):
+            self._write(answer)
+            return False
+        if answer is not SaslCode.OK:
+            transient = answer is SaslCode.SYS_TEMP  # says nothing about the credentials: worth another try (5.3.3.6)
+            condition = AmqpCondition.INTERNAL_ERROR if transient else AmqpCondition.UNAUTHORIZED_ACCESS
+            error = Error(condition, f"the server refused us: {answer.name}")
+            raise HandshakeEnded(error, remote=True, authentication=not transient)
+        return True
+
+
+__all__ = ["Handshake", "HandshakeEnded"]
