@@ -66,7 +66,7 @@ soak: ## long seeded runs with kills and replayed power losses; prints the seed 
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
 bench: ## each script of benchmarks/ in its short form
-	@tools/environment.sh dev interop
+	@tools/environment.sh dev interop spark
 	@set -e; for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python "$$script" --short; done
 
 clean: ## remove the environment, caches and builds
