@@ -29,11 +29,13 @@ from acquit.protocol.events import Event, LinkRequested
 from acquit.protocol.frames import AMQP_FRAME, encode_frame
 from acquit.protocol.link import Link, ReceivingLink, SendingLink
 from acquit.protocol.options import ConnectionOptions
-from tests.support.wire import frames_in, only
+from acquit.protocol.sasl import SaslClient, SaslServerOptions
+from tests.support.wire import CLIENT, frames_in, only
 
 P = TypeVar("P")
 
 SERVER = ConnectionOptions(container_id="engine")
+START = 1_000.0
 
 
 class Peer:
@@ -41,7 +43,7 @@ class Peer:
 
     def __init__(self, engine: Connection) -> None:
         self.engine = engine
-        self.now = 1_000.0
+        self.now = START
 
     def send_bytes(self, data: bytes) -> list[Event]:
         return self.engine.receive_data(data, self.now)
@@ -80,11 +82,29 @@ class Peer:
         return error
 
 
+def server_peer(sasl: SaslServerOptions | None = None, **options: int) -> Peer:
+    """A peer of a server that has heard nothing yet."""
+    settings = ConnectionOptions(container_id="engine", **options)  # type: ignore[arg-type]
+    return Peer(Connection(settings, server=True, sasl=sasl, now=START))
+
+
+def client_peer(sasl: SaslClient | None = None) -> Peer:
+    """A peer of a client that has said its header."""
+    peer = Peer(Connection(CLIENT, server=False, sasl=sasl, now=START))
+    peer.engine.open()
+    return peer
+
+
+def framed(*performatives: Performative | SaslPerformative, frame_type: int = AMQP_FRAME) -> bytes:
+    """The frames of these performatives, on channel 0."""
+    return b"".join(encode_frame(0, encode_composite(item), frame_type) for item in performatives)
+
+
 def open_server(
     options: ConnectionOptions = SERVER, *, max_frame_size: int = 0xFFFF_FFFF, channel_max: int = 0xFFFF
 ) -> Peer:
     """A peer of a server whose connection is open."""
-    peer = Peer(Connection(options, server=True, sasl=None, now=1_000.0))
+    peer = Peer(Connection(options, server=True, sasl=None, now=START))
     peer.send_bytes(AMQP_HEADER)
     peer.say(Open("peer", max_frame_size=max_frame_size, channel_max=channel_max))
     peer.hear()

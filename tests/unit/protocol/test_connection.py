@@ -18,40 +18,14 @@ from acquit.protocol._definitions import (
     Open,
     Performative,
     Role,
-    SaslCode,
-    SaslInit,
-    SaslMechanisms,
-    SaslOutcome,
-    SaslResponse,
 )
-from acquit.protocol.composite import encode_composite
-from acquit.protocol.connection import Connection, ConnectionState
-from acquit.protocol.constants import AMQP_HEADER, SASL_HEADER, TLS_HEADER
-from acquit.protocol.events import ConnectionEnded, ConnectionOpened, SaslInitiated, SaslResponded, SessionBegun
-from acquit.protocol.frames import HEARTBEAT, SASL_FRAME, encode_frame
+from acquit.protocol.connection import ConnectionState
+from acquit.protocol.constants import AMQP_HEADER
+from acquit.protocol.events import ConnectionEnded, ConnectionOpened, SessionBegun
+from acquit.protocol.frames import HEARTBEAT, encode_frame
 from acquit.protocol.options import ConnectionOptions
-from acquit.protocol.sasl import Anonymous, Plain, SaslServerOptions
-from tests.support.peer import Peer, begun_server, open_server
-from tests.support.wire import CLIENT, SERVER, Wire, frames_in, kinds, only, opened, single_bytes, whole
-
-PLAIN_ONLY = SaslServerOptions(mechanisms=("PLAIN",))
-T0 = 1_000.0
-
-
-def server_peer(sasl: SaslServerOptions | None = None, **options: int) -> Peer:
-    settings = ConnectionOptions(container_id="engine", **options)  # type: ignore[arg-type]
-    return Peer(Connection(settings, server=True, sasl=sasl, now=T0))
-
-
-def client_peer(sasl: Anonymous | Plain | None = None) -> Peer:
-    peer = Peer(Connection(CLIENT, server=False, sasl=sasl, now=T0))
-    peer.engine.open()
-    return peer
-
-
-def framed(*performatives: Performative | SaslInit, frame_type: int = 0) -> bytes:
-    return b"".join(encode_frame(0, encode_composite(item), frame_type) for item in performatives)
-
+from tests.support.peer import START, begun_server, client_peer, framed, open_server, server_peer
+from tests.support.wire import Wire, frames_in, kinds, only, opened, single_bytes, whole
 
 # -- opening
 
@@ -93,40 +67,6 @@ def test_what_we_say_in_open() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "header", [b"HTTP/1.1", b"AMQP\x00\x01\x01\x00", b"AMQP\x00\x00\x09\x01", TLS_HEADER, SASL_HEADER, b"\x00" * 8]
-)
-def test_another_header_is_answered_with_ours_and_the_end(header: bytes) -> None:
-    peer = server_peer()
-    ended = only(peer.send_bytes(header + b"more"), ConnectionEnded)
-    assert (ended.lost, ended.remote) == (False, False)
-    assert peer.hear_bytes() == AMQP_HEADER
-    assert peer.engine.closed
-    assert peer.send_bytes(b"even more") == []
-
-
-def test_a_header_is_refused_as_soon_as_it_is_wrong() -> None:
-    peer = server_peer()
-    assert peer.send_bytes(b"AM") == []
-    assert kinds(peer.send_bytes(b"Q!")) == ["ConnectionEnded"]
-    assert peer.hear_bytes() == AMQP_HEADER
-
-
-def test_a_client_meets_another_header() -> None:
-    peer = client_peer()
-    ended = only(peer.send_bytes(b"AMQP\x00\x00\x09\x01"), ConnectionEnded)
-    assert ended.error is not None
-    assert ended.error.condition == AmqpCondition.NOT_IMPLEMENTED
-    assert peer.engine.closed
-
-
-def test_a_client_without_sasl_meets_a_server_that_requires_it() -> None:
-    ended = only(client_peer().send_bytes(SASL_HEADER), ConnectionEnded)
-    assert ended.authentication
-    assert ended.error is not None
-    assert "requires SASL" in (ended.error.description or "")
-
-
 def test_a_client_says_its_header_and_open_at_once() -> None:
     said = client_peer().hear_bytes()
     assert said.startswith(AMQP_HEADER)
@@ -139,11 +79,6 @@ def test_open_is_for_clients_and_once() -> None:
     peer = client_peer()
     with pytest.raises(LocalProtocolError):
         peer.engine.open()
-
-
-def test_bytes_before_a_client_opens() -> None:
-    peer = Peer(Connection(CLIENT, server=False, sasl=None, now=T0))
-    assert kinds(peer.send_bytes(AMQP_HEADER)) == ["ConnectionEnded"]
 
 
 @pytest.mark.parametrize(
@@ -186,186 +121,6 @@ def test_a_second_open() -> None:
     peer = open_server()
     peer.say(Open("peer"))
     assert peer.error_heard(Close).condition == AmqpCondition.NOT_ALLOWED
-
-
-# -- SASL
-
-
-def test_plain_over_the_wire() -> None:
-    wire = Wire(sasl=Plain("ada", "secret"), server_sasl=SaslServerOptions(mechanisms=("PLAIN", "ANONYMOUS")))
-    wire.client.open()
-    _, heard = wire.run()
-    initiated = only(heard, SaslInitiated)
-    assert (initiated.mechanism, initiated.response, initiated.hostname) == (
-        "PLAIN",
-        b"\0ada\0secret",
-        "broker.example",
-    )
-    assert wire.server.sasl_succeed("ada", wire.now) == []
-    heard_by_client, heard_by_server = wire.run()
-    assert kinds(heard_by_client) == kinds(heard_by_server) == ["ConnectionOpened"]
-    assert wire.server.user == "ada"
-
-
-def test_plain_in_single_bytes() -> None:
-    wire = Wire(sasl=Plain("ada", "secret"), server_sasl=PLAIN_ONLY, split=single_bytes).open()
-    assert wire.server.user == "user"
-
-
-def test_the_server_refuses() -> None:
-    wire = Wire(sasl=Plain("ada", "wrong"), server_sasl=PLAIN_ONLY)
-    wire.client.open()
-    wire.run()
-    wire.server.sasl_fail()
-    assert wire.server.closed
-    heard_by_client, heard_by_server = wire.run()
-    for heard in (heard_by_client, heard_by_server):
-        ended = only(heard, ConnectionEnded)
-        assert ended.authentication
-        assert not ended.lost
-    assert wire.client.closed
-
-
-def test_no_mechanism_in_common() -> None:
-    wire = Wire(sasl=Anonymous(), server_sasl=PLAIN_ONLY)
-    wire.client.open()
-    heard, _ = wire.run()
-    ended = only(heard, ConnectionEnded)
-    assert ended.authentication
-    assert not ended.remote
-    assert wire.client.closed
-
-
-def test_a_mechanism_that_was_not_offered_is_answered_with_an_outcome() -> None:
-    """5.3.3.2. A client that only sees the socket close takes it for a fault of the network, and tries for ever."""
-    peer = server_peer(PLAIN_ONLY)
-    said_ahead = AMQP_HEADER + framed(Open("peer"))
-    events = peer.send_bytes(SASL_HEADER + framed(SaslInit("EXTERNAL"), frame_type=SASL_FRAME) + said_ahead)
-    ended = only(events, ConnectionEnded)
-    assert ended.authentication
-    assert not ended.remote
-    assert ended.error is not None
-    assert ended.error.condition == AmqpCondition.UNAUTHORIZED_ACCESS
-    said = [item for _, item, _ in frames_in(peer.hear_bytes()[len(SASL_HEADER) :], SASL_FRAME)]
-    assert said == [SaslMechanisms(("PLAIN",)), SaslOutcome(SaslCode.AUTH)]
-    assert peer.engine.closed
-
-
-@pytest.mark.parametrize("code", [code for code in SaslCode if code is not SaslCode.OK])
-def test_a_servers_passing_trouble_is_not_taken_for_wrong_credentials(code: SaslCode) -> None:
-    peer = client_peer(Plain("ada", "secret"))
-    peer.send_bytes(SASL_HEADER + framed(SaslMechanisms(("PLAIN",)), frame_type=SASL_FRAME))  # type: ignore[arg-type]
-    ended = only(peer.say(SaslOutcome(code), frame_type=SASL_FRAME), ConnectionEnded)
-    assert ended.remote
-    assert ended.authentication == (code is not SaslCode.SYS_TEMP)
-    assert ended.error is not None
-    assert (ended.error.condition == AmqpCondition.UNAUTHORIZED_ACCESS) == ended.authentication
-
-
-def test_everything_pipelined_at_once() -> None:
-    """A client may send SASL header, init, AMQP header, open and begin without waiting (2.4.2, 5.3.2)."""
-    peer = server_peer(SaslServerOptions(mechanisms=("ANONYMOUS",)))
-    everything = (
-        SASL_HEADER
-        + framed(SaslInit("ANONYMOUS", b"me"), frame_type=SASL_FRAME)
-        + AMQP_HEADER
-        + framed(Open("peer"), Begin(None, 0, 10, 10))
-    )
-    assert kinds(peer.send_bytes(everything)) == ["SaslInitiated"]
-    assert kinds(peer.send_bytes(framed(Close()))) == [], "nothing is read before the application has spoken"
-    events = peer.engine.sasl_succeed("anonymous", T0)
-    assert kinds(events) == ["ConnectionOpened", "SessionBegun", "ConnectionEnded"]
-    said = peer.hear_bytes()
-    assert said.startswith(SASL_HEADER)
-    assert said.count(AMQP_HEADER) == 1
-    assert [type(item) for _, item, _ in frames_in(said.split(AMQP_HEADER)[1])] == [Open, Begin, Close]
-
-
-def test_too_much_ahead_of_the_outcome() -> None:
-    peer = server_peer(SaslServerOptions(mechanisms=("ANONYMOUS",)), pipelined_bytes_max=100)
-    peer.send_bytes(SASL_HEADER + framed(SaslInit("ANONYMOUS"), frame_type=SASL_FRAME))
-    assert peer.send_bytes(bytes(100)) == []
-    ended = only(peer.send_bytes(b"x"), ConnectionEnded)
-    assert ended.error is not None
-    assert ended.error.condition == AmqpCondition.RESOURCE_LIMIT_EXCEEDED
-    assert peer.engine.sasl_succeed("late", T0) == [], "verified in vain"
-    assert peer.engine.closed
-
-
-def test_several_rounds_and_additional_data() -> None:
-    peer = server_peer(SaslServerOptions(mechanisms=("X",)))
-    peer.send_bytes(SASL_HEADER)
-    only(peer.say(SaslInit("X", b"1"), frame_type=SASL_FRAME), SaslInitiated)
-    peer.engine.sasl_challenge(b"2")
-    assert only(peer.say(SaslResponse(b"3"), frame_type=SASL_FRAME), SaslResponded).response == b"3"
-    peer.engine.sasl_succeed("x", T0, b"4")
-    assert frames_in(peer.hear_bytes()[8:], SASL_FRAME)[-1][1] == SaslOutcome(SaslCode.OK, b"4")
-
-
-def test_too_many_rounds() -> None:
-    peer = server_peer(SaslServerOptions(mechanisms=("X",), rounds_max=1))
-    peer.send_bytes(SASL_HEADER)
-    peer.say(SaslInit("X", b""), frame_type=SASL_FRAME)
-    peer.engine.sasl_challenge(b"")
-    peer.say(SaslResponse(b""), frame_type=SASL_FRAME)
-    peer.engine.sasl_challenge(b"")
-    assert peer.engine.closed
-    assert only(peer.engine.receive_eof(T0), ConnectionEnded).authentication
-
-
-def test_a_peer_that_skips_sasl_where_it_is_required() -> None:
-    peer = server_peer(PLAIN_ONLY)
-    assert kinds(peer.send_bytes(AMQP_HEADER)) == ["ConnectionEnded"]
-    assert peer.hear_bytes() == SASL_HEADER
-
-
-def test_a_peer_that_skips_sasl_where_it_is_allowed() -> None:
-    peer = server_peer(SaslServerOptions(mechanisms=("PLAIN",), required=False))
-    peer.send_bytes(AMQP_HEADER)
-    assert kinds(peer.say(Open("peer"))) == ["ConnectionOpened"]
-    assert peer.engine.user is None
-
-
-def test_sasl_twice() -> None:
-    peer = server_peer(PLAIN_ONLY)
-    peer.send_bytes(SASL_HEADER)
-    peer.say(SaslInit("PLAIN", b"\0a\0b"), frame_type=SASL_FRAME)
-    peer.engine.sasl_succeed("a", T0)
-    assert kinds(peer.send_bytes(SASL_HEADER)) == ["ConnectionEnded"]
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        framed(Open("peer")),  # an AMQP frame
-        encode_frame(0, b"", SASL_FRAME),  # an empty one
-        encode_frame(0, encode_composite(SaslMechanisms(("PLAIN",))), SASL_FRAME),  # the server's line
-        encode_frame(0, encode_composite(SaslInit("PLAIN", bytes(5_000))), SASL_FRAME),  # larger than allowed
-        encode_frame(0, b"\x00\x53\x41", SASL_FRAME),  # cut short
-    ],
-)
-def test_nonsense_instead_of_sasl(data: bytes) -> None:
-    peer = server_peer(PLAIN_ONLY)
-    peer.send_bytes(SASL_HEADER)
-    peer.hear_bytes()
-    assert kinds(peer.send_bytes(data)) == ["ConnectionEnded"]
-    assert peer.engine.closed
-    assert not peer.engine.has_output, "there is no frame to say an error in"
-
-
-def test_answers_that_nobody_asked_for() -> None:
-    peer = server_peer(PLAIN_ONLY)
-    with pytest.raises(LocalProtocolError):
-        peer.engine.sasl_succeed("a", T0)
-    with pytest.raises(LocalProtocolError):
-        server_peer().engine.sasl_fail()
-
-
-def test_sasl_options_are_for_servers_and_mechanisms_for_clients() -> None:
-    with pytest.raises(LocalProtocolError):
-        Connection(CLIENT, server=False, sasl=PLAIN_ONLY, now=T0)
-    with pytest.raises(LocalProtocolError):
-        Connection(SERVER, server=True, sasl=Anonymous(), now=T0)
 
 
 # -- frames and channels
@@ -495,7 +250,7 @@ def test_a_peer_that_does_not_answer_our_close() -> None:
     peer = open_server()
     peer.engine.close()
     deadline = peer.engine.next_deadline()
-    assert deadline == T0 + 5
+    assert deadline == START + 5
     assert peer.engine.handle_deadline(deadline - 0.1) == []
     assert peer.engine.handle_deadline(deadline) == [ConnectionEnded(None, lost=True, remote=False)]
     assert peer.engine.closed
@@ -547,10 +302,10 @@ def test_an_error_larger_than_the_peers_frame_is_cut_down() -> None:
 
 def test_a_handshake_takes_no_longer_than_allowed() -> None:
     peer = server_peer()
-    assert peer.engine.next_deadline() == T0 + 10
+    assert peer.engine.next_deadline() == START + 10
     peer.send_bytes(AMQP_HEADER)
-    assert peer.engine.handle_deadline(T0 + 9) == []
-    (ended,) = peer.engine.handle_deadline(T0 + 10)
+    assert peer.engine.handle_deadline(START + 9) == []
+    (ended,) = peer.engine.handle_deadline(START + 10)
     assert isinstance(ended, ConnectionEnded)
     assert ended.lost
     assert peer.engine.closed
@@ -559,11 +314,11 @@ def test_a_handshake_takes_no_longer_than_allowed() -> None:
 
 def test_a_silent_peer_is_given_up_after_twice_what_we_advertise() -> None:
     peer = open_server(ConnectionOptions(container_id="c", idle_timeout_ms=1_000))
-    assert peer.engine.next_deadline() == T0 + 2
-    peer.now = T0 + 1
+    assert peer.engine.next_deadline() == START + 2
+    peer.now = START + 1
     peer.send_bytes(HEARTBEAT)
-    assert peer.engine.handle_deadline(T0 + 2) == []
-    (ended,) = peer.engine.handle_deadline(T0 + 3)
+    assert peer.engine.handle_deadline(START + 2) == []
+    (ended,) = peer.engine.handle_deadline(START + 3)
     assert isinstance(ended, ConnectionEnded)
     assert ended.lost
     assert not ended.remote
@@ -573,9 +328,9 @@ def test_a_silent_peer_is_given_up_after_twice_what_we_advertise() -> None:
 
 def test_part_of_a_frame_is_no_sign_of_life() -> None:
     peer = open_server(ConnectionOptions(container_id="c", idle_timeout_ms=1_000))
-    peer.now = T0 + 1.5
+    peer.now = START + 1.5
     peer.send_bytes(HEARTBEAT[:4])
-    assert kinds(peer.engine.handle_deadline(T0 + 2)) == ["ConnectionEnded"]
+    assert kinds(peer.engine.handle_deadline(START + 2)) == ["ConnectionEnded"]
 
 
 def test_heartbeats_keep_two_engines_together() -> None:
@@ -597,7 +352,7 @@ def test_heartbeats_keep_two_engines_together() -> None:
 def test_a_peer_without_a_time_out_gets_no_heartbeats() -> None:
     peer = open_server(ConnectionOptions(container_id="c", idle_timeout_ms=0))
     assert peer.engine.next_deadline() is None
-    assert peer.engine.handle_deadline(T0 + 1e6) == []
+    assert peer.engine.handle_deadline(START + 1e6) == []
     assert not peer.engine.has_output
 
 
