@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from rich.table import Table
 
 from acquit.demo.chaos import Tally
 from acquit.demo.sheet import Sheet
+
+WIDTH_ELSEWHERE = 120
+"""Of lines that do not go to a terminal, in characters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,11 +90,15 @@ class RichStage:
     """Progress bars on a terminal, plain lines elsewhere."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console if console is not None else Console(highlight=False)
+        if console is None:
+            console = Console(highlight=False)
+            if not console.is_terminal:
+                console.width = WIDTH_ELSEWHERE
+        self._console = console
 
     def plan(self, lines: Sequence[str]) -> None:
         for line in lines:
-            self._console.print(escape(line))
+            self._console.print(escape(line), soft_wrap=True)
         self._console.print()
 
     @contextmanager
@@ -124,6 +132,7 @@ class RichStage:
 
 class _Watched:
     def __init__(self, progress: Progress, files: int) -> None:
+        self._begun_s = time.monotonic()
         self._progress = progress
         self._posted = progress.add_task("posted", total=files)
         self._checked = progress.add_task("checked and settled", total=files)
@@ -135,7 +144,8 @@ class _Watched:
         self._progress.update(self._stored, completed=tally.stored)
 
     def happened(self, sentence: str) -> None:
-        self._progress.console.print(f"  [yellow]{escape(sentence)}[/yellow]")
+        elapsed_s = time.monotonic() - self._begun_s
+        self._progress.console.print(f"  {elapsed_s:6.1f} s  [yellow]{escape(sentence)}[/yellow]", soft_wrap=True)
 
 
 def _sheet_table(closing: Closing) -> Table:
