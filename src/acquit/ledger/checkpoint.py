@@ -7,7 +7,7 @@ whatever in it still matters is appended again like any other record:
 1. state: every key of the `StateTable` that was last set in it (a queue, keyed state, reservations);
 2. messages: every live one whose record stands in it, as a COPIED record with its body and its history;
 3. when all of that is appended, a LEFT record with the segment's own totals. Once that is synced, the segment is
-archived.
+   archived.
 
 Nothing is copied twice for one segment, and what changes meanwhile changes by records further on. A crash in between
 costs nothing: the copies already made stand for their originals, and the next run begins again with what is still in
@@ -16,9 +16,12 @@ the segment. Copying forward is no event in the balance of a queue.
 All of it happens in small steps between other work: the loop decides and appends, bodies are read by a thread.
 
 **When.** When recovery would have to read more than `recovery_bytes_max`, but only while less than half of that is
-live: a backlog that is simply large would otherwise be copied round and round. So recovery reads at most the larger
-of the option and twice the backlog, and each byte is copied, on average, at most once more for each byte that is
-posted.
+live: a backlog that is simply large would otherwise be copied round and round. So recovery reads about the larger of
+the option and twice the backlog. And whatever was copied must first be matched by as much new in the log before the
+next segment is begun: copying never takes more than every second byte.
+
+When the disk is full, a segment that leaves may make room. Then the oldest is let go sooner, but only when all that is
+live would fit into a quarter of it: the reserve is for outcomes first.
 """
 
 from __future__ import annotations
@@ -133,8 +136,7 @@ class Checkpointer:
     def advance(self, time_us: int) -> None:
         """Do the next step, if there is one. May raise what `Recorder.append` raises: nothing is lost by that, the
         next call goes on where this one stopped."""
-        journal = self._journal
-        if journal.full or journal.congested or self._ready is not None or self._out is not None:
+        if self._journal.congested or self._ready is not None or self._out is not None:
             return
         segment = self._segment
         if segment is None:
@@ -166,7 +168,10 @@ class Checkpointer:
         owner = self._owner
         held_bytes = self._journal.end - ours[0].base
         live_bytes = owner.live_bytes + owner.live_count * _OVERHEAD_GUESS_BYTES
-        if held_bytes <= max(self._recovery_bytes_max, 2 * live_bytes) or self._journal.end < self._resume_at:
+        if self._journal.full:
+            if live_bytes > ours[0].file_bytes // 4:
+                return None
+        elif held_bytes <= max(self._recovery_bytes_max, 2 * live_bytes) or self._journal.end < self._resume_at:
             return None
         self._copied_bytes = 0
         return ours[0]

@@ -18,6 +18,8 @@ from acquit.ledger.records import Dispatched, Reserved
 from acquit.store.interface import Position
 
 BLOCK: Final = 1 << 20
+MARK_BLOCK: Final = 1 << 16
+"""Smaller: after a crash, everything up to the mark is offered as perhaps acquired before."""
 
 
 class Sequences:
@@ -69,7 +71,7 @@ class DispatchMarks:
     record leaves the message marked as one that may have been acquired.
     """
 
-    def __init__(self, recorder: Recorder, *, block: int = BLOCK) -> None:
+    def __init__(self, recorder: Recorder, *, block: int = MARK_BLOCK) -> None:
         self._recorder = recorder
         self._block = block
         self._synced: dict[int, int] = {}

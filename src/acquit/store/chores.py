@@ -21,7 +21,14 @@ from acquit.store.interface import EVENT_BYTES, SegmentInfo
 from acquit.store.record import split_events
 from acquit.store.reserve import Reserve
 from acquit.store.scan import SegmentReader
-from acquit.store.segment import EVENTS_HEADER_BYTES, HEADER_BYTES, DeletedSegment, EventsHeader, SegmentHeader
+from acquit.store.segment import (
+    EVENTS_HEADER_BYTES,
+    HEADER_BYTES,
+    NO_HASH,
+    DeletedSegment,
+    EventsHeader,
+    SegmentHeader,
+)
 from acquit.store.writer import Sealed
 
 
@@ -104,10 +111,12 @@ class FinishEvents:
                     file.close()
                 disk.rename(part, target)
                 disk.sync_folder(target.parent)
-            except (OSError, StoreError):
+            except (OSError, StoreError) as error:
                 with contextlib.suppress(OSError):
                     disk.remove(part)
-                raise
+                if not (isinstance(error, StoreCorrupt) and info.archived):
+                    raise
+                # What is damaged in the archive is for `ledger verify` to report: the broker does not need it.
             self.complete = True
 
     def _read_events(self) -> tuple[bytes, bytes]:
@@ -133,15 +142,17 @@ class ReadDeletion:
         self.summary = b""
 
     def run(self) -> None:
-        with _room_permitting(self._folder.archive):
+        valid_bytes, sha256, created_us = self._info.file_bytes, NO_HASH, 0
+        # A damaged or incomplete archive is for `ledger verify` to report; here it is only cleared away.
+        with contextlib.suppress(StoreCorrupt):
             created_us = self._header(self._info).created_us
+        with contextlib.suppress(StoreCorrupt):
             chain = self._header(self._successor)
-            # A damaged or incomplete archive is for `ledger verify` to report; here it is only cleared away.
-            with contextlib.suppress(StoreCorrupt, KeyError):
-                self.summary = self._reader.read_seal(self.number).summary
-            self.deleted = DeletedSegment(
-                self.number, chain.previous_length, chain.previous_sha256, created_us, self._info.sealed_us
-            )
+            if chain.previous_number == self.number:
+                valid_bytes, sha256 = chain.previous_length, chain.previous_sha256
+        with contextlib.suppress(StoreCorrupt, KeyError):
+            self.summary = self._reader.read_seal(self.number).summary
+        self.deleted = DeletedSegment(self.number, valid_bytes, sha256, created_us, self._info.sealed_us)
 
     def _header(self, info: SegmentInfo) -> SegmentHeader:
         return read_header(self._folder, self._folder.segment(info.number, archived=info.archived))
@@ -161,18 +172,9 @@ class Delete:
         folder, number = self._folder, self.number
         disk = folder.disk
         with _room_permitting(folder.archive):
-            stub = folder.segment(number, archived=True, suffix=STUB)
-            names = disk.names(folder.archive)
-            if stub.name not in names:
-                part = stub.with_suffix(STUB + PART)
-                file = disk.open(part, Mode.WRITE)
-                try:
-                    write_all(file, self._ends(), 0)
-                    file.sync()
-                finally:
-                    file.close()
-                disk.rename(part, stub)
-                disk.sync_folder(folder.archive)
+            # On a full disk there is no stub: number, hash and totals are in the record of the deletion.
+            self._leave_stub(folder.segment(number, archived=True, suffix=STUB))
+        with _room_permitting(folder.archive):
             for suffix in (EVENTS, ".seg"):
                 disk.remove(folder.segment(number, archived=True, suffix=suffix))
             stubs = folder.numbers(archived=True, suffix=STUB)
@@ -180,6 +182,25 @@ class Delete:
                 disk.remove(folder.segment(old, archived=True, suffix=STUB))
             disk.sync_folder(folder.archive)
             self.complete = True
+
+    def _leave_stub(self, stub: Path) -> None:
+        disk = self._folder.disk
+        if stub.name in disk.names(stub.parent):
+            return
+        part = stub.with_suffix(STUB + PART)
+        try:
+            file = disk.open(part, Mode.WRITE)
+            try:
+                write_all(file, self._ends(), 0)
+                file.sync()
+            finally:
+                file.close()
+            disk.rename(part, stub)
+            disk.sync_folder(stub.parent)
+        except OSError:
+            with contextlib.suppress(OSError):
+                disk.remove(part)
+            raise
 
     def _ends(self) -> bytes:
         """The segment's first page and all from its seal on."""

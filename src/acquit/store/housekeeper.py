@@ -4,7 +4,7 @@
 2. finish the side files of closed segments;
 3. archive segments that left the recovery set, once the record saying so is synced;
 4. delete archived segments beyond the bounds, oldest first: read what the record of the deletion must keep, append that
-   record, and once it is synced remove the segment, leaving its stub.
+   record, and once it is synced remove the segment, leaving its stub. A full disk is a bound, too.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Housekeeper:
         return self._deletion(now_us)
 
     def _deletion(self, now_us: int) -> Chore | None:
-        """The oldest archived segment, if the archive holds too much or it is too old."""
+        """The oldest archived segment, if the archive holds too much, or it is too old, or room is needed."""
         segments = self._catalog.segments
         archived = [info for info in segments if info.archived]
         if not archived or len(segments) < 2:
@@ -85,7 +85,8 @@ class Housekeeper:
         oldest = archived[0]
         too_much = sum(info.file_bytes for info in archived) > self._options.archive_bytes_max
         too_old = oldest.sealed_us < now_us - self._options.archive_age_max_s * 1_000_000
-        if not (too_much or too_old):
+        in_the_way = self._reserve.disk_full and self._options.archive_yields
+        if not (too_much or too_old or in_the_way):
             return None
         return ReadDeletion(self._folder, self._reader, oldest, segments[1])
 

@@ -38,10 +38,15 @@ class JournalOptions:
     them: below that, copying forward costs more than it frees)."""
 
     archive_bytes_max: int = 10 * 1024 * MIB
-    """Segments that left are kept for the audit up to this much, deleted oldest first. 0 keeps none."""
+    """Segments that left are kept for the audit up to this much, deleted oldest first. 0 keeps none. (Their side files
+    come on top: up to a third more.)"""
 
     archive_age_max_s: int = 30 * 24 * 3600
     """And no longer than this after they were sealed."""
+
+    archive_yields: bool = True
+    """When the disk is full, the archive gives way, oldest first, before messages are refused for want of room. Each
+    deletion is on record as any other. False keeps to the two bounds above whatever happens."""
 
     stubs_max: int = 100_000
     """Of a deleted segment, header and seal (a few KiB) are kept, so that the chain and the summaries stay whole; of

@@ -256,6 +256,9 @@ def _archived(folder: Folder, first: SegmentInfo) -> Iterator[SegmentInfo]:
     infos: list[SegmentInfo] = []
     following, sealed_us = first, read_header(folder, folder.segment(first.number)).created_us
     for number in reversed(folder.numbers(archived=True)):
+        if number >= first.number:
+            # In a backup of a running broker a segment may be in both places: the journal's is the one that counts.
+            continue
         path = folder.segment(number, archived=True)
         with contextlib.suppress(StoreError, OSError):
             header = read_header(folder, path)

@@ -229,9 +229,21 @@ def test_no_room_in_any_step_loses_nothing(broker: MiniBroker, monkeypatch: pyte
     assert len(reopened(broker).messages) == 10
 
 
-def test_a_full_journal_is_left_alone(broker: MiniBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_lets_segments_go_sooner_if_little_is_live(
+    broker: MiniBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(type(broker.journal), "full", property(lambda journal: True))
-    checkpoint = checkpointer(broker)
+    checkpoint = checkpointer(broker, recovery_bytes_max=1 << 40)
+    checkpoint.advance(1)
+    assert checkpoint.active
+
+
+def test_on_a_full_disk_the_reserve_is_not_spent_on_a_backlog(
+    broker: MiniBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.post(1, bytes(17_000))
+    monkeypatch.setattr(type(broker.journal), "full", property(lambda journal: True))
+    checkpoint = checkpointer(broker, recovery_bytes_max=0)
     checkpoint.advance(1)
     assert not checkpoint.active
 

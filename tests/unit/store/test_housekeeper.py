@@ -256,9 +256,61 @@ def test_a_full_disk_while_deleting_is_tried_again(disk: FaultyDisk) -> None:
     leave(raw, 1)
     raw.chores()
     raw.sync()
-    disk.errors[disk.steps] = errno.ENOSPC
+    stub, removal = disk.steps, disk.steps + 5
+    disk.errors[removal] = errno.ENOSPC
     assert raw.chores() == ["Delete"]
+    assert disk.steps > removal > stub
     assert names(disk, "archive", ".seg") == [1]
     raw.clock.us += 2_000_000
     assert raw.chores() == ["Delete"]
+    assert names(disk, "archive", ".seg") == []
+    assert names(disk, "archive", STUB) == [1]
+
+
+def test_without_room_for_a_stub_there_is_none(disk: FaultyDisk) -> None:
+    """The segment goes all the same, or a full disk could never get rid of anything."""
+    raw = Raw(disk, options=replace(OPTIONS, archive_bytes_max=0))
+    grow(raw, 3)
+    raw.chores()
+    leave(raw, 1)
+    raw.chores()
+    raw.sync()
+    disk.capacity_bytes = 0
+    assert raw.chores() == ["Delete"]
+    assert names(disk, "archive", ".seg") == names(disk, "archive", STUB) == []
+
+
+@pytest.mark.parametrize("yields", [True, False])
+def test_the_archive_gives_way_to_messages_if_it_may(disk: FaultyDisk, yields: bool) -> None:
+    raw = Raw(disk, options=replace(OPTIONS, archive_bytes_max=1 << 40, archive_yields=yields))
+    grow(raw, 6)
+    raw.chores()
+    leave(raw, 1, 2, 3)
+    raw.chores()
+    assert names(disk, "archive", ".seg") == [1, 2, 3]
+    disk.capacity_bytes = disk.used_bytes
+    for _ in range(14):
+        raw.clock.us += 2_000_000
+        raw.put(bytes(1500))
+        raw.chores()
+    assert raw.journal.full is not yields
+    assert (names(disk, "archive", ".seg") == [1, 2, 3]) is not yields
+
+
+@pytest.mark.parametrize("spoiled", ["header", "middle", "seal", "successor"])
+def test_damage_in_the_archive_stops_nobody(disk: FaultyDisk, spoiled: str) -> None:
+    raw = Raw(disk, options=replace(OPTIONS, archive_bytes_max=0))
+    grow(raw, 4)
+    raw.chores()
+    leave(raw, 1, 2)
+    assert raw.chores(2) == ["Archive", "Archive"]
+    disk.delete(DATA / "archive" / f"{1:020}{EVENTS}")
+    number, byte = {"header": (1, 50), "middle": (1, 5000), "seal": (1, -1), "successor": (2, 50)}[spoiled]
+    disk.content(DATA / "archive" / f"{number:020}.seg")[byte] ^= 1
+    again = Raw(disk.after_kill(), options=replace(OPTIONS, archive_bytes_max=0))
+    for journal in (raw, again):
+        for _ in range(6):
+            journal.chores()
+            if journal.journal.pending:
+                journal.sync()
     assert names(disk, "archive", ".seg") == []

@@ -7,6 +7,7 @@ import errno
 import pytest
 
 from acquit.errors import StoreCorrupt, StoreError, StoreFailed, StoreFull, StoreLocked, StoreVersionUnsupported
+from acquit.store.disk import Mode
 from acquit.store.folder import EVENTS
 from acquit.store.recovery import open_store
 from acquit.store.segment import HEADER_BYTES
@@ -241,6 +242,30 @@ def test_a_side_file_left_behind_by_archiving_is_made_anew(disk: FaultyDisk) -> 
     again.chores()
     assert DATA / "journal" / f"{1:020}{EVENTS}" not in disk.paths()
     assert DATA / "archive" / f"{1:020}{EVENTS}" in disk.paths()
+
+
+def test_a_backup_may_have_a_segment_in_both_places(disk: FaultyDisk) -> None:
+    """It was copied, left, and was copied again."""
+    raw = Raw(disk)
+    while len(raw.journal.segments) < 3:
+        raw.put(bytes(3000))
+    raw.chores()
+    backup = disk.after_kill()
+    raw.journal.leave(1, raw.journal.read_seal(1))
+    raw.sync()
+    raw.chores()
+    for suffix in (".seg", EVENTS):
+        source = disk.content(DATA / "archive" / f"{1:020}{suffix}")
+        backup.rename(DATA / "journal" / f"{1:020}{suffix}", DATA / "archive" / f"{1:020}{suffix}")
+        backup.open(DATA / "journal" / f"{1:020}{suffix}", Mode.WRITE).write(bytes(source), 0)
+    again = Raw(backup)
+    assert [info.number for info in again.journal.segments] == [1, 2, 3, 4]
+    assert again.journal.left_through == 0
+    again.journal.leave(1, again.journal.read_seal(1))
+    again.sync()
+    again.chores()
+    assert [info.archived for info in again.journal.segments] == [True, False, False, False]
+    assert DATA / "journal" / f"{1:020}.seg" not in backup.paths()
 
 
 def test_a_folder_that_cannot_be(tmp_path: object) -> None:
