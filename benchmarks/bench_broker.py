@@ -26,13 +26,13 @@ CASES = [(size, durable) for durable in (False, True) for size in (100, 1024)]
 def compiled(folder: Path) -> Path:
     """The load generator, built."""
     program = folder / "amqpload"
-    subprocess.run(["cc", "-O2", "-w", "-o", program, HERE / "amqpload.c"], check=True)
+    subprocess.run(["cc", "-O2", "-w", "-o", str(program), str(HERE / "amqpload.c")], check=True)
     return program
 
 
 def rate(program: Path, port: int, messages: int, size: int, durable: bool) -> float:
     """One run: messages a second. Raises where a message was rejected or did not come."""
-    command = [program, "-p", str(port), "-a", "bench", "-n", str(messages), "-s", str(size), "-c", "500"]
+    command = [str(program), "-p", str(port), "-a", "bench", "-n", str(messages), "-s", str(size), "-c", "500"]
     if durable:
         command.append("-D")
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
