@@ -406,8 +406,6 @@ class Session(SessionDeliveries):
             link = self._link_of(performative.handle)
             if link is not None:
                 link.on_detach(performative)
-        else:
-            self.fail(AmqpCondition.NOT_ALLOWED, f"a {type(performative).__name__} on a session")
 
     def lose(self) -> None:
         """The connection is over, and the session with it."""

@@ -244,3 +244,13 @@ def test_sasl_options_are_for_servers_and_mechanisms_for_clients() -> None:
         Connection(CLIENT, server=False, sasl=PLAIN_ONLY, now=START)
     with pytest.raises(LocalProtocolError):
         Connection(SERVER, server=True, sasl=Anonymous(), now=START)
+
+
+@pytest.mark.parametrize("ahead", [b"HTTP/1.1", AMQP_HEADER + b"\xff" * 8, SASL_HEADER])
+def test_nonsense_ahead_of_the_outcome_is_found_when_it_is_read(ahead: bytes) -> None:
+    peer = server_peer(PLAIN_ONLY)
+    peer.send_bytes(SASL_HEADER + framed(SaslInit("PLAIN", b"\0a\0b"), frame_type=SASL_FRAME) + ahead)
+    (ended,) = peer.engine.sasl_succeed("a", START)
+    assert isinstance(ended, ConnectionEnded)
+    assert not ended.authentication
+    assert peer.engine.closed
