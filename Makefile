@@ -15,6 +15,7 @@ help:
 demo: ## messages, kills, a Spark table, and a balance sheet: about 4 minutes after installation
 	@tools/environment.sh spark
 	@$(BIN)/acquit demo --spark
+	@echo "(Here the command acquit is $(BIN)/acquit.)"
 
 test: ## unit, property and simulation tests, warnings as errors (under 10 minutes on 2 cores)
 	@tools/environment.sh dev spark
