@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from acquit.broker.message import DISPATCHED, DURABLE, Message
 from acquit.broker.queue import NodeState
-from acquit.broker.shaping import Headers, transfer_header
+from acquit.broker.shaping import transfer_header
 from acquit.ledger.events import EventKind
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ _ACQUIRED: Final = int(EventKind.ACQUIRED)
 _CONSUMED: Final = int(EventKind.CONSUMED)
 _TAG: Final = Struct(">I").pack
 _TAG_MASK: Final = 0xFFFF_FFFF
+_TOLD_FLAGS: Final = DURABLE | DISPATCHED
+_HEADERS_MAX: Final = 4_096
 SHARE_MAX: Final = 64
 """Messages that a consumer gets in one turn."""
 
@@ -47,7 +49,7 @@ class Dispatch:
         self._scribe = life.scribe
         self._memory = life.memory
         self._expiry = expiry
-        self._headers = Headers()
+        self._headers: dict[int, bytes] = {}
 
     def run(self) -> bool:
         """Serve every queue where something changed. True where more can be handed out in another turn, once what was
@@ -120,19 +122,19 @@ class Dispatch:
     # -- which messages -----------------------------------------------------------------------------------------------
 
     def _usable(self, queue: Queue, consumer: Consumer, taken: list[Message]) -> list[Message]:
-        """The first of `taken` that this consumer may have now. The rest goes back, or aside."""
-        now_us = self._scribe.time_us
+        """The first of `taken` that this consumer may have now. The rest goes back, or aside.
+
+        Most have nothing about them that would be in the way: here they are only looked at for that.
+        """
         last_durable = 0
+        body_bytes_max = consumer.body_bytes_max
         for message in taken:
+            body = message.body
+            if body is None or message.extra is not None or message.expires_at_ms or len(body) > body_bytes_max:
+                return self._usable_with_care(queue, consumer, taken)
             if message.flags & DURABLE and message.sequence > last_durable:
                 last_durable = message.sequence
-            if (
-                message.body is None
-                or message.extra is not None
-                or (message.expires_at_ms and message.expires_at_ms * 1000 <= now_us)
-            ):
-                return self._usable_with_care(queue, consumer, taken)
-        if consumer.size_max or (last_durable and not self._scribe.mark_ahead(queue, last_durable)):
+        if last_durable and not self._scribe.mark_ahead(queue, last_durable):
             return self._usable_with_care(queue, consumer, taken)
         return taken
 
@@ -190,31 +192,44 @@ class Dispatch:
 
     def _payload(self, message: Message) -> bytes:
         """What is transferred: a header of this moment, and the rest."""
-        flags = message.flags
         body = message.body
         assert body is not None
-        if message.expires_at_ms:
-            ttl_ms = max(0, message.expires_at_ms - self._scribe.time_us // 1000)
-            first = not flags & DISPATCHED
-            return transfer_header(bool(flags & DURABLE), message.priority, first, message.attempt, ttl_ms) + body
-        return self._headers.get(flags & DURABLE, message.priority, not flags & DISPATCHED, message.attempt) + body
+        if not message.expires_at_ms:
+            # All that the header says, in one number: few combinations come up.
+            key = message.attempt << 16 | message.priority << 8 | message.flags & _TOLD_FLAGS
+            header = self._headers.get(key)
+            if header is None:
+                if len(self._headers) >= _HEADERS_MAX:
+                    self._headers.clear()
+                header = self._headers[key] = self._header(message, None)
+            return header + body
+        ttl_ms = max(0, message.expires_at_ms - self._scribe.time_us // 1000)
+        return self._header(message, ttl_ms) + body
+
+    @staticmethod
+    def _header(message: Message, ttl_ms: int | None) -> bytes:
+        flags = message.flags
+        return transfer_header(bool(flags & DURABLE), message.priority, not flags & DISPATCHED, message.attempt, ttl_ms)
 
     def _acquire(self, queue: Queue, consumer: Consumer, messages: list[Message]) -> None:
         """ACQUIRE, for each: recorded, and sent."""
         scribe = self._scribe
         link, payload_of = consumer.link, self._payload
         send, tag = link.send, consumer.tag
+        durable = []
         for at, message in enumerate(messages):
-            if not link.sendable:  # one larger than a frame is on its way, or the session's window is used up
+            if link.half_written is not None:  # one larger than a frame is on its way
                 queue.backlog.put_back(messages[at:])
                 del messages[at:]
                 break
             tag = tag + 1 & _TAG_MASK
             send(_TAG(tag), payload_of(message), context=message)
-            message.flags |= DISPATCHED
+            flags = message.flags
+            if flags & DURABLE:
+                durable.append(message)
+            message.flags = flags | DISPATCHED
             message.state = _ACQUIRED_STATE
             message.holder = consumer
-        durable = [message for message in messages if message.flags & DURABLE]
         consumer.tag = tag
         consumer.held += len(messages)
         queue.acquired += len(messages)

@@ -89,6 +89,7 @@ class Consumer(Actor):
 
     __slots__ = (
         "aside_changes",
+        "body_bytes_max",
         "default_outcome",
         "excluded",
         "held",
@@ -98,7 +99,6 @@ class Consumer(Actor):
         "queue",
         "reserved",
         "reserved_bytes",
-        "size_max",
         "tag",
     )
 
@@ -117,8 +117,9 @@ class Consumer(Actor):
         self.presettled = presettled
         self.default_outcome = default_outcome
         """The source's (3.5.3): for deliveries that it does not settle itself."""
-        self.size_max = link.remote_max_message_size
-        """The largest message that it takes; 0 for no limit."""
+        size_max = link.remote_max_message_size
+        self.body_bytes_max = size_max - _HEADER_MAX if size_max else _UNLIMITED
+        """The largest body that it takes: its max-message-size, less the header we write."""
         self.tag = 0
         """Of the last delivery: they are counted."""
         self.held = 0
@@ -135,8 +136,13 @@ class Consumer(Actor):
 
     @property
     def room(self) -> int:
-        """How many messages it can be given, by its credit and the policy."""
-        room = self.link.credit - self.reserved
+        """How many messages it can be given, by its credit, its session and the policy."""
+        session = self.link.session
+        room = min(
+            self.link.credit - self.reserved,
+            session.remote_incoming_window,
+            session.unsettled_max - len(session.outgoing),
+        )
         prefetch_max = self.queue.policy.prefetch_max
         return min(room, prefetch_max - self.held) if prefetch_max else room
 
@@ -159,11 +165,12 @@ class Consumer(Actor):
         """Is this message for it? Not if it was called undeliverable here, or is larger than it takes."""
         if message.extra is not None and self.terminus in message.extra.excluded:
             return False
-        return not self.size_max or (message.body is not None and len(message.body) + _HEADER_MAX <= self.size_max)
+        return message.body is not None and len(message.body) <= self.body_bytes_max
 
 
 _HEADER_MAX = 32
 """No header section of ours is longer."""
+_UNLIMITED = 1 << 62
 
 
 def verdict_of(outcome: DeliveryState | None) -> Verdict | None:

@@ -4,8 +4,8 @@ A volatile message is available at once, and answered at once. A durable one is 
 hears nothing, until the batch with its record is synced. What cannot be taken is refused by its own delivery: rejected
 with the reason where the sender waits for an answer, the link detached with it where it does not.
 
-`receive` is the hot path: deliveries come in groups, most of them look alike (`shaping.Template`), and everything that
-is the same for a group is done once. Every other message goes through `enter`.
+`receive` is the hot path: deliveries come in groups, most of them are plain (`shaping.Template`, `shaping.read_plain`),
+and everything that is the same for a group is done once. Every other message goes through `enter`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 from acquit.broker.message import DURABLE, OVERHEAD_BYTES, Message
 from acquit.broker.queue import NodeEvent, NodeState, step
-from acquit.broker.shaping import learn_template, make_body, own_annotations, read_posting
+from acquit.broker.shaping import learn_template, make_body, own_annotations, read_plain, read_posting
 from acquit.errors import DecodeError, RemoteProtocolError, StoreFull
 from acquit.ledger.events import EventKind
 from acquit.ledger.records import encode_posting_meta
 from acquit.protocol._definitions import AmqpCondition, Error, Rejected
 from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.sections import scan_sections
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,7 +83,8 @@ class Poster:
         now_ms = time_us // 1000
         room = Room(queue, self._memory)
         take_sequence, record = scribe.sequences.take, scribe.recorder.posted
-        number, live, metas = queue.number, self._life.live, producer.metas
+        number, address, live, metas = queue.number, queue.address.encode(), self._life.live, producer.metas
+        pack_meta = encode_posting_meta
         actor = scribe.actor_number(producer)
         offered: list[Message] = []
         answered: list[Delivery] = []
@@ -92,25 +94,29 @@ class Poster:
         volatile_bytes = durable_bytes = 0
         for delivery in deliveries:
             payload = delivery.payload
-            template = producer.template
-            if template is None or delivery.message_format or not template.fits(payload):
-                self._receive_one(producer, delivery)
-                continue
             size = len(payload)
-            priority = template.priority
+            template = producer.template
+            if template is not None and template.fits(payload) and not delivery.message_format:
+                durable, priority, body_at, message_id = template.durable, template.priority, template.body_at, b""
+            else:
+                plain = self._read_plain(producer, delivery)
+                if plain is None:
+                    self._receive_one(producer, delivery)
+                    continue
+                durable, priority, message_id, body_at = plain
             room.messages -= 1
             try:
                 sequence = take_sequence(time_us)
-                if template.durable:
+                if durable:
                     room.durable -= size + OVERHEAD_BYTES
                     if room.durable < 0 or room.messages < 0:
                         refused.append(delivery)
                         continue
-                    meta = metas.get(priority)
+                    meta = metas.get(priority) if not message_id else pack_meta(address, message_id, priority=priority)
                     if meta is None:
-                        meta = metas[priority] = encode_posting_meta(queue.address.encode(), b"", priority=priority)
+                        meta = metas[priority] = pack_meta(address, b"", priority=priority)
                     position, fingerprint = record(sequence, number, payload, meta, time_us, actor=actor)
-                    body = own_annotations(sequence, now_ms) + payload[template.body_at :]
+                    body = own_annotations(sequence, now_ms) + payload[body_at:]
                     message = Message(
                         sequence, queue, _PENDING, body, fingerprint, DURABLE, priority, time_us, 0, position
                     )
@@ -123,7 +129,7 @@ class Poster:
                     if room.volatile < 0 or room.messages < 0:
                         refused.append(delivery)
                         continue
-                    body = own_annotations(sequence, now_ms) + payload[template.body_at :]
+                    body = own_annotations(sequence, now_ms) + payload[body_at:]
                     offered.append(Message(sequence, queue, _AVAILABLE, body, size << 32, 0, priority, time_us, 0, 0))
                     answered.append(delivery)
                     volatile_bytes += size
@@ -147,6 +153,22 @@ class Poster:
         if count:
             producer.volatile = len(offered) > len(pending)
             producer.average_bytes += ((volatile_bytes + durable_bytes) // count - producer.average_bytes) // 4
+
+    @staticmethod
+    def _read_plain(producer: Producer, delivery: Delivery) -> tuple[bool, int, bytes, int] | None:
+        """Durable, priority, message id, and where the header ends, of a message that says nothing else that matters;
+        None for any other, and for one that makes no sense."""
+        if delivery.message_format:
+            return None
+        try:
+            sections = scan_sections(delivery.payload)
+            plain = read_plain(sections)
+            if plain is None:
+                return None
+            producer.template = learn_template(sections)
+        except DecodeError:
+            return None
+        return *plain, sections.bounds[1]
 
     def _receive_one(self, producer: Producer, delivery: Delivery) -> None:
         """One delivery, whatever it is."""
@@ -180,7 +202,6 @@ class Poster:
         else:
             producer.average_bytes += (len(payload) - producer.average_bytes) // 4
             producer.volatile = not posting.durable
-            producer.template = learn_template(posting)
             if posting.durable:
                 self._mark(queue, message.sequence)
                 self._scribe.when_synced(self._answer, delivery)

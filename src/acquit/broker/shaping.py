@@ -9,10 +9,10 @@ in once, at posting. Everything else passes byte for byte.
     kept (body)               [da] [ma + sequence, posted-at]                properties .. footer
     transferred       header  [da] [ma + sequence, posted-at]                properties .. footer
 
-**Prediction.** The messages of one sender look alike. After one whole scan of a message that is nothing but an optional
-header and one body section, `Template` remembers the bytes before the body's length; the next message that begins
-with them and whose one length accounts for its end has the same meaning. Everything else takes the whole scan, which
-gives the very same result.
+**Short ways.** Messages of one sender look alike. After one whole scan of a message that is nothing but an optional
+header and one body section, `Template` remembers the bytes before the body's length; the next message that begins with
+them and whose one length accounts for its end has the same meaning. A message that has properties, but says nothing
+else that matters here, is read by `read_plain`. Everything else takes `read_posting`, which gives the very same result.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from acquit.protocol.sections import (
     PROPERTIES,
     PropertyIndex,
     Sections,
+    decode_header,
     map_value,
     scan_sections,
     splice_annotations,
@@ -44,6 +45,7 @@ DELIVERY_DELAY: Final = "x-opt-delivery-delay"
 DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
 """Application property: the id to detect duplicates by, as Artemis names it; without it, the message id."""
 
+_DUPLICATE_ID: Final = DUPLICATE_ID.encode()
 TTL_MAX: Final = 0xFFFF_FFFF
 
 
@@ -63,27 +65,6 @@ def transfer_header(durable: bool, priority: int, first_acquirer: bool, attempt:
     else:
         fields += b"\x70" + attempt.to_bytes(4, "big")
     return b"\x00\x53\x70\xc0" + bytes((len(fields) + 1, 5)) + fields
-
-
-class Headers:
-    """`transfer_header` without a time to live, remembered: few combinations come up."""
-
-    __slots__ = ("_known",)
-
-    KNOWN_MAX: Final = 4_096
-
-    def __init__(self) -> None:
-        self._known: dict[int, bytes] = {}
-
-    def get(self, durable: int, priority: int, first_acquirer: bool, attempt: int) -> bytes:
-        """The header of one combination; any truthy `durable` is true."""
-        key = attempt << 10 | priority << 2 | (2 if durable else 0) | first_acquirer
-        header = self._known.get(key)
-        if header is None:
-            if len(self._known) >= self.KNOWN_MAX:
-                self._known.clear()
-            header = self._known[key] = transfer_header(bool(durable), priority, first_acquirer, attempt, None)
-        return header
 
 
 # -- our annotations --------------------------------------------------------------------------------------------------
@@ -143,6 +124,70 @@ def merge_annotations(body: bytes, annotations: bytes) -> bytes:
 # -- what a posting says ----------------------------------------------------------------------------------------------
 
 
+_HEADERS_MAX: Final = 1_024
+_headers: dict[bytes, tuple[bool, int, int | None]] = {}
+"""What header sections say that came up: few differ."""
+
+
+def _read_header(section: bytes) -> tuple[bool, int, int | None]:
+    """durable, priority, ttl. Raises DecodeError."""
+    known = _headers.get(section)
+    if known is None:
+        header = decode_header(section)
+        known = header.durable, header.priority, header.ttl
+        if len(_headers) >= _HEADERS_MAX:
+            _headers.clear()
+        _headers[section] = known
+    return known
+
+
+def read_plain(sections: Sections) -> tuple[bool, int, bytes] | None:
+    """Durable, priority and message id (as the ledger encodes it) of a message about which nothing else matters here.
+
+    None for one that says more: annotations, a time to live, a late property, an id that is no short string. Those take
+    `read_posting`. Raises DecodeError for a header that makes no sense.
+    """
+    payload, bounds = sections.payload, sections.bounds
+    header_end, properties, after = bounds[1], bounds[PROPERTIES], bounds[APPLICATION_PROPERTIES]
+    if header_end != properties:
+        return None
+    durable, priority, ttl_ms = _read_header(payload[:header_end]) if header_end else _NO_HEADER
+    if ttl_ms is not None:
+        return None
+    message_id = b""
+    if properties != after:
+        # A list8 of no more fields than come before absolute-expiry-time, of which the first is a str8, or null.
+        if payload[properties + 1] != 0x53 or payload[properties + 3] != 0xC0:
+            return None
+        if 0 < payload[properties + 5] <= PropertyIndex.ABSOLUTE_EXPIRY_TIME:
+            first = properties + 6
+            if payload[first] == 0xA1:
+                end = first + 2 + payload[first + 1]
+                message_id = b"s" + payload[first + 2 : end]
+                if end > after or not _is_utf8(message_id):
+                    return None
+            elif payload[first] != 0x40:
+                return None
+        elif payload[properties + 5]:
+            return None
+    if after != bounds[BODY] and payload.find(_DUPLICATE_ID, after, bounds[BODY]) >= 0:
+        return None
+    return durable, priority, message_id
+
+
+_NO_HEADER: Final = (False, 4, None)
+
+
+def _is_utf8(text: bytes) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 class Posting:
     """What the broker must know of a posted message."""
 
@@ -179,10 +224,7 @@ def read_posting(payload: bytes, now_ms: int) -> Posting:
     posting = Posting(sections)
     bounds = sections.bounds
     if bounds[1]:
-        header = sections.decode_header()
-        posting.durable = header.durable
-        posting.priority = header.priority
-        posting.ttl_ms = header.ttl
+        posting.durable, posting.priority, posting.ttl_ms = _read_header(payload[: bounds[1]])
     if bounds[PROPERTIES] != bounds[PROPERTIES + 1]:
         identity, to, expiry, group = sections.property_values(
             PropertyIndex.MESSAGE_ID, PropertyIndex.TO, PropertyIndex.ABSOLUTE_EXPIRY_TIME, PropertyIndex.GROUP_ID
@@ -193,7 +235,7 @@ def read_posting(payload: bytes, now_ms: int) -> Posting:
         posting.to = None if to is None else str(to)
         posting.absolute_expiry_ms = expiry if isinstance(expiry, int) else None
     start, end = bounds[APPLICATION_PROPERTIES], bounds[BODY]
-    if start != end and payload.find(DUPLICATE_ID.encode(), start, end) >= 0:
+    if start != end and payload.find(_DUPLICATE_ID, start, end) >= 0:
         duplicate_id = map_value(payload[start:end], DUPLICATE_ID)
         posting.extras += encode_extras([(Extra.DUPLICATE_ID, _id(duplicate_id))])
     start, end = bounds[MESSAGE_ANNOTATIONS], bounds[PROPERTIES]
@@ -234,8 +276,8 @@ def _due_at(annotations: bytes, now_ms: int) -> int:
 
 
 _UINT32: Final = Struct(">I").unpack_from
-_NARROW: Final = frozenset((0xA0, 0xA1))
 _WIDE: Final = frozenset((0xB0, 0xB1))
+_LENGTHS: Final = _WIDE | {0xA0, 0xA1}
 
 
 class Template:
@@ -264,17 +306,17 @@ class Template:
         return size > at and size == at + 1 + payload[at]
 
 
-def learn_template(posting: Posting) -> Template | None:
-    """A template of messages like this one, or None where it says more than a template can."""
-    bounds, payload = posting.sections.bounds, posting.sections.payload
+def learn_template(sections: Sections) -> Template | None:
+    """A template of messages like this one, or None where it says more than a template can. Raises DecodeError."""
+    bounds, payload = sections.bounds, sections.payload
     body_at = bounds[BODY]
-    only_header_and_body = bounds[1] == body_at and bounds[BODY + 1] == len(payload)
-    if not only_header_and_body or posting.ttl_ms is not None or len(payload) < body_at + 5:
+    if bounds[1] != body_at or bounds[BODY + 1] != len(payload) or len(payload) < body_at + 5:
         return None
-    if payload[body_at + 1] != 0x53 or payload[body_at + 3] not in _NARROW | _WIDE:
+    if payload[body_at + 1] != 0x53 or payload[body_at + 3] not in _LENGTHS:
         return None
-    template = Template(payload[: body_at + 4], body_at, posting.durable, posting.priority)
-    return template if template.fits(payload) else None
+    durable, priority, ttl_ms = _read_header(payload[:body_at]) if body_at else _NO_HEADER
+    template = Template(payload[: body_at + 4], body_at, durable, priority)
+    return template if ttl_ms is None and template.fits(payload) else None
 
 
 __all__ = [
@@ -282,13 +324,13 @@ __all__ = [
     "DELIVERY_TIME",
     "POSTED_AT",
     "SEQUENCE",
-    "Headers",
     "Posting",
     "Template",
     "learn_template",
     "make_body",
     "merge_annotations",
     "own_annotations",
+    "read_plain",
     "read_posting",
     "shape_body",
     "transfer_header",

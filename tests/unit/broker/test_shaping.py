@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acquit.broker.shaping import (
-    Headers,
     learn_template,
     merge_annotations,
     own_annotations,
+    read_plain,
     read_posting,
     shape_body,
     transfer_header,
@@ -18,7 +18,7 @@ from acquit.broker.shaping import (
 from acquit.errors import DecodeError
 from acquit.protocol.codec import encode
 from acquit.protocol.message import AmqpValue, Data, Message
-from acquit.protocol.sections import decode_header
+from acquit.protocol.sections import PROPERTIES, decode_header, scan_sections
 from acquit.protocol.types import Timestamp
 
 NOW_MS = 1_700_000_000_000
@@ -33,13 +33,6 @@ def test_our_header_says_everything(durable: bool, attempt: int, ttl_ms: int | N
             header = decode_header(transfer_header(durable, priority, first, attempt, ttl_ms))
             assert (header.durable, header.priority, header.first_acquirer) == (durable, priority, first)
             assert (header.delivery_count, header.ttl) == (attempt, ttl_ms)
-
-
-def test_remembered_headers_are_the_same() -> None:
-    headers = Headers()
-    for attempt in range(5_000):
-        assert headers.get(1, 4, True, attempt) == transfer_header(True, 4, True, attempt, None)
-    assert headers.get(0, 9, False, 3) == transfer_header(False, 9, False, 3, None)
 
 
 def test_our_annotations() -> None:
@@ -140,7 +133,7 @@ messages = st.builds(
 @given(messages, messages)
 def test_a_template_takes_only_what_it_understands(first: Message, second: Message) -> None:
     """If a message fits the template of another, reading it the long way gives what the template says."""
-    template = learn_template(read_posting(first.encode(), NOW_MS))
+    template = learn_template(scan_sections(first.encode()))
     if template is None:
         return
     payload = second.encode()
@@ -153,10 +146,55 @@ def test_a_template_takes_only_what_it_understands(first: Message, second: Messa
         assert body == shape_body(payload, 3, NOW_MS)
 
 
+ids = st.one_of(st.none(), st.text(max_size=300), st.integers(0, 5), st.uuids(), st.binary(max_size=5))
+told = st.builds(
+    Message,
+    bodies,
+    durable=st.booleans(),
+    ttl_ms=st.sampled_from([None, None, 5]),
+    message_id=ids,
+    to=st.sampled_from([None, "to"]),
+    correlation_id=ids,
+    absolute_expiry_time=st.sampled_from([None, None, NOW_MS]),
+    group_id=st.sampled_from([None, None, "g"]),
+    annotations=st.sampled_from([{}, {}, {"x-opt-a": 1}]),
+    application_properties=st.sampled_from([{}, {"k": "v"}, {"_AMQ_DUPL_ID": "d"}]),
+)
+
+
+@given(told)
+def test_plain_messages_are_read_as_the_long_way_reads_them(message: Message) -> None:
+    sections = scan_sections(message.encode())
+    plain = read_plain(sections)
+    posting = read_posting(sections.payload, NOW_MS)
+    if plain is not None:
+        assert plain == (posting.durable, posting.priority, posting.message_id)
+        assert (posting.ttl_ms, posting.absolute_expiry_ms, posting.due_at_ms, posting.extras) == (None, None, 0, b"")
+        body = own_annotations(3, NOW_MS) + sections.payload[sections.bounds[1] :]
+        assert body == shape_body(sections.payload, 3, NOW_MS)
+    else:
+        says_more = (
+            posting.ttl_ms is not None
+            or posting.absolute_expiry_ms is not None
+            or posting.extras
+            or message.annotations
+            or not isinstance(message.message_id, str | None)
+            or len(sections.section(PROPERTIES)) > 255
+        )
+        assert says_more
+
+
+def test_an_id_that_is_no_text_is_left_to_the_long_way() -> None:
+    properties = b"\x00\x53\x73\xc0\x05\x01\xa1\x02\xff\xfe"
+    assert read_plain(scan_sections(properties + b"\x00\x53\x75\xa0\x00")) is None
+    cut = b"\x00\x53\x73\xc0\x04\x01\xa1\x09x"
+    assert read_plain(scan_sections(cut + b"\x00\x53\x75\xa0\x20" + bytes(32))) is None
+
+
 @given(st.binary(max_size=20), st.booleans(), st.binary(max_size=4))
 def test_a_template_does_not_take_what_is_cut_or_followed_by_more(body: bytes, durable: bool, more: bytes) -> None:
     payload = Message(body, durable=durable).encode()
-    template = learn_template(read_posting(payload, NOW_MS))
+    template = learn_template(scan_sections(payload))
     assert template is not None
     assert not [size for size in range(len(payload)) if template.fits(payload[:size])]
     assert template.fits(payload + more) is not bool(more)
