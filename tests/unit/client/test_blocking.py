@@ -146,6 +146,24 @@ def test_without_credit_nothing_leaves(connection: acquit.Connection, server: Th
     assert server.server.bodies() == [b"y", b"z"]
 
 
+def test_an_interrupted_send_that_has_not_left_is_taken_back(
+    connection: acquit.Connection, server: ThreadedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.server.credit = 0
+    sender = connection.session().sender("q")
+
+    def interrupt(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(blocking, "wait", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            sender.send(b"x")
+    server.call(lambda: (server.server.connection.receiving.grant(5), server.server.connection.touch()))
+    assert sender.send(b"y") == Accepted()
+    assert server.server.bodies() == [b"y"]
+
+
 def test_without_an_answer_it_is_in_doubt(server: ThreadedServer, connection: acquit.Connection) -> None:
     server.server.verdict = lambda delivery: None
     sender = connection.session().sender("q")
@@ -393,10 +411,10 @@ def test_an_option_that_makes_no_sense() -> None:
 
 def test_heartbeats_go_on_while_the_program_computes() -> None:
     server = Server()
-    server.options = dataclasses.replace(server.options, idle_timeout_ms=100)  # gives up who is silent for 200 ms
+    server.options = dataclasses.replace(server.options, idle_timeout_ms=500)  # gives up who is silent for a second
     with serving(server) as running, acquit.connect(running.url) as connection:
         sender = connection.session().sender("q")
-        ends_at = time.monotonic() + 0.6
+        ends_at = time.monotonic() + 1.2
         while time.monotonic() < ends_at:
             sum(range(1_000))
         assert sender.send(b"still here") == Accepted()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import ssl
 from collections.abc import Callable, Coroutine
@@ -164,8 +165,33 @@ def test_a_cancelled_connect_leaves_no_socket() -> None:
     run(main)
 
 
+def test_a_connect_cancelled_while_the_server_thinks_leaves_no_socket() -> None:
+    async def main() -> None:
+        come, gone = asyncio.Event(), asyncio.Event()
+
+        async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readexactly(8)
+            come.set()
+            with contextlib.suppress(ConnectionError):
+                await reader.read()
+            gone.set()
+            writer.close()
+
+        listener = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
+        connecting = asyncio.create_task(_connect(f"127.0.0.1:{listener.sockets[0].getsockname()[1]}"))
+        await come.wait()
+        connecting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await connecting
+        await gone.wait()
+        listener.close()
+        await listener.wait_closed()
+
+    run(main)
+
+
 async def _connect(where: str) -> aio.Connection:
-    return await aio.connect(f"amqp://{where}")
+    return await aio.connect(f"amqp://{where}", options=ConnectOptions(connect_timeout_ms=300_000))
 
 
 def test_the_ack_timeout_runs_on_the_loop() -> None:
@@ -183,17 +209,42 @@ def test_the_ack_timeout_runs_on_the_loop() -> None:
     run(main)
 
 
+def test_an_acknowledgement_is_sent_when_the_socket_has_taken_it() -> None:
+    async def main() -> None:
+        server = Server()
+        async with serve(server) as where, aio.connect(f"amqp://{where}") as connection:
+            receiver = await (await connection.session()).receiver("q")
+            heard: list[aio.Receipt] = []
+
+            async def handle(message: aio.ReceivedMessage) -> None:
+                pump = connection._driver.pump
+                pump.pause_writing()  # as asyncio does when the socket is full
+                heard.append(await message.release(sync=False))
+                for _ in range(3):
+                    await asyncio.sleep(0)
+                assert not heard[0].done
+                pump.resume_writing()
+                assert await heard[0] is ReceiptStatus.SENT
+                await receiver.close()
+
+            server.offer("q", b"a")
+            await receiver.listen(handle)
+            assert heard[0].status is ReceiptStatus.SENT
+
+    run(main)
+
+
 def test_idle_connections_stay_alive_by_heartbeats() -> None:
     async def main() -> None:
         server = Server()
         async with (
             serve(server) as where,
-            aio.connect(f"amqp://{where}", options=ConnectOptions(idle_timeout_ms=100)) as connection,
+            aio.connect(f"amqp://{where}", options=ConnectOptions(idle_timeout_ms=500)) as connection,
         ):
             opened = server.connection.engine.remote_open
-            assert opened is not None and opened.idle_time_out == 100
+            assert opened is not None and opened.idle_time_out == 500
             receiver = await (await connection.session()).receiver("q")
-            assert await receiver.receive(0.5) is None  # longer than either end would wait for a silent one
+            assert await receiver.receive(1.2) is None  # longer than either end would wait for a silent one
             assert not connection.closed
 
     run(main)

@@ -376,6 +376,16 @@ def test_a_send_that_has_not_left_can_be_taken_back() -> None:
     assert rig.server.taken == []
 
 
+def test_what_was_taken_back_takes_no_room_any_more() -> None:
+    rig = Rig(Server(credit=0))
+    sender = rig.sender(rig.session(), buffer_bytes=1_000)
+    send = rig.send(sender, bytes(2_000))
+    rig.run()
+    assert not sender.has_room
+    sender.withdraw(send)
+    assert sender.has_room
+
+
 def test_a_send_that_has_left_cannot() -> None:
     rig = Rig()
     rig.server.verdict = lambda delivery: None
