@@ -1,11 +1,20 @@
-"""The source `acquit` with workers that kill themselves at named points, each point once.
+"""The source `acquit` with workers that crash at named points, each point once.
 
-Register `CrashingSource` and read the format ``acquit_crashing``; the option `spool` also says where the marks of the
-points that have been passed lie (``SPOOL.crashes``). Points, in the order of `acquit.spark.spool.attempt`:
+Register `CrashingSource` and read the format ``acquit_crashing``. Marks of the points that have been passed lie in
+``SPOOL.crashes``, a folder of files that hold the process id. Points, in the order of `acquit.spark.spool.attempt`:
 
 received    messages are held, nothing is published
 published   the entry is in the log, nothing is settled
 settled     the broker has its answers, no row has been yielded
+
+What happens there:
+
+worker      the Python worker is killed, as by the kernel that needs its memory
+everything  the JVM is killed, and the worker
+zombie      the JVM is killed and the worker stopped; somebody may let it go on much later
+
+The environment variable ``ACQUIT_TEST_CRASHES`` (``1:received:worker,2:published:everything``) says what happens in
+which epoch; without it, `WORKERS`.
 """
 
 from __future__ import annotations
@@ -14,7 +23,6 @@ import os
 import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -26,26 +34,36 @@ from acquit.spark.options import SourceOptions
 from acquit.spark.source import AcquitDataSource, AcquitPartition, AcquitStreamReader
 from acquit.spark.spool import Outcome, Received
 
-POINTS = ("received", "published", "settled")
+VARIABLE = "ACQUIT_TEST_CRASHES"
+WORKERS = "1:received:worker,2:published:worker,3:settled:worker"
 
 
-def crash_once(marks: Path, point: str) -> None:
-    """Kill this process, unless a process has been killed here before."""
+def crash_once(marks: Path, point: str, what: str) -> None:
+    """Do it, unless a process has been here before."""
     marks.mkdir(exist_ok=True)
     try:
-        (marks / point).touch(exist_ok=False)
+        with (marks / point).open("x") as mark:
+            mark.write(str(os.getpid()))
     except FileExistsError:
         return
-    _die()
+    if what == "zombie":
+        # When the JVM is gone, Spark's daemon ends its process group, and the kernel wakes those in it that were
+        # stopped. A machine that hangs hears nothing of that.
+        os.setsid()
+    if what in ("everything", "zombie"):
+        _kill_jvm()
+    os.kill(os.getpid(), signal.SIGSTOP if what == "zombie" else signal.SIGKILL)
 
 
-def _die() -> NoReturn:
-    os.kill(os.getpid(), signal.SIGKILL)
-    raise AssertionError("unreachable")
+def _kill_jvm() -> None:
+    import psutil
+
+    jvm = next(parent for parent in psutil.Process().parents() if "java" in parent.name())
+    jvm.kill()
 
 
 class CrashingSource(AcquitDataSource):
-    """As its base, with readers that crash in epochs 1, 2 and 3."""
+    """As its base, with readers that crash."""
 
     @classmethod
     def name(cls) -> str:
@@ -58,8 +76,9 @@ class CrashingSource(AcquitDataSource):
 class _CrashingReader(AcquitStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, AcquitPartition)
-        epoch = partition.planned.part.epoch
-        point = POINTS[epoch - 1] if epoch <= len(POINTS) else ""
+        plan = [step.split(":") for step in os.environ.get(VARIABLE, WORKERS).split(",")]
+        epoch = str(partition.planned.part.epoch)
+        here = {point: what for number, point, what in plan if number == epoch}
         marks = Path(f"{self._options.spool}.crashes")
 
         class Drain(QueueDrain):
@@ -67,19 +86,20 @@ class _CrashingReader(AcquitStreamReader):
                 super().__init__(options, rows_max, bytes_max)
                 self._some = False
 
+            def _pass(self, point: str) -> None:
+                if self._some and point in here:
+                    crash_once(marks, point, here[point])
+
             def receive(self, rows_max: int) -> Sequence[Received]:
                 received = super().receive(rows_max)
                 self._some = self._some or bool(received)
-                if self._some and point == "received":
-                    crash_once(marks, point)
+                self._pass("received")
                 return received
 
             def settle(self, outcomes: Sequence[tuple[Received, Outcome]]) -> bool:
-                if outcomes and point == "published":
-                    crash_once(marks, point)
+                self._pass("published")
                 answered = super().settle(outcomes)
-                if outcomes and point == "settled":
-                    crash_once(marks, point)
+                self._pass("settled")
                 return answered
 
         source_module.QueueDrain = Drain  # type: ignore[misc]  # in this worker; the next task of it sets its own

@@ -69,8 +69,8 @@ class Driver:
         self._clock = clock
         self._available_now = False
         self._until_sequence: int | None = None
-        self._planned = -1
-        """The newest epoch that this run has planned: how older ones ended is not known."""
+        self._begun = -1
+        """The newest epoch that this run has begun. How older ones ended says nothing about what there is now."""
         self._rows_max = options.max_messages_per_batch
         self._idle_until = 0.0
         self._backoff_s = _BACKOFF_FIRST_S
@@ -95,7 +95,8 @@ class Driver:
         self._rows_max = rows_max if rows_max is not None else self._options.max_bytes_per_batch
         if not self._worth_reading(start["epoch"], state):
             return start
-        return {"epoch": start["epoch"] + 1, "parts": self._options.parts}
+        self._begun = start["epoch"] + 1
+        return {"epoch": self._begun, "parts": self._options.parts}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[PlannedPart]:
         """The tasks of the batch that ends at `end`. May be for an epoch that an earlier run has planned."""
@@ -111,7 +112,6 @@ class Driver:
                 "older than the spool. Restore the newer checkpoint, or start a new query with a new checkpoint and a "
                 "new spool"
             )
-        self._planned = max(self._planned, epoch)
         plan = self._spool.plan(epoch)
         return [
             PlannedPart(
@@ -152,16 +152,16 @@ class Driver:
 
     def _worth_reading(self, done: int, state: LogState) -> bool:
         """Whether the epoch after `done` is worth a batch."""
-        # What the epoch before came to. Empty when an earlier run planned it, or when nobody read the batch.
+        # What the epoch before came to; empty when nobody read the batch.
         last = [one for key, one in state.decided.items() if key[0] == done]
-        if self._available_now and done == self._planned and all(one.ended for one in last):
+        if self._available_now and done == self._begun and all(one.ended for one in last):
             return False
         available = self._probe.available()
         if available is not None:
             return available > 0
         if self._available_now:
             return True
-        if done == self._planned and not any(
+        if done == self._begun and not any(
             one.totals.rows or one.totals.set_aside or one.totals.rejected for one in last
         ):
             return self._waited_long_enough(done)

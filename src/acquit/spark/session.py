@@ -41,6 +41,7 @@ def start_session(
         SparkSession.builder.appName(name)
         .master(master or "local[*]")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", f"{memory_mb}m")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")

@@ -116,6 +116,21 @@ def test_available_now_does_not_chase_a_producer(tmp_path: Path) -> None:
     assert sorted(rows) == numbered(*range(1, 6)) and len(queue.available) == 14
 
 
+def test_available_now_goes_on_after_an_epoch_that_an_earlier_run_ended(tmp_path: Path) -> None:
+    queue = QueueDouble(posting(1))
+    first = Query(tmp_path, queue)
+    first.driver.begin_available_now()
+    start = first.driver.initial_offset()
+    end = first.driver.latest_offset(start, 4)
+    rows = first.batch(start, end)
+    # It dies before the batch is committed; more is posted; the next run repeats the batch, which had come to the end.
+    queue.post(posting(2))
+    second = Query(tmp_path, queue)
+    second.driver.begin_available_now()
+    assert second.batch(start, end) == rows
+    assert second.run(end)[0] == numbered(2)
+
+
 def test_a_restart_replays_the_pending_epoch_and_goes_on(tmp_path: Path) -> None:
     queue = QueueDouble(*(posting(number) for number in range(1, 4)))
     first = Query(tmp_path, queue)

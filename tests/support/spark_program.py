@@ -1,0 +1,36 @@
+"""A program of its own that reads a queue into a Parquet folder with a crashing source, until the queue is empty.
+
+python -m tests.support.spark_program URL ADDRESS FOLDER
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from acquit.spark.session import start_session
+from tests.support.crashing import CrashingSource
+
+
+def main(url: str, address: str, root: Path) -> None:
+    os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])
+    spark = start_session(master="local[2]", memory_mb=512, log_level="OFF")
+    spark.dataSource.register(CrashingSource)
+    options = {"url": url, "address": address, "spool": str(root / "spool"), "maxMessagesPerBatch": "20"}
+    query = (
+        spark.readStream.format("acquit_crashing")
+        .options(**options)
+        .load()
+        .selectExpr("cast(body as string) as text")
+        .writeStream.format("parquet")
+        .option("path", str(root / "table"))
+        .option("checkpointLocation", str(root / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
