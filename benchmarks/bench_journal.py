@@ -171,7 +171,8 @@ def _recover(path: Path) -> None:
     elapsed = time.perf_counter() - start
     memory = _resident_bytes() - before
     live = len(opened.fold.messages)
-    print(f"recovery of {live:,} live messages: {elapsed:.2f} s, {memory / 1e6:.0f} MB ({memory / live:.0f} bytes each)")
+    each = memory / live
+    print(f"recovery of {live:,} live messages: {elapsed:.2f} s, {memory / 1e6:.0f} MB ({each:.0f} bytes each)")
     opened.journal.close()
 
 

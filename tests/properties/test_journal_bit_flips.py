@@ -1,8 +1,8 @@
 """One bit is wrong, anywhere in the folder: the journal is never read as something else than was written.
 
-Opening it either refuses, naming the damage, or gives exactly a state that was recorded: the last one, unless the bit is in
-the very last batch of an open segment, which nothing can tell from one that was never synced whole. `ledger verify`
-finds every flipped bit of a closed segment.
+Opening it either refuses, naming the damage, or gives exactly a state that was recorded: the last one, unless the bit
+is in the very last batch of an open segment, which nothing can tell from one that was never synced whole. `ledger
+verify` finds every flipped bit of a closed segment.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Final, Self
+from typing import Self
 from uuid import UUID
 
 from acquit.errors import ConfigurationError, StoreCorrupt, StoreError
@@ -38,9 +38,6 @@ from acquit.store.segment import (
     SegmentHeader,
     decode_seal,
 )
-
-_LOOKS: Final = 5
-"""A newest segment that looks damaged further on each time it is looked at is looked at so often."""
 
 
 class Place(Enum):
@@ -167,17 +164,6 @@ def verify(
 
 
 def _read_segment(reader: FolderReader, link: Link, deleted: dict[int, DeletedSegment], *, newest: bool) -> None:
-    """Read one segment. Of the newest, which may be growing, what looks destroyed is looked at again: a batch that was
-    being written when it was read may be whole, and followed by others, a moment later."""
-    for _ in range(_LOOKS if newest else 1):
-        before = link.valid_bytes
-        link.problems.clear()
-        _read_once(reader, link, deleted, newest=newest)
-        if not link.problems or link.valid_bytes == before:
-            return
-
-
-def _read_once(reader: FolderReader, link: Link, deleted: dict[int, DeletedSegment], *, newest: bool) -> None:
     digest = RunningDigest()
     events = hashlib.sha256()
     try:

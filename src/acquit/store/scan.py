@@ -175,11 +175,23 @@ class SegmentReader:
                 end = step + used
                 for offset in range(step, end, alignment):
                     if offset > self.offset and self._proves(offset):
+                        if self._stands_now():
+                            return 0
                         raise self.corrupt(
                             f"destroyed after it was synced: {self.stop.reason if self.stop else ''} here, "
                             f"and at offset {offset} what was written later"
                         )
             step += _WINDOW_BYTES
+
+    def _stands_now(self) -> bool:
+        """Is there, looking again, something whole where reading stopped? Beside a running broker it may have been half
+        written then; what proves that it was synced was written after it, so by now it must be whole."""
+        self._window = b""
+        data = self._get(self.offset, BATCH_HEAD_BYTES)
+        head = decode_batch_head(data)
+        if head is None:
+            return decode_seal_head(data) is not None and self._seal_at(self.offset)[0] is not None
+        return batch_is_whole(head, self._get(self.offset, head.length))
 
     def _proves(self, offset: int) -> bool:
         """Does what stands at `offset` show that everything before this segment's damage had been synced?"""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from dataclasses import replace
 from zlib import crc32
 
@@ -182,6 +183,28 @@ def test_a_side_file_with_other_events() -> None:
     disk = grown()
     seg(disk, 2, EVENTS)[200] ^= 1
     assert any("has other events than the segment" in problem for problem in verify(DATA, disk=disk).problems)
+
+
+def test_a_journal_that_is_being_written_is_whole_at_every_moment() -> None:
+    """The last batch is half there, then whole and followed by others, while somebody looks."""
+    disk = grown()
+    broker = MiniBroker(disk, random.Random(1))
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.is_set():
+            broker.post(min(broker.queues), bytes(200))
+            broker.sync()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        head = read_head(DATA, disk=disk)
+        for _ in range(8):
+            assert verify(DATA, disk=disk, against=[head]).problems == ()
+    finally:
+        stop.set()
+        writer.join()
 
 
 # -- heads -------------------------------------------------------------------------------------------------------------

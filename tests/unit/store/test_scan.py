@@ -132,6 +132,18 @@ def test_a_length_beyond_the_file(disk: FaultyDisk) -> None:
     assert segment.cut_bytes() == len(bytes(disk.content(PATH)[batch(3).start :]).rstrip(b"\0"))
 
 
+def test_a_batch_that_was_half_written_when_it_was_read(disk: FaultyDisk) -> None:
+    """Beside a running broker: a moment later it is whole, and the next one proves that it is synced."""
+    content = disk.content(PATH)
+    second, third = bytes(content[batch(2)]), bytes(content[batch(3)])
+    content[batch(2)] = second[:90] + bytes(512 - 90)
+    content[batch(3)] = bytes(512)
+    segment = read(disk)
+    assert segment.offset == batch(2).start
+    content[batch(2)], content[batch(3)] = second, third
+    assert segment.cut_bytes() == 0
+
+
 class Unreadable:
     """A file whose sectors are gone."""
 
