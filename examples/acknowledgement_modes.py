@@ -15,8 +15,8 @@ from acquit import AckMode
 
 MODES = {
     AckMode.AUTO: "each is accepted as receive() returns it",
-    AckMode.CLIENT: "acknowledge() on the second: all handed out by then",
-    AckMode.INDIVIDUAL: "acknowledge() on the second: that one alone",
+    AckMode.CLIENT: "acknowledge() on the second: all handed out",
+    AckMode.INDIVIDUAL: "acknowledge() on the second: that alone",
     AckMode.NO_ACK: "the broker forgets each as it sends it, prefetched ones as well",
 }
 

@@ -35,7 +35,6 @@ with tempfile.TemporaryDirectory() as data:
                 message = acquit.Message(f"body of {identity}", durable=True, message_id=identity)
                 receipts.append((identity, sender.send(message, wait=False)))
                 if attempt == 0 and len(receipts) == 1000:
-                    receipts[0][1].result(timeout=10)
                     broker.kill()
                     break
         except acquit.ConnectionFailed:

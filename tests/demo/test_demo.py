@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import signal
 import subprocess
@@ -38,12 +40,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def played(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
-    """One run of the command, with its naive twin: what it printed, and where it left everything."""
+    """One run, with its naive twin: what it printed, and where it left everything."""
     data = tmp_path_factory.mktemp("demo") / "data"
-    command = [sys.executable, "-m", "acquit", "demo", str(folder), "--data", str(data), "--naive", "--json"]
-    finished = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
-    assert finished.returncode == EXIT_HOLDS, finished.stdout + finished.stderr
-    return json.loads(finished.stdout), data
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        status = run(DemoOptions(directory=folder, data=data, naive=True, json=True, post_s=1.5))
+    assert status == EXIT_HOLDS, said.getvalue()
+    return json.loads(said.getvalue()), data
 
 
 def test_every_file_is_accounted_for_once(played: tuple[dict[str, Any], Path]) -> None:

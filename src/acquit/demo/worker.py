@@ -37,6 +37,7 @@ BATCH = 8
 PREFETCH = 16
 IDLE_S = 0.3
 ANSWER_TIMEOUT_S = 30.0
+BUSY_S = 0.6
 HOLD_S = 60.0
 
 
@@ -122,7 +123,8 @@ class _Worker:
         if self._hold_at is None or self._handled < self._hold_at:
             return
         self._hold_at = None
-        # Everything of this batch is forwarded or judged, nothing settled, and the prefetched ones wait behind it.
+        # Everything of this batch is forwarded or judged, nothing settled. While it is busy, more arrive in its buffer.
+        time.sleep(BUSY_S)
         report(holding=len(checked))
         time.sleep(HOLD_S)
 
