@@ -22,9 +22,9 @@ def sender_credit(delivery_count_rcv: int | None, link_credit_rcv: int, delivery
     return min(max(0, link_credit_rcv - distance(known, delivery_count_snd)), MASK)
 
 
-def receiver_credit(limit: int, delivery_count: int) -> int:
-    """What is left at the receiver of the delivery-limit it set, given the sender's delivery-count."""
-    return max(0, distance(delivery_count, limit))
+def receiver_credit(link_credit_rcv: int, delivery_count_rcv: int, delivery_count_snd: int) -> int:
+    """What is left at the receiver of the credit it granted, when the sender says how far it has come."""
+    return max(0, link_credit_rcv - distance(delivery_count_rcv, delivery_count_snd))
 
 
 def remote_window(

@@ -18,7 +18,7 @@ from acquit.protocol.delivery import Delivery, DeliveryState, is_outcome
 from acquit.protocol.dispositions import FRAME_OVERHEAD, DispositionRuns, encode_state
 from acquit.protocol.events import StatesReceived
 from acquit.protocol.receiver import ReceivingLink
-from acquit.protocol.serial import MASK
+from acquit.protocol.serial import MASK, distance
 from acquit.protocol.settlement import RECEIVER_STEPS, SENDER_STEPS, Effect, Input, apply
 
 if TYPE_CHECKING:
@@ -29,6 +29,10 @@ _SETTLE: Final = int(Input.SETTLE)
 _FORGET: Final = int(Effect.FORGET)
 _NOTIFY: Final = int(Effect.NOTIFY)
 _HALF: Final = 1 << 31
+_SEARCHES: Final = 4_096
+"""Ids that may be looked for before a session's first delivery."""
+_WIDE: Final = 64
+"""Dispositions of more ids than this are looked at twice before the work for them is done."""
 
 
 class SessionDeliveries:
@@ -36,10 +40,13 @@ class SessionDeliveries:
 
     __slots__ = (
         "_dispositions",
+        "_searches",
         "channel",
         "connection",
         "incoming",
         "keep_order",
+        "next_delivery_id",
+        "next_incoming_delivery_id",
         "outgoing",
         "unsettled_max",
     )
@@ -51,6 +58,10 @@ class SessionDeliveries:
         self.outgoing: dict[int, Delivery] = {}
         self.incoming: dict[int, Delivery] = {}
         self.keep_order = False  # dispositions wait that no transfer may overtake
+        self.next_delivery_id = connection.options.initial_serial
+        self.next_incoming_delivery_id: int | None = None
+        # By the peer's role: the delivery-id at the last wide disposition, and how many more ids may be looked for.
+        self._searches = [(0, _SEARCHES), (self.next_delivery_id, _SEARCHES)]
         self._dispositions = DispositionRuns()
 
     # -- for the application
@@ -169,6 +180,16 @@ class SessionDeliveries:
             return  # nothing is said
         # A receiver speaks of deliveries that we sent, a sender of those that we received (2.7.6).
         unsettled = self.outgoing if role else self.incoming
+        if count > _WIDE:
+            if not unsettled:
+                return
+            # Ids come in order: what is before the oldest or behind the newest needs no search.
+            oldest, newest = next(iter(unsettled)), next(reversed(unsettled))
+            skipped = max(0, distance(first, oldest))
+            count -= skipped + max(0, distance(newest, last))
+            first = (first + skipped) & MASK
+            if count <= 0 or not self._may_search(role, min(count, len(unsettled))):
+                return
         if count > len(unsettled):  # the claim may be of 2^31 ids, our work must not be
             found = [delivery for id_, delivery in unsettled.items() if (id_ - first) & MASK < count]
         else:
@@ -217,6 +238,20 @@ class SessionDeliveries:
             if group:
                 self.connection.events.append(StatesReceived(link, group, state, settled))
         self._tell_room(before)
+
+    def _may_search(self, role: Role, ids: int) -> bool:
+        """Charge the search for so many ids against what the deliveries until now have earned.
+
+        A frame of 30 bytes may name all that is unsettled, and may be repeated: only deliveries pay for it.
+        """
+        per_delivery = self.connection.options.dispositions_per_delivery_max
+        begun = self.next_delivery_id if role else (self.next_incoming_delivery_id or 0)
+        seen, left = self._searches[role]
+        left = min(left + ((begun - seen) & MASK) * per_delivery, self.unsettled_max * per_delivery) - ids
+        self._searches[role] = (begun, left)
+        if left < 0:
+            self.fail(AmqpCondition.RESOURCE_LIMIT_EXCEEDED, "dispositions say the same deliveries again and again")
+        return left >= 0
 
     # -- the other half's
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Final
 
 from acquit.errors import AuthenticationFailed, FramingError, LocalProtocolError, ResourceLimitExceeded
-from acquit.protocol._definitions import AmqpCondition, Error, SaslCode, SaslPerformative
+from acquit.protocol._definitions import AmqpCondition, Error, SaslCode, SaslOutcome, SaslPerformative
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import AMQP_HEADER, SASL_HEADER
 from acquit.protocol.events import Event
@@ -112,6 +112,7 @@ class Handshake:
         """One more round. Raises HandshakeEnded after too many, LocalProtocolError if it is not our turn."""
         frame = self._answered().challenge(challenge)
         if frame is None:
+            self._write(SaslOutcome(SaslCode.AUTH))
             raise HandshakeEnded(_REFUSED, remote=False, authentication=True)
         self._write(frame)
 

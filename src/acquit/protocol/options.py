@@ -77,6 +77,10 @@ class ConnectionOptions:
     """Deliveries of one session that we sent and nobody settled. At this number its senders pause, whatever their
     credit: a peer that grants credit and never settles must not fill our memory."""
 
+    dispositions_per_delivery_max: int = 16
+    """How often, on average, the peer may speak of a delivery in dispositions of many. A frame that names all that is
+    unsettled costs it 30 bytes; past this the session ends with amqp:resource-limit-exceeded."""
+
     output_chunk_bytes: int = 256 * 1024
     """About how much of deliveries larger than a frame each `Connection.data_to_send` adds, in turns among the links,
     so that one large delivery neither fills memory nor keeps the others waiting."""
@@ -105,6 +109,7 @@ class ConnectionOptions:
             ("max_message_size", 0, 0xFFFF_FFFF_FFFF_FFFF),
             ("assembly_bytes_max", 0, 0xFFFF_FFFF_FFFF_FFFF),
             ("unsettled_max", 1, 0x7FFF_FFFF),
+            ("dispositions_per_delivery_max", 4, 0xFFFF),
             ("output_chunk_bytes", 1, UINT_MAX),
             ("sasl_frame_size_max", MAX_FRAME_SIZE_MIN, UINT_MAX),
             ("pipelined_bytes_max", 0, UINT_MAX),

@@ -219,7 +219,7 @@ class ReceivingLink(Link):
         advance = distance(self.delivery_count, delivery_count)
         # A sender may count a delivery when it ends; we count it when it begins, so it can be one behind, never more.
         if advance > 0:
-            self.credit = receiver_credit(add(self.delivery_count, self.credit), delivery_count)
+            self.credit = receiver_credit(self.credit, self.delivery_count, delivery_count)
             self.delivery_count = delivery_count
         if link_credit is not None and add(delivery_count, link_credit) == add(self.delivery_count, self.credit):
             self._overdraft = 0  # the sender has heard of the lower limit

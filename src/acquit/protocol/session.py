@@ -93,8 +93,6 @@ class Session(SessionDeliveries):
         "errant_handles",
         "incoming_window",
         "input_handles",
-        "next_delivery_id",
-        "next_incoming_delivery_id",
         "next_outgoing_id",
         "out",
         "remote_begin",
@@ -113,11 +111,9 @@ class Session(SessionDeliveries):
         self.context: object = None
 
         self.next_outgoing_id = options.initial_serial
-        self.next_delivery_id = options.initial_serial
         self._initial_outgoing_id = options.initial_serial
         self.incoming_window = options.incoming_window_frames
         self._next_incoming_id = 0
-        self.next_incoming_delivery_id: int | None = None
         self.remote_incoming_window = 0
         """Transfer frames the peer will take now (2.5.6)."""
 

@@ -29,6 +29,12 @@ def test_sender_credit(delivery_count_rcv: int, link_credit_rcv: int, delivery_c
     assert sender_credit(delivery_count_rcv, link_credit_rcv, delivery_count_snd, 0) == expected
 
 
+def test_the_receivers_credit_may_be_all_there_is() -> None:
+    assert receiver_credit(MASK, 0, 1) == MASK - 1
+    assert receiver_credit(3, MASK, 1) == 1
+    assert receiver_credit(3, 0, 1_000) == 0
+
+
 def test_a_receiver_that_has_not_seen_our_attach_means_our_initial_count() -> None:
     assert sender_credit(None, 10, 103, initial=100) == 7
 
@@ -61,7 +67,7 @@ def test_both_ends_of_a_link_come_to_the_same_limit(start: int, granted: int, se
     """2.6.7: what is on the way does not change the delivery-limit, wherever the numbers start."""
     sent = min(sent, granted)
     at_sender = sender_credit(start, granted, add(start, sent), 0)
-    at_receiver = receiver_credit(add(start, granted), add(start, sent))
+    at_receiver = receiver_credit(granted, start, add(start, sent))
     assert at_sender == at_receiver == granted - sent
 
 

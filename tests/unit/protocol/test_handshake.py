@@ -188,6 +188,7 @@ def test_too_many_rounds() -> None:
     peer.say(SaslResponse(b""), frame_type=SASL_FRAME)
     peer.engine.sasl_challenge(b"")
     assert peer.engine.closed
+    assert frames_in(peer.hear_bytes()[8:], SASL_FRAME)[-1][1] == SaslOutcome(SaslCode.AUTH)
     assert only(peer.engine.receive_eof(START), ConnectionEnded).authentication
 
 
