@@ -37,7 +37,7 @@ from typing import Final, TypeAlias
 from acquit.client.failures import Failure, connection_failure, link_failure, session_failure
 from acquit.client.modes import CreditReturn, Mode, Scope
 from acquit.client.options import DURABLE_SETTLEMENT, ConnectOptions, ReceiverSpec, SenderSpec, check_outcome
-from acquit.client.receipts import Opening, ReceiptStatus, SettlementReceipt
+from acquit.client.receipts import Milestone, ReceiptStatus, SettlementReceipt
 from acquit.client.received import MessageCore, describe
 from acquit.client.receiving import ReceiverCore, lose
 from acquit.client.sending import SenderCore
@@ -82,8 +82,8 @@ class SessionCore:
         self.core = core
         self.mode = mode
         self.engine: Session
-        self.begun = Opening()
-        self.ended = Opening()
+        self.begun = Milestone()
+        self.ended = Milestone()
         self.failure: Failure | None = None
         self.closing = False
         self.senders: list[SenderCore] = []
@@ -327,8 +327,8 @@ class ClientCore:
         self.options = options
         self.where = where
         self.kinds = kinds
-        self.opened = Opening()
-        self.closed = Opening()
+        self.opened = Milestone()
+        self.closed = Milestone()
         """The socket is gone."""
         self.failure: Failure | None = None
         self.closing = False
@@ -389,7 +389,7 @@ class ClientCore:
         self._is_awake = False
         self._now = now
         commands = self._commands
-        while commands:
+        for _ in range(len(commands)):  # what comes meanwhile, from other threads, wakes us again
             command = commands.popleft()
             if command.__class__ is tuple:
                 command[0](*command[1:])

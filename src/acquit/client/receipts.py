@@ -68,8 +68,8 @@ class Promise:
                 callback()
 
 
-class Opening(Promise):
-    """An endpoint that is being opened, closed or asked. `failure` says why it came to nothing."""
+class Milestone(Promise):
+    """What an endpoint comes to: attached, drained, closed. `failure` says why it came to nothing."""
 
     __slots__ = ("failure",)
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from acquit.client.failures import Failure
 from acquit.client.modes import CreditReturn, Mode
 from acquit.client.options import ReceiverSpec
-from acquit.client.receipts import Opening, ReceiptStatus, SettlementReceipt
+from acquit.client.receipts import Milestone, ReceiptStatus, SettlementReceipt
 from acquit.client.received import MessageCore
 from acquit.errors import CreditExhausted, LinkDetached
 from acquit.protocol._definitions import AmqpCondition, Error, RcvSettleMode, Source, StdDistMode, Target
@@ -79,9 +79,9 @@ class ReceiverCore:
         self.buffer: deque[MessageCore] = deque()
         self.held = 0
         self.held_bytes = 0
-        self.attached = Opening()
-        self.detached = Opening()
-        self.drained: Opening | None = None
+        self.attached = Milestone()
+        self.detached = Milestone()
+        self.drained: Milestone | None = None
         self.failure: Failure | None = None
         self.closing = False
         self.notify: Callable[[], None] = _nobody
@@ -91,7 +91,7 @@ class ReceiverCore:
         self._on_handover = session.mode.credit is CreditReturn.ON_HANDOVER
         self._paused = False
         self._pulling = 0
-        self._queries: list[Opening] = []
+        self._queries: list[Milestone] = []
         self._average_bytes = 0.0
         self._warned = False
 
@@ -367,11 +367,11 @@ class ReceiverCore:
         if self._pulling == 0 and self.spec.prefetch == 0 and self.failure is None and self.link.credit:
             self.drain()
 
-    def drain(self) -> Opening:
+    def drain(self) -> Milestone:
         """Ask the peer to use the credit now or give it back. The promise ends when none is left."""
         if self.drained is not None and not self.drained.done:
             return self.drained
-        self.drained = drained = Opening()
+        self.drained = drained = Milestone()
         if self.failure is not None:
             drained.fail(self.failure)
         else:
@@ -386,9 +386,9 @@ class ReceiverCore:
             self.drained.succeed()
         self.top_up()
 
-    def query(self) -> Opening:
+    def query(self) -> Milestone:
         """Ask the peer for the state of the link. The promise ends when it has answered, if it ever does."""
-        query = Opening()
+        query = Milestone()
         if self.failure is not None:
             query.fail(self.failure)
         else:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from acquit.client.failures import Failure
 from acquit.client.options import DeliveryMode, SenderSpec
-from acquit.client.receipts import Opening, SendPromise
+from acquit.client.receipts import Milestone, SendPromise
 from acquit.client.received import MessageCore
 from acquit.client.receiving import OUTCOMES
 from acquit.errors import ConfigurationError, LinkDetached, LocalProtocolError
@@ -74,8 +74,8 @@ class SenderCore:
     def __init__(self, session: SessionCore, spec: SenderSpec) -> None:
         self.session = session
         self.spec = spec
-        self.attached = Opening()
-        self.detached = Opening()
+        self.attached = Milestone()
+        self.detached = Milestone()
         self.failure: Failure | None = None
         self.closing = False
         self.queue: deque[SendPromise] = deque()

@@ -4,7 +4,7 @@ import pytest
 
 from acquit import errors
 from acquit.client.failures import Failure
-from acquit.client.receipts import Opening, Promise, ReceiptStatus, SendPromise, SettlementReceipt
+from acquit.client.receipts import Milestone, Promise, ReceiptStatus, SendPromise, SettlementReceipt
 from acquit.protocol._definitions import Accepted, Error, Rejected
 
 LOST = Failure(errors.ConnectionLost, "lost")
@@ -57,15 +57,15 @@ def test_an_end_between_the_two_steps_of_who_waits_is_not_missed() -> None:
     assert callback.calls >= 1
 
 
-def test_an_opening_ends_once() -> None:
-    opening = Opening()
-    opening.check()
-    opening.fail(LOST)
-    opening.succeed()
-    opening.fail(Failure(errors.NotFound, "later"))
+def test_a_milestone_is_reached_once() -> None:
+    milestone = Milestone()
+    milestone.check()
+    milestone.fail(LOST)
+    milestone.succeed()
+    milestone.fail(Failure(errors.NotFound, "later"))
     with pytest.raises(errors.ConnectionLost, match="lost"):
-        opening.check()
-    fine = Opening()
+        milestone.check()
+    fine = Milestone()
     fine.succeed()
     fine.fail(LOST)
     fine.check()
