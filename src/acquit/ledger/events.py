@@ -150,6 +150,9 @@ EVENT_DTYPE: Final = (
 )
 """For ``numpy.dtype(list(EVENT_DTYPE))``; this package itself does not import numpy."""
 
+ATTEMPT_MAX: Final = 0xFFFF
+"""Where the recorded delivery-count stays: it has 16 bits, a message that is returned for ever does not end."""
+
 pack_event = EVENT.pack
 """The ten fields of `Event`, in order and by position -> 48 bytes."""
 

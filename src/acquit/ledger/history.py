@@ -264,10 +264,17 @@ class _Search:
             event.attempt,
             event.origin,
             event.flags,
-            Cause(attempt.cause).name if attempt is not None else "",
+            _cause(attempt.cause) if attempt is not None else "",
             attempt.condition if attempt is not None else "",
             attempt.description if attempt is not None else "",
             self._run,
             segment,
             record.position,
         )
+
+
+def _cause(cause: int) -> str:
+    try:
+        return Cause(cause).name
+    except ValueError:
+        return f"CAUSE_{cause}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from acquit.ledger.events import Event, EventFlag, EventKind
+from acquit.ledger.events import ATTEMPT_MAX, Event, EventFlag, EventKind
 from acquit.ledger.records import (
     Attempt,
     AttemptNote,
@@ -211,7 +211,7 @@ def copied(message: LiveMessage, record: Record) -> Copied:
         message.actor,
         EventKind.COPIED_FORWARD,
         message.flags,
-        message.attempt,
+        min(message.attempt, ATTEMPT_MAX),
         message.transaction,
     )
     return Copied(

@@ -14,7 +14,7 @@ from __future__ import annotations
 from zlib import crc32
 
 from acquit.errors import StoreFull
-from acquit.ledger.events import EVENT, EventFlag, EventKind, pack_event
+from acquit.ledger.events import ATTEMPT_MAX, EVENT, EventFlag, EventKind, pack_event
 from acquit.ledger.records import Entry, RecordKind, encode_events
 from acquit.ledger.table import StateTable
 from acquit.store.interface import Batch, Journal, Position
@@ -85,6 +85,8 @@ class Recorder:
         transaction: int = 0,
     ) -> None:
         """One event, packed with its neighbours. It is durable when the batch taken next is."""
+        if attempt > ATTEMPT_MAX:
+            attempt = ATTEMPT_MAX
         self._events.append(
             pack_event(sequence, origin, time_us, fingerprint, queue, actor, kind, flags, attempt, transaction)
         )

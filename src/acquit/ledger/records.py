@@ -28,7 +28,7 @@ from typing import Final, NamedTuple, Protocol, Self
 from uuid import UUID
 from zlib import crc32
 
-from acquit.ledger.events import EVENT, Event, EventKind, pack_event, unpack_event, unpack_events
+from acquit.ledger.events import ATTEMPT_MAX, EVENT, Event, EventKind, pack_event, unpack_event, unpack_events
 from acquit.ledger.fields import FieldReader, blob_field, text_field
 from acquit.store.interface import ARRAY, EVENTFUL, Record
 
@@ -476,7 +476,8 @@ class Attempt:
         texts = b"".join(map(text_field, (self.condition, self.description, self.excluded)))
         meta = _ATTEMPT.pack(self.cause) + texts
         annotations = self.annotations
-        return Encoded(RecordKind.ATTEMPT, pack_event(*self.event), meta, annotations, crc32(annotations), EVENTFUL)
+        event = pack_event(*self.event._replace(attempt=min(self.event.attempt, ATTEMPT_MAX)))
+        return Encoded(RecordKind.ATTEMPT, event, meta, annotations, crc32(annotations), EVENTFUL)
 
     @classmethod
     def decode(cls, record: Record) -> Self:

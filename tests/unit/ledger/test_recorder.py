@@ -5,9 +5,18 @@ from __future__ import annotations
 import pytest
 
 from acquit.errors import StoreFull
-from acquit.ledger.events import EventKind, fingerprint, pack_event
+from acquit.ledger.events import Event, EventKind, fingerprint, pack_event
 from acquit.ledger.recorder import Recorder
-from acquit.ledger.records import Posting, Queue, RecordKind, decode_events, encode_id, encode_posting_meta
+from acquit.ledger.records import (
+    Attempt,
+    Cause,
+    Posting,
+    Queue,
+    RecordKind,
+    decode_events,
+    encode_id,
+    encode_posting_meta,
+)
 from acquit.ledger.table import StateTable
 from tests.support.disk import FaultyDisk
 from tests.support.raw_journal import Raw
@@ -95,6 +104,15 @@ def test_a_record_of_transitions_is_bounded(raw: Written) -> None:
     assert recorder.pending_bytes > 10 * 48
     flush(recorder)
     assert [sequences for _, sequences in recorded(raw)] == [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10]]
+
+
+def test_the_count_stays_where_its_field_ends(raw: Written, recorder: Recorder) -> None:
+    recorder.transition(EventKind.MODIFIED, 1, 1, 9, 500, attempt=70_000)
+    event = Event(2, 0, 500, 9, 1, 0, EventKind.MODIFIED, 1, 70_000, 0)
+    recorder.append(Attempt(event, Cause.MODIFIED))
+    flush(recorder)
+    records = Raw(raw.disk.after_kill()).replay.records
+    assert [event.attempt for record in records for event in decode_events(record)] == [65535, 65535]
 
 
 def test_the_table_is_kept_in_step(recorder: Recorder) -> None:
