@@ -26,7 +26,7 @@ SHOWS: dict[str, list[str]] = {
         "INDIVIDUAL: acknowledge() on the second: that alone. Left for the next: [1, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]",
     ],
     "receipts.py": ["accepted: 1000", "acknowledgement: APPLIED"],
-    "survive_a_crash.py": ["attempt 2: 2000 accepted so far, 0 to be sent"],
+    "survive_a_crash.py": ["attempt 2: 10000 accepted so far, 0 to be sent"],
     "request_reply.py": ["q-1 -> WHAT IS THIS?"],
     "browse_and_account.py": ["#1 tea", "#2 coffee", "#3 gravel", "    DEAD_LETTERED not a drink"],
 }
