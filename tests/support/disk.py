@@ -140,7 +140,7 @@ class FaultyDisk:
         return self._seen[path].seen
 
     def paths(self) -> list[Path]:
-        return sorted(self._seen)
+        return sorted(list(self._seen))
 
     def delete(self, path: Path) -> None:
         """Somebody else did it."""
@@ -149,7 +149,7 @@ class FaultyDisk:
 
     @property
     def used_bytes(self) -> int:
-        return sum(len(node.seen) for node in {id(n): n for n in self._seen.values()}.values())
+        return sum(len(node.seen) for node in {id(n): n for n in list(self._seen.values())}.values())
 
     # -- the disk ---------------------------------------------------------------------------------------------------
 
@@ -196,7 +196,7 @@ class FaultyDisk:
 
     def names(self, folder: Path) -> list[str]:
         self.alive()
-        return sorted(path.name for path in self._seen if path.parent == folder)
+        return sorted(path.name for path in list(self._seen) if path.parent == folder)
 
     def make_folder(self, folder: Path) -> None:
         self.alive()
