@@ -49,10 +49,13 @@ LAZY = {("cli", "spark"), ("cli", "console"), ("cli", "demo"), ("demo", "spark")
 ACTING = frozenset(
     "asyncio concurrent multiprocessing os selectors signal socket ssl subprocess threading time".split()
 )
+BROKER_DECIDES = (
+    "addresses attaching backlog browsing core crediting dispatch endpoints expiry inspect letters life management"
+    " management_node memory message node options posting purging queue queues recovery scribe settling shaping timers"
+).split()
 PURE = {
     "acquit.protocol": ACTING,
-    "acquit.broker.core": ACTING,
-    "acquit.broker.queue": ACTING,
+    **{f"acquit.broker.{module}": ACTING for module in BROKER_DECIDES},
     **{f"acquit.client.{name}": ACTING for name in "core failures modes receipts received receiving sending".split()},
     "acquit.store": frozenset({"asyncio", "socket", "ssl"}),
     "acquit.ledger": frozenset({"asyncio", "socket", "ssl"}),

@@ -24,7 +24,7 @@ from acquit.ledger.events import EventKind
 
 if TYPE_CHECKING:
     from acquit.broker.browsing import Browser
-    from acquit.broker.endpoints import Consumer
+    from acquit.broker.endpoints import Consumer, Peer
     from acquit.broker.expiry import Expiry
     from acquit.broker.life import Life
     from acquit.broker.node import Queue
@@ -56,9 +56,14 @@ class Dispatch:
         produced for some peer is written."""
         life = self._life
         held: dict[Queue, None] = {}
+        measured: set[Peer] = set()
         while life.dirty:
             dirty, life.dirty = life.dirty, {}
             for queue in dirty:
+                for link in (*queue.consumers, *queue.browsers):
+                    if link.peer not in measured:
+                        measured.add(link.peer)
+                        link.peer.measure()
                 self._serve(queue)
                 for browser in queue.browsers:
                     self._show(browser)
@@ -217,13 +222,16 @@ class Dispatch:
         link, payload_of = consumer.link, self._payload
         send, tag = link.send, consumer.tag
         durable = []
+        produced = 0
         for at, message in enumerate(messages):
             if link.half_written is not None:  # one larger than a frame is on its way
                 queue.backlog.put_back(messages[at:])
                 del messages[at:]
                 break
             tag = tag + 1 & _TAG_MASK
-            send(_TAG(tag), payload_of(message), context=message)
+            payload = payload_of(message)
+            send(_TAG(tag), payload, context=message)
+            produced += len(payload)
             flags = message.flags
             if flags & DURABLE:
                 durable.append(message)
@@ -231,6 +239,7 @@ class Dispatch:
             message.state = _ACQUIRED_STATE
             message.holder = consumer
         consumer.tag = tag
+        consumer.peer.unwritten_bytes += produced
         consumer.held += len(messages)
         queue.acquired += len(messages)
         if durable:
@@ -274,6 +283,7 @@ class Dispatch:
             payload = consumer.outbox.popleft()
             consumer.tag = consumer.tag + 1 & _TAG_MASK
             link.send(_TAG(consumer.tag), payload, settled=True)
+            consumer.peer.unwritten_bytes += len(payload)
             consumer.reserved -= 1
             consumer.reserved_bytes -= len(payload)
         self._life.touch(link.session.connection)
@@ -295,6 +305,7 @@ class Dispatch:
             if not browser.size_max or len(payload) <= browser.size_max:
                 browser.tag = browser.tag + 1 & _TAG_MASK
                 link.send(_TAG(browser.tag), payload)
+                browser.peer.unwritten_bytes += len(payload)
                 self._life.touch(link.session.connection)
         if message is None and link.drain and link.credit:
             link.drained()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Peer:
     """One connection, as the core knows it."""
 
-    __slots__ = ("container", "engine", "links", "name", "output_bytes_max", "user", "writable")
+    __slots__ = ("container", "engine", "links", "name", "output_bytes_max", "unwritten_bytes", "user", "writable")
 
     def __init__(self, engine: Connection, name: str, output_bytes_max: int) -> None:
         self.engine = engine
@@ -36,13 +36,19 @@ class Peer:
         self.writable = True
         """False while its socket takes no more."""
         self.output_bytes_max = output_bytes_max
+        self.unwritten_bytes = 0
+        """What is produced for it and not written, as far as this turn knows; see `measure`."""
         self.links: dict[object, None] = {}
         """Contexts of its links."""
 
     @property
     def open_to_more(self) -> bool:
         """Whether something may be produced for it: what it does not read must not pile up here."""
-        return self.writable and self.engine.output_bytes < self.output_bytes_max
+        return self.writable and self.unwritten_bytes < self.output_bytes_max
+
+    def measure(self) -> None:
+        """Ask the engine what is not written: once a turn, as it has to look at all of it."""
+        self.unwritten_bytes = self.engine.output_bytes
 
 
 class Actor:

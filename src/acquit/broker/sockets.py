@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from acquit.broker.doors import ANONYMOUS
 from acquit.protocol._definitions import Error, SaslCode
-from acquit.protocol.events import ConnectionOpened, Event, SaslInitiated, SaslResponded
+from acquit.protocol.events import ConnectionEnded, ConnectionOpened, Event, SaslInitiated, SaslResponded
 from acquit.transport.pump import Pump, PumpOptions
 
 if TYPE_CHECKING:
@@ -48,6 +48,9 @@ class PeerSocket:
             events = self._authenticate(events)
         if events:
             self._server.handle(self, events)
+            last = events[-1]
+            if last.__class__ is ConnectionEnded:
+                self._log_end(last)
 
     def on_writable(self, writable: bool) -> None:
         """The socket takes no more, or does again."""
@@ -75,6 +78,19 @@ class PeerSocket:
             self.engine.sasl_fail(SaslCode.SYS_TEMP if busy else SaslCode.AUTH)
         self.pump.touch()
 
+    def _log_end(self, event: Event) -> None:
+        assert isinstance(event, ConnectionEnded)
+        error = event.error
+        logger.info(
+            "a connection was lost" if event.lost else "a connection was closed",
+            extra={
+                "peer": self.peer.name,
+                "container": self.peer.container,
+                "condition": None if error is None else str(error.condition),
+                "description": None if error is None else error.description,
+            },
+        )
+
     def _authenticate(self, events: list[Event]) -> list[Event]:
         """See to SASL; the events that are left."""
         rest: list[Event] = []
@@ -93,6 +109,14 @@ class PeerSocket:
                     self.known = True
                     self._server.opened(self)
                     rest.append(event)
+                    logger.info(
+                        "a connection was opened",
+                        extra={
+                            "peer": self.peer.name,
+                            "container": event.open.container_id,
+                            "user": self.engine.user,
+                        },
+                    )
                 case _:
                     rest.append(event)
         return rest
