@@ -140,7 +140,7 @@ class FaultyDisk:
         return self._seen[path].seen
 
     def paths(self) -> list[Path]:
-        return sorted(list(self._seen))
+        return sorted(self._seen)
 
     def delete(self, path: Path) -> None:
         """Somebody else did it."""
