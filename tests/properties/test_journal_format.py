@@ -1,6 +1,6 @@
 """docs/journal-format.md: its worked example is what the code writes, byte for byte.
 
-When the page changes on purpose, ``python -m tests.unit.store.test_format_document`` from the repository's root writes
+When the page changes on purpose, ``python -m tests.properties.test_journal_format`` from the repository's root writes
 the example into it anew.
 """
 
@@ -22,7 +22,7 @@ from acquit.store.options import JournalOptions
 from acquit.store.recovery import open_store
 from tests.support.raw_journal import Gathered
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "journal-format.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "journal-format.md"
 BLOCK = re.compile(r"(?<=<!-- example begins -->\n```text\n).*?(?=```\n<!-- example ends -->)", re.DOTALL)
 
 EVENT = [
