@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import acquit
-from acquit.broker.options import AddressRule, BrokerOptions
-from acquit.errors import ConfigurationError, ConnectionFailed, NotFound
+from acquit.broker.options import AddressRule, BrokerOptions, Security, User
+from acquit.errors import AuthenticationFailed, ConfigurationError, ConnectionFailed, NotFound
 from acquit.protocol.message import Message
 from acquit.spark import link as link_module
 from acquit.spark.link import QueueDrain, QueueProbe, check_poison, connect_patiently
@@ -159,6 +159,20 @@ def test_patience_ends_with_the_reason(address: str) -> None:
     with pytest.raises(ConnectionFailed, match=r"cannot reach the broker at amqp://127.0.0.1:9 within 10 s \(option"):
         connect_patiently(options("amqp://127.0.0.1:9", address, connectTimeout="10s"), sleep=sleep, clock=lambda: now)
     assert pauses == sorted(pauses) and max(pauses) <= link_module._RETRY_MAX_S and len(pauses) > 3
+
+
+def test_credentials_are_used_and_a_wrong_password_is_no_reason_for_patience(
+    tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ACQUIT_TEST_PASSWORD", "right")
+    security = Security(anonymous="never", users={"spark": User(password="right")})
+    with acquit.Broker(tmp_path / "data", config=BrokerOptions(security=security)) as broker:
+        chosen = options(broker.url, address, user="spark", credential="env:ACQUIT_TEST_PASSWORD")
+        connect_patiently(chosen).close()
+        monkeypatch.setenv("ACQUIT_TEST_PASSWORD", "wrong")
+        with pytest.raises(AuthenticationFailed) as caught:
+            connect_patiently(chosen, sleep=pytest.fail)
+    assert "wrong" not in str(caught.value)
 
 
 def test_rejecting_elsewhere_needs_a_promise(address: str) -> None:
