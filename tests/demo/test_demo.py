@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
+from acquit.demo import ingest
 from acquit.demo.play import EXIT_FAILED, EXIT_HOLDS, EXIT_INTERRUPTED, DemoOptions, run
 from acquit.ledger.events import EventKind
 from acquit.ledger.history import history
@@ -93,6 +94,29 @@ def test_the_commands_it_recommends_work(played: tuple[dict[str, Any], Path]) ->
             [sys.executable, "-m", *words], capture_output=True, text=True, timeout=60, check=False
         )
         assert finished.returncode == 0, (command, finished.stdout, finished.stderr)
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_spark_fills_the_table_and_survives_its_kill(folder: Path, tmp_path: Path) -> None:
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        status = run(DemoOptions(directory=folder, data=tmp_path / "data", spark=True, json=True, post_s=1.0))
+    assert status == EXIT_HOLDS, said.getvalue()
+    document = json.loads(said.getvalue())
+    assert document["table"] == "Delta"
+    assert (document["balance"]["in_table"], document["balance"]["dead_lettered"]) == (GOOD, BROKEN)
+    left = [child for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE]
+    assert left == []
+
+
+def test_spark_is_missed_before_the_first_message(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingest, "NEEDED", ("pyspark", "a_package_that_is_not_there"))
+    assert run(DemoOptions(directory=folder, data=tmp_path / "data", spark=True, json=True)) == EXIT_FAILED
+    assert "a_package_that_is_not_there: pip install" in json.loads(capsys.readouterr().out)["error"]
+    assert not (tmp_path / "data").exists()
 
 
 def test_people_see_the_same_numbers(

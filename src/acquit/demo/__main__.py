@@ -24,6 +24,8 @@ def main() -> None:
             options.add_argument("--index", type=int, required=True)
             options.add_argument("--of", type=int, required=True)
             options.add_argument("--rate", type=float, required=True)
+        if role == "ingest":
+            options.add_argument("--batch", type=int, required=True)
         if role == "worker":
             options.add_argument("--naive", action="store_true")
             options.add_argument("--hold-at", type=int)
@@ -34,7 +36,7 @@ def main() -> None:
     elif chosen.role == "worker":
         worker.run(chosen.manifest, chosen.endpoint, name=chosen.name, naive=chosen.naive, hold_at=chosen.hold_at)
     elif chosen.role == "ingest":
-        ingest.run(chosen.endpoint, chosen.table)
+        ingest.run(chosen.endpoint, chosen.table, batch_messages=chosen.batch)
     else:
         collector.run(chosen.table, chosen.endpoint, name=chosen.name)
 

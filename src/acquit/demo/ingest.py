@@ -11,6 +11,7 @@ identifies a message (`identityField`), so it sets the second aside, as the SQLi
 
 from __future__ import annotations
 
+import importlib.util
 import queue
 import time
 from pathlib import Path
@@ -20,9 +21,12 @@ from acquit.demo.chaos import DemoStuck, Tally, Watch
 from acquit.demo.children import Child, Children
 from acquit.demo.messages import INGEST
 from acquit.demo.roles import obey_parent, report
+from acquit.errors import ConfigurationError
 
+NEEDED = ("pyspark", "pyarrow", "deltalake")
 PARTS = 2
-BATCH_MESSAGES_MAX = 600
+BATCHES = 4
+"""What was forwarded is taken in about so many, so that there is a middle to kill the driver in."""
 MEMORY_MB = 768
 NEXT_BATCH_S = 15.0
 """How long to wait for the next batch to begin before the kill."""
@@ -30,7 +34,17 @@ START_S = 120.0
 """A cold Spark on a busy machine takes its time."""
 
 
-def run(endpoint: Path, table: Path) -> None:
+def check_installed() -> None:
+    """Raises ConfigurationError when Spark or Java is missing: before the first message rather than after the last."""
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigurationError(f"--spark needs {', '.join(missing)}: pip install 'acquit[spark]'")
+    from acquit.spark.java import java_home
+
+    java_home()
+
+
+def run(endpoint: Path, table: Path, *, batch_messages: int) -> None:
     """The child: ingest what is in the forward queue now, and end."""
     obey_parent()
     from acquit.spark.ingest import IngestOptions, IngestProgress, ingest
@@ -46,7 +60,7 @@ def run(endpoint: Path, table: Path) -> None:
             parts=PARTS,
             master=f"local[{PARTS}]",
             memory_mb=MEMORY_MB,
-            source={"identityField": "message-id", "maxMessagesPerBatch": str(BATCH_MESSAGES_MAX)},
+            source={"identityField": "message-id", "maxMessagesPerBatch": str(batch_messages)},
         ),
         on_progress=progress,
     )
@@ -65,7 +79,8 @@ def rows(folder: Path) -> list[tuple[str, str]]:
 def fill(children: Children, broker: BrokerProcess, folder: Path, tally: Tally, watch: Watch) -> None:
     """Run the pipeline, kill its driver in the middle, and run it again to the end. Raises DemoStuck."""
     begun_s = time.monotonic()
-    driver = _start(children, broker, folder, 1)
+    batch_messages = max(PARTS, -(-len(tally.forwarded) // BATCHES))
+    driver = _start(children, broker, folder, 1, batch_messages)
     watch(tally, f"Spark starts: process {driver.pid}")
     if not _follow(children, driver, tally, watch, first_batch_only=True):
         log = _table(folder) / "_acquit" / "spool" / "log"
@@ -80,7 +95,7 @@ def fill(children: Children, broker: BrokerProcess, folder: Path, tally: Tally, 
             f"kill -9 {driver.pid}: the Spark driver and its Java machine, with {stored} rows in the table and the "
             f"next batch begun; another one takes over",
         )
-        driver = _start(children, broker, folder, 2)
+        driver = _start(children, broker, folder, 2, batch_messages)
         # What the first one had put into the table without our hearing of it shows in the balance, not here.
         _follow(children, driver, tally, watch, first_batch_only=False)
     watch(tally, f"Spark is done after {time.monotonic() - begun_s:.0f} s")
@@ -94,10 +109,10 @@ def _entries(log: Path) -> int:
     return sum(1 for _ in log.iterdir()) if log.is_dir() else 0
 
 
-def _start(children: Children, broker: BrokerProcess, folder: Path, number: int) -> Child:
+def _start(children: Children, broker: BrokerProcess, folder: Path, number: int, batch_messages: int) -> Child:
     name, endpoint = f"spark-{number}", str(broker.endpoint)
-    arguments = ["acquit.demo", "ingest", "--name", name, "--endpoint", endpoint, "--table", str(_table(folder))]
-    return children.start(name, arguments, group=True)
+    arguments = ["--name", name, "--endpoint", endpoint, "--table", str(_table(folder)), "--batch", str(batch_messages)]
+    return children.start(name, ["acquit.demo", "ingest", *arguments], group=True)
 
 
 def _follow(children: Children, driver: Child, tally: Tally, watch: Watch, *, first_batch_only: bool) -> bool:

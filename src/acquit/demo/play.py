@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from acquit.demo import accounts, collector, samples
+from acquit.demo import accounts, collector, ingest, samples
 from acquit.demo.broker import BrokerProcess
 from acquit.demo.chaos import Run, Tally
 from acquit.demo.children import Children
@@ -74,6 +74,8 @@ def run(options: DemoOptions) -> int:
 
 def _play(options: DemoOptions, stage: Stage) -> Closing:
     begun_s = time.monotonic()
+    if options.spark:
+        ingest.check_installed()
     data = _data_folder(options.data)
     root = options.directory if options.directory is not None else Path(sysconfig.get_path("stdlib"))
     stripped = options.directory is None and not samples.has_poison(root)
@@ -135,8 +137,6 @@ def _perform(
         )
         tally = performance.go()
         if options.spark and not naive:
-            from acquit.demo import ingest
-
             ingest.fill(children, broker, folder, tally, watch)
             rows = ingest.rows(folder)
         else:
