@@ -130,13 +130,12 @@ class Client:
 
     def post_all(self, link: SendingLink, *messages: Message) -> None:
         """Send as credit comes, until all are answered. Refuses to go on without credit."""
-        waiting = list(messages)
-        while waiting:
-            assert link.credit, f"no credit for the last {len(waiting)}"
-            count = min(link.credit, len(waiting))
-            self.post(link, *waiting[:count])
-            del waiting[:count]
-            self.world.settle()
+        for number, message in enumerate(messages):
+            if not link.sendable:
+                self.world.settle()
+                assert link.sendable, f"no credit for message {number}"
+            self.post(link, message)
+        self.world.settle()
 
     def held(self, link: ReceivingLink) -> list[Delivery]:
         """Deliveries that have no outcome from us."""

@@ -87,7 +87,8 @@ class Policies:
                 for name, value in rule.settings.items():
                     settings.setdefault(name, value)
         if address in self.terminal:
-            settings |= {"dead_letter_address": "", "expiry_address": ""}
+            # It keeps what it got: nobody would find what is dropped from here for having been tried too often.
+            settings |= {"dead_letter_address": "", "expiry_address": "", "max_delivery_attempts": 0}
         return AddressPolicy(**settings)  # type: ignore[arg-type]  # AddressRule has validated them
 
 

@@ -176,6 +176,7 @@ class Core:
         if self._purges:
             self._purges = [purge for purge in self._purges if not purge.step()]
         more = self._dispatch.run() or more
+        more = self._management.send_answers() or more
         self._crediting.look_again()
         return more or bool(self._purges)
 
@@ -279,7 +280,7 @@ class Core:
         elif isinstance(context, Browser):
             self.life.wake(context.queue)
         elif isinstance(context, Replies):
-            context.send()
+            self._management.answerable(context)
 
     def _connection_opened(self, peer: Peer, event: ConnectionOpened) -> None:
         peer.container = event.open.container_id
@@ -339,6 +340,9 @@ class Core:
             case Producer():
                 self._crediting.forget(context)
                 return
+            case Replies():
+                self._management.forget(context)
+                return
             case _:
                 return
         self.life.wake(queue)
@@ -353,7 +357,7 @@ class Core:
             elif isinstance(context, Browser):
                 self.life.wake(context.queue)
             elif isinstance(context, Replies):
-                context.send()
+                self._management.answerable(context)
 
 
 def _queue_snapshot(queue: Queue) -> QueueSnapshot:

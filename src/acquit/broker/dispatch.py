@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from acquit.broker.endpoints import held_back
 from acquit.broker.message import DISPATCHED, DURABLE, Message
 from acquit.broker.queue import NodeState
 from acquit.broker.shaping import transfer_header
@@ -65,9 +66,10 @@ class Dispatch:
                         measured.add(link.peer)
                         link.peer.measure()
                 self._serve(queue)
+                more = self._finish(queue)
                 for browser in queue.browsers:
-                    self._show(browser)
-                if self._finish(queue):
+                    more = self._show(browser) or more
+                if more:
                     held[queue] = None
         life.dirty.update(held)
         return bool(held)
@@ -103,7 +105,9 @@ class Dispatch:
                 if not waiting or full or self._scribe.exhausted:
                     link.drained()
                     self._life.touch(link.session.connection)
-            if waiting and not queue.held_up and consumer.held_back:
+            if consumer.outbox:
+                self.empty_outbox(consumer)
+            if (consumer.outbox or (waiting and not queue.held_up)) and consumer.held_back:
                 held = True
         for browser in queue.browsers:
             browser.link.available = available
@@ -275,6 +279,7 @@ class Dispatch:
         """The journal knows: they may leave now."""
         consumer.outbox.extend(payloads)
         self.empty_outbox(consumer)
+        self._life.wake(consumer.queue)
 
     def empty_outbox(self, consumer: Consumer) -> None:
         """Send what a pre-settled consumer has consumed already, as far as its credit reaches."""
@@ -287,19 +292,18 @@ class Dispatch:
             consumer.reserved -= 1
             consumer.reserved_bytes -= len(payload)
         self._life.touch(link.session.connection)
-        self._life.dirty[consumer.queue] = None
 
     # -- to browsers --------------------------------------------------------------------------------------------------
 
-    def _show(self, browser: Browser) -> None:
-        """BROWSE, as far as its credit reaches."""
+    def _show(self, browser: Browser) -> bool:
+        """BROWSE, as far as its credit reaches. True if it could be shown more once what there is was written."""
         link = browser.link
         if not browser.started and link.credit:
             browser.start(held_by(browser.queue.consumers))
         while (message := browser.peek()) is not None and browser.open_to_more:
             if message.body is None:
                 self._memory.want(message, self._wake_for)
-                return
+                return False
             payload = self._payload(message)
             browser.seen()
             if not browser.size_max or len(payload) <= browser.size_max:
@@ -307,9 +311,12 @@ class Dispatch:
                 link.send(_TAG(browser.tag), payload)
                 browser.peer.unwritten_bytes += len(payload)
                 self._life.touch(link.session.connection)
-        if message is None and link.drain and link.credit:
+        if message is not None:
+            return held_back(browser.peer, link)
+        if link.drain and link.credit:
             link.drained()
             self._life.touch(link.session.connection)
+        return False
 
     def _wake_for(self, message: Message) -> None:
         self._life.dirty[message.queue] = None

@@ -153,25 +153,32 @@ class Consumer(Actor):
         return min(room, prefetch_max - self.held) if prefetch_max else room
 
     @property
-    def _wants_more(self) -> bool:
-        return self.link.sendable and self.room > 0
-
-    @property
     def open_to_more(self) -> bool:
         """Whether it can be given a message now."""
         peer = self.peer
-        return self._wants_more and self.reserved_bytes < peer.output_bytes_max and peer.open_to_more
+        if not self.link.sendable or self.room <= 0:
+            return False
+        return self.reserved_bytes < peer.output_bytes_max and peer.open_to_more
 
     @property
     def held_back(self) -> bool:
-        """Whether it could be given more once what was produced for its peer is written."""
-        return self._wants_more and self.peer.writable and not self.open_to_more
+        """Whether it could be given more once what was produced for its peer is written: nobody else will tell us."""
+        if self.outbox:
+            return held_back(self.peer, self.link)
+        return self.room > 0 and held_back(self.peer, self.link)
 
     def may_have(self, message: Message) -> bool:
         """Is this message for it? Not if it was called undeliverable here, or is larger than it takes."""
         if message.extra is not None and self.terminus in message.extra.excluded:
             return False
         return message.body is not None and len(message.body) <= self.body_bytes_max
+
+
+def held_back(peer: Peer, link: SendingLink) -> bool:
+    """Does this link only wait for what was produced to be written? Credit, window and socket would take more."""
+    if not peer.writable or link.credit <= 0 or link.session.remote_incoming_window <= 0:
+        return False
+    return link.half_written is not None or not peer.open_to_more
 
 
 _HEADER_MAX = 32
@@ -194,4 +201,4 @@ def verdict_of(outcome: DeliveryState | None) -> Verdict | None:
             return None
 
 
-__all__ = ["Actor", "Consumer", "Peer", "Producer", "verdict_of"]
+__all__ = ["Actor", "Consumer", "Peer", "Producer", "held_back", "verdict_of"]

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from acquit.broker.endpoints import Actor, Peer
+from acquit.broker.endpoints import Actor, Peer, held_back
 from acquit.broker.management import Managed, answer, reply_address
 from acquit.errors import DecodeError
 from acquit.protocol._definitions import AmqpCondition, Error, Rejected
@@ -47,14 +47,15 @@ class Replies(Actor):
         self.tag = 0
         self.outbox: deque[bytes] = deque()
 
-    def send(self) -> None:
-        """Send what waits, as far as credit reaches."""
+    def send(self) -> bool:
+        """Send what waits, as far as credit reaches. True if more could go once this is written."""
         link = self.link
         while self.outbox and link.sendable:
             self.tag += 1
             link.send(self.tag.to_bytes(8, "big"), self.outbox.popleft())
         if link.drain and link.credit and not self.outbox:
             link.drained()
+        return bool(self.outbox) and held_back(self.peer, link)
 
 
 class ManagementNode:
@@ -64,6 +65,7 @@ class ManagementNode:
         self._managed = managed
         self._requests_max = requests_max
         self._touch = touch
+        self._answerable: dict[Replies, None] = {}
 
     def requests(self, peer: Peer, link: ReceivingLink) -> Requests:
         """A client attached to ask."""
@@ -104,9 +106,27 @@ class ManagementNode:
         if len(replies.outbox) >= self._requests_max:
             return Error(AmqpCondition.RESOURCE_LIMIT_EXCEEDED, "too many answers wait for credit")
         replies.outbox.append(answer(payload, self._managed, peer.user))
-        replies.send()
-        self._touch(peer.engine)
+        self.answerable(replies)
         return None
+
+    def answerable(self, replies: Replies) -> None:
+        """It has answers that wait, or credit, or room."""
+        self._answerable[replies] = None
+
+    def forget(self, replies: Replies) -> None:
+        """Its link has ended."""
+        self._answerable.pop(replies, None)
+
+    def send_answers(self) -> bool:
+        """Send what can be sent, once a turn. True if more can be after what was produced is written."""
+        if not self._answerable:
+            return False
+        answerable, self._answerable = self._answerable, {}
+        for replies in answerable:
+            if replies.send():
+                self._answerable[replies] = None
+            self._touch(replies.peer.engine)
+        return bool(self._answerable)
 
 
 __all__ = ["ManagementNode", "Replies", "Requests"]

@@ -336,10 +336,12 @@ class Poster:
                 browser.offered(message)
         self._life.dirty[queue] = None
         memory = self._memory
-        if memory.crowded(queue) and queue.backlog.count > _SHALLOW:
-            for message in messages:
-                if message.flags & DURABLE:
-                    memory.drop(message)
+        if memory.crowded(queue):
+            going_out = sum(consumer.room for consumer in queue.consumers if consumer.open_to_more)
+            if queue.backlog.count > going_out:  # they will wait here: not in memory, then
+                for message in messages:
+                    if message.flags & DURABLE:
+                        memory.drop(message)
 
     def _mark(self, queue: Queue, sequence: int) -> None:
         """A consumer that waits shall not wait for a second sync, only to learn that it may have the message."""

@@ -74,6 +74,7 @@ def test_where_dead_letters_go_they_end() -> None:
     for address in ("orders.dead", "DLQ", "ExpiryQueue"):
         assert policies.policy_of(address).dead_letter_address == ""
         assert policies.policy_of(address).expiry_address == ""
+        assert policies.policy_of(address).max_delivery_attempts == 0
 
 
 def test_a_dead_letter_address_must_be_one() -> None:
