@@ -161,3 +161,18 @@ def test_after_an_io_error_nothing_is_accepted(seed: int, error_at: int, share: 
     else:
         return
     assert world.life(disk.after_power_loss(biased(world.rng, share)), 1)
+
+
+@pytest.mark.slow
+def test_many_lives(rng: random.Random, soak_rounds: int) -> None:
+    """Long ones, one after the other, each ended by a loss of power or in order."""
+    for _ in range(soak_rounds * 5):
+        world = World(rng.getrandbits(32), rng.choice([SMALL, TINY]))
+        disk = FaultyDisk()
+        for _ in range(rng.randrange(1, 7)):
+            disk.power_loss_at = rng.randrange(500) if rng.random() < 0.8 else None
+            if rng.random() < 0.3:
+                disk.short_writes = random.Random(rng.getrandbits(32))
+            world.life(disk, rng.randrange(200))
+            disk = disk.after_power_loss(biased(rng, rng.random()))
+        assert world.life(disk, 1)
