@@ -100,7 +100,7 @@ def asyncio_(url: str, address: str, count: int, body: bytes) -> tuple[float, fl
             sender = await session.sender(address, delivery_mode=DeliveryMode.NON_PERSISTENT)
             begun = time.perf_counter()
             for _ in range(count):
-                await sender.send(body, wait=False)
+                _ = await sender.send(body, wait=False)
             await sender.flush()
             sent = time.perf_counter() - begun
             receiver = await session.receiver(address, prefetch=CREDIT)

@@ -441,7 +441,7 @@ def test_the_wrong_one_does_not(peer: Peer, server_with_users: Server, user: str
 
 
 def test_nobody_comes_in_without_a_name_where_that_is_not_allowed(peer: Peer, server_with_users: Server) -> None:
-    # proton offers ANONYMOUS; rhea begins without SASL, and is answered with the header it should have begun with (2.2).
+    # proton offers ANONYMOUS; rhea begins without SASL, and is answered with the header it should have sent (2.2).
     peer.do("connect", port=server_with_users.port)
     peer.expect("disconnected")
     assert peer.seen("connection_open") == []

@@ -59,7 +59,7 @@ class Actor(Generic[T]):
         try:
             if not self.killed:
                 self.result = run(self)
-        except BaseException as error:  # noqa: BLE001  # handed to the scheduler
+        except BaseException as error:  # handed to the scheduler
             self.error = error
         self.finished = True
         self._theirs.release()
