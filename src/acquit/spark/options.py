@@ -148,8 +148,8 @@ def _refuse_unknown(given: Mapping[str, tuple[str, str]]) -> None:
             )
         if lowered not in names:
             close = difflib.get_close_matches(lowered, names, 1)
-            hint = f"; did you mean {names[close[0]]}?" if close else ""
-            raise ConfigurationError(f"option {key} is not known{hint}. Known: {', '.join(names.values())}")
+            hint = f"did you mean {names[close[0]]}?" if close else f"there are {', '.join(names.values())}"
+            raise ConfigurationError(f"option {key} is not known; {hint}")
 
 
 def _url(text: str) -> str:
