@@ -83,9 +83,8 @@ class Broker:
 
     @property
     def url(self) -> str:
-        """Where clients connect: ``amqp://host:port``."""
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"amqp://{host}:{self.port}"
+        """Where clients connect: ``amqp://host:port``, ``amqps://`` with TLS."""
+        return self._server.url
 
     def inspect(self) -> BrokerSnapshot:
         """What is in it now: an immutable snapshot of queues, consumers and totals."""

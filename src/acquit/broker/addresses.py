@@ -10,12 +10,11 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
+from acquit.broker.management import NODE
 from acquit.broker.options import AddressPolicy, AddressRule
 from acquit.errors import ConfigurationError
 
 ADDRESS_BYTES_MAX: Final = 1_024
-MANAGEMENT: Final = "$management"
-"""The node that answers questions about the broker. It is no queue."""
 
 
 def address_fault(address: str) -> str | None:
@@ -27,7 +26,7 @@ def address_fault(address: str) -> str | None:
     if not address.isprintable():
         return "an address consists of printable characters"
     if address.startswith("$"):
-        return f"no node {address!r}; of those that begin with $ there is {MANAGEMENT}"
+        return f"no node {address!r}; of those that begin with $ there is {NODE}"
     return None
 
 
@@ -92,4 +91,4 @@ class Policies:
         return AddressPolicy(**settings)  # type: ignore[arg-type]  # AddressRule has validated them
 
 
-__all__ = ["ADDRESS_BYTES_MAX", "MANAGEMENT", "Policies", "address_fault", "matches", "specificity"]
+__all__ = ["ADDRESS_BYTES_MAX", "Policies", "address_fault", "matches", "specificity"]

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from acquit.broker.addresses import MANAGEMENT
 from acquit.broker.browsing import Browser
 from acquit.broker.endpoints import Consumer, Peer, Producer, verdict_of
+from acquit.broker.management import NODE
 from acquit.broker.posting import Refused
 from acquit.protocol._definitions import (
     AmqpCondition,
@@ -92,8 +92,8 @@ class Attaching:
             raise Refused("a receiver must say its source", condition=AmqpCondition.INVALID_FIELD)
         address = self._check_terminus(source)
         properties = {LAST_SEQUENCE: ULong(self._scribe.sequences.last)}
-        if address == MANAGEMENT:
-            link.accept_attach(source=Source(MANAGEMENT), properties=properties)
+        if address == NODE:
+            link.accept_attach(source=Source(NODE), properties=properties)
             target = asked.target
             return self._management.replies(peer, link, target.address if isinstance(target, Target) else None)
         copy = self._distribution(source)
@@ -155,8 +155,8 @@ class Attaching:
             producer = Producer(peer, link, None, "")
         else:
             address = self._check_terminus(target)
-            if address == MANAGEMENT:
-                link.accept_attach(target=self._actual_target(MANAGEMENT))
+            if address == NODE:
+                link.accept_attach(target=self._actual_target(NODE))
                 return self._management.requests(peer, link)
             queue = self._queues.find(peer, address)
             link.accept_attach(target=self._actual_target(address))

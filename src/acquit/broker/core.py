@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from acquit.broker.addresses import MANAGEMENT, Policies
+from acquit.broker.addresses import Policies
 from acquit.broker.attaching import STOLEN, Attaching
 from acquit.broker.browsing import Browser
 from acquit.broker.crediting import Crediting
@@ -33,6 +33,7 @@ from acquit.broker.expiry import Expiry
 from acquit.broker.inspect import BrokerSnapshot, ConnectionSnapshot, QueueSnapshot
 from acquit.broker.letters import Letters
 from acquit.broker.life import Life
+from acquit.broker.management import NODE
 from acquit.broker.management_node import ManagementNode, Replies, Requests
 from acquit.broker.memory import Memory, Read
 from acquit.broker.node import Queue
@@ -249,7 +250,7 @@ class Core:
     def purge(self, queue: str, user: str | None) -> int:
         """Remove what is in the queue and not acquired; how many messages. Large ones are purged over some turns."""
         node = self.queues.by_name[queue]
-        purge = Purge(self.life, node, self.scribe.declare("", MANAGEMENT, user, node.address))
+        purge = Purge(self.life, node, self.scribe.declare("", NODE, user, node.address))
         if not purge.step():
             self._purges.append(purge)
         return purge.count

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.endpoints import Actor, Peer, held_back
-from acquit.broker.management import Managed, answer, reply_address
+from acquit.broker.management import NODE, Managed, answer, reply_address
 from acquit.errors import DecodeError
 from acquit.protocol._definitions import AmqpCondition, Error, Rejected
 from acquit.protocol.constants import ACCEPTED
@@ -31,7 +31,7 @@ class Requests(Actor):
     __slots__ = ("link",)
 
     def __init__(self, peer: Peer, link: ReceivingLink) -> None:
-        super().__init__(peer, link.name, "$management")
+        super().__init__(peer, link.name, NODE)
         self.link = link
 
 
@@ -41,7 +41,7 @@ class Replies(Actor):
     __slots__ = ("link", "outbox", "tag", "target")
 
     def __init__(self, peer: Peer, link: SendingLink, target: str | None) -> None:
-        super().__init__(peer, link.name, "$management")
+        super().__init__(peer, link.name, NODE)
         self.link = link
         self.target = target
         self.tag = 0
@@ -101,7 +101,7 @@ class ManagementNode:
         if replies is None:
             return Error(
                 AmqpCondition.PRECONDITION_FAILED,
-                "reply-to must be the target address of a link of this connection that receives from $management",
+                f"reply-to must be the target address of a link of this connection that receives from {NODE}",
             )
         if len(replies.outbox) >= self._requests_max:
             return Error(AmqpCondition.RESOURCE_LIMIT_EXCEEDED, "too many answers wait for credit")

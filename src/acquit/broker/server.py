@@ -26,6 +26,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
+from acquit.broker.addresses import Policies
 from acquit.broker.committer import Committer
 from acquit.broker.core import Core
 from acquit.broker.doors import ANONYMOUS, Door, is_loopback, make_tls_context, mechanisms
@@ -66,7 +67,8 @@ class Server:
     """
 
     def __init__(self, data: Path, options: BrokerOptions, *, host: str = "127.0.0.1", port: int = 5672) -> None:
-        """Raises ConfigurationError for a user whose password cannot be used, or TLS files that cannot be."""
+        """Raises ConfigurationError for what only shows when it is put to use: a password, a rule, TLS files."""
+        Policies(options.address)
         self._data = data
         self._options = options
         self._host = host
@@ -157,6 +159,12 @@ class Server:
     def port(self) -> int:
         """The port it listens on."""
         return self._port
+
+    @property
+    def url(self) -> str:
+        """Where clients connect: ``amqp://host:port``, ``amqps://`` with TLS."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"{'amqp' if self._tls is None else 'amqps'}://{host}:{self._port}"
 
     def inspect(self) -> BrokerSnapshot:
         """What is in it now."""

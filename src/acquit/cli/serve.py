@@ -72,8 +72,7 @@ async def _serve(host: str, port: int, data: Path, options: BrokerOptions) -> No
     server = Server(data, options, host=host, port=port)
     await server.start()
     tune_process()
-    shown = f"[{host}]" if ":" in host else host
-    click.echo(f"acquit {version('acquit')} ready: amqp://{shown}:{server.port}, data in {data}")
+    click.echo(f"acquit {version('acquit')} ready: {server.url}, data in {data}")
     told = asyncio.create_task(stopping.wait())
     ended = asyncio.create_task(server.wait())  # before it is told to: its journal failed
     await asyncio.wait([told, ended], return_when=asyncio.FIRST_COMPLETED)

@@ -96,7 +96,8 @@ def test_tls() -> None:
     security = Security(anonymous="never", plain="never", users={"alice": User(password="right")})
     trusting = ssl.create_default_context(cafile=folder / "certificate.pem")
     with acquit.Broker(config=options(tls=tls, security=security)) as broker:
-        url = f"amqps://alice:right@127.0.0.1:{broker.port}"
+        assert broker.url == f"amqps://127.0.0.1:{broker.port}"
+        url = broker.url.replace("//", "//alice:right@")
         with acquit.connect(url, ssl_context=trusting) as connection:
             connection.session().sender("q").send(b"x", timeout=20)
         with pytest.raises(ConnectionFailed):
@@ -112,6 +113,13 @@ def test_tls_files_that_are_none(tmp_path: Path) -> None:
         Server(tmp_path, options(tls=Tls(certificate_file=str(nonsense), key_file=str(nonsense))))
     with pytest.raises(ConfigurationError, match="key_file: expected together"):
         Tls(certificate_file="x")
+
+
+def test_a_rule_that_cannot_be_is_refused_before_anything_is_opened(tmp_path: Path) -> None:
+    rules = (AddressRule("#", {"dead_letter_address": "$dead"}),)
+    with pytest.raises(ConfigurationError, match=r"\$dead"):
+        acquit.Broker(tmp_path, config=options(address=rules))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_snapshot_knows_who_is_there() -> None:
