@@ -178,7 +178,7 @@ def _plan(options: DemoOptions, manifest: Manifest, data: Path, digest: str) -> 
         )
     if options.naive:
         lines.append("The same is played a second time with acknowledgement on receipt.")
-    seconds = (150 if options.spark else 15) + (15 if options.naive else 0)
+    seconds = (120 if options.spark else 15) + (15 if options.naive else 0)
     lines.append(f"This takes about {seconds} seconds on 2 cores. Everything is kept in {data}.")
     return lines
 

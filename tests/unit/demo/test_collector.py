@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("acquit.client")
-
 from acquit.demo.collector import SCHEMA, rows, store
 from acquit.demo.messages import Row
 
