@@ -6,6 +6,7 @@ message id, and whoever reads the queue recognises the copy by it.
 
 from __future__ import annotations
 
+import atexit
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ def serve(data: str) -> tuple[subprocess.Popen[str], str]:
     """Start a broker and return it with its URL."""
     command = [sys.executable, "-m", "acquit", "serve", "--port", "0", "--data", data]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    atexit.register(process.kill)  # however this program ends
     assert process.stdout is not None
     ready = process.stdout.readline()  # "... amqp://127.0.0.1:PORT ..."
     return process, next(word.strip(",") for word in ready.split() if word.startswith("amqp://"))
