@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import os
 import re
 import subprocess
@@ -30,6 +31,8 @@ from acquit.spark.ingest import IngestOptions, IngestProgress, TableFormat, inge
 from acquit.spark.session import start_session
 from acquit.spark.spool.data import decode_batches
 from acquit.spark.spool.store import FolderStore
+
+REPLAYED_ROWS = 500_000
 
 
 @contextlib.contextmanager
@@ -59,12 +62,14 @@ def post(url: str, address: str, count: int, size: int) -> float:
 
 
 def replay(folder: Path) -> float:
-    """Rows a second out of all data files that are left in a spool."""
+    """Rows a second out of the data files that are left in a spool, which are read again and again for a while."""
     store, reader = FolderStore(folder), MessageColumns("queue")
     schema = pa.schema([(field.name, field.arrow_type) for field in FIELDS])
     rows = 0
     began_s = time.perf_counter()
-    for name in store.names("data"):
+    for name in itertools.cycle(sorted(store.names("data"))):
+        if rows > REPLAYED_ROWS:
+            break
         view = store.view(f"data/{name}")
         assert view is not None
         for batch in reader.select(decode_batches(view), schema):

@@ -41,6 +41,8 @@ _QUIET_S: Final = 0.02
 _RETRY_FIRST_S: Final = 0.1
 _RETRY_MAX_S: Final = 2.0
 _CLOSE_TIMEOUT_S: Final = 5.0
+_MESSAGE_BYTES_MAX: Final = 1 << 30
+"""A column of a batch holds 2 GiB; the broker's own limit is most likely lower."""
 _REJECTION: Final = Rejected(Error(AmqpCondition.DECODE_ERROR, "the message cannot be parsed"))
 _OUTCOMES: Final[dict[Outcome, WireOutcome]] = {Outcome.ACCEPTED: ACCEPTED, Outcome.REJECTED: _REJECTION}
 
@@ -66,7 +68,9 @@ def connect_patiently(
                 username=options.user,
                 password=password,
                 options=ConnectOptions(
-                    connect_timeout_ms=min(left_ms, 10_000), ack_timeout_ms=options.ack_timeout_ms, max_message_size=0
+                    connect_timeout_ms=min(left_ms, 10_000),
+                    ack_timeout_ms=options.ack_timeout_ms,
+                    max_message_size=_MESSAGE_BYTES_MAX,
                 ),
             )
         except AuthenticationFailed:
