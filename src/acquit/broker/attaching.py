@@ -31,6 +31,7 @@ from acquit.protocol.types import ULong
 if TYPE_CHECKING:
     from acquit.broker.crediting import Crediting
     from acquit.broker.management_node import ManagementNode
+    from acquit.broker.node import Queue
     from acquit.broker.queues import Queues
     from acquit.broker.scribe import Scribe
 
@@ -99,7 +100,7 @@ class Attaching:
         copy = self._distribution(source)
         queue = self._queues.find(peer, address)
         policy = queue.policy
-        if not copy and policy.consumers_max and len(queue.consumers) >= policy.consumers_max:
+        if not copy and policy.consumers_max and self._rivals(peer, link, queue) >= policy.consumers_max:
             raise Refused(
                 f"{queue.name!r} has {policy.consumers_max} consumers, no more are taken",
                 condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED,
@@ -129,6 +130,13 @@ class Attaching:
         consumer = Consumer(peer, link, queue, presettled=presettled, default_outcome=default_outcome)  # type: ignore[arg-type]
         queue.consumers.append(consumer)
         return consumer
+
+    def _rivals(self, peer: Peer, link: Link, queue: Queue) -> int:
+        """Consumers of the queue, without the one whose link this one is about to steal: a client that comes back
+        before its old connection is known to be lost must not be kept out by itself."""
+        old = self._links.get(self._key(peer, link))
+        stolen = old is not None and isinstance(old.context, Consumer) and old.context.queue is queue
+        return len(queue.consumers) - stolen
 
     @staticmethod
     def _distribution(source: Source) -> bool:

@@ -311,6 +311,8 @@ class Dispatch:
                 link.send(_TAG(browser.tag), payload)
                 browser.peer.unwritten_bytes += len(payload)
                 self._life.touch(link.session.connection)
+            if message.flags & DURABLE and self._memory.crowded(browser.queue):
+                self._memory.drop(message)  # it was only looked at: whoever acquires it reads it again
         if message is not None:
             return held_back(browser.peer, link)
         if link.drain and link.credit:

@@ -41,7 +41,8 @@ class Memory:
         self._shrinking_from = limits.memory_bytes_max // 2
         self.wanted: list[Read] = []
         """To be read; see `take_reads`."""
-        self._continuations: dict[Message, Callable[[Message], None]] = {}
+        self._continuations: dict[Message, list[Callable[[Message], None]]] = {}
+        """Who waits for each body that is being read; nobody, where it is read ahead."""
         self._retry: list[Message] = []
 
     # -- accounts -----------------------------------------------------------------------------------------------------
@@ -90,12 +91,14 @@ class Memory:
     # -- reading back -------------------------------------------------------------------------------------------------
 
     def want(self, message: Message, then: Callable[[Message], None]) -> None:
-        """Read its body, and then go on. The message may have left meanwhile: `then` looks for itself."""
-        known = self._continuations.get(message)
-        if known is None:
+        """Read its body, and then go on. Several may want it, each for its own reason, and one may let it leave: `then`
+        looks for itself."""
+        waiting = self._continuations.get(message)
+        if waiting is None:
             self._ask(message)
-        if known is None or known == self._keep:
-            self._continuations[message] = then
+            self._continuations[message] = [then]
+        elif then not in waiting:
+            waiting.append(then)
 
     def read_ahead(self, queue: Queue) -> None:
         """The next message of the queue is not in memory: read it, and those that follow it."""
@@ -104,7 +107,7 @@ class Memory:
         size = 0
         for message in queue.backlog.next_messages(READ_AHEAD_MESSAGES):
             if message.body is None and message not in self._continuations:
-                self._continuations[message] = self._keep
+                self._continuations[message] = []
                 self._ask(message)
                 size += message.size_bytes
                 if size > self._limits.read_ahead_bytes:
@@ -122,14 +125,15 @@ class Memory:
         if payload is None:
             self._retry.append(message)
             return
-        then = self._continuations.pop(message, self._keep)
+        waiting = self._continuations.pop(message, [])
         message.queue.reading = False
         if message.state is NodeState.ARCHIVED:
             return
         if message.body is None:
             message.body = restore_body(message, payload)
             self.hold(message)
-        then(message)
+        for then in waiting:
+            then(message)
 
     def retry(self) -> None:
         """A batch was synced: moved records can be read where they are now."""
@@ -140,9 +144,6 @@ class Memory:
 
     def _ask(self, message: Message) -> None:
         self.wanted.append(Read(message, message.position, message.size_bytes + 512))
-
-    def _keep(self, message: Message) -> None:
-        """Nothing more than to have it in memory."""
 
 
 def restore_body(message: Message, payload: bytes) -> bytes:

@@ -11,6 +11,7 @@ record of the outcome is synced, and only then settle: that is what the capabili
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.endpoints import Consumer, verdict_of
@@ -46,6 +47,8 @@ TEXT_MAX: Final = 1_024
 """Characters of an error's description that are kept with a message."""
 ANNOTATIONS_BYTES_MAX: Final = 16_384
 """Annotations of one *modified* outcome that are kept with a message."""
+MERGED_BYTES_MAX: Final = 4 * ANNOTATIONS_BYTES_MAX
+"""Annotations of all of them together: *modified* without delivery-failed may come any number of times."""
 
 
 class Settling:
@@ -219,19 +222,24 @@ class Settling:
         elif event is NodeEvent.FAIL_LATER:
             due_at_ms = self._scribe.time_us // 1000 + message.queue.policy.redelivery_delay(message.attempt + 1)
         if event not in _COPIED:
-            self._keep_what_was_said(message, account)
+            account = self._keep_what_was_said(message, account)
         self._life.apply(message, event, account, origin=origin, due_at_ms=due_at_ms)
 
-    def _keep_what_was_said(self, message: Message, account: Account) -> None:
-        """Of *modified*: annotations, and that this consumer shall not see it again (3.4.5)."""
+    def _keep_what_was_said(self, message: Message, account: Account) -> Account:
+        """Of *modified*: annotations, and that this consumer shall not see it again (3.4.5). What is kept, for the
+        journal to say the same."""
         if account.annotations:
             extra = message.need_extra()
+            if sum(map(len, extra.annotations)) + len(account.annotations) > MERGED_BYTES_MAX:
+                account = replace(account, annotations=b"")
+        if account.annotations:
             extra.annotations = (*extra.annotations, account.annotations)
             if message.body is not None:
                 message.body = merge_annotations(message.body, account.annotations)
         if account.excluded and message.holder is not None:
             message.need_extra().excluded.add(account.excluded)
             message.holder.excluded.append(message)
+        return account
 
     def _copy(self, message: Message, account: Account) -> int:
         """Post the dead letter; its sequence, 0 where there is no room."""

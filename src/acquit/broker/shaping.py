@@ -47,6 +47,8 @@ DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
 
 _DUPLICATE_ID: Final = DUPLICATE_ID.encode()
 TTL_MAX: Final = 0xFFFF_FFFF
+TIME_MAX_MS: Final = (1 << 63) - 1
+"""The latest time that a timestamp, and the journal, can say. What is to be later than that is then."""
 
 
 # -- the header we write ----------------------------------------------------------------------------------------------
@@ -233,7 +235,7 @@ def read_posting(payload: bytes, now_ms: int) -> Posting:
         if group is not None:
             posting.extras = encode_extras([(Extra.GROUP_ID, _bounded("group id", str(group).encode()))])
         posting.to = None if to is None else str(to)
-        posting.absolute_expiry_ms = expiry if isinstance(expiry, int) else None
+        posting.absolute_expiry_ms = min(expiry, TIME_MAX_MS) if isinstance(expiry, int) else None
     start, end = bounds[APPLICATION_PROPERTIES], bounds[BODY]
     if start != end and payload.find(_DUPLICATE_ID, start, end) >= 0:
         duplicate_id = map_value(payload[start:end], DUPLICATE_ID)
@@ -268,10 +270,10 @@ def _due_at(annotations: bytes, now_ms: int) -> int:
     """A delivery time wins over a delay. What is not a number, or past, means at once."""
     time = map_value(annotations, DELIVERY_TIME)
     if isinstance(time, int) and not isinstance(time, bool):
-        return int(time) if time > now_ms else 0
+        return min(int(time), TIME_MAX_MS) if time > now_ms else 0
     delay = map_value(annotations, DELIVERY_DELAY)
     if isinstance(delay, int) and not isinstance(delay, bool) and delay > 0:
-        return now_ms + int(delay)
+        return min(now_ms + int(delay), TIME_MAX_MS)
     return 0
 
 

@@ -8,6 +8,7 @@ from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions
 from acquit.protocol._definitions import Error, Modified, Rejected
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.message import Message
+from acquit.protocol.types import ULong
 from acquit.store.interface import Position
 from tests.support.broker_world import World, durable, live_of
 from tests.support.disk import FaultyDisk
@@ -150,6 +151,27 @@ def test_modified_annotations_are_merged_and_the_rest_is_byte_for_byte() -> None
     assert again.delivery_count == 0
     bare = again.encode()
     assert bare.endswith(original.encode()[original.encode().index(b"\x00\x53\x73") :])
+
+
+def test_modified_without_end_does_not_grow_a_message_without_bound() -> None:
+    world = World()
+    client = world.client()
+    receiver = client.receiver("q", credit=1)
+    client.post(client.sender("q"), durable(b"x"))
+    world.settle()
+    for number in range(30):
+        client.received[receiver][-1].settle(Modified(False, False, {f"x-opt-{number}": "y" * 8_000}))
+        receiver.grant(1)
+        world.settle()
+    again = Message.decode(client.received[receiver][-1].payload)
+    assert [key for key in again.annotations if key[6:].isdigit()] == [f"x-opt-{number}" for number in range(8)]
+    assert len(client.received[receiver][-1].payload) < 70_000
+    world.check_journal()
+    restarted = world.stop()
+    client = restarted.client()
+    receiver = client.receiver("q", credit=1)
+    restarted.settle()
+    assert Message.decode(client.received[receiver][0].payload).annotations == again.annotations
 
 
 def test_undeliverable_here_goes_to_others_and_holds_nobody_up() -> None:
@@ -314,6 +336,20 @@ def test_a_link_of_the_same_name_steals() -> None:
     world.check()
 
 
+def test_a_client_that_comes_back_is_not_kept_out_by_itself() -> None:
+    """Its old connection is not known to be lost yet, and the queue takes one consumer."""
+    world = World(rules(consumers_max=1))
+    first, second, other = world.client("same"), world.client("same"), world.client("other")
+    stolen = first.receiver("q", "r", credit=1)
+    thief = second.receiver("q", "r", credit=1)
+    late = other.receiver("q", "r", credit=1)
+    second.post(second.sender("q"), durable(b"x"))
+    world.settle()
+    assert str(first.detached[stolen].error.condition) == "amqp:link:stolen"  # type: ignore[union-attr]
+    assert str(other.detached[late].error.condition) == "amqp:resource-limit-exceeded"  # type: ignore[union-attr]
+    assert second.bodies(thief) == [b"x"]
+
+
 # -- acquiring --------------------------------------------------------------------------------------------------------
 
 
@@ -462,6 +498,17 @@ def test_browsers_see_each_message_once_and_take_none() -> None:
     assert live_of(world, "q") == 4
 
 
+def test_looking_at_a_queue_does_not_bring_it_into_memory() -> None:
+    world = World(rules(memory_bytes_max=65_536))
+    client = world.client()
+    client.post_all(client.sender("q"), *(durable(bytes([number]) * 4_000) for number in range(100)))
+    browsers = [client.receiver("q", name, browse=True, credit=200) for name in ("one", "two")]
+    world.settle()
+    for browser in browsers:
+        assert [body[0] for body in client.bodies(browser)] == list(range(100))  # type: ignore[index]
+    assert world.core.queues.by_name["q"].memory_bytes < 65_536 + 5_000
+
+
 # -- time -------------------------------------------------------------------------------------------------------------
 
 
@@ -481,6 +528,18 @@ def test_expired_messages_are_copied_and_recorded() -> None:
     assert (copy.body, copy.ttl_ms) == (b"x", None)
     assert copy.annotations["x-opt-ACTUAL-EXPIRY"] == world.now_us // 1_000
     world.check_journal()
+
+
+def test_what_expires_while_a_browser_reads_it_expires_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(rules(memory_bytes_max=65_536))
+    client = world.client()
+    client.post_all(client.sender("q"), *(durable(bytes(4_000), ttl_ms=5_000) for _ in range(50)))
+    monkeypatch.setattr(world, "_read_back", lambda: False)
+    client.receiver("q", browse=True, credit=200)  # it asks for the first body that is not in memory
+    world.advance(6_000)
+    monkeypatch.undo()
+    world.settle()
+    assert (live_of(world, "q"), live_of(world, "ExpiryQueue")) == (0, 50)
 
 
 def test_the_outcome_wins_over_the_time_to_live_and_a_return_expires() -> None:
@@ -528,6 +587,21 @@ def test_a_delivery_time_is_waited_for() -> None:
     world.advance(500)
     world.settle()
     assert sorted(client.bodies(receiver)) == [b"durable", b"volatile"]  # type: ignore[type-var]
+
+
+def test_times_beyond_all_time_are_the_end_of_time() -> None:
+    world = World()
+    client = world.client()
+    sent = client.post(
+        client.sender("q"),
+        durable(b"1", annotations={"x-opt-delivery-delay": ULong(2**64 - 1)}),
+        Message(b"2", annotations={"x-opt-delivery-time": ULong(2**64 - 1)}),
+        durable(b"3", absolute_expiry_time=2**63 - 1),
+    )
+    world.settle()
+    assert [client.outcome(one) for one in sent] == [ACCEPTED] * 3
+    world.check_journal()
+    assert live_of(world.stop(), "q") == 2
 
 
 def test_default_and_maximum_time_to_live() -> None:
