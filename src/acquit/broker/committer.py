@@ -103,6 +103,8 @@ class Committer:
         self._retry: asyncio.TimerHandle | None = None
         self._chore: Chore | None = None
         self._idle: asyncio.Future[None] | None = None
+        self._no_room = False
+        """The disk had no room the last time that it was tried."""
         self._failure: StoreError | None = None
 
     @property
@@ -116,6 +118,7 @@ class Committer:
             batch = self._batches.take_batch() if self._batches.pending else None
             if batch is not None:
                 self._in_flight = batch
+                self._no_room = False
                 self._write(batch)
             elif self._idle is not None and not self._idle.done():
                 self._idle.set_result(None)
@@ -124,14 +127,26 @@ class Committer:
             if chore is not None:
                 self._chore_thread.submit(lambda: self._run_chore(chore))
 
-    async def drain(self) -> None:
-        """Wait until all that was recorded so far is durable. Raises the StoreError that ended the journal."""
+    async def drain(self, *, patience_s: float = 5.0) -> None:
+        """Wait until all that was recorded so far is durable. A slow disk is waited for as long as it takes, a full one
+        for `patience_s`.
+
+        Raises the StoreError that ended the journal; StoreFull when there was no room.
+        """
+        give_up_at = self._loop.time() + patience_s
         while self._failure is None and (self._in_flight is not None or self._batches.pending):
             if self._idle is None or self._idle.done():
                 self._idle = self._loop.create_future()
             self.kick()
-            if not self._idle.done():
-                await self._idle
+            if self._idle.done():  # there is something, and not even a batch could be made of it
+                self._no_room = True
+                await asyncio.sleep(RETRY_S)
+            else:
+                await asyncio.wait([self._idle], timeout=RETRY_S)
+            if not self._no_room:
+                give_up_at = self._loop.time() + patience_s
+            elif self._loop.time() >= give_up_at:
+                raise StoreFull("the disk is full: what was recorded last is not written")
         if self._failure is not None:
             raise self._failure
 
@@ -165,11 +180,13 @@ class Committer:
         if self._failure is not None:
             return
         self._in_flight = None
+        self._no_room = False
         self._synced(self._journal.complete(batch))
         self.kick()
 
     def _wait_for_room(self, batch: Batch, exc: StoreFull) -> None:
         logger.warning("the disk is full: %d bytes wait for room", batch.size_bytes, extra={"reason": str(exc)})
+        self._no_room = True
         self._retry = self._loop.call_later(RETRY_S, self._write, batch)
 
     def fail(self, error: StoreError) -> None:

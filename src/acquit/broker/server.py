@@ -210,11 +210,13 @@ class Server:
         if self._timer is not None:
             self._timer.cancel()
         journal = self._opened.journal
+        written = False
         try:
             if self._committer.failure is None:
                 self._core.turn(_wall_clock_us())
                 self._core.close(_wall_clock_us())
-                await self._committer.drain()
+                await self._committer.drain(patience_s=self._options.stop_timeout_ms / 1000)
+                written = True
         except StoreError as error:
             logger.critical("the journal failed while stopping", extra={"reason": str(error)})
         finally:
@@ -223,7 +225,7 @@ class Server:
                 thread.shutdown()
         # Nobody is left whom blocking the loop could keep waiting, and at the end of the interpreter, when an embedded
         # broker may be closed, no executor takes new work.
-        if self._committer.failure is None:
+        if written and self._committer.failure is None:
             close_journal(self._opened.recorder, _wall_clock_us())
         else:
             journal.close()

@@ -162,6 +162,27 @@ def test_a_full_disk_is_tried_again_with_the_same_batch(monkeypatch: pytest.Monk
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("batch", ["is written in vain", "cannot be made"])
+def test_a_full_disk_keeps_nobody_from_stopping(monkeypatch: pytest.MonkeyPatch, batch: str) -> None:
+    async def scenario() -> None:
+        stage = Stage()
+        if batch == "cannot be made":
+            monkeypatch.setattr(stage.journal, "take_batch", lambda: None)
+            stage.append()
+        else:
+            stage.append()
+            for _ in range(100):
+                stage.journal.batches[0].let(StoreFull("no room"))
+        async with asyncio.timeout(20):
+            with pytest.raises(StoreFull):
+                await stage.committer.drain(patience_s=0.02)
+        assert (stage.synced, stage.failures) == ([], [])
+        await stage.committer.stop()
+
+    monkeypatch.setattr(module, "RETRY_S", 0.01)
+    asyncio.run(scenario())
+
+
 def test_an_io_error_ends_it_for_good() -> None:
     async def scenario() -> None:
         stage = Stage()
