@@ -266,6 +266,7 @@ class Fold:
             self._anomaly(record, f"message {event.sequence} is copied forward, which is not live")
             return
         if known is not None:
+            _bring_up_to(known, message)
             message.position, position = known.position, message.position
             if message != known:
                 self._anomaly(record, f"message {event.sequence} is copied forward as {message}, but is {known}")
@@ -341,6 +342,15 @@ _APPLIERS: Final[dict[int, Callable[[Fold, Record], None]]] = {
     StoreKind.LEFT: Fold._left,
     StoreKind.DELETED: Fold._deleted,
 }
+
+
+def _bring_up_to(known: LiveMessage, copied: LiveMessage) -> None:
+    """What a copy may say of a message that no event told: after a crash, that it may have been acquired before; and
+    that links which it was not for have gone."""
+    known.flags |= copied.flags & EventFlag.DISPATCHED
+    if known.notes is not None:
+        excluded = () if copied.notes is None else copied.notes.excluded
+        known.notes = known.notes._replace(excluded=excluded)
 
 
 def _name(kind: int) -> str:

@@ -1074,6 +1074,39 @@ def test_what_is_still_live_is_carried_out_of_old_segments() -> None:
     assert (queue.entered, queue.accepted, queue.depth) == (1_200, 1_200, 0)
 
 
+def test_in_the_middle_of_a_checkpoint_copies_and_originals_agree() -> None:
+    """Whether a message was acquired is in doubt since a crash, and those that it was not for are gone."""
+    world = World()
+    client = world.client()
+    taker = client.receiver("q", "taker", credit=1)
+    client.post_all(client.sender("q"), *(durable(b"x") for _ in range(100)))
+    client.received[taker][0].settle(ACCEPTED)
+    world = world.crash()
+    client = world.client()
+    for name in ("second", "first"):
+        picky = client.receiver("q", name, credit=50)
+        world.settle()
+        for delivery in client.held(picky):
+            delivery.settle(Modified(True, True))
+    world.settle()
+    client.lose()
+    client = world.client()
+    sender, receiver = client.sender("other"), client.receiver("other", credit=1_000)
+    looks = 0
+    while not world.opened.journal.left_through:
+        client.post(sender, durable(bytes(4_000)))
+        world.carry()
+        while world.sync():
+            world.carry()
+            if world.checkpointer.active:
+                looks += 1
+                assert world.fold().anomalies == []
+        client.begun.settle_all(client.held(receiver), ACCEPTED)  # type: ignore[attr-defined]
+    assert looks > 1
+    world.settle()
+    world.check_journal()
+
+
 def test_a_body_that_moves_while_it_is_read_is_read_again() -> None:
     world = World()
     client = world.client()
