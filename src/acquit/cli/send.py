@@ -26,6 +26,7 @@ from acquit.errors import (
     AcquitError,
     ConfigurationError,
     DeliveryInDoubt,
+    EncodeError,
     EndpointError,
     MessageModified,
     MessageRejected,
@@ -143,29 +144,34 @@ def _messages(bodies: Iterable[str], files: Iterable[Path], json_lines: bool, li
         kind, _ = mimetypes.guess_type(path.name)
         content_type = Symbol(kind or "application/octet-stream")
         yield Message(path.read_bytes(), durable=True, subject=path.name, content_type=content_type)
-    if json_lines:
-        for number, line in enumerate(sys.stdin, 1):
-            if line.strip():
-                try:
-                    yield compose(line)
-                except ConfigurationError as error:
-                    raise ConfigurationError(f"line {number} of standard input: {error}") from error
-    elif lines:
-        for line in sys.stdin:
-            yield Message(line.rstrip("\n"), durable=True)
-    elif not anything:
-        yield Message(sys.stdin.read(), durable=True)
+    try:
+        if json_lines:
+            for number, line in enumerate(sys.stdin, 1):
+                if line.strip():
+                    try:
+                        yield compose(line)
+                    except ConfigurationError as error:
+                        raise ConfigurationError(f"line {number} of standard input: {error}") from error
+        elif lines:
+            for line in sys.stdin:
+                yield Message(line.rstrip("\n"), durable=True)
+        elif not anything:
+            yield Message(sys.stdin.read(), durable=True)
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(
+            f"standard input is not text in {error.encoding}; --file /dev/stdin sends it as it is"
+        ) from error
 
 
 def _send_all(
     url: str, address: str, messages: Iterable[Message], *, timeout_s: float, total: int | None
-) -> tuple[Counter[str], AcquitError | None]:
+) -> tuple[Counter[str], AcquitError | OSError | None]:
     """Send them, pipelined: how many ended how, and what stopped it before the end (the connection, a line of input).
 
     Raises what kept the link from opening.
     """
     counts: Counter[str] = Counter()
-    stopped: AcquitError | None = None
+    stopped: AcquitError | OSError | None = None
     waiting: deque[tuple[int, SendReceipt]] = deque()
     with (
         connect(url) as connection,
@@ -191,7 +197,7 @@ def _send_all(
                 if len(waiting) >= IN_FLIGHT_MAX:
                     settle_oldest()
                 waiting.append((number, sender.send(message, wait=False, timeout=timeout_s)))
-        except (ConfigurationError, EndpointError) as error:
+        except (ConfigurationError, EncodeError, EndpointError, OSError) as error:
             stopped = error  # what was sent before it still has an outcome to hear of
         while waiting:
             settle_oldest()

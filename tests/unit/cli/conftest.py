@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 @pytest.fixture
 def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
 
-    def execute(*arguments: object, stdin: str = "") -> Ran:
-        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+    def execute(*arguments: object, stdin: str | bytes = "") -> Ran:
+        monkeypatch.setattr(
+            sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode() if isinstance(stdin, str) else stdin), "utf-8")
+        )
         capsys.readouterr()
         code = run([str(argument) for argument in arguments])
         return Ran(code, *capsys.readouterr())

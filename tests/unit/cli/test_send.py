@@ -85,6 +85,21 @@ def test_a_wrong_line_is_named_and_what_came_before_it_is_reported(at_broker: Sh
     assert len(ran.err.splitlines()) == 1
 
 
+def test_a_value_without_an_encoding_is_named_and_what_came_before_it_is_reported(
+    at_broker: Shell, address: str
+) -> None:
+    ran = at_broker("send", address, "--json-lines", stdin='{"body": 1}\n{"properties": {"a": [1]}}\n')
+    assert (ran.code, ran.out) == (Exit.USAGE, f"{address}: 1 accepted\n")
+    assert "application_properties['a']" in ran.err
+    assert len(ran.err.splitlines()) == 1
+
+
+def test_bytes_that_are_no_text(at_broker: Shell, address: str) -> None:
+    ran = at_broker("send", address, stdin=b"\xff\xfe")
+    assert ran.code == Exit.USAGE
+    assert ran.err == "acquit: standard input is not text in utf-8; --file /dev/stdin sends it as it is\n"
+
+
 def test_more_messages_than_may_be_in_flight(at_broker: Shell, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(send, "IN_FLIGHT_MAX", 10)
     lines = "".join(f"{number}\n" for number in range(55))
