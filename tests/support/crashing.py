@@ -1,7 +1,8 @@
 """The source `acquit` with workers that crash at named points, each point once.
 
 Register `CrashingSource` and read the format ``acquit_crashing``. Marks of the points that have been passed lie in
-``SPOOL.crashes``, a folder of files that hold the process id. Points, in the order of `acquit.spark.spool.attempt`:
+``SPOOL.crashes``, a folder of files that hold the process id; ``SPOOL.attempts`` has a file for each attempt at a part
+(epoch, part, Spark's number of the attempt). Points, in the order of `acquit.spark.spool.attempt`:
 
 received    messages are held, nothing is published
 published   the entry is in the log, nothing is settled
@@ -12,6 +13,7 @@ What happens there:
 worker      the Python worker is killed, as by the kernel that needs its memory
 everything  the JVM is killed, and the worker
 zombie      the JVM is killed and the worker stopped; somebody may let it go on much later
+stall       the worker is stopped
 
 The environment variable ``ACQUIT_TEST_CRASHES`` (``1:received:worker,2:published:everything``) says what happens in
 which epoch; without it, `WORKERS`.
@@ -25,6 +27,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
@@ -46,13 +49,13 @@ def crash_once(marks: Path, point: str, what: str) -> None:
             mark.write(str(os.getpid()))
     except FileExistsError:
         return
-    if what == "zombie":
+    if what in ("zombie", "stall"):
         # When the JVM is gone, Spark's daemon ends its process group, and the kernel wakes those in it that were
         # stopped. A machine that hangs hears nothing of that.
         os.setsid()
     if what in ("everything", "zombie"):
         _kill_jvm()
-    os.kill(os.getpid(), signal.SIGSTOP if what == "zombie" else signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGSTOP if what in ("zombie", "stall") else signal.SIGKILL)
 
 
 def _kill_jvm() -> None:
@@ -80,6 +83,11 @@ class _CrashingReader(AcquitStreamReader):
         epoch = str(partition.planned.part.epoch)
         here = {point: what for number, point, what in plan if number == epoch}
         marks = Path(f"{self._options.spool}.crashes")
+        context = TaskContext.get()
+        assert context is not None
+        attempts = Path(f"{self._options.spool}.attempts")
+        attempts.mkdir(exist_ok=True)
+        (attempts / f"{epoch}-{partition.planned.part.part}-{context.taskAttemptId()}").touch()
 
         class Drain(QueueDrain):
             def __init__(self, options: SourceOptions, rows_max: int, bytes_max: int) -> None:

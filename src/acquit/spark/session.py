@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -22,12 +23,17 @@ _ANY_ERROR: Final = re.compile(r"^(?:Caused by: )?(?:[\w.$]+\.)?(\w*(?:Error|Exc
 
 
 def start_session(
-    *, master: str | None = None, memory_mb: int = 1_024, log_level: str = "FATAL", name: str = "acquit"
+    *,
+    master: str | None = None,
+    memory_mb: int = 1_024,
+    log_level: str = "FATAL",
+    name: str = "acquit",
+    settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """The session of this process, or a new local one.
 
-    `master` (such as ``local[4]`` or ``spark://host:7077``), `memory_mb` and `log_level` are for a new one; the default
-    master is ``local[*]``. Raises ConfigurationError when there is no Java.
+    `master` (such as ``local[4]`` or ``spark://host:7077``), `memory_mb`, `log_level` and `settings` (Spark's own, by
+    their names) are for a new one; the default master is ``local[*]``. Raises ConfigurationError when there is no Java.
     """
     active = SparkSession.getActiveSession()
     if active is not None:
@@ -37,7 +43,7 @@ def start_session(
     use_java()
     # Workers must be this very Python, with this very acquit.
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = (
+    builder = (
         SparkSession.builder.appName(name)
         .master(master or "local[*]")
         .config("spark.ui.enabled", "false")
@@ -48,8 +54,10 @@ def start_session(
         .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_LOG_CONFIGURATION.as_uri()}")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
     )
+    for key, value in (settings or {}).items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
     session.sparkContext.setLogLevel(log_level)
     return session
 
