@@ -14,10 +14,12 @@ A durable message is handed out only where a synced mark says that it may have b
 from __future__ import annotations
 
 from collections.abc import Iterable
+from heapq import heappop, heappush
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.endpoints import held_back
+from acquit.broker.memory import READ_AHEAD_MESSAGES
 from acquit.broker.message import DISPATCHED, DURABLE, Message
 from acquit.broker.queue import NodeState
 from acquit.broker.shaping import transfer_header
@@ -51,6 +53,8 @@ class Dispatch:
         self._memory = life.memory
         self._expiry = expiry
         self._headers: dict[int, bytes] = {}
+        self._sorted_out: dict[Queue, None] = {}
+        """Queues where something was set aside in this turn: there may be more behind it."""
 
     def run(self) -> bool:
         """Serve every queue where something changed. True where more can be handed out in another turn, once what was
@@ -71,16 +75,17 @@ class Dispatch:
                     more = self._show(browser) or more
                 if more:
                     held[queue] = None
+        held.update(self._sorted_out)
+        self._sorted_out.clear()
         life.dirty.update(held)
         return bool(held)
 
     def _serve(self, queue: Queue) -> None:
-        backlog = queue.backlog
         while _has_work(queue):
             ready = [consumer for consumer in queue.consumers if consumer.open_to_more]
             if not ready or self._scribe.exhausted:
                 return
-            share = min(SHARE_MAX, max(1, -(-backlog.count // len(ready))))
+            share = min(SHARE_MAX, max(1, -(-queue.available // len(ready))))
             turn = queue.rotation % len(ready)
             progress = False
             for consumer in ready[turn:] + ready[:turn]:
@@ -95,19 +100,20 @@ class Dispatch:
     def _finish(self, queue: Queue) -> bool:
         """Tell consumers what is left, give back credit that drains. True if somebody could be given more later."""
         available = queue.available
-        waiting = queue.backlog.count > 0
+        waiting = queue.backlog.count > 0 or queue.reading
         held = False
         for consumer in queue.consumers:
             link = consumer.link
             link.available = available
+            owed = waiting or (bool(queue.aside) and consumer.looks_aside)
             if link.drain and link.credit and not consumer.reserved:
                 full = 0 < queue.policy.prefetch_max <= consumer.held
-                if not waiting or full or self._scribe.exhausted:
+                if not owed or full or self._scribe.exhausted:
                     link.drained()
                     self._life.touch(link.session.connection)
             if consumer.outbox:
                 self.empty_outbox(consumer)
-            if (consumer.outbox or (waiting and not queue.held_up)) and consumer.held_back:
+            if (consumer.outbox or (owed and not queue.held_up)) and consumer.held_back:
                 held = True
         for browser in queue.browsers:
             browser.link.available = available
@@ -117,7 +123,7 @@ class Dispatch:
         """Hand the next messages to one consumer; how many."""
         limit = min(share, consumer.room)
         messages = self._take_aside(queue, consumer, limit) if queue.aside else []
-        if len(messages) < limit:
+        if len(messages) < limit and not queue.held_up:
             messages += self._usable(queue, consumer, queue.backlog.take(limit - len(messages)))
         if not messages:
             return 0
@@ -158,10 +164,19 @@ class Dispatch:
             if consumer.may_have(message):
                 usable.append(message)
             else:
-                queue.aside[message.sequence] = message
-                queue.aside_changes += 1
-                self._life.dirty[queue] = None
+                self._set_aside(queue, message)
         return usable
+
+    def _set_aside(self, queue: Queue, message: Message) -> None:
+        assert message.body is not None
+        queue.aside_changes += 1
+        extra = message.need_extra()
+        extra.aside_number = queue.aside_changes
+        extra.aside_bytes = len(message.body)
+        queue.aside[message.sequence] = message
+        if message.flags & DURABLE and self._memory.crowded(queue):
+            self._memory.drop(message)
+        self._sorted_out[queue] = None
 
     def _must_wait(self, queue: Queue, message: Message) -> bool:
         if message.expires_at_ms and message.expires_at_ms * 1000 <= self._scribe.time_us:
@@ -179,23 +194,43 @@ class Dispatch:
             else:
                 self._life.dirty[queue] = None
         elif message.body is None:
-            self._memory.read_ahead(queue)
+            self._memory.read_ahead(queue, queue.backlog.next_messages(READ_AHEAD_MESSAGES))
         else:
             self._scribe.when_synced(self._life.wake, queue)
 
     def _take_aside(self, queue: Queue, consumer: Consumer, limit: int) -> list[Message]:
         """Messages that others could not have, and this one can."""
-        if consumer.aside_changes == queue.aside_changes:
-            return []
+        ahead, aside = consumer.aside_ahead, queue.aside
+        if consumer.aside_changes != queue.aside_changes:
+            # Only what is new: a consumer looks at each message once, however many are set aside one after the other.
+            for message in reversed(aside.values()):
+                extra = message.extra
+                if extra is None or extra.aside_number <= consumer.aside_changes:
+                    break
+                if consumer.may_have(message):
+                    heappush(ahead, (message.sequence, message))
+            consumer.aside_changes = queue.aside_changes
         taken: list[Message] = []
-        for message in sorted(queue.aside.values(), key=_sequence):
-            if len(taken) == limit:
-                return taken
-            if consumer.may_have(message) and not self._must_wait(queue, message):
-                del queue.aside[message.sequence]
+        while ahead and len(taken) < limit:
+            message = ahead[0][1]
+            if aside.get(message.sequence) is message:
+                if self._must_wait(queue, message):
+                    self._look_to_aside(queue, message, ahead)
+                    break
+                del aside[message.sequence]
                 taken.append(message)
-        consumer.aside_changes = queue.aside_changes
+            heappop(ahead)
         return taken
+
+    def _look_to_aside(self, queue: Queue, message: Message, ahead: list[tuple[int, Message]]) -> None:
+        """The message, the first of those ahead, cannot go out as it is: see that this changes."""
+        if message.body is not None:
+            self._look_to(queue, message)
+            return
+        first = [heappop(ahead) for _ in range(min(len(ahead), SHARE_MAX))]
+        self._memory.read_ahead(queue, [one for _, one in first if one.sequence in queue.aside])
+        for entry in first:
+            heappush(ahead, entry)
 
     # -- to consumers -------------------------------------------------------------------------------------------------
 
@@ -326,10 +361,6 @@ class Dispatch:
 
 def _has_work(queue: Queue) -> bool:
     return (queue.backlog.count > 0 or bool(queue.aside)) and not queue.held_up
-
-
-def _sequence(message: Message) -> int:
-    return message.sequence
 
 
 def held_by(consumers: Iterable[Consumer]) -> Iterable[Message]:

@@ -94,6 +94,7 @@ class Consumer(Actor):
     """A link that acquires messages."""
 
     __slots__ = (
+        "aside_ahead",
         "aside_changes",
         "body_bytes_max",
         "default_outcome",
@@ -137,8 +138,10 @@ class Consumer(Actor):
         self.reserved_bytes = 0
         self.excluded: list[Message] = []
         """Messages that it called undeliverable here."""
-        self.aside_changes = -1
-        """What it last saw of `queue.aside_changes`: nothing that is aside is for it."""
+        self.aside_changes = 0
+        """How far it has seen `queue.aside_changes`."""
+        self.aside_ahead: list[tuple[int, Message]] = []
+        """What was set aside until then and may be for it, by sequence: a heap. Some may be gone."""
 
     @property
     def room(self) -> int:
@@ -167,11 +170,20 @@ class Consumer(Actor):
             return held_back(self.peer, self.link)
         return self.room > 0 and held_back(self.peer, self.link)
 
+    @property
+    def looks_aside(self) -> bool:
+        """Whether something that was set aside may be for it."""
+        return bool(self.aside_ahead) or self.aside_changes != self.queue.aside_changes
+
     def may_have(self, message: Message) -> bool:
-        """Is this message for it? Not if it was called undeliverable here, or is larger than it takes."""
-        if message.extra is not None and self.terminus in message.extra.excluded:
+        """Is this message, in memory or aside, for it? Not if it was called undeliverable here, or is larger than it
+        takes."""
+        extra = message.extra
+        if extra is not None and extra.excluded and self.terminus in extra.excluded:
             return False
-        return message.body is not None and len(message.body) <= self.body_bytes_max
+        if message.body is not None:
+            return len(message.body) <= self.body_bytes_max
+        return extra is not None and extra.aside_bytes <= self.body_bytes_max
 
 
 def held_back(peer: Peer, link: SendingLink) -> bool:

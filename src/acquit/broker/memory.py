@@ -8,7 +8,7 @@ wanted, `loaded` brings it. A volatile body has no other place; its senders get 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from acquit.broker.message import OVERHEAD_BYTES, Message
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from acquit.broker.options import BrokerLimits
 
 READ_AHEAD_MESSAGES = 256
+"""The most that is worth giving to `Memory.read_ahead`."""
 
 
 class Read(NamedTuple):
@@ -100,12 +101,12 @@ class Memory:
         elif then not in waiting:
             waiting.append(then)
 
-    def read_ahead(self, queue: Queue) -> None:
-        """The next message of the queue is not in memory: read it, and those that follow it."""
+    def read_ahead(self, queue: Queue, messages: Iterable[Message]) -> None:
+        """The first of these messages, which is the next of the queue, is not in memory: read it, and the others."""
         if queue.reading:
             return
         size = 0
-        for message in queue.backlog.next_messages(READ_AHEAD_MESSAGES):
+        for message in messages:
             if message.body is None and message not in self._continuations:
                 self._continuations[message] = []
                 self._ask(message)

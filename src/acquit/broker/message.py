@@ -27,7 +27,7 @@ OVERHEAD_BYTES: Final = 400
 class Extra:
     """What few messages have."""
 
-    __slots__ = ("annotations", "attempts", "due_at_ms", "excluded")
+    __slots__ = ("annotations", "aside_bytes", "aside_number", "attempts", "due_at_ms", "excluded")
 
     def __init__(self) -> None:
         self.due_at_ms = 0
@@ -38,6 +38,10 @@ class Extra:
         """Termini that said undeliverable-here (3.4.5), while they live."""
         self.annotations: tuple[bytes, ...] = ()
         """Maps that *modified* outcomes merged into the message annotations; they are in the body already."""
+        self.aside_number = 0
+        """When it was set aside last: what `node.Queue.aside_changes` was then."""
+        self.aside_bytes = 0
+        """How large its body was then, which need not be in memory any more."""
 
 
 class Message:

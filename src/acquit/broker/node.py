@@ -67,7 +67,7 @@ class Queue:
         """By sequence."""
         self.aside: dict[int, Message] = {}
         """Available, by sequence, but some consumer may not have them, so they are out of the line: undeliverable-here,
-        or larger than it takes."""
+        or larger than it takes. The last that was set aside is the last in it."""
         self.aside_changes = 0
         """Grows with each message that is set aside."""
         self.consumers: list[Consumer] = []

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions
-from acquit.protocol._definitions import Error, Modified, Rejected
+from acquit.broker.endpoints import Consumer
+from acquit.broker.message import Message as QueuedMessage
+from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions, ConnectionLimits
+from acquit.protocol._definitions import Error, Modified, Rejected, Source, Target
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.message import Message
 from acquit.protocol.types import ULong
@@ -206,6 +208,70 @@ def test_undeliverable_here_ends_with_its_terminus() -> None:
     again = client.receiver("q", "one", credit=1)
     world.settle()
     assert client.bodies(again) == [b"1"]
+
+
+@pytest.mark.parametrize("kind", ["durable", "volatile"])
+def test_a_consumer_that_takes_nothing_costs_neither_memory_nor_others(kind: str) -> None:
+    """All is larger than two of them take. It is set aside, read back for the one that takes it, and keeps its order,
+    however little of it can be produced at once."""
+    limits = ConnectionLimits(output_bytes_max=65_536)
+    policy = AddressRule("#", {"memory_bytes_max": 65_536 if kind == "durable" else 1 << 24})
+    world = World(BrokerOptions(address=(policy,), connection=limits))
+    client = world.client()
+    sender = client.sender("q")
+    client.post_all(
+        sender, *(Message(number.to_bytes(4, "big") * 50, durable=kind == "durable") for number in range(3_000))
+    )
+    queue = world.core.queues.by_name["q"]
+    for name in ("one", "two"):
+        small = client.begun.attach_receiver(  # type: ignore[attr-defined]
+            name, source=Source("q"), target=Target("there"), max_message_size=100
+        )
+        small.grant(10)
+        world.settle()
+    assert len(queue.aside) == 3_000
+    if kind == "durable":
+        assert queue.memory_bytes < 65_536 + 1_000
+    receiver = client.receiver("q", credit=2_000)
+    world.settle()
+    receiver.grant(10_000)
+    client.post(sender, durable(bytes(4_000)))
+    world.settle()
+    numbers = [int.from_bytes(body[:4], "big") for body in client.bodies(receiver)]  # type: ignore[index]
+    assert numbers == [*range(3_000), 0]
+    receiver.drain_credit()
+    world.settle()
+    assert receiver.credit == 0
+    world.check_journal()
+
+
+def test_looking_for_what_was_set_aside_takes_one_look_at_each() -> None:
+    world = World()
+    client = world.client()
+    sender = client.sender("q")
+    for name in ("one", "two"):
+        small = client.begun.attach_receiver(  # type: ignore[attr-defined]
+            name, source=Source("q"), target=Target("there"), max_message_size=100
+        )
+        small.grant(10)
+    looks = 0
+
+    class Watched(Consumer):
+        __slots__ = ()
+
+        def may_have(self, message: QueuedMessage) -> bool:
+            nonlocal looks
+            looks += 1
+            return super().may_have(message)
+
+    world.carry()
+    queue = world.core.queues.by_name["q"]
+    for consumer in queue.consumers:
+        consumer.__class__ = Watched
+    for _ in range(20):
+        client.post_all(sender, *(Message(bytes(200)) for _ in range(100)))
+    assert len(queue.aside) == 2_000
+    assert looks <= 2 * 2_000 + 2_000
 
 
 def test_settled_without_a_state_is_released() -> None:
