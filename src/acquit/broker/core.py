@@ -176,6 +176,8 @@ class Core:
         more = self._expiry.run()
         if self._purges:
             self._purges = [purge for purge in self._purges if not purge.step()]
+        for queue in [queue for queue in self.life.dirty if not queue.in_use]:
+            self.queues.let_go(queue)  # its last message expired, or was purged, after its last link had gone
         more = self._dispatch.run() or more
         more = self._management.send_answers() or more
         self._crediting.look_again()

@@ -886,6 +886,25 @@ def test_a_queue_that_nobody_uses_is_deleted_if_the_policy_says_so() -> None:
     assert "q" not in world.crash().core.queues.by_name
 
 
+@pytest.mark.parametrize("end", ["expiry", "purge"])
+def test_a_queue_whose_last_message_goes_after_its_last_link_is_deleted_as_well(end: str) -> None:
+    world = World(rules(auto_delete=True, expiry_address=""))
+    client = world.client()
+    sender = client.sender("q")
+    client.post(sender, durable(b"x", ttl_ms=1_000), Message(b"y", ttl_ms=1_000))
+    world.settle()
+    sender.detach()
+    world.settle()
+    assert live_of(world, "q") == 2
+    if end == "purge":
+        world.core.purge("q", None)
+    world.advance(1_000)
+    world.settle()
+    assert "q" not in world.core.queues.by_name
+    world.check_journal()
+    assert "q" not in world.stop().core.queues.by_name
+
+
 # -- restart ----------------------------------------------------------------------------------------------------------
 
 
