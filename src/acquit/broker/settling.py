@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 _ACQUIRED = NodeState.ACQUIRED
 _ARCHIVED = NodeState.ARCHIVED
 _ACCEPTED: Final = int(EventKind.ACCEPTED)
+_FAILED: Final = Modified(delivery_failed=True)
 _COPIED: Final = frozenset({NodeEvent.REJECT, NodeEvent.FAIL_LAST})
 """Events that post a copy elsewhere."""
 TEXT_MAX: Final = 1_024
@@ -89,10 +90,14 @@ class Settling:
         """The last run ended while `actor` had acquired it."""
         account = Account(Cause.CONNECTION_LOST, actor, CONNECTION_LOST)
         verdict, ending = ENDINGS[Ending.RESTARTED], Ending.RESTARTED
-        if self._lacks_body(message, verdict, ending):
-            self._memory.want(message, lambda _: self._perform(message, verdict, account, ending))
-        else:
+
+        def perform(_: Message) -> None:
             self._perform(message, verdict, account, ending)
+
+        if self._lacks_body(message, verdict, ending):
+            self._memory.want(message, perform)
+        else:
+            perform(message)
 
     def _accept(self, consumer: Consumer, deliveries: list[Delivery]) -> bool:
         """ACCEPT for all that are still held. True if any of them is durable."""
@@ -154,15 +159,22 @@ class Settling:
         if verdict is None:
             verdict, state = ENDINGS[ending], None
         account = self._account(consumer, state, ending)
-        messages = self._take_held(consumer, deliveries)
-        lacking = [message for message in messages if self._lacks_body(message, verdict, ending)]
+        held = self._take_held(consumer, deliveries)
+        lacking = [message for message in held.values() if self._lacks_body(message, verdict, ending)]
 
         def perform() -> None:
-            for message in messages:
-                if message.state is _ACQUIRED:
-                    self._perform(message, verdict, account, ending)
+            otherwise = [
+                delivery
+                for delivery, message in held.items()
+                if message.state is _ACQUIRED and not self._perform(message, verdict, account, ending)
+            ]
             if answer:
-                self._answer(consumer, deliveries, state, any(message.durable for message in messages))
+                durable = any(message.durable for message in held.values())
+                as_said = (
+                    [delivery for delivery in deliveries if delivery not in otherwise] if otherwise else deliveries
+                )
+                self._answer(consumer, as_said, state, durable)
+                self._answer(consumer, otherwise, _FAILED, durable)
 
         if lacking:
             self._once_read(lacking, perform)
@@ -211,9 +223,10 @@ class Settling:
     def _lacks_body(self, message: Message, verdict: Verdict, ending: Ending) -> bool:
         return message.body is None and self._event(message, verdict, ending) in _COPIED
 
-    def _perform(self, message: Message, verdict: Verdict, account: Account, ending: Ending) -> None:
-        """Do to an acquired message what the verdict means under its address's policy."""
-        event = self._event(message, verdict, ending)
+    def _perform(self, message: Message, verdict: Verdict, account: Account, ending: Ending) -> bool:
+        """Do to an acquired message what the verdict means under its address's policy. False: it counts as a failed
+        attempt instead, for there was no room for its dead letter."""
+        event = wanted = self._event(message, verdict, ending)
         origin = due_at_ms = 0
         if event in _COPIED:
             origin = self._copy(message, account)
@@ -224,6 +237,7 @@ class Settling:
         if event not in _COPIED:
             account = self._keep_what_was_said(message, account)
         self._life.apply(message, event, account, origin=origin, due_at_ms=due_at_ms)
+        return event is wanted
 
     def _keep_what_was_said(self, message: Message, account: Account) -> Account:
         """Of *modified*: annotations, and that this consumer shall not see it again (3.4.5). What is kept, for the
@@ -258,15 +272,15 @@ class Settling:
             self._scribe.exhausted = True
             return 0
 
-    def _take_held(self, consumer: Consumer, deliveries: Iterable[Delivery]) -> list[Message]:
+    def _take_held(self, consumer: Consumer, deliveries: Iterable[Delivery]) -> dict[Delivery, Message]:
         """The messages that these deliveries still hold; they hold them no more."""
-        messages: list[Message] = []
+        held: dict[Delivery, Message] = {}
         for delivery in deliveries:
             message = delivery.context
             if isinstance(message, Message) and message.holder is consumer:
                 delivery.context = None
-                messages.append(message)
-        return messages
+                held[delivery] = message
+        return held
 
     def _account(self, consumer: Consumer, state: DeliveryState | None, ending: Ending) -> Account:
         """Why, for the journal and the message's history."""

@@ -1125,6 +1125,35 @@ def test_without_any_room_nothing_is_said_that_is_not_so() -> None:
     assert live_of(world, "q") == 0
 
 
+def test_a_rejection_without_room_for_its_dead_letter_is_answered_as_what_it_became() -> None:
+    """The message stays and the attempt counts, so that is what the receiver hears, not *rejected*."""
+    disk = FaultyDisk()
+    world = World(disk=disk)
+    client = world.client()
+    client.post_all(client.sender("q"), *(durable(bytes(4_000)) for _ in range(300)))
+    receiver = client.receiver("q", credit=300, second=True)
+    world.settle()
+    held = client.held(receiver)
+    receiver.grant(0)
+    world.settle()
+    disk.capacity_bytes = disk.used_bytes + 100 * 1024
+    for delivery in held:
+        delivery.settle(Rejected(Error("test:bad")))
+        world.carry()
+        world.sync()
+    disk.capacity_bytes = None
+    world.advance(5_000)
+    world.chores()
+    world.settle()
+    heard = [client.answers[delivery][0] for delivery in held]
+    rejected = sum(isinstance(state, Rejected) for state in heard)
+    failed = heard.count(Modified(delivery_failed=True))
+    assert rejected > 0
+    assert failed > 0
+    assert (rejected, failed) == (live_of(world, "DLQ"), live_of(world, "q"))
+    world.check_journal()
+
+
 def test_what_is_still_live_is_carried_out_of_old_segments() -> None:
     """Traffic pushes the oldest segments out of the recovery set; what stands in them moves, with its story."""
     world = World()
