@@ -47,7 +47,11 @@ LinkKey = tuple[str | None, str, str, bool]
 class Attaching:
     """Answers LinkRequested, and knows which links there are."""
 
-    def __init__(self, queues: Queues, scribe: Scribe, crediting: Crediting, management: ManagementNode) -> None:
+    def __init__(
+        self, queues: Queues, scribe: Scribe, crediting: Crediting, management: ManagementNode, links_max: int
+    ) -> None:
+        """`links_max`: links that one connection may have."""
+        self._links_max = links_max
         self._queues = queues
         self._scribe = scribe
         self._crediting = crediting
@@ -78,6 +82,11 @@ class Attaching:
         return peer.user, peer.container, link.name, bool(link.role)
 
     def _accept(self, peer: Peer, link: Link) -> object:
+        if len(peer.links) >= self._links_max:
+            raise Refused(
+                f"this connection has {self._links_max} links, no more are taken",
+                condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED,
+            )
         if isinstance(link, SendingLink):
             return self._accept_receiver(peer, link)
         assert isinstance(link, ReceivingLink)

@@ -104,7 +104,7 @@ class Core:
         self._crediting = Crediting(self.life, options.connection.credit_max)
         management = ManagementNode(self, options.limits.requests_max, self.life.touch)
         self._management = management
-        self._attaching = Attaching(self.queues, self.scribe, self._crediting, management)
+        self._attaching = Attaching(self.queues, self.scribe, self._crediting, management, options.connection.links_max)
         self.stopping = False
         """We are about to close all connections: those that do not answer are not lost, but left."""
         self._stalled = False

@@ -54,8 +54,8 @@ class ConnectionLimits:
     sessions_max: int = 256
     """Sessions of one connection."""
 
-    links_max: int = 1_024
-    """Links of one session."""
+    links_max: int = 4_096
+    """Links of one connection, over all its sessions; one more is refused with amqp:resource-limit-exceeded."""
 
     message_bytes_max: int = 64 * MIB
     """Largest message; a larger one ends its link with amqp:link:message-size-exceeded."""

@@ -416,6 +416,20 @@ def test_a_client_that_comes_back_is_not_kept_out_by_itself() -> None:
     assert second.bodies(thief) == [b"x"]
 
 
+def test_a_connection_has_so_many_links_and_no_more() -> None:
+    world = World(BrokerOptions(connection=ConnectionLimits(links_max=3)))
+    client, other = world.client(), world.client()
+    for number in range(3):
+        client.sender("q", f"s{number}")
+    world.settle()
+    late = client.receiver("q", "r", credit=1)
+    world.settle()
+    assert str(client.detached[late].error.condition) == "amqp:resource-limit-exceeded"  # type: ignore[union-attr]
+    theirs = other.receiver("q", "r", credit=1)
+    world.settle()
+    assert theirs not in other.detached
+
+
 # -- acquiring --------------------------------------------------------------------------------------------------------
 
 
