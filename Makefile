@@ -12,7 +12,7 @@ export ACQUIT_TEST_SEED := $(SEED)
 help:
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
 
-demo: ## messages, kills, a Spark table, and a balance sheet: about 4 minutes after installation
+demo: ## messages, kills, a Spark table, and a balance sheet: about 2 minutes after installation
 	@tools/environment.sh spark
 	@$(BIN)/acquit demo --spark
 	@echo "(Here the command acquit is $(BIN)/acquit.)"

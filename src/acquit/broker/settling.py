@@ -163,18 +163,19 @@ class Settling:
         lacking = [message for message in held.values() if self._lacks_body(message, verdict, ending)]
 
         def perform() -> None:
-            otherwise = [
-                delivery
+            otherwise = {
+                delivery: message
                 for delivery, message in held.items()
                 if message.state is _ACQUIRED and not self._perform(message, verdict, account, ending)
-            ]
+            }
             if answer:
                 durable = any(message.durable for message in held.values())
                 as_said = (
                     [delivery for delivery in deliveries if delivery not in otherwise] if otherwise else deliveries
                 )
                 self._answer(consumer, as_said, state, durable)
-                self._answer(consumer, otherwise, _FAILED, durable)
+                if otherwise:
+                    self._answer(consumer, list(otherwise), _FAILED, durable)
 
         if lacking:
             self._once_read(lacking, perform)
