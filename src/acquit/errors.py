@@ -10,7 +10,8 @@
     ├── RemoteProtocolError           the peer broke the protocol; `condition` is what we close its scope with
     │   ├── DecodeError               bytes that are not an AMQP value of the expected type
     │   ├── FramingError              bytes that are not a frame
-    │   └── ResourceLimitExceeded     more than an option allows (depth, count, size, links, sessions)
+    │   ├── ResourceLimitExceeded     more than an option allows (depth, count, size, links, sessions)
+    │   └── SelectorError             a filter that cannot be applied; says where, what is there, what was expected
     ├── EndpointError                 an endpoint is gone; `error` is the peer's reason, `remote` says who ended it
     │   ├── ConnectionFailed          never opened, or opened and now gone
     │   │   ├── ConnectionLost        the socket ended, or fell silent, without a close
@@ -111,6 +112,19 @@ class ResourceLimitExceeded(RemoteProtocolError):
     """The peer asked for more than an option allows (amqp:resource-limit-exceeded)."""
 
     default_condition = "amqp:resource-limit-exceeded"
+
+
+class SelectorError(RemoteProtocolError, ValueError):
+    """A message selector, or another filter of a source, that cannot be applied (amqp:invalid-field).
+
+    `position` is the index of the character where the selector stops to make sense; None where there is no such place.
+    """
+
+    default_condition = "amqp:invalid-field"
+
+    def __init__(self, description: str, *, position: int | None = None) -> None:
+        super().__init__(description)
+        self.position = position
 
 
 class EndpointError(AcquitError):

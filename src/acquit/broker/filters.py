@@ -1,0 +1,102 @@
+"""The filters of a source (3.5.8): what a receiver asks for, and what of it is applied.
+
+A filter is known by its descriptor, a ulong or a symbol; the key that it stands under is the receiver's own name for
+it, and comes back to it with those filters that are applied, and no others: so the receiver learns what it got.
+
+    apache.org:selector-filter:string                   0x0000468C00000004  a JMS selector
+    apache.org:no-local-filter:list                     0x0000468C00000003  nothing that the same connection posted
+    apache.org:legacy-amqp-direct-binding:string        0x0000468C00000000  the subject is exactly this
+    apache.org:legacy-amqp-topic-binding:string         0x0000468C00000001  the subject matches words, ``*`` and ``#``
+
+**For those who attach and dispatch**::
+
+    applied = read_filters(source.filter)      # SelectorError: refuse the link with its condition and description
+    Source(..., filter=applied.echo)           # None where nothing is applied
+    applied.no_local                           # skip what this connection posted
+    selector = applied.selector                # None: every message is taken
+    selector.needs_body                        # then `message.body` must be in memory before `fields_of` is asked
+    selector.matches(fields_of(message))       # `fields_of(message)` can be shared by all selectors that look at it
+
+A message's answer may change when it comes back: *JMSRedelivered*, *JMSXDeliveryCount* and the message annotations
+do. Between its returns it does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from acquit.broker.selector import Selector, all_of, compile_selector, subject_is, subject_matches
+from acquit.errors import SelectorError
+from acquit.protocol.types import Described
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedFilters:
+    """What of a filter-set is applied."""
+
+    selector: Selector | None = None
+    """What a message must match; None: all do. Two that have the same `text` select the same."""
+    no_local: bool = False
+    """Whether what was posted over the same connection is passed over."""
+    echo: Mapping[str, object] | None = None
+    """The filter-set of the answer: those filters that are applied, as they came; None where there are none."""
+
+
+NOTHING: Final = AppliedFilters()
+"""No filter."""
+
+
+def read_filters(asked: Mapping[str, object] | None) -> AppliedFilters:
+    """The filters that are applied, of those asked for. Filters of unknown kinds are left out.
+
+    A message must pass all of them (3.5.8), also several selectors. Raises SelectorError (amqp:invalid-field) for a
+    selector that is none, and for a filter with a value of the wrong type.
+    """
+    if not asked:
+        return NOTHING
+    selectors: list[Selector] = []
+    no_local = False
+    echo: dict[str, object] = {}
+    for key, value in asked.items():
+        # Null is no filter (3.5.8), and without a descriptor nobody knows what a value is.
+        if not isinstance(value, Described) or not isinstance(value.descriptor, int | str):
+            continue
+        name = _NAMES.get(value.descriptor)
+        if name is None:
+            continue
+        echo[key] = value
+        if name == _NO_LOCAL:
+            no_local = True  # its value says nothing: by definition a list, from Qpid JMS a string
+            continue
+        text = value.value
+        if not isinstance(text, str):
+            raise SelectorError(f"the filter {str(key)!r:.80} ({name}) must have a string, not {text!r:.80}")
+        if name != _SELECTOR:
+            selectors.append(_SUBJECTS[name](text))
+        elif text.strip():  # an empty selector selects everything (JMS 2.0, 3.8.1.1)
+            selectors.append(compile_selector(text))
+    return AppliedFilters(all_of(selectors), no_local, echo) if echo else NOTHING
+
+
+_SELECTOR: Final = "apache.org:selector-filter:string"
+_NO_LOCAL: Final = "apache.org:no-local-filter:list"
+_DIRECT: Final = "apache.org:legacy-amqp-direct-binding:string"
+_TOPIC: Final = "apache.org:legacy-amqp-topic-binding:string"
+
+_NAMES: Final[dict[int | str, str]] = {
+    0x0000468C_00000000: _DIRECT,
+    0x0000468C_00000001: _TOPIC,
+    0x0000468C_00000003: _NO_LOCAL,
+    0x0000468C_00000004: _SELECTOR,
+    _DIRECT: _DIRECT,
+    _TOPIC: _TOPIC,
+    _NO_LOCAL: _NO_LOCAL,
+    _SELECTOR: _SELECTOR,
+}
+"""Descriptor -> the filter that it says."""
+
+_SUBJECTS: Final[dict[str, Callable[[str], Selector]]] = {_DIRECT: subject_is, _TOPIC: subject_matches}
+
+__all__ = ["NOTHING", "AppliedFilters", "read_filters"]
