@@ -56,10 +56,11 @@ generate: ## rewrite everything that is generated from a table
 	$(BIN)/python tools/generate_docs.py
 	$(BIN)/python tools/generate_cli_docs.py
 
-interop: ## against python-qpid-proton and rhea, which we did not write; a missing peer is a failure
+interop: ## against python-qpid-proton, rhea and Qpid JMS, which we did not write; a missing peer is a failure
 	@tools/environment.sh dev interop
 	@mkdir -p build/interop && cp tests/interop/package.json tests/interop/package-lock.json build/interop
 	@npm ci --prefix build/interop --silent --no-audit --no-fund
+	@$(BIN)/python -c "from tests.interop.qpid_jms import classpath; classpath()"
 	ACQUIT_INTEROP_NODE_MODULES=$(CURDIR)/build/interop/node_modules $(BIN)/python -m pytest -m interop tests/interop $(ARGS)
 
 soak: ## long seeded runs with kills and replayed power losses; prints the seed that repeats them

@@ -1,18 +1,22 @@
-"""A real `acquit serve` in a process of its own, and the two peers."""
+"""A real `acquit serve` in a process of its own, and the peers."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 import acquit
+from acquit.cli.management import QUEUE, Management, management
 from acquit.demo.broker import BrokerProcess
 from acquit.demo.children import Children
+from tests.interop.cable import Cable
 from tests.interop.peer import PEERS, Peer
+from tests.interop.qpid_jms import Jms
 
 CONFIG = """
 [connection]
@@ -27,6 +31,9 @@ create = false
 match = "tries.#"
 max_delivery_attempts = 3
 """
+
+SETTLED_S = 10.0
+"""How long the broker may take to hear what a peer has sent and not waited for."""
 
 CONFIG_WITH_USERS = """
 [security]
@@ -88,3 +95,67 @@ def ours(server: Server) -> Iterator[acquit.Connection]:
     """Our own client on the broker, to look at what the peers did."""
     with acquit.connect(server.url) as connection:
         yield connection
+
+
+@pytest.fixture(scope="session")
+def jms_process() -> Iterator[Jms]:
+    """One Java process for all tests."""
+    with Jms() as running:
+        yield running
+
+
+@pytest.fixture
+def jms(jms_process: Jms) -> Iterator[Jms]:
+    """Qpid JMS, without anything that another test left."""
+    yield jms_process
+    jms_process.reset()
+
+
+@pytest.fixture
+def cable(server: Server) -> Iterator[Cable]:
+    """A wire to the broker that can be cut."""
+    with Cable(server.port) as running:
+        yield running
+
+
+class Look:
+    """Looks into the broker's queues, over its management node."""
+
+    def __init__(self, node: Management) -> None:
+        self._node = node
+
+    def __call__(self, queue: str) -> dict[str, object]:
+        """Its attributes, `depth` and the totals among them."""
+        found = self._node.request("READ", QUEUE, name=queue)
+        assert isinstance(found, dict)
+        return found
+
+    def names(self) -> set[str]:
+        found = self._node.request("QUERY", QUEUE)
+        assert isinstance(found, dict)
+        at = found["attributeNames"].index("name")
+        return {row[at] for row in found["results"]}
+
+    def until(self, queue: str, **expected: object) -> dict[str, object]:
+        """Look until these attributes have these values: what a peer sent without waiting takes a moment to arrive."""
+        wanted = set(expected.items())
+        return wait_for(lambda: (found := self(queue), wanted <= set(found.items())), f"{queue}: {expected}")
+
+
+def wait_for(look: Callable[[], tuple[dict[str, object], bool]], what: str) -> dict[str, object]:
+    """Look until it is so; the last look fails the test after `SETTLED_S`."""
+    end = time.monotonic() + SETTLED_S
+    while True:
+        found, so = look()
+        if so:
+            return found
+        if time.monotonic() > end:
+            pytest.fail(f"never came true: {what}; last seen: {found}")
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def look(server: Server) -> Iterator[Look]:
+    """To see what the broker has."""
+    with management(server.url, 10.0) as node:
+        yield Look(node)
