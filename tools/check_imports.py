@@ -31,7 +31,7 @@ ALLOWED: dict[str, tuple[frozenset[str], frozenset[str]]] = {
         ("ledger", "errors store", ""),
         ("transport", "errors protocol", ""),
         ("broker", "errors protocol store ledger transport", "attr attrs cattrs scramp structlog"),
-        ("client", "errors protocol transport", ""),
+        ("client", "errors protocol transport", "scramp"),
         ("aio", "client", ""),
         ("embedded", "errors broker client", ""),
         ("compat", "errors protocol client", ""),

@@ -12,13 +12,10 @@ import asyncio
 import ipaddress
 import ssl
 from collections.abc import Callable
-from typing import Final
 
+from acquit.broker.logins import ANONYMOUS, EXTERNAL, PLAIN, SCRAM
 from acquit.broker.options import Security, Tls, Where
 from acquit.errors import ConfigurationError
-
-ANONYMOUS: Final = "ANONYMOUS"
-PLAIN: Final = "PLAIN"
 
 
 class Door(asyncio.Protocol):
@@ -67,18 +64,27 @@ def is_loopback(address: object) -> bool:
             return True
 
 
-def mechanisms(security: Security, *, loopback: bool, encrypted: bool, has_users: bool) -> tuple[str, ...]:
-    """What a peer is offered, the safest first; () for one that cannot come in."""
+def mechanisms(
+    security: Security, *, loopback: bool, encrypted: bool, passwords: bool, certified: bool = False
+) -> tuple[str, ...]:
+    """What a peer is offered, the strongest first; () for one that cannot come in.
+
+    `passwords`: there are users who have one; `certified`: its TLS certificate names a user.
+    """
 
     def allowed(where: Where) -> bool:
         return where == "always" or (where == "loopback" and loopback)
 
     offered = []
-    if has_users and (encrypted or allowed(security.plain)):
+    if certified:
+        offered.append(EXTERNAL)
+    if passwords and allowed(security.scram):
+        offered.append(SCRAM)
+    if passwords and (encrypted or allowed(security.plain)):
         offered.append(PLAIN)
     if allowed(security.anonymous):
         offered.append(ANONYMOUS)
     return tuple(offered)
 
 
-__all__ = ["ANONYMOUS", "PLAIN", "Door", "is_loopback", "make_tls_context", "mechanisms"]
+__all__ = ["Door", "is_loopback", "make_tls_context", "mechanisms"]

@@ -131,7 +131,7 @@ class BrokerLimits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class User:
-    """Somebody who may log in with SASL PLAIN."""
+    """Somebody who may log in."""
 
     password: str = field(repr=False)
     """The password itself, or its verifier, ``SCRAM-SHA-256$iterations:salt$stored key:server key`` with base64 but for
@@ -149,6 +149,9 @@ class Security:
     anonymous: Where = "loopback"
     """SASL ANONYMOUS, and peers that begin without SASL."""
 
+    scram: Where = "always"
+    """SASL SCRAM-SHA-256, which shows the password to nobody; without TLS it protects nothing but the password."""
+
     plain: Where = "loopback"
     """SASL PLAIN without TLS, which shows the password to the network. With TLS it is always offered."""
 
@@ -158,9 +161,12 @@ class Security:
     verifications_max: int = 64
     """Passwords that wait to be verified; a peer beyond is refused, and may try again."""
 
+    refusal_delay_ms: int = 300
+    """How long a peer whose login failed waits for its answer."""
+
     def __post_init__(self) -> None:
-        check_choice(self, dict.fromkeys(("anonymous", "plain"), ("never", "loopback", "always")))
-        check_range(self, {"verifications_max": (1, 1 << 20)})
+        check_choice(self, dict.fromkeys(("anonymous", "plain", "scram"), ("never", "loopback", "always")))
+        check_range(self, {"verifications_max": (1, 1 << 20), "refusal_delay_ms": (0, 10_000)})
         for name in self.users:
             if not name or "\0" in name:
                 raise ConfigurationError(f"users: expected names without NUL that are not empty, found {name!r}")

@@ -29,8 +29,9 @@ from typing import Final
 from acquit.broker.addresses import Policies
 from acquit.broker.committer import Committer
 from acquit.broker.core import Core
-from acquit.broker.doors import ANONYMOUS, Door, is_loopback, make_tls_context, mechanisms
+from acquit.broker.doors import Door, is_loopback, make_tls_context, mechanisms
 from acquit.broker.inspect import BrokerSnapshot
+from acquit.broker.logins import ANONYMOUS, Challenge, Login, Proven
 from acquit.broker.memory import Read
 from acquit.broker.options import BrokerOptions
 from acquit.broker.sockets import PeerSocket
@@ -74,7 +75,8 @@ class Server:
         self._host = host
         self._port = port
         self._tls = make_tls_context(options.tls)
-        self._users = Users({name: user.password for name, user in options.security.users.items()})
+        self.users = Users({name: user.password for name, user in options.security.users.items()})
+        self.refusal_delay_s = options.security.refusal_delay_ms / 1000
         self._clients: dict[PeerSocket, None] = {}
         self._pump_options = PumpOptions(output_bytes_max=options.connection.output_bytes_max)
         self._strangers = 0
@@ -262,7 +264,7 @@ class Server:
             self._options.security,
             loopback=is_loopback(name),
             encrypted=transport.get_extra_info("ssl_object") is not None,
-            has_users=len(self._users) > 0,
+            passwords=self.users.have_passwords,
         )
         if not offered:
             logger.warning("a connection is turned away: it could not log in", extra={"peer": str(name)})
@@ -298,19 +300,19 @@ class Server:
         if writable:
             self._turn()
 
-    def verify(self, client: PeerSocket, response: bytes) -> None:
-        """Whose PLAIN response is this? The socket hears it by `verified`."""
+    def verify(self, client: PeerSocket, login: Login, response: bytes) -> None:
+        """Do a step of a login on the thread for it. The socket hears what comes of it by `answer`."""
         if self._verifying >= self._options.security.verifications_max:
-            client.verified(None, busy=True)
+            client.answer(None, busy=True)
             return
         self._verifying += 1
-        future = self._loop.run_in_executor(self._verifier, self._users.verify_plain, response)
+        future = self._loop.run_in_executor(self._verifier, login.step, response)
         future.add_done_callback(lambda done: self._verified(client, done))
 
-    def _verified(self, client: PeerSocket, done: asyncio.Future[str | None]) -> None:
+    def _verified(self, client: PeerSocket, done: asyncio.Future[Challenge | Proven | None]) -> None:
         self._verifying -= 1
         if not done.cancelled():
-            client.verified(done.result(), busy=False)
+            client.answer(done.result())
 
     # -- wake-ups -----------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """One peer's socket: between its pump and the broker, with its authentication in the middle.
 
-Until the peer has opened its connection, SASL is seen to here: ANONYMOUS at once, PLAIN by a thread, because verifying
-a password takes milliseconds on purpose. Everything after that goes to the core.
+Until the peer has opened its connection, SASL is seen to here: each mechanism is a small machine of `logins`, and one
+that is slow on purpose has its steps done on a thread. A peer that is refused hears so after a short while, by a timer:
+who guesses passwords waits, and cannot tell by the clock how near a guess was. Everything after that goes to the core.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from acquit.broker.doors import ANONYMOUS
+from acquit.broker.logins import LOGINS, Challenge, Login, Proven
 from acquit.protocol._definitions import Error, SaslCode
 from acquit.protocol.events import ConnectionEnded, ConnectionOpened, Event, SaslInitiated, SaslResponded
 from acquit.transport.pump import Pump, PumpOptions
@@ -26,15 +27,18 @@ logger = logging.getLogger("acquit.broker")
 class PeerSocket:
     """The handler of one pump (`transport.pump.Handler`)."""
 
-    __slots__ = ("_loop", "_server", "engine", "gone", "known", "peer", "pump")
+    __slots__ = ("_login", "_loop", "_server", "certified", "engine", "gone", "known", "peer", "pump")
 
     def __init__(
         self, server: Server, engine: Connection, peer: Peer, loop: asyncio.AbstractEventLoop, options: PumpOptions
     ) -> None:
         self._server = server
         self._loop = loop
+        self._login: Login | None = None
         self.engine = engine
         self.peer = peer
+        self.certified: str | None = None
+        """Whom its TLS certificate names."""
         self.known = False
         """The peer has authenticated, and opened its connection."""
         self.gone: asyncio.Future[None] = loop.create_future()
@@ -69,14 +73,28 @@ class PeerSocket:
         else:
             self.pump.abort()
 
-    def verified(self, user: str | None, *, busy: bool) -> None:
-        """The answer to a password; `busy`: it was not even looked at."""
-        if user is not None:
-            self.handle(self.engine.sasl_succeed(user, self._loop.time()))
-        else:
-            logger.warning("a login is refused", extra={"peer": self.peer.name, "busy": busy})
-            self.engine.sasl_fail(SaslCode.SYS_TEMP if busy else SaslCode.AUTH)
+    def answer(self, found: Challenge | Proven | None, *, busy: bool = False) -> None:
+        """What the login has come to; `busy`: it was not even looked at."""
+        match found:
+            case Proven(user=user, additional_data=additional_data):
+                self.handle(self.engine.sasl_succeed(user, self._loop.time(), additional_data))
+            case Challenge(challenge=challenge):
+                self.engine.sasl_challenge(challenge)
+            case None:
+                logger.warning("a login is refused", extra={"peer": self.peer.name, "busy": busy})
+                code = SaslCode.SYS_TEMP if busy else SaslCode.AUTH
+                self._loop.call_later(self._server.refusal_delay_s, self._refuse, code)
         self.pump.touch()
+
+    def _refuse(self, code: SaslCode) -> None:
+        self.engine.sasl_fail(code)
+        self.pump.touch()
+
+    def _step(self, login: Login, response: bytes) -> None:
+        if login.slow:
+            self._server.verify(self, login, response)
+        else:
+            self.answer(login.step(response))
 
     def _log_end(self, event: Event) -> None:
         assert isinstance(event, ConnectionEnded)
@@ -97,14 +115,11 @@ class PeerSocket:
         for event in events:
             match event:
                 case SaslInitiated(mechanism=mechanism, response=response):
-                    if mechanism == ANONYMOUS:
-                        rest += self._authenticate(self.engine.sasl_succeed(None, self._loop.time()))
-                    elif response:
-                        self._server.verify(self, response)
-                    else:
-                        self.engine.sasl_challenge(b"")  # RFC 4422: some send it only when asked
+                    self._login = LOGINS[mechanism](self._server.users, self.certified)
+                    self._step(self._login, response)
                 case SaslResponded(response=response):
-                    self._server.verify(self, response)
+                    assert self._login is not None
+                    self._step(self._login, response)
                 case ConnectionOpened():
                     self.known = True
                     self._server.opened(self)

@@ -7,26 +7,33 @@ common::
 
 It cannot be used to log in, and it serves the mechanism PLAIN as well: the verifier of the password that came is
 computed again and compared. That is slow on purpose (thousands of hash rounds), so `Users.verify_plain` belongs on a
-worker thread, never on the event loop. An unknown user costs the same time as a wrong password, and gets the same
-answer, so that nobody can ask which users there are.
+worker thread, never on the event loop; for SCRAM-SHA-256 itself the client does that work, and the broker's part is
+quick. An unknown user costs the same time as a wrong password and gets the same answer, with SCRAM after the same
+rounds and with a salt that stays the same however often it is asked for, so that nobody can find out which users there
+are.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import hmac
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
 from scramp import ScramException, ScramMechanism  # type: ignore[import-untyped,unused-ignore]
+from scramp.utils import saslprep  # type: ignore[import-untyped,unused-ignore]
 
 from acquit.errors import ConfigurationError, DecodeError
 from acquit.protocol.sasl import parse_plain
 
 _SCHEME: Final = "SCRAM-SHA-256"
 _MECHANISM: Final = ScramMechanism(_SCHEME)
+_SALT_BYTES: Final = 32
+"""What scramp gives a new verifier: the salt of nobody must look like everybody's."""
 
 ITERATIONS: Final = 4096
 """Hash rounds of a new verifier: the least that RFC 7677 allows, about 2 ms. More costs every login."""
@@ -40,9 +47,9 @@ class Verifier:
     """What is kept of a password."""
 
     iterations: int
-    salt: bytes
-    stored_key: bytes
-    server_key: bytes
+    salt: bytes = field(repr=False)
+    stored_key: bytes = field(repr=False)
+    server_key: bytes = field(repr=False)
 
     @classmethod
     def of(cls, password: str, *, iterations: int = ITERATIONS, salt: bytes | None = None) -> Self:
@@ -93,32 +100,98 @@ class Verifier:
         return hmac.compare_digest(candidate.stored_key, self.stored_key)
 
 
+class ScramLogin:
+    """One login by SCRAM-SHA-256, the server's side. Quick: the client does the hashing."""
+
+    __slots__ = ("_known", "_server", "_user")
+
+    def __init__(self, users: Users) -> None:
+        self._user = ""
+        self._known = False
+
+        def look_up(name: str) -> tuple[bytes, bytes, bytes, int]:
+            self._user = name
+            verifier, self._known = users.verifier(name)
+            return verifier.salt, verifier.stored_key, verifier.server_key, verifier.iterations
+
+        self._server = _MECHANISM.make_server(look_up)
+
+    def first(self, message: bytes) -> bytes | None:
+        """The answer to the client's first message; None where that is none."""
+        try:
+            self._server.set_client_first(message.decode())
+            return str(self._server.get_server_first()).encode()
+        except (ScramException, UnicodeDecodeError):
+            return None
+
+    def final(self, message: bytes) -> tuple[str, bytes] | None:
+        """The user whose password the client has, and our proof that we know it too; None if it has not."""
+        try:
+            self._server.set_client_final(message.decode())
+            proof = str(self._server.get_server_final()).encode()
+        except (ScramException, UnicodeDecodeError):
+            return None
+        return (self._user, proof) if self._known else None
+
+
 class Users:
     """The users a broker knows, by name. Immutable: a changed configuration makes a new one."""
 
-    __slots__ = ("_decoy", "_verifiers")
+    __slots__ = ("_decoy", "_decoy_key", "_names", "_verifiers")
 
-    def __init__(self, passwords: Mapping[str, str]) -> None:
-        """`passwords`: for each user a verifier in text form, or the password itself.
+    def __init__(self, passwords: Mapping[str, str], *, decoy_key: bytes = b"") -> None:
+        """`passwords`: for each user a verifier in text form, or the password itself; empty for one who has none, and
+        comes in by certificate. `decoy_key`: the secret that salts for unknown users are made from; without it, it
+        follows from the verifiers.
 
-        Raises ConfigurationError naming the user whose password cannot be used.
+        Raises ConfigurationError naming the user whose name or password cannot be used.
         """
         self._verifiers: dict[str, Verifier] = {}
+        self._names = frozenset(passwords)
         for name, password in passwords.items():
             if not name or "\0" in name:
                 raise ConfigurationError(f"users.{name!r}: a user name has at least one character, and no NUL")
+            if prepared(name) != name:
+                raise ConfigurationError(
+                    f"users.{name!r}: SASLprep (RFC 4013) does not leave this name as it is; expected "
+                    f"{prepared(name) or 'another'!r}"
+                )
+            if not password:
+                continue
             try:
                 known = password.startswith(f"{_SCHEME}$")
                 self._verifiers[name] = Verifier.parse(password) if known else Verifier.of(password)
             except ConfigurationError as exc:
                 raise ConfigurationError(f"users.{name}.password: {exc}") from exc
-        self._decoy = Verifier.of("nobody has this password, for it is never compared equal")
+        looks = Counter((verifier.iterations, len(verifier.salt)) for verifier in self._verifiers.values())
+        iterations, salt_bytes = max(looks, key=lambda look: (looks[look], look), default=(ITERATIONS, _SALT_BYTES))
+        self._decoy = Verifier(iterations, bytes(min(salt_bytes, _SALT_BYTES)), bytes(32), bytes(32))
+        """What nobody's verifier looks like: as most of them do."""
+        self._decoy_key = decoy_key or b"".join(self._verifiers[name].server_key for name in sorted(self._verifiers))
 
     def __len__(self) -> int:
-        return len(self._verifiers)
+        return len(self._names)
 
     def __contains__(self, name: str) -> bool:
-        return name in self._verifiers
+        return name in self._names
+
+    @property
+    def have_passwords(self) -> bool:
+        """Whether anybody can log in with one."""
+        return bool(self._verifiers)
+
+    def verifier(self, name: str) -> tuple[Verifier, bool]:
+        """The verifier of a user, and True; for an unknown one something that looks like one to whoever asks, the same
+        each time, and False."""
+        verifier = self._verifiers.get(name)
+        if verifier is not None:
+            return verifier, True
+        salt = hmac.new(self._decoy_key, name.encode(), hashlib.sha256).digest()
+        return replace(self._decoy, salt=salt[: len(self._decoy.salt)]), False
+
+    def same_login(self, name: str, other: Users) -> bool:
+        """Whether the user can log in there with what it can log in with here."""
+        return name in other and self._verifiers.get(name) == other._verifiers.get(name)
 
     def verify_plain(self, response: bytes) -> str | None:
         """The user whose PLAIN response (RFC 4616) this is, or None. Slow: call it on a worker thread.
@@ -130,10 +203,19 @@ class Users:
             credentials = parse_plain(response)
         except DecodeError:
             return None
-        verifier = self._verifiers.get(credentials.username)
-        matches = (verifier if verifier is not None else self._decoy).matches(credentials.password)
+        name = prepared(credentials.username)
+        verifier, known = self.verifier(name)
+        matches = verifier.matches(credentials.password)
         acts_as_itself = credentials.authorization_id in ("", credentials.username)
-        return credentials.username if matches and verifier is not None and acts_as_itself else None
+        return name if matches and known and acts_as_itself else None
 
 
-__all__ = ["ITERATIONS", "ITERATIONS_MAX", "Users", "Verifier"]
+def prepared(name: str) -> str:
+    """A user name as SASLprep (RFC 4013) compares it; empty for one that it does not allow."""
+    try:
+        return str(saslprep(name))
+    except ScramException:
+        return ""
+
+
+__all__ = ["ITERATIONS", "ITERATIONS_MAX", "ScramLogin", "Users", "Verifier", "prepared"]

@@ -15,13 +15,13 @@ from functools import cache
 
 from acquit import transport
 from acquit.client.core import ClientCore, Kinds
+from acquit.client.credentials import make_sasl
 from acquit.client.options import DURABLE_SETTLEMENT, ConnectOptions
 from acquit.client.url import Target, parse_url
 from acquit.client.waiting import wait
-from acquit.errors import ConfigurationError, ConnectTimeout
-from acquit.protocol import sasl
+from acquit.errors import AuthenticationFailed, ConfigurationError, ConnectTimeout
 from acquit.protocol.connection import Connection
-from acquit.protocol.events import Event
+from acquit.protocol.events import Event, SaslChallenged
 from acquit.protocol.options import ConnectionOptions
 
 
@@ -29,9 +29,19 @@ class Driver:
     """One connection on one loop (a `transport.Handler`)."""
 
     def __init__(
-        self, target: Target, container_id: str, options: ConnectOptions, kinds: Kinds, *, threads: bool
+        self,
+        target: Target,
+        container_id: str,
+        options: ConnectOptions,
+        kinds: Kinds,
+        *,
+        threads: bool,
+        certified: bool = False,
+        named: bool = False,
     ) -> None:
+        """`certified`: TLS may show a certificate of ours; `named`: the user chose the container id."""
         self._loop = asyncio.get_running_loop()
+        self._sasl = make_sasl(target, options.sasl_mechanisms, certified=certified)
         self._timer: asyncio.TimerHandle | None = None
         self._schedule = self._loop.call_soon_threadsafe if threads else self._loop.call_soon
         engine = Connection(
@@ -48,12 +58,10 @@ class Driver:
                 properties=open_properties() | dict(options.properties or {}),
             ),
             server=False,
-            sasl=sasl.Anonymous()
-            if target.username is None
-            else sasl.Plain(target.username, target.password if target.password is not None else ""),
+            sasl=self._sasl,
             now=self._loop.time(),
         )
-        self.core = ClientCore(engine, options, where=target.where, wake=self._wake, kinds=kinds)
+        self.core = ClientCore(engine, options, where=target.where, wake=self._wake, kinds=kinds, named=named)
         self.pump = transport.Pump(engine, self, loop=self._loop)
 
     async def connect(self, target: Target, ssl_context: ssl.SSLContext | None) -> None:
@@ -98,6 +106,8 @@ class Driver:
 
     def handle(self, events: list[Event]) -> None:
         """Act on what the peer did. The pump flushes afterwards."""
+        if events[-1].__class__ is SaslChallenged:
+            self._answer_challenge(events.pop())
         self.core.handle(events, self._loop.time())
         self._arm()
 
@@ -114,6 +124,28 @@ class Driver:
         self.core.on_closed()
 
     # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _answer_challenge(self, event: Event) -> None:
+        """SASL, with a mechanism whose answers are slow to make: not on the loop."""
+        assert isinstance(event, SaslChallenged)
+        answer = self._loop.run_in_executor(None, self._sasl.respond, event.challenge)
+        answer.add_done_callback(self._challenge_answered)
+
+    def _challenge_answered(self, answer: asyncio.Future[bytes]) -> None:
+        if answer.cancelled():
+            return
+        engine = self.core.engine
+        failure = answer.exception()
+        if failure is None:
+            events = engine.sasl_respond(answer.result(), self._loop.time())
+            if events:
+                self.handle(events)
+        elif isinstance(failure, AuthenticationFailed):
+            engine.sasl_give_up(str(failure))
+        else:
+            self.pump.abort()
+            raise failure
+        self.pump.touch()
 
     def _wake(self) -> None:
         self._schedule(self.act)
@@ -172,6 +204,8 @@ async def open_driver(
         options if options is not None else ConnectOptions(),
         kinds,
         threads=threads,
+        certified=target.tls and ssl_context is not None,
+        named=container_id is not None,
     )
     await driver.connect(target, ssl_context)
     return driver

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
+from acquit.client.subscriptions import Subscription
 from acquit.errors import ConfigurationError
 from acquit.protocol._definitions import Accepted, Modified, Rejected, Released
 from acquit.protocol.constants import Outcome
@@ -40,6 +41,17 @@ def check_outcome(name: str, value: object) -> None:
         raise ConfigurationError(
             f"{name} must be an outcome, such as Released() or Modified(delivery_failed=True), got {value!r}"
         )
+
+
+MECHANISMS = ("EXTERNAL", "SCRAM-SHA-256", "PLAIN", "ANONYMOUS")
+"""The SASL mechanisms that there are, the strongest first."""
+
+
+def check_mechanisms(names: object) -> None:
+    """Raise ConfigurationError for a list that names another mechanism, or one twice."""
+    known = isinstance(names, tuple | list) and set(names) <= set(MECHANISMS)
+    if not known or len(set(names)) != len(names):  # type: ignore[arg-type,call-overload]
+        raise ConfigurationError(f"sasl_mechanisms must be some of {', '.join(MECHANISMS)}, got {names!r}")
 
 
 _COUNT_MAX = 0x7FFF_FFFF
@@ -83,6 +95,11 @@ class ConnectOptions:
     properties: Mapping[str, object] | None = None
     """Shown to the peer in *open*, besides product and version."""
 
+    sasl_mechanisms: tuple[str, ...] = ()
+    """The SASL mechanisms that may be used, the preferred one first, of EXTERNAL, SCRAM-SHA-256, PLAIN and ANONYMOUS.
+    By default the strongest that the peer offers and for which there is what it takes: a TLS context (EXTERNAL, only
+    where no user is named), a user and a password (SCRAM-SHA-256, then PLAIN), or neither (ANONYMOUS)."""
+
     def __post_init__(self) -> None:
         for name in (
             "connect_timeout_ms",
@@ -93,6 +110,7 @@ class ConnectOptions:
         ):
             check_range(name, getattr(self, name), 1, _TIME_MS_MAX)
         check_range("idle_timeout_ms", self.idle_timeout_ms, 0, _TIME_MS_MAX)
+        check_mechanisms(self.sasl_mechanisms)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,6 +121,7 @@ class SenderSpec:
     address: str | None
     """None is the anonymous terminus: each message goes where its `to` says."""
     delivery_mode: DeliveryMode
+    topic: bool
     capabilities: tuple[str, ...]
     properties: Mapping[str, object] | None
     buffer_messages: int
@@ -128,13 +147,19 @@ class ReceiverSpec:
     """All it takes to attach a receiver, and to attach it again."""
 
     name: str
-    address: str
+    """Of a shared subscription's link: see `subscriptions`, which counts them."""
+    address: str | None
+    """None: a temporary node, which the peer makes and names."""
     prefetch: int
     """Messages; 0: one credit for each `receive`, taken back at its timeout."""
     prefetch_bytes: int
     browse: bool
     default_outcome: Outcome | None
     filters: Mapping[str, object] | None
+    selector: str | None
+    no_local: bool
+    topic: bool
+    subscription: Subscription | None
     target: str | None
     capabilities: tuple[str, ...]
     properties: Mapping[str, object] | None
@@ -143,17 +168,23 @@ class ReceiverSpec:
         _check_address("receiver", self.address)
         if self.default_outcome is not None:
             check_outcome("default_outcome", self.default_outcome)
+        if self.selector is not None and not self.selector.strip():
+            raise ConfigurationError(f"selector must be a text that is not empty, found {self.selector!r}")
+        if self.subscription is not None and (self.address is None or self.browse):
+            raise ConfigurationError("a subscription needs the address of a topic, and is not browsed")
         check_range("prefetch", self.prefetch, 0, _COUNT_MAX)
         check_range("prefetch_bytes", self.prefetch_bytes, 1, _COUNT_MAX)
 
     @property
     def what(self) -> str:
         """For messages to people."""
-        return f"the receiver from {self.address!r}"
+        return (
+            f"the receiver from {self.address!r}" if self.address is not None else "the receiver from a temporary node"
+        )
 
 
 def _check_address(what: str, address: object) -> None:
-    if not (address is None and what == "sender") and not (isinstance(address, str) and address):
+    if address is not None and not (isinstance(address, str) and address):
         raise ConfigurationError(f"the address of a {what} must be a string that is not empty, got {address!r}")
 
 

@@ -288,6 +288,28 @@ class Connection:
         if self.state is not ConnectionState.ENDED:
             self._end_handshake(self._handshake.refuse(code))
 
+    def sasl_respond(self, response: bytes, now: float) -> list[Event]:
+        """Client: the answer to SaslChallenged. Returns the events of what the server had sent ahead (often none).
+
+        Raises LocalProtocolError if no challenge waits. If the connection has ended meanwhile nothing happens.
+        """
+        if self.state is ConnectionState.ENDED:
+            return []
+        self._now = now
+        try:
+            self._leave_handshake(self._handshake.respond(response, self.events))
+        except HandshakeEnded as end:
+            self._end_handshake(end)
+        except RemoteProtocolError as exc:
+            self._fail(exc)
+        return self._hand_over()
+
+    def sasl_give_up(self, reason: str) -> None:
+        """Client: there is no answer to SaslChallenged. The connection is `closed`; ConnectionEnded is handed over
+        next."""
+        if self.state is not ConnectionState.ENDED:
+            self._end_handshake(self._handshake.give_up(reason))
+
     # -- for sessions and links
 
     @property

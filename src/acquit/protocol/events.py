@@ -40,6 +40,14 @@ class SaslResponded:
 
 
 @dataclass(slots=True)
+class SaslChallenged:
+    """Client: the server challenged a mechanism whose answer takes long to make (`SaslClient.slow`). Give it to
+    `sasl_respond`, or call `sasl_give_up`; nothing further is read before that."""
+
+    challenge: bytes
+
+
+@dataclass(slots=True)
 class ConnectionOpened:
     """Both opens are exchanged: sessions may begin. `open` is the peer's."""
 
@@ -167,6 +175,7 @@ class StatesReceived:
 Event: TypeAlias = (
     SaslInitiated
     | SaslResponded
+    | SaslChallenged
     | ConnectionOpened
     | ConnectionEnded
     | SessionBegun
@@ -194,6 +203,7 @@ __all__ = [
     "LinkDetached",
     "LinkDrained",
     "LinkRequested",
+    "SaslChallenged",
     "SaslInitiated",
     "SaslResponded",
     "SessionBegun",

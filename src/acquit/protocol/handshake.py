@@ -17,7 +17,7 @@ from acquit.errors import AuthenticationFailed, FramingError, LocalProtocolError
 from acquit.protocol._definitions import AmqpCondition, Error, SaslCode, SaslOutcome, SaslPerformative
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import AMQP_HEADER, SASL_HEADER
-from acquit.protocol.events import Event
+from acquit.protocol.events import Event, SaslChallenged
 from acquit.protocol.frames import SASL_FRAME, FrameDecoder, encode_frame
 from acquit.protocol.options import ConnectionOptions
 from acquit.protocol.sasl import ClientExchange, SaslClient, SaslServerOptions, ServerExchange
@@ -126,6 +126,22 @@ class Handshake:
         self._write(self._answered().outcome(code))
         return HandshakeEnded(_REFUSED, remote=False, authentication=True)
 
+    # -- the client's driver answers
+
+    def respond(self, response: bytes, events: list[Event]) -> bytes | None:
+        """What a slow mechanism says to the last challenge. Returns and raises as `receive` does for what the server
+        had sent ahead; LocalProtocolError if no challenge waits."""
+        if self._client_sasl is None or self._decoder is None:
+            raise LocalProtocolError("no SASL challenge waits for an answer")
+        self._write(self._client_sasl.respond(response))
+        return self._read_frames(self._decoder, events)
+
+    @staticmethod
+    def give_up(reason: str) -> HandshakeEnded:
+        """Client: our mechanism does not go on. What to end the connection with."""
+        error = Error(AmqpCondition.UNAUTHORIZED_ACCESS, reason)
+        return HandshakeEnded(error, remote=False, authentication=True)
+
     # -- its own
 
     def _answered(self) -> ServerExchange:
@@ -173,12 +189,9 @@ class Handshake:
         return self.receive(rest, events)
 
     def _read_frames(self, decoder: FrameDecoder, events: list[Event]) -> bytes | None:
-        if self._server_sasl is None:
-            for frame in decoder:
-                if self._hear_server(frame.performative):
-                    return self._leave_sasl(events)
-            return None
-        exchange = self._server_sasl
+        if self._client_sasl is not None:
+            return self._read_server_frames(self._client_sasl, decoder, events)
+        exchange = self._answered()
         if not exchange.answering:
             for frame in decoder:
                 try:
@@ -192,14 +205,27 @@ class Handshake:
             raise ResourceLimitExceeded("too much was sent ahead of the SASL outcome")
         return None
 
-    def _hear_server(self, said: object) -> bool:
+    def _read_server_frames(self, exchange: ClientExchange, decoder: FrameDecoder, events: list[Event]) -> bytes | None:
+        frames = iter(decoder)
+        while not exchange.answering:  # what follows waits until our driver has the answer
+            frame = next(frames, None)
+            if frame is None:
+                return None
+            if self._hear_server(exchange, frame.performative, events):
+                return self._leave_sasl(events)
+        if decoder.buffered > self._options.pipelined_bytes_max:
+            raise ResourceLimitExceeded("too much was sent ahead of our SASL response")
+        return None
+
+    def _hear_server(self, exchange: ClientExchange, said: object, events: list[Event]) -> bool:
         """Client: answer a frame of the server's. True when it was the outcome, and that is ok."""
-        assert self._client_sasl is not None
         try:
-            answer = self._client_sasl.receive(said)
+            answer = exchange.receive(said)
         except AuthenticationFailed as exc:
-            error = Error(AmqpCondition.UNAUTHORIZED_ACCESS, str(exc))
-            raise HandshakeEnded(error, remote=False, authentication=True) from exc
+            raise self.give_up(str(exc)) from exc
+        if isinstance(answer, SaslChallenged):
+            events.append(answer)
+            return False
         if not isinstance(answer, SaslCode):
             self._write(answer)
             return False

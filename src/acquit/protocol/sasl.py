@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias
 
 from acquit.errors import AuthenticationFailed, ConfigurationError, DecodeError, LocalProtocolError, RemoteProtocolError
 from acquit.protocol._definitions import (
@@ -23,7 +23,7 @@ from acquit.protocol._definitions import (
     SaslOutcome,
     SaslResponse,
 )
-from acquit.protocol.events import SaslInitiated, SaslResponded
+from acquit.protocol.events import SaslChallenged, SaslInitiated, SaslResponded
 
 ROUNDS_MAX = 16
 """Challenges that a client answers before it gives up: SCRAM takes two."""
@@ -32,12 +32,24 @@ ROUNDS_MAX = 16
 class SaslClient(Protocol):
     """The client's side of SASL: chooses one of the server's mechanisms and answers its challenges."""
 
+    @property
+    def slow(self) -> bool:
+        """Whether `respond` takes long, as a password hash does: the connection does not call it then, but hands out
+        SaslChallenged, and its driver has the answer made on a thread and gives it to `Connection.sasl_respond`."""
+        ...
+
     def choose(self, mechanisms: Sequence[str]) -> tuple[str, bytes | None] | None:
-        """The mechanism to use and its initial response, or None if none of the server's will do."""
+        """The mechanism to use and its initial response, or None if none of the server's will do. Raises
+        AuthenticationFailed where one would, but not with these credentials."""
         ...
 
     def respond(self, challenge: bytes) -> bytes:
         """Answer a challenge. Raises AuthenticationFailed to give up."""
+        ...
+
+    def complete(self, additional_data: bytes | None) -> None:
+        """The server says that we are in; `additional_data` is the mechanism's last word (5.3.3.5). Raises
+        AuthenticationFailed where the mechanism has the server prove itself, and it has not."""
         ...
 
 
@@ -46,6 +58,7 @@ class Anonymous:
     """ANONYMOUS (RFC 4505). `trace` is shown to the server's operator."""
 
     trace: str = "anonymous"
+    slow: ClassVar[bool] = False
 
     def choose(self, mechanisms: Sequence[str]) -> tuple[str, bytes | None] | None:
         """ANONYMOUS, if the server has it."""
@@ -55,6 +68,31 @@ class Anonymous:
         """There is nothing to be challenged about."""
         raise AuthenticationFailed(f"the server challenged ANONYMOUS with {len(challenge)} bytes")
 
+    def complete(self, additional_data: bytes | None) -> None:
+        """Nobody proved anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class External:
+    """EXTERNAL (RFC 4422, appendix A): the server knows us already, by our TLS certificate."""
+
+    authorization_id: str = ""
+    """Whom to act as; empty for whom the certificate names."""
+    slow: ClassVar[bool] = False
+
+    def choose(self, mechanisms: Sequence[str]) -> tuple[str, bytes | None] | None:
+        """EXTERNAL, if the server has it."""
+        return ("EXTERNAL", self.authorization_id.encode()) if "EXTERNAL" in mechanisms else None
+
+    def respond(self, challenge: bytes) -> bytes:
+        """Some servers ask for the authorization id although it came with the mechanism."""
+        if challenge:
+            raise AuthenticationFailed(f"the server challenged EXTERNAL with {len(challenge)} bytes")
+        return self.authorization_id.encode()
+
+    def complete(self, additional_data: bytes | None) -> None:
+        """TLS has seen to who the server is."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plain:
@@ -63,6 +101,7 @@ class Plain:
     username: str
     password: str = field(repr=False)
     authorization_id: str = ""
+    slow: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not self.username:
@@ -79,6 +118,39 @@ class Plain:
     def respond(self, challenge: bytes) -> bytes:
         """A server that wants to challenge first gets the message as the response to an empty challenge."""
         raise AuthenticationFailed(f"the server challenged PLAIN with {len(challenge)} bytes")
+
+    def complete(self, additional_data: bytes | None) -> None:
+        """The server has proved nothing; that is TLS's part."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstOffered:
+    """Of several mechanisms, in our order of preference, the first that the server has."""
+
+    clients: tuple[SaslClient, ...]
+    _chosen: list[SaslClient] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    @property
+    def slow(self) -> bool:
+        """Whether the chosen one is."""
+        return bool(self._chosen) and self._chosen[-1].slow
+
+    def choose(self, mechanisms: Sequence[str]) -> tuple[str, bytes | None] | None:
+        """What the first says that chooses."""
+        for client in self.clients:
+            choice = client.choose(mechanisms)
+            if choice is not None:
+                self._chosen.append(client)
+                return choice
+        return None
+
+    def respond(self, challenge: bytes) -> bytes:
+        """For the chosen one to answer."""
+        return self._chosen[-1].respond(challenge)
+
+    def complete(self, additional_data: bytes | None) -> None:
+        """For the chosen one to check."""
+        self._chosen[-1].complete(additional_data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,21 +252,35 @@ class ServerExchange:
 
 
 class ClientExchange:
-    """The client's side. `receive` gives the frame to answer with, or the outcome's code."""
+    """The client's side. `receive` gives the frame to answer with, the outcome's code, or the challenge whose answer
+    takes long and comes by `respond`."""
 
-    __slots__ = ("_client", "_hostname", "_initiated", "_rounds")
+    __slots__ = ("_answering", "_client", "_hostname", "_initiated", "_rounds")
 
     def __init__(self, client: SaslClient, hostname: str | None) -> None:
         self._client = client
         self._hostname = hostname
+        self._answering = False
         self._initiated = False
         self._rounds = 0
 
-    def receive(self, frame: object) -> ClientSays | SaslCode:
+    @property
+    def answering(self) -> bool:
+        """Whether our answer to a challenge is being made: nothing of the server's is read before it has gone."""
+        return self._answering
+
+    def respond(self, response: bytes) -> SaslResponse:
+        """The answer to the challenge that took long. Raises LocalProtocolError if there is none to answer."""
+        if not self._answering:
+            raise LocalProtocolError("no SASL challenge waits for an answer")
+        self._answering = False
+        return SaslResponse(response)
+
+    def receive(self, frame: object) -> ClientSays | SaslCode | SaslChallenged:
         """Take a frame from the server.
 
-        Raises AuthenticationFailed when no mechanism suits or ours gives up, RemoteProtocolError for a frame that may
-        not come now.
+        Raises AuthenticationFailed when no mechanism suits, ours gives up, or the server does not prove itself where
+        the mechanism asks for it; RemoteProtocolError for a frame that may not come now.
         """
         if isinstance(frame, SaslMechanisms) and not self._initiated:
             choice = self._client.choose(frame.sasl_server_mechanisms)
@@ -207,11 +293,16 @@ class ClientExchange:
             self._rounds += 1
             if self._rounds > ROUNDS_MAX:
                 raise AuthenticationFailed(f"more than {ROUNDS_MAX} SASL challenges")
+            if self._client.slow:
+                self._answering = True
+                return SaslChallenged(frame.challenge)
             return SaslResponse(self._client.respond(frame.challenge))
         if isinstance(frame, SaslOutcome):
             # An outcome before our init can only refuse: without a mechanism there is nothing to succeed with.
             if frame.code is SaslCode.OK and not self._initiated:
                 raise RemoteProtocolError("a SASL outcome of ok before any exchange")
+            if frame.code is SaslCode.OK:
+                self._client.complete(frame.additional_data)
             return frame.code
         raise RemoteProtocolError(f"a {type(frame).__name__} may not come now")
 
@@ -219,6 +310,8 @@ class ClientExchange:
 __all__ = [
     "Anonymous",
     "ClientExchange",
+    "External",
+    "FirstOffered",
     "Plain",
     "PlainCredentials",
     "SaslClient",

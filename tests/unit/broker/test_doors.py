@@ -25,21 +25,24 @@ def test_loopback(address: object, expected: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("anonymous", "plain", "loopback", "encrypted", "users", "offered"),
+    ("anonymous", "scram", "plain", "loopback", "encrypted", "users", "offered"),
     [
-        ("loopback", "loopback", True, False, False, ("ANONYMOUS",)),
-        ("loopback", "loopback", True, False, True, ("PLAIN", "ANONYMOUS")),
-        ("loopback", "loopback", False, False, True, ()),
-        ("loopback", "loopback", False, True, True, ("PLAIN",)),
-        ("never", "loopback", True, False, True, ("PLAIN",)),
-        ("never", "never", True, False, True, ()),
-        ("never", "never", True, True, True, ("PLAIN",)),
-        ("always", "always", False, False, True, ("PLAIN", "ANONYMOUS")),
-        ("always", "always", False, True, False, ("ANONYMOUS",)),
+        ("loopback", "always", "loopback", True, False, False, ("ANONYMOUS",)),
+        ("loopback", "always", "loopback", True, False, True, ("SCRAM-SHA-256", "PLAIN", "ANONYMOUS")),
+        ("loopback", "always", "loopback", False, False, True, ("SCRAM-SHA-256",)),
+        ("loopback", "always", "loopback", False, True, True, ("SCRAM-SHA-256", "PLAIN")),
+        ("loopback", "loopback", "loopback", False, False, True, ()),
+        ("never", "never", "loopback", True, False, True, ("PLAIN",)),
+        ("never", "never", "never", True, False, True, ()),
+        ("never", "never", "never", True, True, True, ("PLAIN",)),
+        ("always", "always", "always", False, False, True, ("SCRAM-SHA-256", "PLAIN", "ANONYMOUS")),
+        ("always", "always", "always", False, True, False, ("ANONYMOUS",)),
     ],
 )
 def test_mechanisms(
-    anonymous: Where, plain: Where, loopback: bool, encrypted: bool, users: bool, offered: tuple[str, ...]
+    anonymous: Where, scram: Where, plain: Where, loopback: bool, encrypted: bool, users: bool, offered: tuple[str, ...]
 ) -> None:
-    security = Security(anonymous=anonymous, plain=plain)
-    assert mechanisms(security, loopback=loopback, encrypted=encrypted, has_users=users) == offered
+    security = Security(anonymous=anonymous, scram=scram, plain=plain)
+    assert mechanisms(security, loopback=loopback, encrypted=encrypted, passwords=users) == offered
+    with_certificate = mechanisms(security, loopback=loopback, encrypted=encrypted, passwords=users, certified=True)
+    assert with_certificate == ("EXTERNAL", *offered)

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from acquit.errors import LocalProtocolError
+from acquit.errors import AuthenticationFailed, LocalProtocolError
 from acquit.protocol._definitions import (
     AmqpCondition,
     Begin,
     Close,
     Open,
+    SaslChallenge,
     SaslCode,
     SaslInit,
     SaslMechanisms,
@@ -17,7 +18,7 @@ from acquit.protocol._definitions import (
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.connection import Connection
 from acquit.protocol.constants import AMQP_HEADER, SASL_HEADER, TLS_HEADER
-from acquit.protocol.events import ConnectionEnded, SaslInitiated, SaslResponded
+from acquit.protocol.events import ConnectionEnded, SaslChallenged, SaslInitiated, SaslResponded
 from acquit.protocol.frames import SASL_FRAME, encode_frame
 from acquit.protocol.sasl import Anonymous, Plain, SaslServerOptions
 from tests.support.peer import START, Peer, client_peer, framed, server_peer
@@ -255,3 +256,96 @@ def test_nonsense_ahead_of_the_outcome_is_found_when_it_is_read(ahead: bytes) ->
     assert isinstance(ended, ConnectionEnded)
     assert not ended.authentication
     assert peer.engine.closed
+
+
+# -- a client whose answers take long
+
+
+class Slow:
+    """A mechanism that leaves its answers to the driver, and wants the server's last word to be `done`."""
+
+    slow = True
+
+    def choose(self, mechanisms: object) -> tuple[str, bytes | None]:
+        return "SLOW", b"begin"
+
+    def respond(self, challenge: bytes) -> bytes:
+        raise AssertionError("the engine leaves this to the driver")
+
+    def complete(self, additional_data: bytes | None) -> None:
+        if additional_data != b"done":
+            raise AuthenticationFailed(f"not proven by {additional_data!r}")
+
+
+def challenged(*behind: bytes, split: bool = False) -> Peer:
+    """A client that has heard a challenge, and what is `behind` it."""
+    peer = Peer(Connection(CLIENT, server=False, sasl=Slow(), now=START))
+    peer.engine.open()
+    said = b"".join(
+        (
+            SASL_HEADER,
+            encode_frame(0, encode_composite(SaslMechanisms(("SLOW",))), SASL_FRAME),
+            encode_frame(0, encode_composite(SaslChallenge(b"?")), SASL_FRAME),
+            *behind,
+        )
+    )
+    events: list[object] = []
+    for part in single_bytes(said) if split else [said]:
+        events += peer.send_bytes(part)
+    assert events == [SaslChallenged(b"?")]
+    peer.hear_bytes()
+    return peer
+
+
+def outcome(code: SaslCode, data: bytes | None = None) -> bytes:
+    return encode_frame(0, encode_composite(SaslOutcome(code, data)), SASL_FRAME)
+
+
+def test_the_driver_answers_a_challenge() -> None:
+    peer = challenged()
+    assert peer.engine.sasl_respond(b"!", START) == []
+    assert peer.hear_bytes() == encode_frame(0, encode_composite(SaslResponse(b"!")), SASL_FRAME)
+    assert kinds(peer.send_bytes(outcome(SaslCode.OK, b"done") + AMQP_HEADER + framed(Open("peer")))) == [
+        "ConnectionOpened"
+    ]
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_what_the_server_sent_ahead_is_read_after_the_answer(split: bool) -> None:
+    peer = challenged(outcome(SaslCode.OK, b"done"), AMQP_HEADER, framed(Open("peer")), split=split)
+    assert kinds(peer.engine.sasl_respond(b"!", START)) == ["ConnectionOpened"]
+
+
+def test_a_server_that_does_not_prove_itself() -> None:
+    peer = challenged()
+    peer.engine.sasl_respond(b"!", START)
+    ended = only(peer.send_bytes(outcome(SaslCode.OK)), ConnectionEnded)
+    assert ended.authentication and ended.error is not None and "not proven" in (ended.error.description or "")
+    assert peer.engine.closed
+
+
+def test_the_driver_has_no_answer() -> None:
+    peer = challenged()
+    peer.engine.sasl_give_up("no such password")
+    assert peer.engine.closed
+    ended = only(peer.engine.receive_eof(START), ConnectionEnded)
+    assert ended.authentication and ended.error is not None and ended.error.description == "no such password"
+    assert peer.engine.sasl_respond(b"!", START) == [], "too late, and no harm"
+    peer.engine.sasl_give_up("again")
+
+
+def test_an_answer_that_nobody_asked_for() -> None:
+    with pytest.raises(LocalProtocolError):
+        client_peer().engine.sasl_respond(b"!", START)
+    with pytest.raises(LocalProtocolError):
+        server_peer(PLAIN_ONLY).engine.sasl_respond(b"!", START)
+
+
+def test_a_server_that_floods_while_the_answer_is_made() -> None:
+    peer = challenged()
+    events: list[object] = []
+    for _ in range(1_000):
+        events += peer.send_bytes(outcome(SaslCode.AUTH) * 50)
+        if peer.engine.closed:
+            break
+    assert kinds(events) == ["ConnectionEnded"]

@@ -11,11 +11,13 @@ from acquit.protocol._definitions import (
     SaslOutcome,
     SaslResponse,
 )
-from acquit.protocol.events import SaslInitiated, SaslResponded
+from acquit.protocol.events import SaslChallenged, SaslInitiated, SaslResponded
 from acquit.protocol.sasl import (
     ROUNDS_MAX,
     Anonymous,
     ClientExchange,
+    External,
+    FirstOffered,
     Plain,
     PlainCredentials,
     SaslServerOptions,
@@ -126,7 +128,14 @@ def test_the_application_answers_only_when_it_is_asked() -> None:
 
 
 class Echo:
-    """Answers challenges with themselves."""
+    """Answers challenges with themselves. What the outcome brings is kept."""
+
+    def __init__(self, *, slow: bool = False) -> None:
+        self.slow = slow
+        self.completed: list[bytes | None] = []
+
+    def complete(self, additional_data: bytes | None) -> None:
+        self.completed.append(additional_data)
 
     def choose(self, mechanisms: object) -> tuple[str, bytes | None]:
         return "ECHO", None
@@ -164,3 +173,44 @@ def test_frames_that_a_server_may_not_say_first(frame: object) -> None:
 
 def test_a_server_may_refuse_before_anything() -> None:
     assert ClientExchange(Echo(), None).receive(SaslOutcome(SaslCode.SYS)) is SaslCode.SYS
+
+
+def test_the_outcomes_data_reaches_the_mechanism() -> None:
+    echo = Echo()
+    exchange = ClientExchange(echo, None)
+    exchange.receive(SaslMechanisms(("ECHO",)))
+    assert exchange.receive(SaslOutcome(SaslCode.AUTH, b"no")) is SaslCode.AUTH
+    assert echo.completed == []
+    assert exchange.receive(SaslOutcome(SaslCode.OK, b"yes")) is SaslCode.OK
+    assert echo.completed == [b"yes"]
+
+
+def test_an_answer_that_takes_long_is_given_later() -> None:
+    exchange = ClientExchange(Echo(slow=True), None)
+    exchange.receive(SaslMechanisms(("ECHO",)))
+    with pytest.raises(LocalProtocolError):
+        exchange.respond(b"nobody asked")
+    assert exchange.receive(SaslChallenge(b"x")) == SaslChallenged(b"x")
+    assert exchange.answering
+    assert exchange.respond(b"y") == SaslResponse(b"y")
+    assert not exchange.answering
+
+
+def test_the_first_that_is_offered_does_the_rest() -> None:
+    echo = Echo(slow=True)
+    client = FirstOffered((External("ada"), echo, Plain("a", "b")))
+    assert not client.slow
+    assert client.choose(["PLAIN", "ANONYMOUS"]) == ("ECHO", None)
+    assert client.slow
+    assert client.respond(b"x") == b"x"
+    client.complete(b"done")
+    assert echo.completed == [b"done"]
+    assert FirstOffered((External(), Anonymous())).choose(["PLAIN"]) is None
+
+
+def test_external() -> None:
+    assert External().choose(["PLAIN", "EXTERNAL"]) == ("EXTERNAL", b"")
+    assert External("ada").choose(["PLAIN"]) is None
+    assert External("ada").respond(b"") == b"ada"
+    with pytest.raises(AuthenticationFailed):
+        External().respond(b"who?")
