@@ -31,6 +31,7 @@ from acquit.client.blocking import (
 from acquit.client.modes import AckMode
 from acquit.client.options import ConnectOptions, DeliveryMode
 from acquit.client.receipts import ReceiptStatus
+from acquit.client.subscriptions import Subscription
 from acquit.errors import (
     AcquitError,
     AlreadySettled,
@@ -121,6 +122,7 @@ __all__ = [
     "Session",
     "SessionEnded",
     "SettlementError",
+    "Subscription",
     "Unauthorized",
     "Unreliable",
     "aio",

@@ -326,6 +326,10 @@ def receiver_spec(address: str = "q", **changes: object) -> ReceiverSpec:
         "browse": False,
         "default_outcome": None,
         "filters": None,
+        "selector": None,
+        "no_local": False,
+        "topic": False,
+        "subscription": None,
         "target": None,
         "capabilities": (),
         "properties": None,
@@ -338,6 +342,7 @@ def sender_spec(address: str = "q", **changes: object) -> SenderSpec:
     defaults: dict[str, object] = {
         "name": f"{address}-sender",
         "delivery_mode": DeliveryMode.PERSISTENT,
+        "topic": False,
         "capabilities": (),
         "properties": None,
         "buffer_messages": 10,

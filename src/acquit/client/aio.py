@@ -42,6 +42,7 @@ from acquit.client.receipts import ReceiptStatus, SendPromise, SettlementReceipt
 from acquit.client.received import MessageCore, modified, rejected
 from acquit.client.receiving import ReceiverCore
 from acquit.client.sending import SenderCore
+from acquit.client.subscriptions import Subscription
 from acquit.client.waiting import Deadline, Opening, Waiters, wait
 from acquit.errors import EndpointError, LinkDetached, NotSent, SessionEnded
 from acquit.protocol._definitions import Accepted, Error
@@ -440,6 +441,7 @@ class Session:
         *,
         delivery_mode: DeliveryMode = DeliveryMode.PERSISTENT,
         name: str | None = None,
+        topic: bool = False,
         capabilities: Iterable[str] = (),
         properties: Mapping[str, object] | None = None,
         buffer_messages: int = 1_000,
@@ -447,8 +449,9 @@ class Session:
     ) -> Opening[Sender]:
         """Attach a sender to `address`; None is the anonymous terminus, where each message's `to` says where it goes.
 
-        `buffer_messages` and `buffer_bytes` bound what waits for credit here: beyond, `send` waits. Raises NotFound,
-        Unauthorized or another LinkDetached where the peer refuses.
+        `topic`: the address is a topic's; without it the peer decides what the address means. `buffer_messages` and
+        `buffer_bytes` bound what waits for credit here: beyond, `send` waits. Raises NotFound, Unauthorized or another
+        LinkDetached where the peer refuses.
         """
         return Opening(
             lambda: self._attach_sender(
@@ -456,6 +459,7 @@ class Session:
                     name=name or link_name(address),
                     address=address,
                     delivery_mode=delivery_mode,
+                    topic=topic,
                     capabilities=tuple(capabilities),
                     properties=properties,
                     buffer_messages=buffer_messages,
@@ -467,7 +471,7 @@ class Session:
 
     def receiver(
         self,
-        address: str,
+        address: str | None,
         *,
         prefetch: int = 100,
         prefetch_bytes: int = 16 * 1024 * 1024,
@@ -475,17 +479,25 @@ class Session:
         default_outcome: Outcome | None = None,
         name: str | None = None,
         filters: Mapping[str, object] | None = None,
+        selector: str | None = None,
+        no_local: bool = False,
+        topic: bool = False,
+        subscription: Subscription | None = None,
         target: str | None = None,
         capabilities: Iterable[str] = (),
         properties: Mapping[str, object] | None = None,
     ) -> Opening[Receiver]:
-        """Attach a receiver to `address`.
+        """Attach a receiver to `address`; None asks for a temporary node, whose name is the receiver's `address` and
+        which lives as long as the receiver.
 
         Up to `prefetch` messages, about `prefetch_bytes`, are sent ahead; in CLIENT and INDIVIDUAL mode those that are
         handed out and not acknowledged count. 0: one message for each `receive`. `browse` looks at messages without
         taking them. `default_outcome` is what becomes of messages that are not acknowledged when the link ends
-        (3.5.3). `filters` must all be applied by the peer. `target` names our own end for brokers that address replies
-        to it. Raises NotFound, Unauthorized or another LinkDetached where the peer refuses.
+        (3.5.3). `selector` is a JMS selector, `no_local` passes over what this connection posted; these and `filters`
+        must all be applied by the peer. `topic`: the address is a topic's, and what is posted from now on comes here;
+        `subscription` gives that a name, so that it can be kept or shared (then `name` is not used). `target` names
+        our own end for brokers that address replies to it. Raises NotFound, Unauthorized or another LinkDetached where
+        the peer refuses.
         """
         return Opening(
             lambda: self._attach_receiver(
@@ -497,6 +509,10 @@ class Session:
                     browse=browse,
                     default_outcome=default_outcome,
                     filters=filters,
+                    selector=selector,
+                    no_local=no_local,
+                    topic=topic,
+                    subscription=subscription,
                     target=target,
                     capabilities=tuple(capabilities),
                     properties=properties,
@@ -504,6 +520,16 @@ class Session:
             ),
             "session.receiver(...)",
         )
+
+    async def unsubscribe(self, subscription: Subscription) -> None:
+        """Delete a subscription of a topic, with what it holds. Raises NotFound where there is none, and LinkDetached
+        where somebody receives from it."""
+        removal = self._core.remove_subscription(subscription)
+        self._driver.act()
+        timeout_s = self._core.core.options.answer_timeout_ms / 1000
+        if not await wait(removal.done, timeout_s):
+            raise LinkDetached(f"the peer did not delete {removal.what} within {timeout_s:g} s")
+        removal.done.check()
 
     async def acknowledge(self, message: ReceivedMessage | None = None, *, sync: bool = True) -> Receipt:
         """Accept what was handed out: in CLIENT mode up to and including `message`, in INDIVIDUAL `message` alone,

@@ -26,6 +26,7 @@ from acquit.client.modes import AckMode
 from acquit.client.options import ConnectOptions, DeliveryMode, check_max_messages
 from acquit.client.receipts import ReceiptStatus, SendPromise, SettlementReceipt
 from acquit.client.received import MessageCore, modified, rejected
+from acquit.client.subscriptions import Subscription
 from acquit.client.threads import Gate, LoopThread, loop_thread, wait, watch_forks
 from acquit.errors import EndpointError, NotSent
 from acquit.protocol._definitions import Accepted, Error
@@ -409,6 +410,7 @@ class Session:
         *,
         delivery_mode: DeliveryMode = DeliveryMode.PERSISTENT,
         name: str | None = None,
+        topic: bool = False,
         capabilities: Iterable[str] = (),
         properties: Mapping[str, object] | None = None,
         buffer_messages: int = 1_000,
@@ -416,8 +418,9 @@ class Session:
     ) -> Sender:
         """Attach a sender to `address`; None is the anonymous terminus, where each message's `to` says where it goes.
 
-        `buffer_messages` and `buffer_bytes` bound what waits for credit here: beyond, `send` waits. Raises NotFound,
-        Unauthorized or another LinkDetached where the peer refuses.
+        `topic`: the address is a topic's; without it the peer decides what the address means. `buffer_messages` and
+        `buffer_bytes` bound what waits for credit here: beyond, `send` waits. Raises NotFound, Unauthorized or another
+        LinkDetached where the peer refuses.
         """
 
         async def attach() -> Sender:
@@ -425,6 +428,7 @@ class Session:
                 address,
                 delivery_mode=delivery_mode,
                 name=name,
+                topic=topic,
                 capabilities=capabilities,
                 properties=properties,
                 buffer_messages=buffer_messages,
@@ -436,7 +440,7 @@ class Session:
 
     def receiver(
         self,
-        address: str,
+        address: str | None,
         *,
         prefetch: int = 100,
         prefetch_bytes: int = 16 * 1024 * 1024,
@@ -444,17 +448,25 @@ class Session:
         default_outcome: Outcome | None = None,
         name: str | None = None,
         filters: Mapping[str, object] | None = None,
+        selector: str | None = None,
+        no_local: bool = False,
+        topic: bool = False,
+        subscription: Subscription | None = None,
         target: str | None = None,
         capabilities: Iterable[str] = (),
         properties: Mapping[str, object] | None = None,
     ) -> Receiver:
-        """Attach a receiver to `address`.
+        """Attach a receiver to `address`; None asks for a temporary node, whose name is the receiver's `address` and
+        which lives as long as the receiver.
 
         Up to `prefetch` messages, about `prefetch_bytes`, are sent ahead; in CLIENT and INDIVIDUAL mode those that are
         handed out and not acknowledged count. 0: one message for each `receive`. `browse` looks at messages without
         taking them. `default_outcome` is what becomes of messages that are not acknowledged when the link ends
-        (3.5.3). `filters` must all be applied by the peer. `target` names our own end for brokers that address replies
-        to it. Raises NotFound, Unauthorized or another LinkDetached where the peer refuses.
+        (3.5.3). `selector` is a JMS selector, `no_local` passes over what this connection posted; these and `filters`
+        must all be applied by the peer. `topic`: the address is a topic's, and what is posted from now on comes here;
+        `subscription` gives that a name, so that it can be kept or shared (then `name` is not used). `target` names
+        our own end for brokers that address replies to it. Raises NotFound, Unauthorized or another LinkDetached where
+        the peer refuses.
         """
 
         async def attach() -> Receiver:
@@ -466,6 +478,10 @@ class Session:
                 default_outcome=default_outcome,
                 name=name,
                 filters=filters,
+                selector=selector,
+                no_local=no_local,
+                topic=topic,
+                subscription=subscription,
                 target=target,
                 capabilities=capabilities,
                 properties=properties,
@@ -473,6 +489,11 @@ class Session:
             return Receiver(receiver, self._loop)
 
         return self._loop.run(attach())
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """Delete a subscription of a topic, with what it holds. Raises NotFound where there is none, and LinkDetached
+        where somebody receives from it."""
+        self._loop.run(self._aio.unsubscribe(subscription))
 
     def acknowledge(self, message: ReceivedMessage | None = None, *, sync: bool = True) -> Receipt:
         """Accept what was handed out: in CLIENT mode up to and including `message`, in INDIVIDUAL `message` alone,

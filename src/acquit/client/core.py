@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from acquit.client.failures import Failure, connection_failure, link_failure, session_failure
@@ -41,9 +41,10 @@ from acquit.client.receipts import Milestone, ReceiptStatus, SettlementReceipt
 from acquit.client.received import MessageCore, describe
 from acquit.client.receiving import ReceiverCore, lose
 from acquit.client.sending import SenderCore
+from acquit.client.subscriptions import Subscription
 from acquit.errors import ConfigurationError, ConnectionClosed, ConnectionLost, LocalProtocolError, SessionEnded
 from acquit.protocol import events as ev
-from acquit.protocol._definitions import AmqpCondition, Error, Open
+from acquit.protocol._definitions import AmqpCondition, Error, Open, Target
 from acquit.protocol.connection import Connection
 from acquit.protocol.constants import ACCEPTED, RELEASED, Outcome
 from acquit.protocol.delivery import Delivery, is_outcome
@@ -88,6 +89,7 @@ class SessionCore:
         self.closing = False
         self.senders: list[SenderCore] = []
         self.receivers: list[ReceiverCore] = []
+        self.removals: dict[Removal, None] = {}
         self.handed_out: dict[int, MessageCore] = {}
         """Handed out and not acknowledged, in the order of handing out, by their number."""
         self.number = 0
@@ -174,10 +176,18 @@ class SessionCore:
     def add_receiver(self, spec: ReceiverSpec) -> ReceiverCore:
         """Attach a receiver."""
         self.check()
+        if spec.subscription is not None:
+            taken = {other.spec.name for session in self.core.sessions for other in session.receivers}
+            spec = replace(spec, name=spec.subscription.link_name(taken, named=self.core.named))
         receiver = ReceiverCore(self, spec)
         receiver.attach()
         self.receivers.append(receiver)
         return receiver
+
+    def remove_subscription(self, subscription: Subscription) -> Removal:
+        """Delete a subscription of a topic at the peer."""
+        self.check()
+        return Removal(self, subscription)
 
     def on_ended(self, failure: Failure) -> None:
         """The session is over, by itself or with its connection, and its links with it."""
@@ -192,6 +202,8 @@ class SessionCore:
             receiver.on_ended(failure)
         self.senders.clear()
         self.receivers.clear()
+        for removal in tuple(self.removals):
+            removal.on_ended(failure)
         self.begun.fail(failure)
         self.ended.succeed()
 
@@ -317,15 +329,56 @@ class SessionCore:
                 self.settle(messages, receiver.spec.default_outcome or outcome)
 
 
+class Removal:
+    """Deletes a subscription: attaches to it without a source, which says that nothing is wanted of it but to be gone,
+    and closes the link (as JMS clients do over AMQP 1.0)."""
+
+    def __init__(self, session: SessionCore, subscription: Subscription) -> None:
+        named = session.core.named
+        self.done = Milestone()
+        """It is gone; or why that cannot be."""
+        self.what = f"the subscription {subscription.name!r}"
+        self._session = session
+        session.removals[self] = None
+        self._link = session.engine.attach_receiver(
+            subscription.first_link_name(named=named),
+            source=None,
+            target=Target(),
+            desired_capabilities=subscription.capabilities(named=named),
+            context=self,
+        )
+
+    def on_attached(self) -> None:
+        """The peer has it."""
+        self._link.detach(closed=True)
+
+    def on_ended(self, failure: Failure) -> None:
+        """The link is over: as we asked for, or because the peer refused, or with its session."""
+        self._session.removals.pop(self, None)
+        if failure.orderly:
+            self.done.succeed()
+        else:
+            self.done.fail(failure)
+
+
 class ClientCore:
     """One connection. `where` names the peer for people; `wake` asks the driver to call `process` soon."""
 
     def __init__(
-        self, engine: Connection, options: ConnectOptions, *, where: str, wake: Callable[[], None], kinds: Kinds
+        self,
+        engine: Connection,
+        options: ConnectOptions,
+        *,
+        where: str,
+        wake: Callable[[], None],
+        kinds: Kinds,
+        named: bool = False,
     ) -> None:
         self.engine = engine
         self.options = options
         self.where = where
+        self.named = named
+        """Whether the user chose our container id: whoever chooses it again is the same container."""
         self.kinds = kinds
         self.opened = Milestone()
         self.closed = Milestone()
@@ -522,11 +575,13 @@ class ClientCore:
 
     def _on_link_attached(self, event: ev.LinkAttached) -> None:
         endpoint = event.link.context
-        if isinstance(endpoint, SenderCore | ReceiverCore):
+        if isinstance(endpoint, SenderCore | ReceiverCore | Removal):
             endpoint.on_attached()
 
     def _on_link_detached(self, event: ev.LinkDetached) -> None:
         endpoint = event.link.context
+        if isinstance(endpoint, Removal):
+            endpoint.on_ended(link_failure(event, endpoint.what))
         if not isinstance(endpoint, SenderCore | ReceiverCore):
             return
         failure = link_failure(event, endpoint.spec.what)

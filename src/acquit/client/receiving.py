@@ -28,8 +28,9 @@ from acquit.client.modes import CreditReturn, Mode
 from acquit.client.options import ReceiverSpec
 from acquit.client.receipts import Milestone, ReceiptStatus, SettlementReceipt
 from acquit.client.received import MessageCore
+from acquit.client.subscriptions import asked_filters, make_source, not_applied
 from acquit.errors import CreditExhausted, LinkDetached
-from acquit.protocol._definitions import AmqpCondition, Error, RcvSettleMode, Source, StdDistMode, Target
+from acquit.protocol._definitions import AmqpCondition, Error, RcvSettleMode, StdDistMode, Target
 from acquit.protocol.constants import RELEASED
 from acquit.protocol.delivery import Delivery
 from acquit.protocol.link import ReceivingLink
@@ -131,7 +132,7 @@ class ReceiverCore:
     def address(self) -> str:
         """Where from, as the peer says."""
         source = self.link.source
-        return source.address if source is not None and source.address is not None else self.spec.address
+        return (source.address if source is not None else None) or self.spec.address or ""
 
     def check(self) -> None:
         """Raise why nothing will come any more, if that is so."""
@@ -208,14 +209,7 @@ class ReceiverCore:
         spec, mode = self.spec, self.mode
         self.link = self.session.engine.attach_receiver(
             spec.name,
-            source=Source(
-                address=spec.address,
-                distribution_mode=StdDistMode.COPY if spec.browse else None,
-                default_outcome=spec.default_outcome,
-                outcomes=OUTCOMES,
-                filter=spec.filters,
-                capabilities=spec.capabilities,
-            ),
+            source=make_source(spec, OUTCOMES, named=self.session.core.named),
             target=Target(address=spec.target),
             snd_settle_mode=mode.snd_settle_mode,
             rcv_settle_mode=mode.rcv_settle_mode,
@@ -232,8 +226,8 @@ class ReceiverCore:
         refused = None
         if spec.browse and (granted is None or granted.distribution_mode != StdDistMode.COPY):
             refused = "the peer does not let us browse (distribution-mode copy)"
-        elif spec.filters and (missing := spec.filters.keys() - ((granted and granted.filter) or {}).keys()):
-            refused = f"the peer does not apply the filter {', '.join(sorted(missing))}"
+        elif missing := not_applied(asked_filters(spec), granted.filter if granted is not None else None):
+            refused = f"the peer does not apply the filter {', '.join(missing)}"
         if refused is None:
             self.attached.succeed()
             return
@@ -267,10 +261,11 @@ class ReceiverCore:
         self.notify()
 
     def detach(self) -> None:
-        """Close the link; `detached` ends when that is done."""
+        """Close the link, or leave a durable subscription, which lives on; `detached` ends when that is done."""
         self.closing = True
         if self.failure is None:
-            self.link.detach()
+            subscription = self.spec.subscription
+            self.link.detach(closed=subscription is None or not subscription.durable)
         else:
             self.detached.succeed()
 

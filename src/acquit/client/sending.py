@@ -149,7 +149,9 @@ class SenderCore:
         self.link = self.session.engine.attach_sender(
             spec.name,
             source=Source(outcomes=OUTCOMES),
-            target=Target(address=spec.address, capabilities=spec.capabilities),
+            target=Target(
+                address=spec.address, capabilities=(*spec.capabilities, "topic") if spec.topic else spec.capabilities
+            ),
             properties=spec.properties,
             context=self,
         )
