@@ -17,6 +17,9 @@ UINT_MAX: Final = 0xFFFF_FFFF
 TIME_MS_MAX: Final = 10 * 365 * 24 * 3600 * 1000
 """Ten years: longer than any broker waits, and no sum of a few overflows a timestamp."""
 
+RELEASES_UNPACED: Final = 10
+"""So often a message may come back uncounted before its returns are paced."""
+
 Where = Literal["never", "loopback", "always"]
 """Who is offered a SASL mechanism: nobody, peers on this machine, everybody."""
 
@@ -208,7 +211,8 @@ class AddressPolicy:
     """A message whose delivery-count reaches this is dead-lettered. 0: never."""
 
     connection_loss: Literal["count", "dead-letter"] = "count"
-    """Whether an attempt that ended with a lost connection may be the last one. It counts in any case."""
+    """Whether an attempt may be the last one that ended with a lost connection, or with a link closed over it. The one
+    counts in any case, the other where its default-outcome says so."""
 
     redelivery_delay_ms: int = 0
     """How long a message waits after a failed attempt."""
@@ -218,6 +222,27 @@ class AddressPolicy:
 
     redelivery_delay_ms_max: int = 0
     """And no further than this. 0: ten times redelivery_delay_ms."""
+
+    redelivery_jitter: float = 0.0
+    """Each delay is longer or shorter by up to this part of it, at random, so that messages that failed together are
+    not tried again together. From 0 to 1; the longest delay stays the longest."""
+
+    redelivery_blocks: Literal["none", "queue", "group"] = "none"
+    """What a message that waits for another attempt holds up: nothing, what is behind it in its queue, or what is of
+    its group. What consumers hold already is not held up."""
+
+    max_releases: int = 0
+    """A message that came back this often without its attempt counting (released, or modified without
+    delivery-failed) is dead-lettered. 0: never."""
+
+    release_delay_ms_max: int = 1_000
+    """From the eleventh time on that a message comes back uncounted, it does so no more often than once in 1 ms, then
+    in 2, 4, 8 ..., and at last in this many milliseconds. 0: as often as it is released."""
+
+    lock_duration_ms: int = 0
+    """How long a consumer may hold a message without an outcome, before the attempt is taken for failed and the message
+    is given to others. The consumer starts it again with a disposition of state *received*. 0: as long as its link
+    lasts."""
 
     default_ttl_ms: int = 0
     """For messages that say none. 0: they live for ever."""
@@ -242,7 +267,9 @@ class AddressPolicy:
     """Messages a consumer may hold unsettled, whatever its credit. 0: no limit."""
 
     def __post_init__(self) -> None:
-        check_choice(self, {"connection_loss": ("count", "dead-letter")})
+        check_choice(
+            self, {"connection_loss": ("count", "dead-letter"), "redelivery_blocks": ("none", "queue", "group")}
+        )
         check_range(
             self,
             {
@@ -250,6 +277,10 @@ class AddressPolicy:
                 "redelivery_delay_ms": (0, TIME_MS_MAX),
                 "redelivery_multiplier": (1, 1000),
                 "redelivery_delay_ms_max": (0, TIME_MS_MAX),
+                "redelivery_jitter": (0, 1),
+                "max_releases": (0, 65_534),
+                "release_delay_ms_max": (0, TIME_MS_MAX),
+                "lock_duration_ms": (0, TIME_MS_MAX),
                 "default_ttl_ms": (0, UINT_MAX),
                 "ttl_ms_max": (0, UINT_MAX),
                 "bytes_max": (0, 1 << 60),
@@ -260,14 +291,23 @@ class AddressPolicy:
             },
         )
 
-    def redelivery_delay(self, attempt: int) -> int:
-        """Milliseconds before the attempt that follows `attempt` failed ones."""
+    def redelivery_delay(self, attempt: int, chance: float = 0.5) -> int:
+        """Milliseconds before the attempt that follows `attempt` failed ones. `chance`, from 0 to 1, places it between
+        the shortest and the longest that the jitter allows."""
         if not self.redelivery_delay_ms:
             return 0
         longest = self.redelivery_delay_ms_max or 10 * self.redelivery_delay_ms
         # The exponent is bounded before the power is taken: 1000.0 ** 65534 is no float.
         growth = self.redelivery_multiplier ** min(attempt - 1, 100) if attempt > 1 else 1.0
-        return int(min(longest, self.redelivery_delay_ms * growth))
+        delay = min(longest, self.redelivery_delay_ms * growth)
+        return max(1, int(min(longest, delay * (1 + self.redelivery_jitter * (2 * chance - 1)))))
+
+    def release_delay(self, returns: int) -> int:
+        """Milliseconds between two returns of a message that has come back uncounted `returns` times."""
+        beyond = returns - RELEASES_UNPACED
+        if beyond <= 0 or not self.release_delay_ms_max:
+            return 0
+        return min(self.release_delay_ms_max, 1 << min(beyond - 1, 40))
 
 
 POLICY_FIELDS: Final = tuple(spec.name for spec in fields(AddressPolicy))
