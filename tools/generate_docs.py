@@ -146,8 +146,8 @@ ENDING_NOTE = """\
 ## Deliveries without an outcome of their own
 
 When a link goes while it holds messages, the source's default-outcome decides (3.5.3). Where it has none, this does. A
-lost connection and a restart count as attempts, but only where the address says `connection_loss = "dead-letter"` may
-they be the last one.
+lost connection and a restart count as attempts. Whatever counts it, what a link left behind is the last attempt only
+where the address says `connection_loss = "dead-letter"`.
 """
 
 

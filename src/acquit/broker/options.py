@@ -136,13 +136,54 @@ class BrokerLimits:
 class User:
     """Somebody who may log in."""
 
-    password: str = field(repr=False)
+    password: str = field(default="", repr=False)
     """The password itself, or its verifier, ``SCRAM-SHA-256$iterations:salt$stored key:server key`` with base64 but for
-    the number, from which it cannot be read: see `users.Verifier`."""
+    the number, from which it cannot be read: see `users.Verifier`. Empty: none; such a user logs in by TLS certificate
+    alone."""
+
+    roles: tuple[str, ...] = ()
+    """Names of roles: the user may do what any of them may."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Role:
+    """What those who have it may do: for each permission, patterns of the addresses where they may. In a pattern ``*``
+    is one word between dots, ``#`` any number of words."""
+
+    send: tuple[str, ...] = ()
+    """Send messages there."""
+
+    consume: tuple[str, ...] = ()
+    """Take messages from there."""
+
+    browse: tuple[str, ...] = ()
+    """Look at messages there, and at what the management node tells of queues."""
+
+    create: tuple[str, ...] = ()
+    """Make a node that does not exist, by using its address."""
+
+    delete: tuple[str, ...] = ()
+    """Delete a node, or a durable subscription."""
+
+    manage: tuple[str, ...] = ()
+    """What the management node does to queues: purge them, for one. ``#`` includes what concerns the whole broker."""
 
     def __post_init__(self) -> None:
-        if not self.password:
-            raise ConfigurationError("password: expected a text that is not empty")
+        for permission in PERMISSIONS:
+            for pattern in getattr(self, permission):
+                check_pattern(permission, pattern)
+
+
+PERMISSIONS: Final = tuple(spec.name for spec in fields(Role))
+
+
+def check_pattern(name: str, pattern: str) -> None:
+    """Raise ConfigurationError for what is no pattern of addresses; `name` is the key that has it."""
+    words = pattern.split(".")
+    if not pattern or not all(words) or any(len(word) > 1 and set(word) & set("*#") for word in words):
+        raise ConfigurationError(
+            f"{name}: expected words between dots, where a word may be * or #, found {pattern!r}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -161,6 +202,13 @@ class Security:
     users: Mapping[str, User] = field(default_factory=dict)
     """By name."""
 
+    users_file: str = ""
+    """More users: a file that `acquit user` keeps. Empty: ``users.toml`` in the data folder, if it is there."""
+
+    roles: Mapping[str, Role] = field(default_factory=dict)
+    """By name. Without any, everybody who comes in may do everything; with one, nobody may do what no role of theirs
+    names, and who comes in anonymously has the role ``anonymous``, if there is one."""
+
     verifications_max: int = 64
     """Passwords that wait to be verified; a peer beyond is refused, and may try again."""
 
@@ -173,6 +221,9 @@ class Security:
         for name in self.users:
             if not name or "\0" in name:
                 raise ConfigurationError(f"users: expected names without NUL that are not empty, found {name!r}")
+        for name in self.roles:
+            if not name:
+                raise ConfigurationError("roles: expected names that are not empty, found ''")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -322,11 +373,7 @@ class AddressRule:
     """Fields of AddressPolicy. What is not set comes from less specific rules, and at last from AddressPolicy."""
 
     def __post_init__(self) -> None:
-        words = self.match.split(".")
-        if not self.match or not all(words) or any(len(word) > 1 and set(word) & set("*#") for word in words):
-            raise ConfigurationError(
-                f"match: expected words between dots, where a word may be * or #, found {self.match!r}"
-            )
+        check_pattern("match", self.match)
         for name in self.settings:
             if name not in POLICY_FIELDS:
                 raise ConfigurationError(f"{name}: no such setting of an address; there are {', '.join(POLICY_FIELDS)}")
@@ -363,12 +410,14 @@ class BrokerOptions:
 
 
 __all__ = [
+    "PERMISSIONS",
     "POLICY_FIELDS",
     "AddressPolicy",
     "AddressRule",
     "BrokerLimits",
     "BrokerOptions",
     "ConnectionLimits",
+    "Role",
     "Security",
     "Tls",
     "User",

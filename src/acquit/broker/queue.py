@@ -277,8 +277,12 @@ ENDINGS: Final = {
 """The verdict that an ending stands for, where the source's default-outcome (3.5.3) does not say another."""
 
 LOSSES: Final = frozenset({Ending.CONNECTION_LOST, Ending.RESTARTED})
-"""Endings that no consumer chose. They count, but dead-letter only where the address says so: a flapping network with
-a prefetch of 1,000 must not empty a queue into its dead letter queue."""
+"""Endings that no consumer chose."""
+
+LEFT_BEHIND: Final = LOSSES | {Ending.DETACHED}
+"""Endings that say nothing about any one message. They may count, but dead-letter only where the address says so:
+neither a flapping network nor consumers that come and go, with a prefetch of 1,000 and the default-outcome of Qpid JMS
+(modified, delivery-failed), must empty a queue into its dead letter queue."""
 
 _PLAIN: Final = {
     Verdict.ACCEPTED: NodeEvent.ACCEPT,
@@ -306,6 +310,7 @@ def decide(verdict: Verdict, *, last_attempt: bool, dead_letter: bool, delayed: 
 
 __all__ = [
     "ENDINGS",
+    "LEFT_BEHIND",
     "LOSSES",
     "ROWS",
     "STEPS",

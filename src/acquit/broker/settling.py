@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from acquit.broker.endpoints import Consumer, verdict_of
 from acquit.broker.life import Account
 from acquit.broker.message import DURABLE, Message
-from acquit.broker.queue import ENDINGS, LOSSES, Ending, NodeEvent, NodeState, Verdict, decide
+from acquit.broker.queue import ENDINGS, LEFT_BEHIND, LOSSES, Ending, NodeEvent, NodeState, Verdict, decide
 from acquit.broker.scribe import CONNECTION_LOST, UNDELIVERABLE_HERE
 from acquit.broker.shaping import merge_annotations
 from acquit.errors import StoreFull
@@ -213,7 +213,7 @@ class Settling:
     def _event(self, message: Message, verdict: Verdict, ending: Ending) -> NodeEvent:
         policy = message.queue.policy
         attempts_max = policy.max_delivery_attempts
-        may_be_last = ending not in LOSSES or policy.connection_loss == "dead-letter"
+        may_be_last = ending not in LEFT_BEHIND or policy.connection_loss == "dead-letter"
         return decide(
             verdict,
             last_attempt=may_be_last and 0 < attempts_max <= message.attempt + 1,

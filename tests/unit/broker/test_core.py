@@ -372,6 +372,19 @@ def test_default_outcome_decides_for_what_a_link_leaves_behind() -> None:
     assert Message.decode(client.received[again][0].payload).delivery_count == 1
 
 
+def test_closing_links_dead_letter_nothing_that_was_sent_ahead() -> None:
+    world = World(rules(max_delivery_attempts=2))
+    client = world.client()
+    client.post(client.sender("q"), durable(b"x"))
+    for turn in range(5):
+        receiver = client.receiver("q", f"r{turn}", credit=1, default_outcome=Modified(delivery_failed=True))
+        world.settle()
+        assert Message.decode(client.received[receiver][0].payload).delivery_count == turn
+        receiver.detach()
+        world.settle()
+    assert (live_of(world, "q"), live_of(world, "DLQ")) == (1, 0)
+
+
 def test_default_outcome_of_a_lost_connection() -> None:
     world = World()
     client = world.client()
