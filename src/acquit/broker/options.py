@@ -118,6 +118,10 @@ class BrokerLimits:
     requests_max: int = 100
     """Answers of the management node that wait for one client's credit."""
 
+    duplicate_ids_max: int = 500_000
+    """Ids that duplicate detection remembers, over all addresses: a quarter of a KiB each. Beyond, the addresses give
+    way that nobody has posted to for longest."""
+
     def __post_init__(self) -> None:
         check_range(
             self,
@@ -128,6 +132,7 @@ class BrokerLimits:
                 "memory_bytes_max": (MIB, 1 << 46),
                 "read_ahead_bytes": (4096, 1 << 30),
                 "requests_max": (1, 1 << 20),
+                "duplicate_ids_max": (1, 1 << 30),
             },
         )
 
@@ -181,9 +186,7 @@ def check_pattern(name: str, pattern: str) -> None:
     """Raise ConfigurationError for what is no pattern of addresses; `name` is the key that has it."""
     words = pattern.split(".")
     if not pattern or not all(words) or any(len(word) > 1 and set(word) & set("*#") for word in words):
-        raise ConfigurationError(
-            f"{name}: expected words between dots, where a word may be * or #, found {pattern!r}"
-        )
+        raise ConfigurationError(f"{name}: expected words between dots, where a word may be * or #, found {pattern!r}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -302,10 +305,34 @@ class AddressPolicy:
     """A longer time to live is cut to this. 0: none is cut."""
 
     bytes_max: int = 0
-    """Size of the queue: senders get less credit as it comes near, and postings beyond are refused. 0: no limit."""
+    """Size of the queue, in bytes of messages as they were posted; what is acquired counts. full_policy says what
+    happens there. 0: no limit."""
 
     messages_max: int = 0
     """The same, in messages."""
+
+    full_policy: Literal["page", "block", "reject", "drop-oldest"] = "block"
+    """What becomes of postings to a queue that has reached bytes_max or messages_max. ``page``: they are taken, their
+    bodies stay in the journal until their turn comes. ``block``: senders get less credit as the limit comes near and
+    none there; what overshoots is refused. ``reject``: senders get credit as ever, and amqp:resource-limit-exceeded.
+    ``drop-oldest``: the oldest messages that nobody has acquired are displaced."""
+
+    last_value: bool = False
+    """The queue keeps the newest message of each value of last_value_key; older ones that nobody has acquired are
+    displaced."""
+
+    last_value_key: str = "_AMQ_LVQ_NAME"
+    """The application property that last_value goes by. Messages without it are all kept."""
+
+    ring_size: int = 0
+    """The queue keeps so many messages; beyond, the oldest that nobody has acquired is displaced. 0: no limit."""
+
+    duplicate_detection: Literal["off", "id", "message-id"] = "id"
+    """Postings that come twice are answered and not posted again. ``id``: told by the application property
+    ``_AMQ_DUPL_ID``. ``message-id``: where there is none, by the message id."""
+
+    duplicate_window: int = 20_000
+    """Ids that an address remembers: its latest."""
 
     memory_bytes_max: int = 64 * MIB
     """Bodies of one queue in memory. Durable ones beyond are read back from the journal when they are needed; others
@@ -319,8 +346,16 @@ class AddressPolicy:
 
     def __post_init__(self) -> None:
         check_choice(
-            self, {"connection_loss": ("count", "dead-letter"), "redelivery_blocks": ("none", "queue", "group")}
+            self,
+            {
+                "connection_loss": ("count", "dead-letter"),
+                "redelivery_blocks": ("none", "queue", "group"),
+                "full_policy": ("page", "block", "reject", "drop-oldest"),
+                "duplicate_detection": ("off", "id", "message-id"),
+            },
         )
+        if not self.last_value_key:
+            raise ConfigurationError("last_value_key: expected the name of an application property, found ''")
         check_range(
             self,
             {
@@ -336,6 +371,8 @@ class AddressPolicy:
                 "ttl_ms_max": (0, UINT_MAX),
                 "bytes_max": (0, 1 << 60),
                 "messages_max": (0, 1 << 60),
+                "ring_size": (0, 1 << 60),
+                "duplicate_window": (1, 1 << 24),
                 "memory_bytes_max": (64 * 1024, 1 << 46),
                 "consumers_max": (0, 1 << 30),
                 "prefetch_max": (0, 1 << 30),

@@ -107,6 +107,28 @@ def shape_body(payload: bytes, sequence: int, posted_ms: int) -> bytes:
     return make_body(scan_sections(payload), sequence, posted_ms)
 
 
+class SharedBody:
+    """`make_body` for many copies of one message, which differ in nothing but their sequence."""
+
+    __slots__ = ("_after", "_before")
+
+    def __init__(self, sections: Sections, posted_ms: int) -> None:
+        """Raises DecodeError as `make_body` does."""
+        body = make_body(sections, _ANY_SEQUENCE, posted_ms)
+        # Ours is the last but one entry of the section that ends where the properties begin.
+        end = len(body) - (len(sections.payload) - sections.bounds[PROPERTIES])
+        at = body.rindex(_PLACE, 0, end) + len(_PLACE)
+        self._before, self._after = body[: at - 8], body[at:]
+
+    def of(self, sequence: int) -> bytes:
+        """The body of the copy with this sequence."""
+        return self._before + sequence.to_bytes(8, "big") + self._after
+
+
+_ANY_SEQUENCE: Final = (1 << 64) - 1
+_PLACE: Final = _BEFORE_SEQUENCE + b"\xff" * 8
+
+
 def merge_annotations(body: bytes, annotations: bytes) -> bytes:
     """`body` with an encoded map of annotations merged in, new ones in place of old ones (3.4.5).
 
@@ -196,6 +218,7 @@ class Posting:
     __slots__ = (
         "absolute_expiry_ms",
         "due_at_ms",
+        "duplicate_id",
         "durable",
         "extras",
         "message_id",
@@ -212,6 +235,8 @@ class Posting:
         self.ttl_ms: int | None = None
         self.message_id = b""
         """As the ledger encodes ids; b"" for none."""
+        self.duplicate_id = b""
+        """The same of the application property that duplicate detection goes by."""
         self.to: str | None = None
         self.absolute_expiry_ms: int | None = None
         self.extras = b""
@@ -238,8 +263,8 @@ def read_posting(payload: bytes, now_ms: int) -> Posting:
         posting.absolute_expiry_ms = min(expiry, TIME_MAX_MS) if isinstance(expiry, int) else None
     start, end = bounds[APPLICATION_PROPERTIES], bounds[BODY]
     if start != end and payload.find(_DUPLICATE_ID, start, end) >= 0:
-        duplicate_id = map_value(payload[start:end], DUPLICATE_ID)
-        posting.extras += encode_extras([(Extra.DUPLICATE_ID, _id(duplicate_id))])
+        posting.duplicate_id = _id(map_value(payload[start:end], DUPLICATE_ID))
+        posting.extras += encode_extras([(Extra.DUPLICATE_ID, posting.duplicate_id)])
     start, end = bounds[MESSAGE_ANNOTATIONS], bounds[PROPERTIES]
     if start != end and payload.find(b"x-opt-delivery-", start, end) >= 0:
         posting.due_at_ms = _due_at(payload[start:end], now_ms)
@@ -327,6 +352,7 @@ __all__ = [
     "POSTED_AT",
     "SEQUENCE",
     "Posting",
+    "SharedBody",
     "Template",
     "learn_template",
     "make_body",

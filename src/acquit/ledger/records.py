@@ -219,6 +219,8 @@ class QueueFlag(IntFlag):
     MULTICAST = 0x08
     """A subscription of a topic; otherwise anycast."""
     NON_DESTRUCTIVE = 0x10
+    TOPIC = 0x20
+    """No queue, but the node that a topic's subscriptions are fed from: what it could not route is counted here."""
 
 
 _QUEUE: Final = Struct("<I")
@@ -364,6 +366,9 @@ class Extra(IntEnum):
     """On COPIED: a terminus that said undeliverable-here; may repeat."""
     ANNOTATIONS = 6
     """On COPIED and ATTEMPT: an AMQP map that *modified* outcomes merged into the message annotations; opaque here."""
+    BODY_FINGERPRINT = 0x81
+    """Size and CRC-32 of the body sections, u64 as in events: the posting's id, DUPLICATE_ID or else the message id, is
+    in the window of its address from when it enters (`acquit.ledger.duplicates`)."""
 
 
 _EXTRA: Final = Struct("<BH")
@@ -648,3 +653,20 @@ class Rollback:
     def decode(cls, record: Record) -> Self:
         head = unpack_event(record.event)
         return cls(head.time_us, head.transaction)
+
+
+class Verdict(IntEnum):
+    """What became of a transaction."""
+
+    COMMITTED = 1
+    ROLLED_BACK = 2
+
+
+def encode_fate(verdict: Verdict, user: str) -> bytes:
+    """The value of a FATE, whose key is the txn-id: the verdict as one byte, and whose transaction it was."""
+    return bytes((verdict,)) + text_field(user)
+
+
+def decode_fate(value: bytes) -> tuple[Verdict, str]:
+    """Raises ValueError."""
+    return Verdict(value[0]), FieldReader(value[1:]).text()

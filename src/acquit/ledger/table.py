@@ -13,11 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from acquit.ledger.duplicates import Windows
 from acquit.ledger.records import (
     Actor,
     Commit,
     Dispatched,
     Entry,
+    Namespace,
     Queue,
     QueueDeleted,
     RecordKind,
@@ -27,6 +29,8 @@ from acquit.ledger.records import (
     State,
     StateDeleted,
     Transaction,
+    Verdict,
+    encode_fate,
 )
 from acquit.store.interface import Position, Record
 
@@ -46,6 +50,7 @@ DECODERS: Final[dict[int, Callable[[Record], Entry]]] = {
 """The kinds of record that a table takes note of."""
 
 _RESERVED: Final[Key] = ("reserved",)
+_DUPLICATES: Final = ("state", int(Namespace.DUPLICATES))
 
 
 class StateTable:
@@ -56,6 +61,9 @@ class StateTable:
         self.actors: dict[int, Actor] = {}
         """Of this run; see `forget_actor`."""
         self.state: dict[tuple[int, bytes], State] = {}
+        """Of all namespaces but DUPLICATES."""
+        self.windows = Windows()
+        """Of the namespace DUPLICATES, which postings change as well."""
         self.dispatched: dict[int, Dispatched] = {}
         """By queue."""
         self.transactions: dict[int, Transaction] = {}
@@ -81,6 +89,10 @@ class StateTable:
                 self.actors[number] = entry
                 self.actor_max = max(self.actor_max, number)
                 self._set_at["actor", number] = position
+            case State(namespace=Namespace.DUPLICATES):
+                self.windows.set(entry, position)
+            case StateDeleted(namespace=Namespace.DUPLICATES, key=key):
+                self.windows.forget(key)
             case State(namespace=namespace, key=key):
                 self.state[namespace, key] = entry
                 self._set_at["state", namespace, key] = position
@@ -98,30 +110,45 @@ class StateTable:
             case Transaction(number=number):
                 self.transactions[number] = entry
                 self._set_at["transaction", number] = position
-            case Commit(number=number) | Rollback(number=number):
-                self.end_transaction(number)
-            case Start(clean=clean):
-                self._begin_run(clean)
+            case Commit(number=number, time_us=time_us):
+                self.discharge(number, Verdict.COMMITTED, time_us)
+            case Rollback(number=number, time_us=time_us):
+                self.discharge(number, Verdict.ROLLED_BACK, time_us)
+            case Start(clean=clean, time_us=time_us):
+                self._begin_run(clean, time_us)
             case _:
                 pass
 
-    def _begin_run(self, clean: bool) -> None:
+    def _begin_run(self, clean: bool, time_us: int) -> None:
         """No link and no transaction survives a restart, and what an unclean stop leaves unknown about acquisitions
         stays unknown."""
         for number in self.actors:
             self._set_at.pop(("actor", number), None)
-        for number in self.transactions:
-            self._set_at.pop(("transaction", number), None)
         self.actors = {}
-        self.transactions = {}
+        for number in list(self.transactions):
+            self.discharge(number, Verdict.ROLLED_BACK, time_us)
         for queue, marks in self.dispatched.items():
             doubtful = marks.doubtful if clean else max(marks.doubtful, marks.up_to)
             self.dispatched[queue] = Dispatched(marks.time_us, queue, 0, doubtful)
 
-    def end_transaction(self, number: int) -> bool:
-        """It committed, or was rolled back. Was it open?"""
-        self._set_at.pop(("transaction", number), None)
-        return self.transactions.pop(number, None) is not None
+    def discharge(self, number: int, verdict: Verdict, time_us: int) -> bool:
+        """It committed, or was rolled back: its fate is keyed state from now on. Was it open?
+
+        No record but those of its beginning and its end says that, and without the first the second tells nothing. So
+        the fate counts as set where the transaction began, and is written again before that leaves."""
+        position = self._set_at.pop(("transaction", number), Position(0))
+        transaction = self.transactions.pop(number, None)
+        if transaction is None:
+            return False
+        fate = State(time_us, Namespace.FATE, transaction.txn_id, encode_fate(verdict, transaction.user))
+        self.state[Namespace.FATE, transaction.txn_id] = fate
+        self._set_at["state", int(Namespace.FATE), transaction.txn_id] = position
+        return True
+
+    def forget_fate(self, txn_id: bytes) -> None:
+        """Its time has passed: it is not copied forward any more, and so leaves with its record."""
+        self.state.pop((Namespace.FATE, txn_id), None)
+        self._set_at.pop(("state", int(Namespace.FATE), txn_id), None)
 
     def forget_actor(self, number: int) -> None:
         """The link is gone and holds nothing: its number need not be explained to those who read only what recovery
@@ -140,11 +167,14 @@ class StateTable:
 
     def stale(self, before: Position) -> list[Key]:
         """Keys last set before this position."""
-        return [key for key, position in self._set_at.items() if position < before]
+        keys: list[Key] = [key for key, position in self._set_at.items() if position < before]
+        return keys + [("state", int(Namespace.DUPLICATES), name) for name in self.windows.stale(before)]
 
     def renewed(self, key: Key, before: Position, time_us: int) -> Entry | None:
         """The record that sets this key again as it now is; None when it was set or went away since it was found
         stale."""
+        if key[:2] == _DUPLICATES:
+            return self.windows.renewed(key[-1], before, time_us)  # type: ignore[arg-type]  # it has three parts
         if self._set_at.get(key, before) >= before:
             return None
         match key:

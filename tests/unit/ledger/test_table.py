@@ -24,7 +24,7 @@ from acquit.store.interface import Position
 
 QUEUE = Queue(1, 2, "queue", "address")
 ACTOR = Actor(1, 5, "container", "link", "user", "address")
-STATE = State(1, 3, b"key", b"value")
+STATE = State(1, 2, b"key", b"value")
 MARKS = Dispatched(1, 2, 1000, 10)
 TRANSACTION = Transaction(1, 4, bytes(16), "user")
 ALL: list[Entry] = [QUEUE, ACTOR, STATE, MARKS, TRANSACTION, Reserved(1, 500, 7, 8)]
@@ -47,7 +47,7 @@ def test_what_is_set_is_there() -> None:
     table = filled(*ALL)
     assert table.queues == {2: QUEUE}
     assert table.actors == {5: ACTOR}
-    assert table.state == {(3, b"key"): STATE}
+    assert table.state == {(2, b"key"): STATE}
     assert table.dispatched == {2: MARKS}
     assert table.transactions == {4: TRANSACTION}
     assert (table.reserved_up_to, table.queue_max, table.actor_max) == (500, 7, 8)
@@ -74,7 +74,7 @@ def test_only_what_was_last_set_before() -> None:
     ("gone", "key"),
     [
         (QueueDeleted(2, 2), QUEUE),
-        (StateDeleted(2, 3, b"key"), STATE),
+        (StateDeleted(2, 2, b"key"), STATE),
         (Commit(2, 4, ()), TRANSACTION),
         (Rollback(2, 4), TRANSACTION),
     ],

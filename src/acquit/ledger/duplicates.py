@@ -1,0 +1,363 @@
+"""Windows of ids: which postings an address remembers, so that one that comes again posts nothing.
+
+A window is part of the state that the journal's records make. A posting that carries a body fingerprint (extra
+BODY_FINGERPRINT) puts its id into the window of its address: the extra DUPLICATE_ID, or else its message id. For those
+that a transaction held, a record in the batch of the commit does. So the broker, recovery and the audit hold the same
+windows, by this code, and an id is known after a crash exactly when its posting is.
+
+**Order is sequence.** A window keeps its newest ids, `limit` of them, by the sequence of their postings. So it does
+not matter in which order a fold that begins in the middle learns of them.
+
+**Carried forward.** Ids live in *blocks* of at most `BLOCK_IDS`, each of which knows the oldest record that tells of
+it. Before that record's segment leaves the recovery set, the block is written again as one STATE record of the
+namespace DUPLICATES. These keys are used in it::
+
+    address                         value: limit u32          the window's size; other windows have LIMIT
+    address NUL first sequence u64  value: entries            one block: what is still in the window of it
+    entry: sequence u64 | body fingerprint u64 | id, 16-bit length and bytes
+
+and STATE_DELETED of an address forgets its window. All numbers are little-endian.
+
+**The same id with another body** is another message: an id is remembered once for each body. A body is compared by its
+fingerprint, size and CRC-32 of the body sections: properties and annotations may differ, as they do when an
+application sends a message again. An id of more than `ID_BYTES_MAX` bytes is remembered by its BLAKE2b hash, so that
+memory is bounded in ids.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from enum import IntEnum
+from hashlib import blake2b
+from struct import Struct
+from typing import Final, NamedTuple
+
+from acquit.ledger.fields import FieldReader, blob_field
+from acquit.ledger.records import Extra, Namespace, Posting, State, encode_id
+from acquit.store.interface import Position, Record
+
+LIMIT: Final = 20_000
+"""Ids of a window of which no record says otherwise. Part of the format."""
+BLOCK_IDS: Final = 256
+ID_BYTES_MAX: Final = 64
+
+_MASK: Final = (1 << 64) - 1
+_LIMIT: Final = Struct("<I")
+_NUMBER: Final = Struct("<Q")
+_ENTRY: Final = Struct("<QQ")
+_NUL: Final = b"\0"
+
+
+class Known(IntEnum):
+    """What a window says of an id and a body."""
+
+    NEW = 0
+    REUSED = 1
+    """The id is known, with another body."""
+    REPEATED = 2
+    """Both are known: this is a duplicate."""
+
+
+class Entry(NamedTuple):
+    """One id in a window."""
+
+    sequence: int
+    """Of the posting that had it."""
+    fingerprint: int
+    """Size and CRC-32 of its body, as `events.fingerprint` gives it."""
+    identity: bytes
+    """As `window_id` gives it."""
+
+
+class _Block:
+    """Entries that follow each other, and the place of the oldest record that tells of them."""
+
+    __slots__ = ("entries", "number", "position")
+
+    def __init__(self, number: int, position: Position) -> None:
+        self.number = number
+        self.position = position
+        self.entries: deque[Entry] = deque()
+
+
+def window_id(encoded: bytes) -> bytes:
+    """An id, as `records.encode_id` gives it, as windows keep it. Equal exactly for equal ids."""
+    return encoded if len(encoded) <= ID_BYTES_MAX else b"h" + blake2b(encoded, digest_size=32).digest()
+
+
+class Window:
+    """The ids of one address."""
+
+    __slots__ = ("_blocks", "_count", "_kept", "limit", "limit_at")
+
+    def __init__(self, limit: int | None) -> None:
+        self.limit = limit
+        """How many ids are kept; None while a fold that began in the middle does not know: then all are."""
+        self.limit_at: Position | None = None
+        """Of the record that set it."""
+        self._kept: dict[bytes, int | dict[int, int]] = {}
+        """id -> sequence << 64 | fingerprint; of an id with several bodies {fingerprint: sequence}."""
+        self._count = 0
+        self._blocks: deque[_Block] = deque()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Entry]:
+        """Oldest first."""
+        return (entry for block in self._blocks for entry in block.entries)
+
+    @property
+    def newest(self) -> int:
+        """The sequence of the newest id; 0 where there is none."""
+        return self._blocks[-1].entries[-1].sequence if self._blocks else 0
+
+    def look_up(self, identity: bytes, fingerprint: int) -> tuple[Known, int]:
+        """What is known of them, and for REPEATED the sequence of the first posting."""
+        kept = self._kept.get(identity)
+        if kept is None:
+            return Known.NEW, 0
+        if not isinstance(kept, dict):
+            kept = {kept & _MASK: kept >> 64}
+        first = kept.get(fingerprint)
+        return (Known.REUSED, 0) if first is None else (Known.REPEATED, first)
+
+    def add(self, entry: Entry, position: Position) -> None:
+        """The newest posting so far."""
+        if not self._keep(entry):
+            return
+        blocks = self._blocks
+        if not blocks or len(blocks[-1].entries) >= BLOCK_IDS:
+            blocks.append(_Block(entry.sequence, position))
+        elif blocks[-1].position > position:
+            blocks[-1].position = position
+        blocks[-1].entries.append(entry)
+        self.trim()
+
+    def set_block(self, entries: Iterable[Entry], position: Position) -> None:
+        """A block was written again: its ids are in the window, and that record tells of them."""
+        block = _Block(0, position)
+        for entry in sorted(entries):
+            if self._knows(entry) or self._keep(entry):
+                block.entries.append(entry)
+        if not block.entries:
+            return
+        block.number = block.entries[0].sequence
+        there = set(block.entries)
+        before: list[_Block] = []
+        after: list[_Block] = []
+        for other in self._blocks:
+            if other.entries[-1].sequence >= block.number and other.entries[0].sequence <= block.entries[-1].sequence:
+                other.entries = deque(entry for entry in other.entries if entry not in there)
+            if other.entries:
+                (before if other.entries[0].sequence < block.number else after).append(other)
+        self._blocks = deque((*before, block, *after))
+        self.trim()
+
+    def trim(self) -> None:
+        """Forget the oldest ids beyond the limit."""
+        if self.limit is None:
+            return
+        blocks = self._blocks
+        while self._count > self.limit:
+            block = blocks[0]
+            self._drop(block.entries.popleft())
+            if not block.entries:
+                blocks.popleft()
+
+    def stale(self, before: Position) -> list[int]:
+        """Numbers of the blocks of which a record below that position tells."""
+        return [block.number for block in self._blocks if block.position < before]
+
+    def block(self, number: int) -> tuple[Position, Iterable[Entry]] | None:
+        """Place and entries of a block; None where it has gone."""
+        found = next((block for block in self._blocks if block.number == number), None)
+        return None if found is None else (found.position, found.entries)
+
+    def _knows(self, entry: Entry) -> bool:
+        found, sequence = self.look_up(entry.identity, entry.fingerprint)
+        return found is Known.REPEATED and sequence == entry.sequence
+
+    def _keep(self, entry: Entry) -> bool:
+        """False where the id is known with this body."""
+        identity, fingerprint = entry.identity, entry.fingerprint
+        found, _ = self.look_up(identity, fingerprint)
+        if found is Known.REPEATED:
+            return False
+        kept = self._kept.get(identity)
+        if kept is None:
+            self._kept[identity] = entry.sequence << 64 | fingerprint
+        elif isinstance(kept, dict):
+            kept[fingerprint] = entry.sequence
+        else:
+            self._kept[identity] = {kept & _MASK: kept >> 64, fingerprint: entry.sequence}
+        self._count += 1
+        return True
+
+    def _drop(self, entry: Entry) -> None:
+        kept = self._kept[entry.identity]
+        if isinstance(kept, dict) and len(kept) > 1:
+            del kept[entry.fingerprint]
+        else:
+            del self._kept[entry.identity]
+        self._count -= 1
+
+
+class Windows:
+    """The windows of all addresses."""
+
+    def __init__(self) -> None:
+        self.by_address: dict[str, Window] = {}
+        self.ids = 0
+        """In all of them."""
+        self._partial = False
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Windows):
+            return NotImplemented
+        return self._contents() == other._contents()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _contents(self) -> dict[str, tuple[int | None, list[Entry]]]:
+        return {address: (window.limit, list(window)) for address, window in self.by_address.items()}
+
+    # -- for the fold that begins in the middle -----------------------------------------------------------------------
+
+    def begin_in_the_middle(self) -> None:
+        """Limits may have been set before: nothing is forgotten for a limit that is not known."""
+        self._partial = True
+
+    def all_known(self) -> None:
+        """From here on, what no record said was never said."""
+        self._partial = False
+        for window in self.by_address.values():
+            if window.limit is None:
+                window.limit = LIMIT
+            before = len(window)
+            window.trim()
+            self.ids += len(window) - before
+
+    # -- for the broker -----------------------------------------------------------------------------------------------
+
+    def look_up(self, address: str, identity: bytes, fingerprint: int) -> tuple[Known, int]:
+        """What is known at an address of an id and a body, and for REPEATED the sequence of the first posting."""
+        window = self.by_address.get(address)
+        return (Known.NEW, 0) if window is None else window.look_up(identity, fingerprint)
+
+    def limit(self, address: str, limit: int) -> None:
+        """Keep so many ids of an address, and say so in no record."""
+        window = self._window(address)
+        before = len(window)
+        window.limit = limit
+        window.trim()
+        self.ids += len(window) - before
+
+    # -- what records say ---------------------------------------------------------------------------------------------
+
+    def remember(self, address: str, entry: Entry, position: Position) -> None:
+        """A posting entered; `position` is that of the record which has its id."""
+        window = self._window(address)
+        before = len(window)
+        window.add(entry, position)
+        self.ids += len(window) - before
+
+    def set(self, state: State, position: Position) -> None:
+        """A STATE record of the namespace. Raises ValueError for one that makes no sense."""
+        address, nul, _ = state.key.partition(_NUL)
+        window = self._window(address.decode())
+        before = len(window)
+        reader = FieldReader(state.value)
+        if nul:
+            entries = []
+            while reader.left:
+                sequence, fingerprint = reader.struct(_ENTRY)
+                entries.append(Entry(sequence, fingerprint, reader.blob()))
+            window.set_block(entries, position)
+        else:
+            (window.limit,) = reader.struct(_LIMIT)
+            window.limit_at = position
+            window.trim()
+        self.ids += len(window) - before
+
+    def forget(self, key: bytes) -> None:
+        """A STATE_DELETED record of the namespace."""
+        window = self.by_address.pop(key.decode(), None)
+        if window is not None:
+            self.ids -= len(window)
+
+    def _window(self, address: str) -> Window:
+        window = self.by_address.get(address)
+        if window is None:
+            window = self.by_address[address] = Window(None if self._partial else LIMIT)
+        return window
+
+    # -- for the checkpoint -------------------------------------------------------------------------------------------
+
+    def stale(self, before: Position) -> Iterator[bytes]:
+        """Keys of what only records below that position tell."""
+        for address, window in self.by_address.items():
+            name = address.encode()
+            if window.limit_at is not None and window.limit_at < before:
+                yield name
+            for number in window.stale(before):
+                yield name + _NUL + _NUMBER.pack(number)
+
+    def renewed(self, key: bytes, before: Position, time_us: int) -> State | None:
+        """The record that sets this key as it now is; None where a later one tells of it, or it has gone."""
+        address, nul, number = key.partition(_NUL)
+        window = self.by_address.get(address.decode())
+        if window is None:
+            return None
+        if nul:
+            found = window.block(*_NUMBER.unpack(number))
+            if found is None or found[0] >= before:
+                return None
+            return State(time_us, Namespace.DUPLICATES, key, _encode(found[1]))
+        if window.limit is None or window.limit_at is None or window.limit_at >= before:
+            return None
+        return limit_record(address.decode(), window.limit, time_us)
+
+
+def remember(windows: Windows, record: Record) -> None:
+    """A POSTING record that may have an id to be remembered."""
+    posting = Posting.decode(record)
+    extras = dict(posting.extras)
+    body = extras.get(Extra.BODY_FINGERPRINT)
+    if body is None:
+        return
+    (fingerprint,) = FieldReader(body).struct(_NUMBER)
+    identity = extras.get(Extra.DUPLICATE_ID) or encode_id(posting.message_id)
+    entry = Entry(posting.event.sequence, fingerprint, window_id(identity))
+    windows.remember(posting.address, entry, record.position)
+
+
+def block_record(address: str, entries: Sequence[Entry], time_us: int) -> State:
+    """The record that puts ids into a window whose postings did not: those that a transaction held. In order."""
+    key = address.encode() + _NUL + _NUMBER.pack(entries[0].sequence)
+    return State(time_us, Namespace.DUPLICATES, key, _encode(entries))
+
+
+def _encode(entries: Iterable[Entry]) -> bytes:
+    return b"".join(_ENTRY.pack(entry[0], entry[1]) + blob_field(entry[2]) for entry in entries)
+
+
+def limit_record(address: str, limit: int, time_us: int) -> State:
+    """The record that sets how many ids a window keeps."""
+    return State(time_us, Namespace.DUPLICATES, address.encode(), _LIMIT.pack(limit))
+
+
+__all__ = [
+    "BLOCK_IDS",
+    "ID_BYTES_MAX",
+    "LIMIT",
+    "Entry",
+    "Known",
+    "Window",
+    "Windows",
+    "block_record",
+    "limit_record",
+    "remember",
+    "window_id",
+]
