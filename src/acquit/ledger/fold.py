@@ -24,9 +24,10 @@ from typing import Final
 
 from acquit.errors import StoreCorrupt
 from acquit.ledger.digest import RunningDigest
+from acquit.ledger.duplicates import remember
 from acquit.ledger.events import ENTERING, EVENT, RETIRING, Event, EventFlag, EventKind, unpack_event
 from acquit.ledger.live import CHANGES, LiveMessage, note_attempt, notes_of
-from acquit.ledger.records import POSTING_META, Attempt, Copied, RecordKind, Rollback, Start
+from acquit.ledger.records import POSTING_META, Attempt, Copied, RecordKind, Rollback, Start, Verdict
 from acquit.ledger.table import DECODERS, StateTable
 from acquit.ledger.totals import QueueTotals, Row, Summary
 from acquit.store.interface import EVENTFUL, SKIPPABLE, Position, Record
@@ -81,13 +82,15 @@ class Fold:
                 offset=0,
             )
 
-    def begin_run(self, start: Start) -> None:
-        """A new run: transactions of the last are rolled back, its links are gone."""
+    def begin_run(self, start: Start) -> list[LiveMessage]:
+        """A new run: transactions of the last are rolled back, its links are gone. What those transactions held."""
+        dropped = [self.messages[sequence] for held in self.held.values() for sequence in held]
         for number in list(self.held):
             self._drop_held(number)
         self.table.apply(start, Position(0))
         self.start = start
         self.clean = False
+        return dropped
 
     # -- the replay (`acquit.store.interface.Replay`) -----------------------------------------------------------------
 
@@ -95,6 +98,8 @@ class Fold:
         if not self._first_segment:
             self._first_segment = number
             self.incomplete = self.digest.awaits_base = number > 1
+            if self.incomplete:
+                self.table.windows.begin_in_the_middle()
         self._segment = number
 
     def batch(self, records: Iterator[Record], time_us: int) -> None:
@@ -137,7 +142,9 @@ class Fold:
         meta = record.meta
         if len(meta) < POSTING_META.size:
             raise ValueError(f"a posting with {len(meta)} bytes of plain fields")
-        expires_at_ms, due_at_ms, _, _, _, priority = POSTING_META.unpack_from(meta)
+        expires_at_ms, due_at_ms, _, address_bytes, id_bytes, priority = POSTING_META.unpack_from(meta)
+        if kind == EventKind.POSTED and len(meta) > POSTING_META.size + address_bytes + id_bytes:
+            remember(self.table.windows, record)
         if sequence in self.messages:
             self._anomaly(record, f"message {sequence} is posted, which is live")
         message = LiveMessage(
@@ -196,6 +203,8 @@ class Fold:
             message = self.messages.pop(event.sequence, None)
         elif kind in ENTERING:
             return self._enter(record, event)
+        elif kind == EventKind.UNROUTED:
+            return self._leave_held(event)
         elif kind in CHANGES:
             message = self.messages.get(event.sequence)
             if message is not None:
@@ -233,6 +242,12 @@ class Fold:
         )
         self.messages[event.sequence] = message
         return message
+
+    def _leave_held(self, event: Event) -> None:
+        """What a transaction held is committed and enters no queue that is recorded: nothing matches it any more."""
+        if event.sequence in self.held.get(event.transaction, ()):
+            self.held[event.transaction].discard(event.sequence)
+            self.messages.pop(event.sequence, None)
 
     def _attempt(self, record: Record) -> None:
         attempt = Attempt.decode(record)
@@ -282,16 +297,21 @@ class Fold:
             self.messages.pop(sequence, None)
 
     def _commit(self, record: Record) -> None:
-        number = unpack_event(record.event).transaction
-        if not self.table.end_transaction(number) and not self.incomplete:
+        event = unpack_event(record.event)
+        number = event.transaction
+        open_ = self.table.discharge(number, Verdict.COMMITTED, event.time_us)
+        if not open_ and not self.incomplete:
             self._anomaly(record, f"transaction {number} commits, which is not open")
         self._array(record)
-        if self.held.pop(number, None):
+        if self.held.get(number):
             self._anomaly(record, f"transaction {number} commits without all that it held")
+        self._drop_held(number)
 
     def _rollback(self, record: Record) -> None:
-        number = Rollback.decode(record).number
-        if not self.table.end_transaction(number) and not self.incomplete:
+        rollback = Rollback.decode(record)
+        number = rollback.number
+        open_ = self.table.discharge(number, Verdict.ROLLED_BACK, rollback.time_us)
+        if not open_ and not self.incomplete:
             self._anomaly(record, f"transaction {number} is rolled back, which is not open")
         self._drop_held(number)
 
@@ -315,6 +335,7 @@ class Fold:
         if number == self._first_segment - 1 and self.incomplete:
             self.digest.add_base(Summary.decode(record.payload))
             self.incomplete = False
+            self.table.windows.all_known()
 
     def _deleted(self, record: Record) -> None:
         self.deleted = DeletedSegment.decode(record.meta)

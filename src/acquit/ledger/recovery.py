@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from acquit.ledger.events import EventKind
 from acquit.ledger.fold import Fold
 from acquit.ledger.recorder import Recorder
 from acquit.ledger.records import Reserved, Start, Stop
@@ -95,10 +96,12 @@ def open_journal(
     try:
         now_us = clock_us()
         run = Start(now_us, secrets.randbits(64), fold.clean or opened.created, software)
-        fold.begin_run(run)
+        dropped = fold.begin_run(run)
         recorder = Recorder(journal, fold.table)
         first = fold.table.reserved_up_to + 1
         recorder.append(run)
+        for held in dropped:
+            recorder.transition(EventKind.ROLLED_BACK, held.sequence, held.queue, held.fingerprint, now_us)
         recorder.append(Reserved(now_us, first - 1 + sequence_block, fold.table.queue_max, fold.table.actor_max))
         write_now(recorder)
     except BaseException:
