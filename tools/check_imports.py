@@ -51,7 +51,7 @@ ACTING = frozenset(
 )
 BROKER_DECIDES = (
     "addresses attaching backlog browsing core crediting dispatch endpoints expiry inspect letters life management"
-    " management_node memory message node options posting purging queue queues recovery scribe settling shaping timers"
+    " management_node memory message node options permissions posting purging queue queues recovery scribe settling shaping timers"
 ).split()
 PURE = {
     "acquit.protocol": ACTING,

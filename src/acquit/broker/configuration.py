@@ -5,7 +5,7 @@ The tables of the file are the fields of `BrokerOptions`, their keys the fields 
     [limits]
     memory_bytes_max = 1_073_741_824
 
-    [users.alice]                       # short for security.users.alice
+    [users.alice]                       # short for security.users.alice; so is [roles.NAME]
     password = "..."
 
     [[address]]
@@ -52,10 +52,11 @@ def parse_options(text: str, source: str = "configuration") -> BrokerOptions:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{source}: expected TOML: {error}") from error
-    if "users" in document:
-        security = document.setdefault("security", {})
-        if isinstance(security, dict):
-            security.setdefault("users", document.pop("users"))
+    for table in ("users", "roles"):
+        if table in document:
+            security = document.setdefault("security", {})
+            if isinstance(security, dict):
+                security.setdefault(table, document.pop(table))
     try:
         return _CONVERTER.structure(document, BrokerOptions)
     except BaseValidationError as error:
@@ -83,6 +84,8 @@ def _fault(line: str) -> str:
     """``key.key: what is wrong`` from cattrs' ``what is wrong @ .key.key``."""
     text, _, path = line.rpartition(" @ ")
     key = path.lstrip(".")
+    if key.endswith(".password"):
+        text = text.partition(", found ")[0]  # it may be what somebody took for a password
     if _BEGINS_WITH_A_FIELD.match(text):
         return f"{key}.{text}" if key else text
     return f"{key}: {text}" if key else text
@@ -107,6 +110,12 @@ def _number(value: object, kind: type) -> float:
     return float(value)  # type: ignore[arg-type]  # it is one of the two
 
 
+def _texts(value: object, kind: type) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise _WrongType("a list of texts", value)
+    return tuple(str(_exactly(text, str)) for text in value)
+
+
 def _rule(value: object, kind: type) -> AddressRule:
     """A rule is one flat table: the pattern, and the settings beside it."""
     if not isinstance(value, Mapping):
@@ -126,6 +135,7 @@ def _make_converter() -> Converter:
     for kind in (int, str, bool):
         converter.register_structure_hook(kind, _exactly)
     converter.register_structure_hook(float, _number)
+    converter.register_structure_hook_func(lambda kind: kind == tuple[str, ...], _texts)
     converter.register_structure_hook(AddressRule, _rule)
     return converter
 

@@ -38,6 +38,7 @@ from acquit.broker.management_node import ManagementNode, Replies, Requests
 from acquit.broker.memory import Memory, Read
 from acquit.broker.node import Queue
 from acquit.broker.options import BrokerOptions
+from acquit.broker.permissions import build_permissions
 from acquit.broker.posting import Poster
 from acquit.broker.purging import Purge
 from acquit.broker.queue import Ending
@@ -91,6 +92,7 @@ class Core:
         """An empty broker on a journal that is open; `restore` gives it what the journal holds."""
         self.options = options
         self._broker_id = broker_id
+        self.permissions = build_permissions(options.security)
         self.scribe = Scribe(recorder, sequences)
         self.scribe.time_us = time_us
         self.memory = Memory(options.limits)
@@ -288,6 +290,7 @@ class Core:
     def _connection_opened(self, peer: Peer, event: ConnectionOpened) -> None:
         peer.container = event.open.container_id
         peer.user = peer.engine.user
+        peer.rights = self.permissions.of(peer.user)
 
     def _link_requested(self, peer: Peer, event: LinkRequested) -> None:
         stolen = self._attaching.answer(peer, event.link)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from acquit.broker.permissions import EVERYTHING
 from acquit.broker.queue import Verdict
 from acquit.protocol._definitions import Accepted, Modified, Rejected, Released
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from acquit.broker.message import Message
     from acquit.broker.node import Queue
     from acquit.broker.shaping import Template
+    from acquit.broker.topics import Topic
     from acquit.protocol.connection import Connection
     from acquit.protocol.delivery import DeliveryState
     from acquit.protocol.link import ReceivingLink, SendingLink
@@ -24,7 +26,17 @@ if TYPE_CHECKING:
 class Peer:
     """One connection, as the core knows it."""
 
-    __slots__ = ("container", "engine", "links", "name", "output_bytes_max", "unwritten_bytes", "user", "writable")
+    __slots__ = (
+        "container",
+        "engine",
+        "links",
+        "name",
+        "output_bytes_max",
+        "rights",
+        "unwritten_bytes",
+        "user",
+        "writable",
+    )
 
     def __init__(self, engine: Connection, name: str, output_bytes_max: int) -> None:
         self.engine = engine
@@ -33,6 +45,8 @@ class Peer:
         self.container = ""
         """Its container-id; empty before its open."""
         self.user: str | None = None
+        self.rights = EVERYTHING
+        """What it may do; the core says so when the connection is opened."""
         self.writable = True
         """False while its socket takes no more."""
         self.output_bytes_max = output_bytes_max
@@ -72,13 +86,16 @@ class Actor:
 class Producer(Actor):
     """A link that messages arrive on."""
 
-    __slots__ = ("average_bytes", "link", "metas", "queue", "starved", "template", "volatile")
+    __slots__ = ("average_bytes", "link", "metas", "queue", "starved", "template", "topic", "volatile")
 
-    def __init__(self, peer: Peer, link: ReceivingLink, queue: Queue | None, address: str) -> None:
+    def __init__(
+        self, peer: Peer, link: ReceivingLink, queue: Queue | None, address: str, topic: Topic | None = None
+    ) -> None:
         super().__init__(peer, link.name, address)
         self.link = link
         self.queue = queue
-        """None: the anonymous terminus, where each message says where it goes."""
+        self.topic = topic
+        """Where its messages go, a queue or a topic. Neither: the anonymous terminus, where each message says it."""
         self.template: Template | None = None
         """What its last message looked like."""
         self.metas: dict[int, bytes] = {}
@@ -98,7 +115,6 @@ class Consumer(Actor):
         "aside_changes",
         "body_bytes_max",
         "default_outcome",
-        "excluded",
         "held",
         "link",
         "outbox",
@@ -136,8 +152,6 @@ class Consumer(Actor):
         self.reserved = 0
         """Pre-settled: consumed and not yet sent; they use up credit already."""
         self.reserved_bytes = 0
-        self.excluded: list[Message] = []
-        """Messages that it called undeliverable here."""
         self.aside_changes = 0
         """How far it has seen `queue.aside_changes`."""
         self.aside_ahead: list[tuple[int, Message]] = []

@@ -13,18 +13,25 @@ READ       acquit:broker                                               {broker_i
 PURGE      acquit:queue   name: the queue                              {purged: number of messages}
 =========  =============  ===========================================  ==========================================
 
-This module is pure: bytes of a request in, bytes of an answer out. Links, replies and permissions are the core's.
+Who asks sees the queues that it may browse or manage, and changes those that it may manage; other requests are answered
+with status 403.
+
+This module is pure: bytes of a request in, bytes of an answer out. Links and replies are the core's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Protocol
 
 from acquit.broker.inspect import QUEUE_COLUMNS, BrokerSnapshot, QueueSnapshot
 from acquit.errors import DecodeError
 from acquit.protocol.message import AmqpValue, Message
 from acquit.protocol.types import Value
+
+if TYPE_CHECKING:
+    from acquit.broker.permissions import Rights
 
 NODE: Final = "$management"
 QUEUE: Final = "acquit:queue"
@@ -99,14 +106,58 @@ _OPERATIONS: Final[Mapping[tuple[str, str], Callable[[Managed, str | None, objec
 }
 
 
+_SEEING: Final = frozenset((("QUERY", QUEUE), ("READ", QUEUE), ("READ", BROKER)))
+"""Operations that change nothing, on what may be seen. All others need the permission to manage."""
+
+
+class _Seen:
+    """The broker as somebody sees it who may not see everything."""
+
+    def __init__(self, node: Managed, rights: Rights) -> None:
+        self._node = node
+        self._rights = rights
+
+    def snapshot(self) -> BrokerSnapshot:
+        """The queues that may be seen."""
+        whole, rights = self._node.snapshot(), self._rights
+        seen = (
+            queue
+            for queue in whole.queues
+            if rights.may("browse", queue.address) or rights.may("manage", queue.address)
+        )
+        return replace(whole, queues=tuple(seen))
+
+    def purge(self, queue: str, user: str | None) -> int:
+        return self._node.purge(queue, user)
+
+
+def _check_permission(node: Managed, rights: Rights, operation: tuple[str, str], name: str | None) -> None:
+    """Raise _Refused unless whoever has these rights may do this."""
+    if operation == ("READ", QUEUE) and name is not None:
+        found = node.snapshot().queue(name)
+        address = name if found is None else found.address
+        if not rights.may("manage", address) and (reason := rights.refusal("browse", address)):
+            raise _Refused(403, reason)
+    if operation in _SEEING:
+        return
+    if name is None:
+        if not rights.everywhere("manage"):
+            raise _Refused(403, "this needs the permission to manage '#', which no role gives")
+        return
+    found = node.snapshot().queue(name)
+    if reason := rights.refusal("manage", name if found is None else found.address):
+        raise _Refused(403, reason)
+
+
 def reply_address(payload: bytes) -> str | None:
     """Where the answer to this request goes: its reply-to. Raises DecodeError for bytes that are no message."""
     reply_to = Message.decode(payload).reply_to
     return None if reply_to is None else str(reply_to)
 
 
-def answer(payload: bytes, node: Managed, user: str | None) -> bytes:
-    """The encoded answer to an encoded request. Never raises for what a request says: the status tells."""
+def answer(payload: bytes, node: Managed, user: str | None, rights: Rights) -> bytes:
+    """The encoded answer to an encoded request of a user with these rights. Never raises for what a request says: the
+    status tells."""
     correlation_id = None
     try:
         request = Message.decode(payload)
@@ -117,8 +168,11 @@ def answer(payload: bytes, node: Managed, user: str | None) -> bytes:
         if perform is None:
             known = ", ".join(f"{known_operation} {known_kind}" for known_operation, known_kind in _OPERATIONS)
             raise _Refused(501, f"{operation!s:.64} {kind!s:.64} is not among: {known}")
-        body = request.body
-        result = perform(node, None if name is None else str(name), getattr(body, "value", body), user)
+        body, name = request.body, None if name is None else str(name)
+        if not rights.unlimited:
+            _check_permission(node, rights, (str(operation), str(kind)), name)
+            node = _Seen(node, rights)
+        result = perform(node, name, getattr(body, "value", body), user)
         status, text = 200, "OK"
     except (_Refused, DecodeError) as exc:
         result, status, text = None, getattr(exc, "status", 400), str(exc)

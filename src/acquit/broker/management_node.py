@@ -105,7 +105,7 @@ class ManagementNode:
             )
         if len(replies.outbox) >= self._requests_max:
             return Error(AmqpCondition.RESOURCE_LIMIT_EXCEEDED, "too many answers wait for credit")
-        replies.outbox.append(answer(payload, self._managed, peer.user))
+        replies.outbox.append(answer(payload, self._managed, peer.user, peer.rights))
         self.answerable(replies)
         return None
 

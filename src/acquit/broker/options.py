@@ -254,6 +254,15 @@ class AddressPolicy:
     auto_delete: bool = False
     """A queue that was made by a link is deleted when it is empty and no link uses it."""
 
+    routing: Literal["", "anycast", "multicast"] = ""
+    """What the address is to links that do not say: "anycast", a queue, where each message goes to one consumer, or
+    "multicast", a topic, where it goes to every subscription. Empty: a topic if there is one of this name and no queue,
+    otherwise a queue."""
+
+    unroutable: Literal["accept", "release"] = "accept"
+    """What becomes of a message to a topic where no subscription takes it: "accept" accepts and counts it (as
+    *unrouted*), "release" gives it back to its sender."""
+
     dead_letter_address: str = "DLQ"
     """Where rejected messages go, and those that were tried too often. Empty: nowhere, they are dropped (and recorded).
     What is rejected at a dead letter or expiry address itself is always dropped."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from acquit.broker.inspect import QUEUE_COLUMNS, BrokerSnapshot, QueueSnapshot
 from acquit.broker.management import answer, reply_address
+from acquit.broker.options import Role, Security, User
+from acquit.broker.permissions import EVERYTHING, Permissions, Rights
 from acquit.protocol.message import Message
 
 
@@ -25,10 +27,12 @@ class FakeBroker:
         return 5
 
 
-def ask(broker: FakeBroker, body: object = None, **properties: object) -> tuple[int, str, object]:
+def ask(
+    broker: FakeBroker, body: object = None, rights: Rights = EVERYTHING, **properties: object
+) -> tuple[int, str, object]:
     request = Message(body, message_id="7", reply_to="me", application_properties=properties).encode()
     assert reply_address(request) == "me"
-    reply = Message.decode(answer(request, broker, "ada"))
+    reply = Message.decode(answer(request, broker, "ada", rights))
     assert reply.correlation_id == "7"
     properties = reply.application_properties
     return int(str(properties["statusCode"])), str(properties["statusDescription"]), reply.body
@@ -81,5 +85,37 @@ def test_what_is_not_there_or_not_said() -> None:
 
 
 def test_bytes_that_are_no_message_get_an_answer_too() -> None:
-    reply = Message.decode(answer(b"\xde\xad", FakeBroker(), None))
+    reply = Message.decode(answer(b"\xde\xad", FakeBroker(), None, EVERYTHING))
     assert reply.application_properties["statusCode"] == 400
+
+
+def rights(**permissions: tuple[str, ...]) -> Rights:
+    return Permissions(Security(users={"ada": User(roles=("r",))}, roles={"r": Role(**permissions)})).of("ada")
+
+
+def test_who_may_not_see_a_queue_does_not_see_it() -> None:
+    for seen in (rights(browse=("orders",)), rights(manage=("orders",))):
+        status, _, body = ask(
+            FakeBroker(), {"attributeNames": ["name"]}, rights=seen, operation="QUERY", type="acquit:queue"
+        )
+        assert (status, body) == (200, {"attributeNames": ["name"], "results": [["orders"]]})
+        assert ask(FakeBroker(), rights=seen, operation="READ", type="acquit:queue", name="orders")[0] == 200
+        for name in ("DLQ", "there is none"):
+            status, text, body = ask(FakeBroker(), rights=seen, operation="READ", type="acquit:queue", name=name)
+            assert (status, body) == (403, None)
+            assert text == f"'ada' may not browse at {name}: no role gives the permission"
+
+
+def test_who_may_not_manage_a_queue_does_not_purge_it() -> None:
+    broker, asker = FakeBroker(), rights(browse=("#",), consume=("#",), delete=("#",), manage=("orders",))
+    assert ask(broker, rights=asker, operation="PURGE", type="acquit:queue", name="DLQ")[0] == 403
+    assert broker.purged == []
+    assert ask(broker, rights=asker, operation="PURGE", type="acquit:queue", name="orders")[0] == 200
+    assert broker.purged == [("orders", "ada")]
+    status, text, _ = ask(broker, rights=asker, operation="PURGE", type="acquit:queue")
+    assert status == 403 and "'#'" in text
+    assert ask(broker, rights=rights(manage=("#",)), operation="PURGE", type="acquit:queue")[0] == 400
+
+
+def test_what_everybody_may_know() -> None:
+    assert ask(FakeBroker(), rights=rights(), operation="READ", type="acquit:broker")[0] == 200

@@ -18,8 +18,10 @@ from acquit.broker.options import (
     BrokerLimits,
     BrokerOptions,
     ConnectionLimits,
+    Role,
     Security,
     Tls,
+    User,
 )
 from acquit.errors import ConfigurationError
 from acquit.store.options import JournalOptions
@@ -74,6 +76,8 @@ def in_toml(value: object) -> str:
     match value:
         case bool():
             return str(value).lower()
+        case ():
+            return "[]"
         case str():
             return f'"{value}"'
         case int() if value >= 10_000:
@@ -84,14 +88,14 @@ def in_toml(value: object) -> str:
 
 @pytest.mark.parametrize(
     "kind",
-    [AddressPolicy, BrokerLimits, ConnectionLimits, JournalOptions, Security, Tls],
+    [AddressPolicy, BrokerLimits, ConnectionLimits, JournalOptions, Role, Security, Tls, User],
     ids=lambda kind: kind.__name__,
 )
 def test_the_page_lists_every_key_with_its_default_and_meaning(kind: type) -> None:
     page = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text()
     docs = field_docs(kind)
     for field in fields(kind):
-        if field.name == "users":
+        if field.name in ("users", "roles"):
             continue
         doc = docs[field.name].replace("``", "`").replace("|", "/")
         # The journal's options are documented where they are; here it is enough that none is missing or stale.
