@@ -43,6 +43,8 @@ from acquit.store.reading import FolderReader
 DATA = Path("/data")
 FIELDS = attrgetter(*LiveMessage.__slots__)
 DURABLE = int(EventFlag.DURABLE)
+FATE = (Namespace.FATE, bytes(16))
+"""Of all transactions here."""
 SMALL = JournalOptions(
     segment_bytes=64 * 1024,
     alignment_bytes=512,
@@ -252,7 +254,7 @@ class MiniBroker:
         self.transactions += 1
         number = self.transactions
         now = self.clock.wall_us()
-        self.recorder.append(Transaction(now, number, bytes(16), "user"))
+        self.recorder.append(Transaction(now, number, FATE[1], "user"))
         held = [self.post(queue, b"held %d" % i, transaction=number) for i in range(count)]
         if self.rng.random() < 0.3:
             self.sync()
@@ -459,15 +461,18 @@ class Kinds:
         """Of no interest."""
 
 
+def _values(state: dict[tuple[int, bytes], State]) -> dict[tuple[int, bytes], bytes]:
+    """What is set, but for the fate that follows from other records."""
+    return {key: entry.value for key, entry in state.items() if key != FATE}
+
+
 def check_fold(fold: Fold, truth: History, end: int) -> None:
     """Does the fold of a journal that ends at `end` say what it must?"""
     expected = truth.snapshots[end]
     assert fold.messages.keys() == expected.messages.keys()
     assert {key: FIELDS(message) for key, message in fold.messages.items()} == expected.messages
     assert {number: queue.name for number, queue in fold.table.queues.items()} == expected.queues
-    # Fates of transactions follow from other records: tests/properties compares them between two ways of reading.
-    fates = {key for key in fold.table.state if key[0] == Namespace.FATE} - expected.state.keys()
-    assert {key: entry.value for key, entry in fold.table.state.items() if key not in fates} == expected.state
+    assert _values(fold.table.state) == {key: value for key, value in expected.state.items() if key != FATE}
     assert fold.anomalies == [], fold.anomalies[:5]
     rows = balance(fold)
     assert rows.balanced, [row.mismatch for row in rows.queues]

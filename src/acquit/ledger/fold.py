@@ -204,7 +204,8 @@ class Fold:
         elif kind in ENTERING:
             return self._enter(record, event)
         elif kind == EventKind.UNROUTED:
-            return self._leave_held(event)
+            self._leave_held(event)
+            return None
         elif kind in CHANGES:
             message = self.messages.get(event.sequence)
             if message is not None:
