@@ -136,6 +136,9 @@ class Look:
         at = found["attributeNames"].index("name")
         return {row[at] for row in found["results"]}
 
+    def is_there(self, queue: str) -> bool:
+        return queue in self.names()
+
     def until(self, queue: str, **expected: object) -> dict[str, object]:
         """Look until these attributes have these values: what a peer sent without waiting takes a moment to arrive."""
         wanted = set(expected.items())
@@ -159,3 +162,46 @@ def look(server: Server) -> Iterator[Look]:
     """To see what the broker has."""
     with management(server.url, 10.0) as node:
         yield Look(node)
+
+
+class MortalServer:
+    """A broker of the test's own, that can be killed and comes back on its port."""
+
+    def __init__(self, broker: BrokerProcess) -> None:
+        self._broker = broker
+        broker.start()
+        self.alive = True
+        self.url = broker.url
+        self._port = Server(broker.url).port
+
+    @property
+    def failover_url(self) -> str:
+        """As Qpid JMS takes it."""
+        return self.failover_url_with("")
+
+    def failover_url_with(self, *options: str) -> str:
+        delays = ("failover.initialReconnectDelay=0", "failover.reconnectDelay=20", "failover.maxReconnectDelay=20")
+        return f"failover:({self.url})?{'&'.join([*delays, *filter(None, options)])}"
+
+    def kill(self) -> None:
+        self._broker.kill()
+        self.alive = False
+
+    def restart(self) -> None:
+        self._broker.start(self._port)
+        self.alive = True
+
+    def kill_and_restart(self) -> None:
+        self.kill()
+        self.restart()
+
+
+@pytest.fixture
+def mortal(tmp_path: Path) -> Iterator[MortalServer]:
+    """A broker that may be killed with -9."""
+    (tmp_path / "acquit.toml").write_text(CONFIG, encoding="utf-8")
+    with Children(tmp_path / "logs") as children:
+        broker = BrokerProcess(children, tmp_path / "data", tmp_path / "endpoint", config=tmp_path / "acquit.toml")
+        running = MortalServer(broker)
+        yield running
+        assert not running.alive or broker.stop() == 0, "acquit serve did not end in order"

@@ -42,7 +42,7 @@ class PeerMissing(Exception):
 
 
 class JmsError(Exception):
-    """An exception of the JMS client; its text begins with the name of the class."""
+    """An exception of the JMS client: its class, ``is`` its parents where it is Qpid's own, a colon, its text."""
 
 
 def classpath() -> str:

@@ -35,10 +35,11 @@ class BrokerProcess:
         assert self._child is not None, "not started"
         return self._child.pid
 
-    def start(self) -> float:
-        """Start it and return the seconds until it was ready. Raises BrokerDidNotStart with what it said."""
+    def start(self, port: int = 0) -> float:
+        """Start it, on a free port or on this one, and return the seconds until it was ready. Raises BrokerDidNotStart
+        with what it said."""
         self._starts += 1
-        arguments = ["acquit", "serve", "--host", "127.0.0.1", "--port", "0", "--data", str(self._data)]
+        arguments = ["acquit", "serve", "--host", "127.0.0.1", "--port", str(port), "--data", str(self._data)]
         if self._config is not None:
             arguments += ["--config", str(self._config)]
         begun_s = time.monotonic()

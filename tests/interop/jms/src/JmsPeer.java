@@ -111,9 +111,15 @@ public final class JmsPeer {
 
     private static JsonObject described(Throwable exception) {
         JsonObject json = new JsonObject();
-        json.addProperty("class", exception.getClass().getSimpleName());
+        json.addProperty("class", lineage(exception.getClass()));
         json.addProperty("text", String.valueOf(exception.getMessage()));
         return json;
+    }
+
+    /** Its name, and after it those of its parents up to the one that JMS knows. */
+    private static String lineage(Class<?> kind) {
+        boolean known = !kind.getName().startsWith("org.apache.qpid.");
+        return kind.getSimpleName() + (known ? "" : " is " + lineage(kind.getSuperclass()));
     }
 
     // ---- fields of commands
