@@ -58,6 +58,14 @@ def parse(text: str) -> Node:
     return _Parser(tokens_of(text)).selector()
 
 
+def _shown(token: Token) -> str:
+    """A token as an error shows it."""
+    if token.kind == END:
+        return "the end"
+    text = str(token.value) if token.kind == STRING else token.text
+    return repr(text[:40])
+
+
 class _Parser:
     """One reading."""
 
@@ -86,7 +94,7 @@ class _Parser:
 
     def _unexpected(self, expected: str) -> SelectorError:
         token = self._next()
-        return unexpected(f"{token.text!r:.40}" if token.kind != END else "the end", token.start, expected)
+        return unexpected(_shown(token), token.start, expected)
 
     def _enter(self) -> None:
         self._depth += 1
@@ -187,7 +195,7 @@ class _Parser:
                 raise self._unexpected("a number" if sign else "a string or a number")
             if self._take(SIGN, ")"):
                 return tuple(choices)
-            self._need(SIGN, ",", ", or )")
+            self._need(SIGN, ",", "a comma or )")
 
     def _pattern(self) -> tuple[str | None, ...]:
         token = self._string("a pattern in single quotes")
@@ -201,7 +209,7 @@ class _Parser:
             after = self._string("one character in single quotes")
             escape = str(after.value)
             if len(escape) != 1:
-                raise unexpected(f"{after.text:.40}", after.start, "one character in single quotes")
+                raise unexpected(_shown(after), after.start, "one character in single quotes")
         items: list[str | None] = []
         characters = iter(pattern)
         for character in characters:

@@ -1,0 +1,96 @@
+"""LIKE and topic patterns: the quick matcher and the automaton against the definition, and time linear in the text."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from functools import lru_cache
+
+import pytest
+
+from acquit.broker.selector import compile_selector, subject_matches
+from acquit.broker.selector.fields import Fields
+from acquit.broker.selector.like import ANY, ONE, PATTERN_MAX, automaton, pattern_matcher
+from acquit.errors import SelectorError
+
+
+def fits(pattern: tuple[str | None, ...], items: tuple[str, ...]) -> bool:
+    """What the patterns mean, slowly."""
+
+    @lru_cache(maxsize=None)
+    def rest(at: int, item: int) -> bool:
+        if at == len(pattern):
+            return item == len(items)
+        if pattern[at] == ANY:
+            return rest(at + 1, item) or (item < len(items) and rest(at, item + 1))
+        return item < len(items) and pattern[at] in (ONE, items[item]) and rest(at + 1, item + 1)
+
+    return rest(0, 0)
+
+
+def test_every_short_pattern_with_every_short_text() -> None:
+    texts = [text for length in range(5) for text in itertools.product("ab", repeat=length)]
+    for length in range(5):
+        for pattern in itertools.product(("a", "b", ONE, ANY), repeat=length):
+            quick, slow = pattern_matcher(pattern), automaton(pattern)
+            for text in texts:
+                expected = fits(pattern, text)
+                assert quick("".join(text)) is expected, (pattern, text)
+                assert slow(text) is expected, (pattern, text)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "subject", "expected"),
+    [
+        ("a.b", "a.b", True),
+        ("a.b", "a.b.c", False),
+        ("a.*", "a.b", True),
+        ("a.*", "a", False),
+        ("a.*", "a.b.c", False),
+        ("*", "", True),  # one empty word
+        ("a.#", "a", True),
+        ("a.#", "a.b.c", True),
+        ("#.c", "c", True),
+        ("#.c", "a.b.c", True),
+        ("#.b.#", "a.b.c", True),
+        ("#.b.#", "a.c", False),
+        ("#", "anything.at.all", True),
+        ("a*", "ab", False),  # a star is a word, not a part of one
+        ("a*", "a*", True),
+        ("*.#.*", "a", False),
+        ("*.#.*", "a.b", True),
+    ],
+)
+def test_topic_patterns(pattern: str, subject: str, expected: bool) -> None:
+    selector = subject_matches(pattern)
+    assert selector.matches(Fields({"JMSType": subject})) is expected
+    assert selector.identifiers == {"JMSType"}
+
+
+def test_a_message_without_a_subject_matches_no_pattern() -> None:
+    assert not subject_matches("#").matches(Fields())
+
+
+def test_a_pattern_that_is_too_long() -> None:
+    with pytest.raises(SelectorError, match="at most 1,024 are taken"):
+        subject_matches("a." * PATTERN_MAX)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "%a" * 500 + "b",
+        "%a_" * 300 + "b",
+        "%" + "_" * 1_000 + "b",
+        "%_a" * 340 + "%b",
+        "_%" * 500 + "b",
+        "%" + "a" * 1_000 + "b%",
+    ],
+)
+def test_no_pattern_takes_more_than_time_linear_in_the_text(pattern: str) -> None:
+    """A backtracking matcher would take longer than the universe for the first, and hours for most of the others."""
+    selector = compile_selector(f"text LIKE '{pattern}'")
+    fields = Fields({"text": "a" * 100_000})
+    began = time.process_time()
+    assert not selector.matches(fields)
+    assert time.process_time() - began < 2
