@@ -12,8 +12,8 @@ both postings share is an id: the application property ``_AMQ_DUPL_ID``, or, whe
 
 In a transaction an id is held when it is posted, remembered at the commit, free again after a rollback.
 
-Ids of volatile messages are remembered as long as the messages may live: until the broker stops. They are kept apart,
-because a durable posting is no duplicate of a message that a crash forgets.
+Ids of what is kept as volatile are remembered as long as it may live: until the broker stops. They are kept apart, and
+by whether the sender said durable: a durable posting is no duplicate of a message that a crash forgets.
 
 Copies that the broker makes (dead letters, expired messages, moves) do not come through here.
 """
@@ -23,9 +23,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 from zlib import crc32
 
-from acquit.broker.posting import Refused
+from acquit.broker.refusal import Refused
 from acquit.errors import StoreFull
-from acquit.ledger.duplicates import BLOCK_IDS, Entry, Known, Window, Windows, block_record, limit_record, window_id
+from acquit.ledger.duplicates import BLOCK_IDS, Entry, Known, Window, Windows, block_record, window_id
 from acquit.ledger.events import EventFlag, EventKind
 from acquit.ledger.records import Extra, Namespace, State, StateDeleted, encode_extras
 from acquit.protocol._definitions import AmqpCondition
@@ -129,9 +129,9 @@ class Duplicates:
         return True
 
     def _look_up(self, identity: Identity) -> None:
-        known = self._windows.look_up(identity.address, identity.identity, identity.fingerprint)
-        if not identity.durable and known[0] is not Known.REPEATED:
-            known = max(known, self._volatile.look_up(identity.address, identity.identity, identity.fingerprint))
+        address, fingerprint = identity.address, identity.fingerprint
+        known = self._volatile.look_up(address, _told(identity), fingerprint)
+        known = max(known, self._windows.look_up(address, identity.identity, fingerprint))
         identity.first = known[1]
         identity.flags = ID_REUSED if known[0] is Known.REUSED else 0
 
@@ -147,8 +147,8 @@ class Duplicates:
             scribe.exhausted = True  # the recorder keeps the event
 
     def entered(self, identity: Identity, message: Message) -> None:
-        """It was posted, by itself, as this message."""
-        self._remember(identity, message.sequence, message.position)
+        """It was posted, by itself, as this message: the one that has its record, if any of its copies has."""
+        self._remember(identity, message.sequence, message.position if message.durable else None)
 
     # -- transactions -------------------------------------------------------------------------------------------------
 
@@ -159,7 +159,8 @@ class Duplicates:
         self._of.setdefault(transaction, []).append((identity, sequence))
 
     def commit(self, transaction: object, fresh: Mapping[int, int]) -> None:
-        """What it held enters, in the batch that is being gathered; `fresh` are the sequences by the provisional ones.
+        """What it held enters, in the batch that is being gathered; `fresh` are the sequences by the provisional ones,
+        of all that did enter.
 
         Raises StoreFull, with nothing changed but that some ids may be remembered already.
         """
@@ -169,12 +170,12 @@ class Duplicates:
         scribe = self._scribe
         by_address: dict[str, list[Entry]] = {}
         for identity, provisional in held:
-            sequence = fresh[provisional]
-            if identity.durable:
+            sequence = fresh.get(provisional)
+            if sequence is not None and identity.durable:
                 entry = Entry(sequence, identity.fingerprint, identity.identity)
                 by_address.setdefault(identity.address, []).append(entry)
-            else:
-                self._remember(identity, sequence, 0)
+            elif sequence is not None:
+                self._remember(identity, sequence, None)
         for address, entries in by_address.items():
             entries.sort()
             for at in range(0, len(entries), BLOCK_IDS):
@@ -211,11 +212,16 @@ class Duplicates:
         self._volatile.forget(address.encode())
         self._forget(self._windows, address)
 
-    def _remember(self, identity: Identity, sequence: int, position: int) -> None:
-        windows = self._windows if identity.durable else self._volatile
-        entry = Entry(sequence, identity.fingerprint, identity.identity)
-        windows.remember(identity.address, entry, Position(position))
-        self._bound(windows, identity)
+    def _remember(self, identity: Identity, sequence: int, position: int | None) -> None:
+        """`position`: of the record that has its id, if there is one."""
+        if position is not None:
+            entry = Entry(sequence, identity.fingerprint, identity.identity)
+            self._windows.remember(identity.address, entry, Position(position))
+            self._bound(self._windows, identity)
+        else:
+            entry = Entry(sequence, identity.fingerprint, _told(identity))
+            self._volatile.remember(identity.address, entry, Position(0))
+            self._bound(self._volatile, identity)
 
     def _bound(self, windows: Windows, identity: Identity) -> None:
         """An id was added to its window: keep to the limits."""
@@ -241,7 +247,7 @@ class Duplicates:
         if windows is self._volatile:
             windows.limit(address, limit)
         elif window.limit != limit:
-            self._record(limit_record(address, limit, self._scribe.time_us))
+            self._record(windows.limit_record(address, limit, self._scribe.time_us))
 
     def _record(self, entry: State | StateDeleted) -> None:
         """The recorder's table, and so the window, follows what is written."""
@@ -249,6 +255,11 @@ class Duplicates:
             self._scribe.recorder.append(entry)
         except StoreFull:
             self._scribe.exhausted = True
+
+
+def _told(identity: Identity) -> bytes:
+    """What an id is called among those of volatile messages."""
+    return (b"d" if identity.durable else b"v") + identity.identity
 
 
 __all__ = ["ID_REUSED", "Duplicates", "Identity", "Target"]

@@ -6,14 +6,16 @@ that a transaction held, a record in the batch of the commit does. So the broker
 windows, by this code, and an id is known after a crash exactly when its posting is.
 
 **Order is sequence.** A window keeps its newest ids, `limit` of them, by the sequence of their postings. So it does
-not matter in which order a fold that begins in the middle learns of them.
+not matter in which order a fold that begins in the middle learns of them. While it does not know a limit it forgets
+nothing but what records imply: an id that is posted again was forgotten before, and so was all that is older.
 
 **Carried forward.** Ids live in *blocks* of at most `BLOCK_IDS`, each of which knows the oldest record that tells of
 it. Before that record's segment leaves the recovery set, the block is written again as one STATE record of the
 namespace DUPLICATES. These keys are used in it::
 
-    address                         value: limit u32          the window's size; other windows have LIMIT
-    address NUL first sequence u64  value: entries            one block: what is still in the window of it
+    address                         value: limit u32, oldest u64   the window's size (other windows have LIMIT), and
+                                                                   the sequence of the oldest id in it, 0 for none
+    address NUL first sequence u64  value: entries                 one block: what is still in the window of it
     entry: sequence u64 | body fingerprint u64 | id, 16-bit length and bytes
 
 and STATE_DELETED of an address forgets its window. All numbers are little-endian.
@@ -43,7 +45,7 @@ BLOCK_IDS: Final = 256
 ID_BYTES_MAX: Final = 64
 
 _MASK: Final = (1 << 64) - 1
-_LIMIT: Final = Struct("<I")
+_LIMIT: Final = Struct("<IQ")
 _NUMBER: Final = Struct("<Q")
 _ENTRY: Final = Struct("<QQ")
 _NUL: Final = b"\0"
@@ -109,6 +111,11 @@ class Window:
         return (entry for block in self._blocks for entry in block.entries)
 
     @property
+    def oldest(self) -> int:
+        """The sequence of the oldest id; 0 where there is none."""
+        return self._blocks[0].entries[0].sequence if self._blocks else 0
+
+    @property
     def newest(self) -> int:
         """The sequence of the newest id; 0 where there is none."""
         return self._blocks[-1].entries[-1].sequence if self._blocks else 0
@@ -124,8 +131,8 @@ class Window:
         return (Known.REUSED, 0) if first is None else (Known.REPEATED, first)
 
     def add(self, entry: Entry, position: Position) -> None:
-        """The newest posting so far."""
-        if not self._keep(entry):
+        """The newest posting so far, which was no duplicate."""
+        if not self._admit(entry):
             return
         blocks = self._blocks
         if not blocks or len(blocks[-1].entries) >= BLOCK_IDS:
@@ -139,7 +146,7 @@ class Window:
         """A block was written again: its ids are in the window, and that record tells of them."""
         block = _Block(0, position)
         for entry in sorted(entries):
-            if self._knows(entry) or self._keep(entry):
+            if self._admit(entry):
                 block.entries.append(entry)
         if not block.entries:
             return
@@ -157,14 +164,14 @@ class Window:
 
     def trim(self) -> None:
         """Forget the oldest ids beyond the limit."""
-        if self.limit is None:
-            return
-        blocks = self._blocks
-        while self._count > self.limit:
-            block = blocks[0]
-            self._drop(block.entries.popleft())
-            if not block.entries:
-                blocks.popleft()
+        if self.limit is not None:
+            while self._count > self.limit:
+                self._forget_oldest()
+
+    def forget_before(self, sequence: int) -> None:
+        """Forget the ids of older postings."""
+        while self._blocks and self.oldest < sequence:
+            self._forget_oldest()
 
     def stale(self, before: Position) -> list[int]:
         """Numbers of the blocks of which a record below that position tells."""
@@ -175,16 +182,14 @@ class Window:
         found = next((block for block in self._blocks if block.number == number), None)
         return None if found is None else (found.position, found.entries)
 
-    def _knows(self, entry: Entry) -> bool:
-        found, sequence = self.look_up(entry.identity, entry.fingerprint)
-        return found is Known.REPEATED and sequence == entry.sequence
-
-    def _keep(self, entry: Entry) -> bool:
-        """False where the id is known with this body."""
+    def _admit(self, entry: Entry) -> bool:
+        """Is it in the window from now on? Not if a later posting is."""
         identity, fingerprint = entry.identity, entry.fingerprint
-        found, _ = self.look_up(identity, fingerprint)
-        if found is Known.REPEATED:
-            return False
+        known, first = self.look_up(identity, fingerprint)
+        if known is Known.REPEATED:
+            if first >= entry.sequence:
+                return first == entry.sequence
+            self.forget_before(first + 1)
         kept = self._kept.get(identity)
         if kept is None:
             self._kept[identity] = entry.sequence << 64 | fingerprint
@@ -195,7 +200,11 @@ class Window:
         self._count += 1
         return True
 
-    def _drop(self, entry: Entry) -> None:
+    def _forget_oldest(self) -> None:
+        block = self._blocks[0]
+        entry = block.entries.popleft()
+        if not block.entries:
+            self._blocks.popleft()
         kept = self._kept[entry.identity]
         if isinstance(kept, dict) and len(kept) > 1:
             del kept[entry.fingerprint]
@@ -276,8 +285,9 @@ class Windows:
                 entries.append(Entry(sequence, fingerprint, reader.blob()))
             window.set_block(entries, position)
         else:
-            (window.limit,) = reader.struct(_LIMIT)
+            window.limit, oldest = reader.struct(_LIMIT)
             window.limit_at = position
+            window.forget_before(oldest)
             window.trim()
         self.ids += len(window) - before
 
@@ -317,7 +327,13 @@ class Windows:
             return State(time_us, Namespace.DUPLICATES, key, _encode(found[1]))
         if window.limit is None or window.limit_at is None or window.limit_at >= before:
             return None
-        return limit_record(address.decode(), window.limit, time_us)
+        return self.limit_record(address.decode(), window.limit, time_us)
+
+    def limit_record(self, address: str, limit: int, time_us: int) -> State:
+        """The record that sets how many ids a window keeps."""
+        window = self.by_address.get(address)
+        oldest = 0 if window is None else window.oldest
+        return State(time_us, Namespace.DUPLICATES, address.encode(), _LIMIT.pack(limit, oldest))
 
 
 def remember(windows: Windows, record: Record) -> None:
@@ -343,11 +359,6 @@ def _encode(entries: Iterable[Entry]) -> bytes:
     return b"".join(_ENTRY.pack(entry[0], entry[1]) + blob_field(entry[2]) for entry in entries)
 
 
-def limit_record(address: str, limit: int, time_us: int) -> State:
-    """The record that sets how many ids a window keeps."""
-    return State(time_us, Namespace.DUPLICATES, address.encode(), _LIMIT.pack(limit))
-
-
 __all__ = [
     "BLOCK_IDS",
     "ID_BYTES_MAX",
@@ -357,7 +368,6 @@ __all__ = [
     "Window",
     "Windows",
     "block_record",
-    "limit_record",
     "remember",
     "window_id",
 ]

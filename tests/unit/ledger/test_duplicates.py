@@ -1,0 +1,200 @@
+"""Windows of duplicate ids: what they keep, what they forget, and that a checkpoint carries them on."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from acquit.ledger.duplicates import (
+    BLOCK_IDS,
+    ID_BYTES_MAX,
+    LIMIT,
+    Entry,
+    Known,
+    Windows,
+    block_record,
+    window_id,
+)
+from acquit.ledger.records import Namespace, State
+from acquit.store.interface import Position
+
+
+def entry(sequence: int, body: int = 1, identity: bytes | None = None) -> Entry:
+    return Entry(sequence, body, b"s%d" % sequence if identity is None else identity)
+
+
+def filled(count: int, *, limit: int = LIMIT, address: str = "a") -> Windows:
+    windows = Windows()
+    windows.limit(address, limit)
+    for sequence in range(1, count + 1):
+        windows.remember(address, entry(sequence), Position(sequence * 10))
+    return windows
+
+
+def test_an_id_and_a_body_are_known_once_they_were_posted() -> None:
+    windows = filled(3)
+    assert windows.look_up("a", b"s2", 1) == (Known.REPEATED, 2)
+    assert windows.look_up("a", b"s2", 9) == (Known.REUSED, 0)
+    assert windows.look_up("a", b"s4", 1) == (Known.NEW, 0)
+    assert windows.look_up("b", b"s2", 1) == (Known.NEW, 0)
+
+
+def test_each_body_under_an_id_is_remembered() -> None:
+    windows = Windows()
+    for sequence, body in ((1, 7), (2, 8), (3, 9)):
+        windows.remember("a", entry(sequence, body, b"sx"), Position(sequence))
+    assert [windows.look_up("a", b"sx", body) for body in (7, 8, 9)] == [
+        (Known.REPEATED, 1),
+        (Known.REPEATED, 2),
+        (Known.REPEATED, 3),
+    ]
+    assert windows.look_up("a", b"sx", 10)[0] is Known.REUSED
+    windows.limit("a", 2)
+    assert windows.look_up("a", b"sx", 7)[0] is Known.REUSED
+    assert windows.look_up("a", b"sx", 8) == (Known.REPEATED, 2)
+    windows.limit("a", 1)
+    windows.limit("a", 0)
+    assert windows.look_up("a", b"sx", 9)[0] is Known.NEW
+    assert windows.ids == 0
+
+
+def test_the_oldest_are_forgotten() -> None:
+    windows = filled(1_000, limit=300)
+    assert windows.ids == 300
+    assert [one.sequence for one in windows.by_address["a"]] == list(range(701, 1_001))
+    assert windows.look_up("a", b"s700", 1)[0] is Known.NEW
+    assert windows.look_up("a", b"s701", 1)[0] is Known.REPEATED
+
+
+def test_a_long_id_is_kept_as_its_hash() -> None:
+    long, other = b"s" + bytes(ID_BYTES_MAX), b"s" + bytes(ID_BYTES_MAX + 1)
+    assert window_id(long) != window_id(other)
+    assert len(window_id(b"s" + bytes(60_000))) == 33
+    assert window_id(b"sshort") == b"sshort"
+
+
+def checkpoint(windows: Windows, before: int, at: int) -> list[State]:
+    """What is written again, in steps, with postings in between being no concern of it."""
+    written = []
+    for key in list(windows.stale(Position(before))):
+        record = windows.renewed(key, Position(before), 5)
+        assert record is not None
+        windows.set(record, Position(at))
+        written.append(record)
+    return written
+
+
+def test_a_checkpoint_writes_what_only_older_records_tell() -> None:
+    windows = filled(BLOCK_IDS * 2 + 10, limit=100_000)
+    windows.set(windows.limit_record("a", 1_000, 1), Position(5))
+    before = Position(BLOCK_IDS * 10 + 15)  # in the second block
+    written = checkpoint(windows, before, 100_000)
+    assert len(written) == 3
+    assert not list(windows.stale(before))
+    copy = Windows()
+    copy.begin_in_the_middle()
+    for record in written:
+        copy.set(record, Position(1))
+    copy.all_known()
+    assert [one.sequence for one in copy.by_address["a"]] == list(range(1, BLOCK_IDS * 2 + 1))
+    assert copy.by_address["a"].limit == 1_000
+
+
+def test_what_was_set_again_meanwhile_is_not_written_twice() -> None:
+    windows = filled(5)
+    (key,) = windows.stale(Position(1_000))
+    record = windows.renewed(key, Position(1_000), 5)
+    assert record is not None
+    windows.set(record, Position(2_000))
+    assert windows.renewed(key, Position(1_000), 5) is None
+    windows.forget(b"a")
+    assert windows.renewed(key, Position(10_000), 5) is None
+
+
+def test_no_limit_is_applied_before_it_is_known() -> None:
+    windows = Windows()
+    windows.begin_in_the_middle()
+    for sequence in range(LIMIT + 5):
+        windows.remember("a", entry(sequence + 1), Position(sequence))
+    assert windows.ids == LIMIT + 5
+    windows.all_known()
+    assert windows.ids == LIMIT
+    assert windows.by_address["a"].limit == LIMIT
+
+
+def test_ids_that_a_transaction_held() -> None:
+    windows = filled(2)
+    windows.set(block_record("a", [entry(3), entry(4)], 1), Position(100))
+    windows.remember("a", entry(5), Position(110))
+    assert [one.sequence for one in windows.by_address["a"]] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("value", [b"\1", b"\1" * 20, b""])
+def test_records_that_make_no_sense(value: bytes) -> None:
+    key = b"a\0" + bytes(8)
+    with pytest.raises(ValueError, match=r"field"):
+        Windows().set(State(1, Namespace.DUPLICATES, key if value else b"a", value), Position(1))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_fold_that_begins_anywhere_ends_with_the_same_windows(seed: int) -> None:
+    """The log as a list of records; segments of 40 leave from the front, what mattered in them written again behind.
+    A fold over what is left must say what the whole says, and what a plain list of the latest ids says."""
+    rng = Random(seed)
+    live = Windows()
+    log: list[tuple[int, object]] = []
+    model: dict[str, list[Entry]] = {}
+    limits: dict[str, int] = {}
+
+    def record(told: object) -> None:
+        position = Position(len(log))
+        log.append((len(log), told))
+        _apply(live, told, position)
+
+    first = 0
+    sequence = 0
+    for _ in range(600):
+        address = rng.choice("ab")
+        roll = rng.random()
+        if roll < 0.03:
+            limits[address] = rng.randrange(1, 60)
+            record(live.limit_record(address, limits[address], 1))
+        elif roll < 0.035:
+            model.pop(address, None)
+            limits.pop(address, None)
+            record(address.encode())
+        else:
+            sequence += 1
+            new = entry(sequence, rng.randrange(2), b"s%d" % rng.randrange(40))
+            if live.look_up(address, new.identity, new.fingerprint)[0] is not Known.REPEATED:
+                model.setdefault(address, []).append(new)
+                record((address, new))
+        for name, entries in model.items():
+            model[name] = entries[-limits.get(name, LIMIT) :]
+        if len(log) - first > 100 and rng.random() < 0.05:
+            first += 40
+            for key in list(live.stale(Position(first))):
+                told = live.renewed(key, Position(first), 1)
+                if told is not None:
+                    record(told)
+        assert {name: list(window) for name, window in live.by_address.items() if len(window)} == {
+            name: entries for name, entries in model.items() if entries
+        }
+    again = Windows()
+    if first:
+        again.begin_in_the_middle()
+    for position, told in log[first:]:
+        _apply(again, told, Position(position))
+    again.all_known()
+    assert again == live
+
+
+def _apply(windows: Windows, told: object, position: Position) -> None:
+    match told:
+        case State():
+            windows.set(told, position)
+        case bytes():
+            windows.forget(told)
+        case (str() as address, Entry() as new):
+            windows.remember(address, new, position)
