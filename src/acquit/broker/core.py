@@ -33,6 +33,7 @@ from acquit.broker.expiry import Expiry
 from acquit.broker.inspect import BrokerSnapshot, ConnectionSnapshot, QueueSnapshot
 from acquit.broker.letters import Letters
 from acquit.broker.life import Life
+from acquit.broker.locks import LockKeeper
 from acquit.broker.management import NODE
 from acquit.broker.management_node import ManagementNode, Replies, Requests
 from acquit.broker.memory import Memory, Read
@@ -52,7 +53,7 @@ from acquit.ledger.fold import Fold
 from acquit.ledger.live import LiveMessage
 from acquit.ledger.recorder import Recorder
 from acquit.ledger.sequences import Sequences
-from acquit.protocol._definitions import Role
+from acquit.protocol._definitions import Role, TerminusExpiryPolicy
 from acquit.protocol.connection import Connection
 from acquit.protocol.delivery import Delivery
 from acquit.protocol.events import (
@@ -102,7 +103,8 @@ class Core:
         self._letters = Letters(self.scribe, self._poster, self.queues.of_address)
         self._expiry = Expiry(self.life, self._letters)
         self._settling = Settling(self.life, self._letters)
-        self._dispatch = Dispatch(self.life, self._expiry)
+        self._locks = LockKeeper(self.life, self._settling)
+        self._dispatch = Dispatch(self.life, self._expiry, self._locks)
         self._crediting = Crediting(self.life, options.connection.credit_max)
         management = ManagementNode(self, options.limits.requests_max, self.life.touch)
         self._management = management
@@ -162,6 +164,12 @@ class Core:
         self.memory.loaded(read, payload)
         self.life.wake(read.message.queue)
 
+    def clock_set(self, by_us: int) -> None:
+        """The wall clock jumped, forward or (negative) back. What was to last for a while still does; what was to be at
+        a time (to expire, to be delivered) is at that time by the clock as it is now."""
+        self._expiry.clock_set(by_us // 1000)
+        self._locks.clock_set(by_us // 1000)
+
     def tick(self, time_us: int) -> None:
         """A second or so has passed: what happened to volatile messages is recorded now and then."""
         self.scribe.time_us = time_us
@@ -175,7 +183,8 @@ class Core:
         elif self._stalled:
             self._stalled = False
             self.life.dirty.update(dict.fromkeys(self.queues.by_name.values()))
-        more = self._expiry.run()
+        more = self._locks.run()
+        more = self._expiry.run() or more
         if self._purges:
             self._purges = [purge for purge in self._purges if not purge.step()]
         for queue in [queue for queue in self.life.dirty if not queue.in_use]:
@@ -212,7 +221,7 @@ class Core:
     @property
     def next_due_ms(self) -> int | None:
         """When `turn` is to be called at the latest, in milliseconds since the epoch."""
-        return self.life.timers.next_ms
+        return min((at_ms for at_ms in (self._expiry.next_ms, self._locks.next_ms) if at_ms is not None), default=None)
 
     # -- for the ledger's checkpoint (`ledger.checkpoint.CheckpointOwner`) --------------------------------------------
 
@@ -299,12 +308,13 @@ class Core:
         if stolen is not None:
             other = self._peers.get(stolen.session.connection)
             if other is not None:
-                self._link_over(other, stolen, stolen.unsettled(), Ending.DETACHED)
+                self._link_over(other, stolen, stolen.unsettled(), Ending.DETACHED, lives_on=True)
             stolen.detach(STOLEN)
             self.life.touch(stolen.session.connection)
 
     def _link_detached(self, peer: Peer, event: LinkDetached) -> None:
-        self._link_over(peer, event.link, event.unsettled, Ending.DETACHED)
+        lives_on = not event.closed and _outlives(event.link)
+        self._link_over(peer, event.link, event.unsettled, Ending.DETACHED, lives_on=lives_on)
         if not event.closed and event.link.role == Role.SENDER:
             # No terminus outlives its link here: what it held is given back, so this end forgets it as well.
             event.link.session.settle_all(event.unsettled)
@@ -324,10 +334,13 @@ class Core:
         for delivery in session.unsettled():
             by_link.setdefault(delivery.link, []).append(delivery)
         for link, deliveries in by_link.items():
-            self._link_over(peer, link, deliveries, ending)
+            self._link_over(peer, link, deliveries, ending, lives_on=self.stopping or _outlives(link))
 
-    def _link_over(self, peer: Peer, link: Link, deliveries: list[Delivery], ending: Ending) -> None:
-        """A link has ended, by itself or with what it stood on. Twice is once."""
+    def _link_over(
+        self, peer: Peer, link: Link, deliveries: list[Delivery], ending: Ending, *, lives_on: bool = False
+    ) -> None:
+        """A link has ended, by itself or with what it stood on. Twice is once. `lives_on`: its terminus may be attached
+        to again, and what was undeliverable there still is."""
         context = link.context
         if context is None:
             return
@@ -338,6 +351,8 @@ class Core:
             case Consumer(queue=queue):
                 queue.consumers.remove(context)
                 self._settling.ended(context, deliveries, ending)
+                if not lives_on:
+                    self.life.terminus_over(context.terminus)
             case Browser(queue=queue):
                 queue.browsers.remove(context)
             case Producer(queue=Queue() as queue):
@@ -366,6 +381,11 @@ class Core:
                 self._management.answerable(context)
 
 
+def _outlives(link: Link) -> bool:
+    """Does the source live on when its link is gone (3.5.3)? A subscription's does, until it is given up."""
+    return link.source is not None and link.source.expiry_policy == TerminusExpiryPolicy.NEVER
+
+
 def _queue_snapshot(queue: Queue) -> QueueSnapshot:
     return QueueSnapshot(
         name=queue.name,
@@ -373,6 +393,7 @@ def _queue_snapshot(queue: Queue) -> QueueSnapshot:
         available=queue.available,
         acquired=queue.acquired,
         scheduled=len(queue.scheduled),
+        undeliverable=queue.undeliverable,
         pending=queue.pending,
         consumers=len(queue.consumers) + len(queue.browsers),
         body_bytes=queue.bytes,

@@ -19,8 +19,8 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.endpoints import held_back
-from acquit.broker.memory import READ_AHEAD_MESSAGES
-from acquit.broker.message import DISPATCHED, DURABLE, Message
+from acquit.broker.memory import READ_AHEAD_MESSAGES, tell_returns
+from acquit.broker.message import DISPATCHED, DURABLE, TOLD_DURABLE, Message
 from acquit.broker.queue import NodeState
 from acquit.broker.shaping import transfer_header
 from acquit.ledger.events import EventKind
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from acquit.broker.endpoints import Consumer, Peer
     from acquit.broker.expiry import Expiry
     from acquit.broker.life import Life
+    from acquit.broker.locks import LockKeeper
     from acquit.broker.node import Queue
 
 _ACQUIRED_STATE = NodeState.ACQUIRED
@@ -38,7 +39,7 @@ _ACQUIRED: Final = int(EventKind.ACQUIRED)
 _CONSUMED: Final = int(EventKind.CONSUMED)
 _TAG: Final = Struct(">I").pack
 _TAG_MASK: Final = 0xFFFF_FFFF
-_TOLD_FLAGS: Final = DURABLE | DISPATCHED
+_TOLD_FLAGS: Final = DURABLE | DISPATCHED | TOLD_DURABLE
 _HEADERS_MAX: Final = 4_096
 SHARE_MAX: Final = 64
 """Messages that a consumer gets in one turn."""
@@ -47,11 +48,12 @@ SHARE_MAX: Final = 64
 class Dispatch:
     """Hands messages out."""
 
-    def __init__(self, life: Life, expiry: Expiry) -> None:
+    def __init__(self, life: Life, expiry: Expiry, locks: LockKeeper) -> None:
         self._life = life
         self._scribe = life.scribe
         self._memory = life.memory
         self._expiry = expiry
+        self._locks = locks
         self._headers: dict[int, bytes] = {}
         self._sorted_out: dict[Queue, None] = {}
         """Queues where something was set aside in this turn: there may be more behind it."""
@@ -124,7 +126,10 @@ class Dispatch:
         limit = min(share, consumer.room)
         messages = self._take_aside(queue, consumer, limit) if queue.aside else []
         if len(messages) < limit and not queue.held_up:
-            messages += self._usable(queue, consumer, queue.backlog.take(limit - len(messages)))
+            taken = queue.backlog.take(limit - len(messages))
+            if queue.delayed:
+                taken = _before_barrier(queue, taken)
+            messages += self._usable(queue, consumer, taken)
         if not messages:
             return 0
         if consumer.presettled:
@@ -162,6 +167,8 @@ class Dispatch:
                 self._look_to(queue, message)
                 break
             if consumer.may_have(message):
+                if message.extra is not None and message.extra.returns:
+                    tell_returns(message)
                 usable.append(message)
             else:
                 self._set_aside(queue, message)
@@ -218,6 +225,8 @@ class Dispatch:
                     self._look_to_aside(queue, message, ahead)
                     break
                 del aside[message.sequence]
+                if message.extra is not None and message.extra.returns:
+                    tell_returns(message)
                 taken.append(message)
             heappop(ahead)
         return taken
@@ -253,13 +262,15 @@ class Dispatch:
     @staticmethod
     def _header(message: Message, ttl_ms: int | None) -> bytes:
         flags = message.flags
-        return transfer_header(bool(flags & DURABLE), message.priority, not flags & DISPATCHED, message.attempt, ttl_ms)
+        return transfer_header(message.told_durable, message.priority, not flags & DISPATCHED, message.attempt, ttl_ms)
 
     def _acquire(self, queue: Queue, consumer: Consumer, messages: list[Message]) -> None:
         """ACQUIRE, for each: recorded, and sent."""
         scribe = self._scribe
         link, payload_of = consumer.link, self._payload
         send, tag = link.send, consumer.tag
+        if queue.policy.lock_duration_ms:
+            send = self._locks.noting(queue, send)
         durable = []
         produced = 0
         for at, message in enumerate(messages):
@@ -361,6 +372,18 @@ class Dispatch:
 
 def _has_work(queue: Queue) -> bool:
     return (queue.backlog.count > 0 or bool(queue.aside)) and not queue.held_up
+
+
+def _before_barrier(queue: Queue, taken: list[Message]) -> list[Message]:
+    """Those that no message which waits for another attempt holds up; the others are put back."""
+    barrier = queue.barrier
+    if barrier is None:
+        return taken
+    for at, message in enumerate(taken):
+        if (-message.priority, message.sequence) > barrier:
+            queue.backlog.put_back(taken[at:])
+            return taken[:at]
+    return taken
 
 
 def held_by(consumers: Iterable[Consumer]) -> Iterable[Message]:

@@ -14,8 +14,10 @@ from acquit.broker.queue import Verdict
 from acquit.protocol._definitions import Accepted, Modified, Rejected, Released
 
 if TYPE_CHECKING:
+    from acquit.broker.interest import Interest
     from acquit.broker.message import Message
     from acquit.broker.node import Queue
+    from acquit.broker.selector import Selector
     from acquit.broker.shaping import Template
     from acquit.broker.topics import Topic
     from acquit.protocol.connection import Connection
@@ -30,6 +32,7 @@ class Peer:
         "container",
         "engine",
         "links",
+        "measured",
         "name",
         "output_bytes_max",
         "rights",
@@ -50,6 +53,8 @@ class Peer:
         self.writable = True
         """False while its socket takes no more."""
         self.output_bytes_max = output_bytes_max
+        self.measured = 0
+        """The pass of dispatch that last asked what is not written."""
         self.unwritten_bytes = 0
         """What is produced for it and not written, as far as this turn knows; see `measure`."""
         self.links: dict[object, None] = {}
@@ -111,17 +116,23 @@ class Consumer(Actor):
     """A link that acquires messages."""
 
     __slots__ = (
-        "aside_ahead",
-        "aside_changes",
         "body_bytes_max",
         "default_outcome",
         "held",
+        "in_line",
+        "interest",
+        "left",
         "link",
+        "no_local",
         "outbox",
+        "own",
         "presettled",
+        "priority",
         "queue",
         "reserved",
         "reserved_bytes",
+        "selector",
+        "stamp",
         "tag",
     )
 
@@ -133,6 +144,9 @@ class Consumer(Actor):
         *,
         presettled: bool,
         default_outcome: DeliveryState | None,
+        selector: Selector | None = None,
+        no_local: bool = False,
+        priority: int = 0,
     ) -> None:
         super().__init__(peer, link.name, queue.address)
         self.link = link
@@ -152,10 +166,22 @@ class Consumer(Actor):
         self.reserved = 0
         """Pre-settled: consumed and not yet sent; they use up credit already."""
         self.reserved_bytes = 0
-        self.aside_changes = 0
-        """How far it has seen `queue.aside_changes`."""
-        self.aside_ahead: list[tuple[int, Message]] = []
-        """What was set aside until then and may be for it, by sequence: a heap. Some may be gone."""
+        self.selector = selector
+        """What it asked for; None: everything."""
+        self.no_local = no_local
+        """It is not given what its own container posted."""
+        self.priority = priority
+        """Higher ones are served first, while they have credit."""
+        self.interest: Interest | None = None
+        """Those who would take the same; None while another consumer is served in its place."""
+        self.in_line = False
+        """It waits in its interest's line."""
+        self.own: list[tuple[int, Message]] = []
+        """What is set aside for it alone, by rank: a heap. Some may be gone."""
+        self.left = 0
+        """How many more it can be given in this pass."""
+        self.stamp = 0
+        """When it was given something last, among those of its queue."""
 
     @property
     def room(self) -> int:
@@ -179,6 +205,21 @@ class Consumer(Actor):
 
     @property
     def held_back(self) -> bool:
+        """Whether it could be given more once what was produced for its peer is written: nobody else will tell us."""
+        if self.outbox:
+            return held_back(self.peer, self.link)
+        return self.room > 0 and held_back(self.peer, self.link)
+
+    def stand_in_line(self) -> None:
+        """Its credit, or what else kept it from being given more, has changed. The queue is to be woken then."""
+        link = self.link
+        if self.interest is not None and link.credit > 0:
+            self.interest.line.add(self)
+        if link.drain:
+            self.queue.draining[self] = None
+
+
+def held_back(self) -> bool:
         """Whether it could be given more once what was produced for its peer is written: nobody else will tell us."""
         if self.outbox:
             return held_back(self.peer, self.link)

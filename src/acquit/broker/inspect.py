@@ -28,6 +28,9 @@ class QueueSnapshot:
     """Waiting for its time."""
     suspended: int = 0
     """Held by a link that is away and may resume."""
+    undeliverable: int = 0
+    """Of those available, the ones that none of its present consumers may have: undeliverable-here, larger than it
+    takes, not selected."""
     pending: int = 0
     """Posted and not yet synced: entered, but nobody was told."""
     consumers: int = 0

@@ -34,12 +34,8 @@ ACTUAL_EXPIRY = "x-opt-ACTUAL-EXPIRY"
 ATTEMPTS = "x-opt-acquit-attempts"
 ORIGIN = "x-opt-acquit-origin"
 
-_OUTCOMES = {
-    EventKind.DEAD_LETTERED: "rejected",
-    EventKind.DROPPED: "rejected",
-    EventKind.RELEASED: "released",
-    EventKind.MODIFIED: "modified",
-}
+_OUTCOMES = {Cause.REJECTED: "rejected", Cause.RELEASED: "released"}
+"""By cause; all others count as modified(delivery-failed)."""
 
 
 class Letters:
@@ -92,12 +88,12 @@ class Letters:
             annotations,
             remove=(SEQUENCE, POSTED_AT, "x-opt-delivery-time", "x-opt-delivery-delay"),
         )
-        header = transfer_header(message.durable, message.priority, True, 0, None)
+        header = transfer_header(message.told_durable, message.priority, True, 0, None)
         return header + body[:start] + spliced + body[end:]
 
     def _describe(self, attempt: AttemptNote) -> dict[Value, Value]:
         known = self._scribe.recorder.table.actors.get(attempt.actor)
-        outcome = "modified" if attempt.cause in _FAILURES else _OUTCOMES.get(EventKind(attempt.kind), "modified")
+        outcome = _OUTCOMES.get(Cause(attempt.cause), "modified")
         told: dict[Value, Value] = {
             "when": Timestamp(attempt.time_us // 1000),
             "consumer": "" if known is None else f"{known.container}/{known.link}",
@@ -110,7 +106,5 @@ class Letters:
             told["description"] = attempt.description
         return told
 
-
-_FAILURES = frozenset({Cause.MODIFIED, Cause.CONNECTION_LOST, Cause.LOCK_EXPIRED, Cause.RESTART})
 
 __all__ = ["ACTUAL_EXPIRY", "ATTEMPTS", "ORIGIN", "ORIG_ADDRESS", "ORIG_MESSAGE_ID", "ORIG_QUEUE", "Letters"]

@@ -7,11 +7,14 @@ the effects of their row and no others; tests hold them to the table. Everything
 from __future__ import annotations
 
 from dataclasses import dataclass
+from heapq import heappush
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.message import DISPATCHED, DURABLE, Message
 from acquit.broker.queue import Effect, NodeEvent, NodeState, step
-from acquit.ledger.records import AttemptNote, Cause
+from acquit.errors import StoreFull
+from acquit.ledger.events import EventKind
+from acquit.ledger.records import AttemptNote, Cause, Namespace, StateDeleted
 
 if TYPE_CHECKING:
     from acquit.broker.memory import Memory
@@ -24,6 +27,9 @@ _NOTE: Final = int(Effect.NOTE)
 _OFFER: Final = int(Effect.OFFER)
 _RETIRE: Final = int(Effect.RETIRE)
 _SCHEDULE: Final = int(Effect.SCHEDULE)
+_RETURNING: Final = frozenset({EventKind.RELEASED, EventKind.MODIFIED})
+EXCLUDED_MAX: Final = 64
+"""Termini that one message is kept from; what more of them say of it is forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +47,13 @@ class Account:
     @property
     def detailed(self) -> bool:
         """Does it say more than the event itself?"""
-        return bool(self.condition or self.description or self.excluded or self.annotations)
+        if self.condition or self.description or self.excluded or self.annotations:
+            return True
+        return self.cause not in _PLAIN_CAUSES
+
+
+_PLAIN_CAUSES: Final = frozenset({Cause.REJECTED, Cause.RELEASED, Cause.MODIFIED, Cause.CONNECTION_LOST})
+"""What the event's kind and flags imply."""
 
 
 class Life:
@@ -59,6 +71,8 @@ class Life:
         """Queues where something may be handed out now."""
         self.touched: dict[Connection, None] = {}
         """Connections that have output."""
+        self._exclusions: dict[str, dict[Message, None]] = {}
+        """By terminus, the messages it shall not see again."""
 
     def touch(self, engine: Connection) -> None:
         """Something was produced for this connection outside of its own turn."""
@@ -98,7 +112,12 @@ class Life:
         if row.next is not row.state:
             message.state = row.next
             self._leave(message, row.state)
-        message.attempt = min(message.attempt + row.attempts, 0xFFFF)
+        if row.attempts and message.attempt < 0xFFFF:
+            message.attempt += row.attempts
+        elif row.record in _RETURNING:
+            extra = message.need_extra()
+            extra.returns += 1
+            extra.returned_ms = self.scribe.time_us // 1000
         effects = row.effects
         if row.record:
             self._record(message, row.record, account, actor, origin or due_at_ms)
@@ -110,7 +129,7 @@ class Life:
         if effects & _RETIRE:
             self.retire(message)
         elif effects & _SCHEDULE:
-            self._schedule(message, due_at_ms)
+            self.schedule(message, due_at_ms)
         elif effects & _OFFER:
             self.offer(message)
 
@@ -140,6 +159,63 @@ class Life:
         if message.expires_at_ms:
             self.timers.forget(message)
 
+    # -- waiting for a time -------------------------------------------------------------------------------------------
+
+    def schedule(self, message: Message, due_at_ms: int) -> None:
+        """A message is SCHEDULED: it waits for that time."""
+        queue, extra = message.queue, message.need_extra()
+        extra.due_at_ms, extra.due_shift_ms = due_at_ms, 0
+        queue.scheduled[message.sequence] = message
+        self.timers.add(due_at_ms, message)
+        if not message.came_back:
+            if extra.message_id:
+                queue.scheduled_ids.setdefault(extra.message_id, []).append(message)
+        elif queue.policy.redelivery_blocks == "queue":
+            heappush(queue.delayed, (-message.priority, message.sequence, message))
+
+    def _unschedule(self, message: Message) -> None:
+        queue, extra = message.queue, message.extra
+        del queue.scheduled[message.sequence]
+        if extra is not None and extra.message_id:
+            same = queue.scheduled_ids.get(extra.message_id, [])
+            if message in same:
+                same.remove(message)
+            if not same:
+                queue.scheduled_ids.pop(extra.message_id, None)
+            extra.message_id = b""
+        if queue.delayed:
+            self.dirty[queue] = None  # it may have held up others
+
+    # -- undeliverable here -------------------------------------------------------------------------------------------
+
+    def exclude(self, message: Message, terminus: str) -> None:
+        """This terminus shall not see the message again, until it is destroyed."""
+        extra = message.need_extra()
+        extra.excluded |= {terminus}
+        excluded = self._exclusions.setdefault(terminus, {})
+        if len(excluded) & 0x3FF == 0x3FF:  # now and then: those that others have taken since
+            for gone in [one for one in excluded if one.state is NodeState.ARCHIVED]:
+                del excluded[gone]
+        excluded[message] = None
+
+    def terminus_over(self, terminus: str) -> None:
+        """A terminus is destroyed: what it shall not see is for the next one of its name."""
+        messages = self._exclusions.pop(terminus, None)
+        if messages is None:
+            return
+        durable = False
+        for message in messages:
+            if message.extra is not None and message.state is not NodeState.ARCHIVED:
+                message.extra.excluded -= {terminus}
+                durable = durable or message.durable
+        if durable:
+            try:
+                self.scribe.recorder.append(StateDeleted(self.scribe.time_us, Namespace.TERMINUS, terminus.encode()))
+            except StoreFull:
+                self.scribe.exhausted = True  # a restart will know it still; nothing is lost by that
+
+    # -- what belongs to a row ----------------------------------------------------------------------------------------
+
     def _leave(self, message: Message, state: NodeState) -> None:
         queue = message.queue
         match state:
@@ -149,10 +225,10 @@ class Life:
                     message.holder.held -= 1
                     message.holder = None
             case NodeState.AVAILABLE:
-                if queue.aside.pop(message.sequence, None) is None:
+                if not queue.aside.remove(message):
                     queue.backlog.left()
             case NodeState.SCHEDULED:
-                del queue.scheduled[message.sequence]
+                self._unschedule(message)
             case NodeState.PENDING:
                 queue.pending -= 1
             case _:
@@ -178,10 +254,5 @@ class Life:
         else:
             scribe.event(kind, message, actor=account.actor, origin=origin, flags=account.flags)
 
-    def _schedule(self, message: Message, due_at_ms: int) -> None:
-        message.need_extra().due_at_ms = due_at_ms
-        message.queue.scheduled[message.sequence] = message
-        self.timers.add(due_at_ms, message)
 
-
-__all__ = ["DISPATCHED", "Account", "Life"]
+__all__ = ["DISPATCHED", "EXCLUDED_MAX", "Account", "Life"]

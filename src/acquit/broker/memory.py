@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from acquit.broker.message import OVERHEAD_BYTES, Message
 from acquit.broker.queue import NodeState
-from acquit.broker.shaping import merge_annotations, shape_body
+from acquit.broker.shaping import ACQUIRED_COUNT, merge_annotations, shape_body
+from acquit.protocol.codec import encode
+from acquit.protocol.types import Symbol, UInt
 
 if TYPE_CHECKING:
     from acquit.broker.node import Queue
@@ -128,9 +130,7 @@ class Memory:
             return
         waiting = self._continuations.pop(message, [])
         message.queue.reading = False
-        if message.state is NodeState.ARCHIVED:
-            return
-        if message.body is None:
+        if message.body is None and message.state is not NodeState.ARCHIVED:
             message.body = restore_body(message, payload)
             self.hold(message)
         for then in waiting:
@@ -147,13 +147,23 @@ class Memory:
         self.wanted.append(Read(message, message.position, message.size_bytes + 512))
 
 
+def tell_returns(message: Message) -> None:
+    """Let its body say how often it was acquired before, which the delivery-count does not: it came back uncounted."""
+    extra = message.extra
+    if extra is not None and extra.returns != extra.returns_told and message.body is not None:
+        extra.returns_told = extra.returns
+        count = encode({Symbol(ACQUIRED_COUNT): UInt(message.attempt + extra.returns)})
+        message.body = merge_annotations(message.body, count)
+
+
 def restore_body(message: Message, payload: bytes) -> bytes:
     """The body as it was before it was let go: as posted, and with what outcomes merged into it since."""
     body = shape_body(payload, message.sequence, message.posted_us // 1000)
     if message.extra is not None:
+        message.extra.returns_told = 0
         for annotations in message.extra.annotations:
             body = merge_annotations(body, annotations)
     return body
 
 
-__all__ = ["Memory", "Read", "restore_body"]
+__all__ = ["Memory", "Read", "restore_body", "tell_returns"]

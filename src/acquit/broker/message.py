@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 DURABLE: Final = int(EventFlag.DURABLE)
 DISPATCHED: Final = int(EventFlag.DISPATCHED)
+COPY: Final = int(EventFlag.COPY)
+TOLD_DURABLE: Final = 0x80
+"""Only here, never in the journal: its sender said durable, but its queue is not, so that it is kept in memory alone."""
+ASIDE: Final = 0x100
+"""Only here: it is among those that its queue has set aside."""
 
 OVERHEAD_BYTES: Final = 400
 """What a message costs in memory besides its body: the object, its numbers, its place in line. Measured, rounded up."""
@@ -27,21 +32,46 @@ OVERHEAD_BYTES: Final = 400
 class Extra:
     """What few messages have."""
 
-    __slots__ = ("annotations", "aside_bytes", "aside_number", "attempts", "due_at_ms", "excluded")
+    __slots__ = (
+        "annotations",
+        "attempts",
+        "closes_group",
+        "due_at_ms",
+        "due_shift_ms",
+        "excluded",
+        "group",
+        "message_id",
+        "poster",
+        "returned_ms",
+        "returns",
+        "returns_told",
+    )
 
     def __init__(self) -> None:
         self.due_at_ms = 0
         """Not offered before; 0: at once."""
+        self.due_shift_ms = 0
+        """How much the clock has been set forward since: the delay before another attempt is a duration."""
+        self.message_id = b""
+        """While it waits for its delivery time: its message-id, as the ledger encodes it."""
+        self.returns = 0
+        """How often it came back uncounted: released, or modified without delivery-failed."""
+        self.returned_ms = 0
+        """When it did so last; 0 for never in this run."""
+        self.returns_told = 0
+        """What its body, if it is in memory, says of `returns`."""
         self.attempts: tuple[AttemptNote, ...] = ()
         """The latest failed attempts."""
-        self.excluded: set[str] = set()
+        self.excluded: frozenset[str] = frozenset()
         """Termini that said undeliverable-here (3.4.5), while they live."""
         self.annotations: tuple[bytes, ...] = ()
         """Maps that *modified* outcomes merged into the message annotations; they are in the body already."""
-        self.aside_number = 0
-        """When it was set aside last: what `node.Queue.aside_changes` was then."""
-        self.aside_bytes = 0
-        """How large its body was then, which need not be in memory any more."""
+        self.group: str | None = None
+        """The message group that it belongs to, where those are kept together."""
+        self.closes_group = False
+        """It is the last of its group."""
+        self.poster: str | None = None
+        """The container that posted it, where somebody asked for none of its own."""
 
 
 class Message:
@@ -85,7 +115,7 @@ class Message:
         self.fingerprint = fingerprint
         """Size and CRC-32 of the payload as it was posted (`ledger.events`); of a volatile message the size alone."""
         self.flags = flags
-        """EventFlag: DURABLE, DISPATCHED."""
+        """EventFlag: DURABLE, DISPATCHED, COPY; and TOLD_DURABLE."""
         self.priority = priority
         self.posted_us = posted_us
         self.expires_at_ms = expires_at_ms
@@ -104,6 +134,11 @@ class Message:
         return bool(self.flags & DURABLE)
 
     @property
+    def told_durable(self) -> bool:
+        """Did its sender say durable? That is what its header says, wherever it goes."""
+        return bool(self.flags & (DURABLE | TOLD_DURABLE))
+
+    @property
     def size_bytes(self) -> int:
         """Of the payload as it was posted."""
         return self.fingerprint >> 32
@@ -112,6 +147,11 @@ class Message:
     def due_at_ms(self) -> int:
         """Not offered before; 0: at once."""
         return 0 if self.extra is None else self.extra.due_at_ms
+
+    @property
+    def came_back(self) -> bool:
+        """Was it acquired and given back? If it is SCHEDULED then, it waits for another attempt."""
+        return self.attempt > 0 or (self.extra is not None and self.extra.returns > 0)
 
     def need_extra(self) -> Extra:
         """Its `Extra`, made now if it had none."""
@@ -128,4 +168,4 @@ class Message:
         return f"<Message {self.sequence} {self.state.name} in {self.queue.name!r}>"
 
 
-__all__ = ["DISPATCHED", "DURABLE", "OVERHEAD_BYTES", "Extra", "Message"]
+__all__ = ["ASIDE", "COPY", "DISPATCHED", "DURABLE", "OVERHEAD_BYTES", "TOLD_DURABLE", "Extra", "Message"]

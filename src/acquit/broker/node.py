@@ -8,16 +8,24 @@ The queue itself decides nothing; it is what posting, dispatch and settlement wo
 
 from __future__ import annotations
 
+from heapq import heappop
 from typing import TYPE_CHECKING, Final
 
+from acquit.broker.aside import Aside
 from acquit.broker.backlog import Backlog
+from acquit.broker.queue import NodeState
 from acquit.ledger.events import ENTERING, RETIRING
 
 if TYPE_CHECKING:
     from acquit.broker.browsing import Browser
     from acquit.broker.endpoints import Consumer, Producer
+    from acquit.broker.groups import Groups
+    from acquit.broker.interest import Interest
+    from acquit.broker.locks import Locks
     from acquit.broker.message import Message
     from acquit.broker.options import AddressPolicy
+    from acquit.broker.subscription import Subscription
+    from acquit.broker.temporary import Temporary
 
 KINDS: Final = 64
 """Room for every EventKind."""
@@ -30,52 +38,102 @@ class Queue:
 
     __slots__ = (
         "acquired",
+        "active",
         "address",
         "aside",
-        "aside_changes",
         "auto_created",
         "backlog",
         "browsers",
+        "blocked_groups",
         "bytes",
         "consumers",
         "counts",
+        "delayed",
+        "draining",
+        "durable",
+        "emptying",
+        "groups",
+        "interests",
+        "locks",
         "memory_bytes",
         "name",
         "number",
+        "owing",
         "pending",
+        "plain",
         "policy",
         "producers",
         "purging",
         "reading",
-        "rotation",
+        "removing",
         "scheduled",
+        "scheduled_ids",
+        "subscription",
+        "temporary",
         "volatile",
     )
 
-    def __init__(self, number: int, name: str, address: str, policy: AddressPolicy, *, auto_created: bool) -> None:
+    def __init__(
+        self,
+        number: int,
+        name: str,
+        address: str,
+        policy: AddressPolicy,
+        *,
+        auto_created: bool,
+        durable: bool = True,
+        subscription: Subscription | None = None,
+        temporary: Temporary | None = None,
+    ) -> None:
         self.number = number
         """Its name in the journal; never reused."""
         self.name = name
         self.address = address
         self.policy = policy
         self.auto_created = auto_created
+        self.durable = durable
+        """Does it outlive a restart? All that is in one that does not is kept as volatile messages are."""
+        self.subscription = subscription
+        """What it is the queue of, where it is fed by topics."""
+        self.temporary = temporary
+        """How long it lives, where a client had it made for itself."""
+        self.plain = False
+        """Is every posting that says nothing special treated alike here, so that groups of them can be? See `posting`
+        and `look_at_policy`."""
+        self.removing = False
+        """It is being deleted: nothing is posted to it any more, and what is in it goes."""
         self.backlog = Backlog()
         self.pending = 0
         """Posted; the record waits for the disk."""
         self.acquired = 0
         self.scheduled: dict[int, Message] = {}
         """By sequence."""
-        self.aside: dict[int, Message] = {}
-        """Available, by sequence, but some consumer may not have them, so they are out of the line: undeliverable-here,
-        or larger than it takes. The last that was set aside is the last in it."""
-        self.aside_changes = 0
-        """Grows with each message that is set aside."""
+        self.scheduled_ids: dict[bytes, list[Message]] = {}
+        """Those that wait for their delivery time, by message-id as the ledger encodes it."""
+        self.delayed: list[tuple[int, int, Message]] = []
+        """A heap of those that wait for another attempt and hold up what is behind them; see `barrier`."""
+        self.blocked_groups: dict[str, int] = {}
+        """Groups that messages which wait for another attempt hold up, and how many of them there are."""
+        self.locks: Locks | None = None
+        """Of those that are acquired, where the policy sets a lock duration."""
+        self.aside = Aside()
+        """Available, but nobody who waited could have them, so they are out of the line; see `choosing`."""
+        self.interests: list[Interest] = []
+        """What the consumers that are served would take."""
+        self.active: Consumer | None = None
+        """The only one that is served, where the policy serves one at a time."""
+        self.groups: Groups | None = None
+        """Made when the first message with a group is handed out."""
+        self.owing: dict[Consumer, None] = {}
+        """Consumers that something is set aside for alone."""
+        self.draining: dict[Consumer, None] = {}
+        """Consumers that wait to hear that there is nothing more."""
+        self.emptying: dict[Consumer, None] = {}
+        """Consumers with something in their outbox."""
         self.consumers: list[Consumer] = []
         """Links that acquire."""
         self.browsers: list[Browser] = []
         self.producers: dict[Producer, None] = {}
-        self.rotation = 0
-        """Whose turn it is among the consumers."""
         self.bytes = 0
         """Payloads of all live messages, as they were posted."""
         self.memory_bytes = 0
@@ -88,6 +146,11 @@ class Queue:
         """By EventKind, since the beginning of the journal."""
         self.volatile = [0] * KINDS
         """Of volatile messages, what the journal has not been told yet."""
+        self.look_at_policy()
+
+    def look_at_policy(self) -> None:
+        """The policy has changed, or is seen for the first time."""
+        self.plain = self.durable and not self.policy.default_ttl_ms
 
     @property
     def available(self) -> int:
@@ -117,9 +180,27 @@ class Queue:
         return self.reading or self.purging > 0
 
     @property
+    def barrier(self) -> tuple[int, int] | None:
+        """Place (-priority, sequence) of the first message that waits for another attempt and holds up what is behind
+        it: only what stands before may be handed out. None: nothing is held up."""
+        delayed = self.delayed
+        while delayed and delayed[0][2].state is not NodeState.SCHEDULED:
+            heappop(delayed)
+        return delayed[0][:2] if delayed else None
+
+    @property
+    def undeliverable(self) -> int:
+        """Available messages that all of the consumers that are here called undeliverable."""
+        termini = {consumer.terminus for consumer in self.consumers}
+        return sum(
+            message.extra is not None and bool(message.extra.excluded) and termini <= message.extra.excluded
+            for message in self.aside
+        )
+
+    @property
     def in_use(self) -> bool:
         """Has it messages or links?"""
-        return bool(self.consumers or self.browsers or self.producers or self.live)
+        return bool(self.links or self.live)
 
     def __repr__(self) -> str:
         return f"<Queue {self.number} {self.name!r} live={self.live}>"

@@ -95,6 +95,14 @@ class NodeEvent(IntEnum):
     RESTART = 27
     """The broker starts again; the message is durable."""
     RESTART_VOLATILE = 28
+    RELEASE_LATER = 29
+    """Released, and it has come back so often and so fast that its returns are paced."""
+    MODIFY_LATER = 30
+    """As MODIFY, paced."""
+    RETURN_LAST = 31
+    """Released, or modified without delivery-failed, as often as the address allows; it has a dead letter address."""
+    RETURN_LAST_NOWHERE = 32
+    """As RETURN_LAST, without one."""
 
 
 class Effect(IntFlag):
@@ -183,6 +191,18 @@ _COMPACT: Final[tuple[tuple[tuple[NodeState, ...], NodeEvent, NodeState | None, 
     (_ACQUIRED, _E.REJECT_NOWHERE, _S.ARCHIVED, 1, _K.DROPPED, _GONE | _X.NOTE, "no dead letter address"),
     (_ACQUIRED, _E.RELEASE, _S.AVAILABLE, 0, _K.RELEASED, _BACK, "3.4.4: never counts; back at its old place"),
     (_ACQUIRED, _E.MODIFY, _S.AVAILABLE, 0, _K.MODIFIED, _BACK | _X.NOTE, "3.4.5 without delivery-failed"),
+    (_ACQUIRED, _E.RELEASE_LATER, _S.SCHEDULED, 0, _K.RELEASED, _X.SCHEDULE, "it came back too often and too fast"),
+    (_ACQUIRED, _E.MODIFY_LATER, _S.SCHEDULED, 0, _K.MODIFIED, _X.SCHEDULE | _X.NOTE, "the same"),
+    (
+        _ACQUIRED,
+        _E.RETURN_LAST,
+        _S.ARCHIVED,
+        0,
+        _K.DEAD_LETTERED,
+        _GONE | _X.NOTE | _X.COPY,
+        "it came back uncounted as often as max_releases says",
+    ),
+    (_ACQUIRED, _E.RETURN_LAST_NOWHERE, _S.ARCHIVED, 0, _K.DROPPED, _GONE | _X.NOTE, "no dead letter address"),
     (_ACQUIRED, _E.FAIL, _S.AVAILABLE, 1, _K.MODIFIED, _BACK | _X.NOTE, "3.4.5, a lost connection, a lock run out"),
     (_ACQUIRED, _E.FAIL_LATER, _S.SCHEDULED, 1, _K.MODIFIED, _X.SCHEDULE | _X.NOTE, "a redelivery delay applies"),
     (
@@ -289,21 +309,29 @@ _PLAIN: Final = {
     Verdict.RELEASED: NodeEvent.RELEASE,
     Verdict.MODIFIED: NodeEvent.MODIFY,
 }
+_PACED: Final = {Verdict.RELEASED: NodeEvent.RELEASE_LATER, Verdict.MODIFIED: NodeEvent.MODIFY_LATER}
+RETURNS: Final = frozenset(_PACED)
+"""Verdicts after which a message comes back and no attempt is counted: it may do so without end."""
 
 
-def decide(verdict: Verdict, *, last_attempt: bool, dead_letter: bool, delayed: bool) -> NodeEvent:
+def decide(verdict: Verdict, *, last: bool, dead_letter: bool, delayed: bool) -> NodeEvent:
     """Which event a verdict on an acquired message is.
 
-    `last_attempt`: the delivery-count, after increment, has reached the limit (and this ending may dead-letter);
-    `dead_letter`: there is a dead letter address; `delayed`: a redelivery delay applies.
+    `last`: the delivery-count, after increment, has reached its limit, or for a verdict of `RETURNS` the number of
+    returns has (and this ending may dead-letter); `dead_letter`: there is a dead letter address; `delayed`: a
+    redelivery delay applies, or the returns are paced.
     """
     match verdict:
         case Verdict.REJECTED:
             return NodeEvent.REJECT if dead_letter else NodeEvent.REJECT_NOWHERE
-        case Verdict.FAILED if last_attempt:
+        case Verdict.FAILED if last:
             return NodeEvent.FAIL_LAST if dead_letter else NodeEvent.FAIL_LAST_NOWHERE
         case Verdict.FAILED:
             return NodeEvent.FAIL_LATER if delayed else NodeEvent.FAIL
+        case Verdict.RELEASED | Verdict.MODIFIED if last:
+            return NodeEvent.RETURN_LAST if dead_letter else NodeEvent.RETURN_LAST_NOWHERE
+        case Verdict.RELEASED | Verdict.MODIFIED if delayed:
+            return _PACED[verdict]
         case _:
             return _PLAIN[verdict]
 
@@ -312,6 +340,7 @@ __all__ = [
     "ENDINGS",
     "LEFT_BEHIND",
     "LOSSES",
+    "RETURNS",
     "ROWS",
     "STEPS",
     "TABLE",

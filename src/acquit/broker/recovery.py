@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from acquit.broker.message import DISPATCHED, DURABLE, Message
+from acquit.broker.message import COPY, DISPATCHED, DURABLE, Message
 from acquit.broker.queue import NodeState
-from acquit.ledger.events import ENTERING, RETIRING, EventFlag, EventKind
+from acquit.ledger.events import ENTERING, RETIRING, EventKind
 from acquit.ledger.live import LiveMessage, Notes
 from acquit.ledger.records import Counters
 from acquit.store.interface import Position
@@ -72,6 +72,8 @@ def _take_over(fold: Fold, by_number: dict[int, Queue], life: Life) -> list[tupl
         if not first_acquirer(kept.queue, sequence):
             message.flags |= DISPATCHED
         live[sequence] = message
+        for terminus in kept.notes.excluded if kept.notes is not None else ():
+            life.exclude(message, terminus)
         size = message.size_bytes
         life.live_bytes += size
         queue.bytes += size
@@ -81,8 +83,8 @@ def _take_over(fold: Fold, by_number: dict[int, Queue], life: Life) -> list[tupl
             returned.append((message, kept.actor))
         elif kept.due_at_ms > now_ms:
             message.state = NodeState.SCHEDULED
-            queue.scheduled[sequence] = message
-            life.timers.add(kept.due_at_ms, message)
+            message.need_extra().message_id = fold.delayed_ids.get(sequence, b"")
+            life.schedule(message, kept.due_at_ms)
         else:
             waiting[kept.queue].append(message)
     for number, messages in waiting.items():
@@ -106,7 +108,7 @@ def _message(kept: LiveMessage, queue: Queue) -> Message:
         NodeState.AVAILABLE,
         None,
         kept.fingerprint,
-        DURABLE | (kept.flags & DISPATCHED),
+        DURABLE | (kept.flags & (DISPATCHED | COPY)),
         kept.priority,
         kept.posted_us,
         kept.expires_at_ms,
@@ -117,9 +119,9 @@ def _message(kept: LiveMessage, queue: Queue) -> Message:
         extra = message.need_extra()
         extra.due_at_ms = kept.due_at_ms
         if kept.notes is not None:
-            # Termini that a message was excluded from ended with the run: no link outlives it.
             extra.attempts = kept.notes.attempts
             extra.annotations = kept.notes.annotations
+            extra.returns = kept.notes.returns
     return message
 
 
@@ -127,14 +129,14 @@ def to_live(message: Message) -> LiveMessage:
     """The message as the ledger's checkpoint copies it forward."""
     extra = message.extra
     notes = None
-    if extra is not None and (extra.attempts or extra.excluded or extra.annotations):
-        notes = Notes(extra.attempts, tuple(sorted(extra.excluded)), extra.annotations)
+    if extra is not None and (extra.attempts or extra.excluded or extra.annotations or extra.returns):
+        notes = Notes(extra.attempts, tuple(sorted(extra.excluded)), extra.annotations, extra.returns)
     return LiveMessage(
         message.sequence,
         message.queue.number,
         Position(message.position),
         message.fingerprint,
-        DURABLE | (message.flags & EventFlag.DISPATCHED),
+        DURABLE | (message.flags & (DISPATCHED | COPY)),
         message.attempt,
         message.posted_us,
         message.expires_at_ms,

@@ -4,6 +4,9 @@ An outcome reaches a message through the delivery that holds it; `delivery.conte
 afterwards, so what comes late finds nothing. Accepting is the hot path: it is written out here, with the effects of
 its row. Every other outcome is decided by `queue.decide` and performed by `life.apply`.
 
+Two things take a message from a consumer that says nothing: its lock runs out, or its queue is purged while it has it.
+What it says later is stale, and it is told so by our own outcome in place of its own.
+
 On a link in rcv-settle-mode second the receiver waits to hear that we know. For durable messages we know once the
 record of the outcome is synced, and only then settle: that is what the capability `acquit:durable-settlement` promises.
 """
@@ -12,12 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from random import Random
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.endpoints import Consumer, verdict_of
-from acquit.broker.life import Account
+from acquit.broker.life import EXCLUDED_MAX, Account
 from acquit.broker.message import DURABLE, Message
-from acquit.broker.queue import ENDINGS, LEFT_BEHIND, LOSSES, Ending, NodeEvent, NodeState, Verdict, decide
+from acquit.broker.queue import ENDINGS, LEFT_BEHIND, LOSSES, RETURNS, Ending, NodeEvent, NodeState, Verdict, decide
 from acquit.broker.scribe import CONNECTION_LOST, UNDELIVERABLE_HERE
 from acquit.broker.shaping import merge_annotations
 from acquit.errors import StoreFull
@@ -25,8 +29,10 @@ from acquit.ledger.events import EventKind
 from acquit.ledger.records import AttemptNote, Cause
 from acquit.protocol._definitions import (
     Accepted,
+    AmqpCondition,
     Error,
     Modified,
+    Received,
     Rejected,
     TransactionalState,
     TransactionCondition,
@@ -42,8 +48,11 @@ _ACQUIRED = NodeState.ACQUIRED
 _ARCHIVED = NodeState.ARCHIVED
 _ACCEPTED: Final = int(EventKind.ACCEPTED)
 _FAILED: Final = Modified(delivery_failed=True)
-_COPIED: Final = frozenset({NodeEvent.REJECT, NodeEvent.FAIL_LAST})
+_COPIED: Final = frozenset({NodeEvent.REJECT, NodeEvent.FAIL_LAST, NodeEvent.RETURN_LAST})
 """Events that post a copy elsewhere."""
+_PACED: Final = frozenset({NodeEvent.RELEASE_LATER, NodeEvent.MODIFY_LATER})
+_TAKEN: Final = Rejected(Error(AmqpCondition.RESOURCE_DELETED, "the message was removed from its queue meanwhile"))
+"""The answer to an outcome of a message that was purged, or moved, while it was acquired."""
 TEXT_MAX: Final = 1_024
 """Characters of an error's description that are kept with a message."""
 ANNOTATIONS_BYTES_MAX: Final = 16_384
@@ -60,31 +69,43 @@ class Settling:
         self._scribe = life.scribe
         self._memory = life.memory
         self._letters = letters
+        self.random = Random(life.scribe.time_us)
+        """For the jitter of delays."""
 
     # -- what is said -------------------------------------------------------------------------------------------------
 
     def heard(self, consumer: Consumer, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> None:
         """A disposition of the receiver."""
         if state.__class__ is Accepted:
+            stale = None if settled else self._stale(consumer, deliveries)
             durable = self._accept(consumer, deliveries)
             if not settled:
-                self._answer(consumer, deliveries, state, durable)
+                self._answer_all(consumer, deliveries, state, durable, stale)
         elif isinstance(state, TransactionalState):
             error = Error(TransactionCondition.UNKNOWN_ID, "there is no such transaction: they are not implemented")
             consumer.link.detach(error)
         elif settled or verdict_of(state) is not None:
             self._decide(consumer, deliveries, state, Ending.SETTLED, answer=not settled)
+        elif isinstance(state, Received) and consumer.queue.locks is not None:
+            consumer.queue.locks.renew(deliveries, self._scribe.time_us // 1000)
         if consumer.queue.policy.prefetch_max:
             self._life.dirty[consumer.queue] = None
 
     def ended(self, consumer: Consumer, deliveries: list[Delivery], ending: Ending) -> None:
         """The link is gone, and with it `deliveries`, which nobody settled."""
         self._decide(consumer, deliveries, None, ending, answer=False)
-        terminus = consumer.terminus
-        for message in consumer.excluded:
-            if message.extra is not None:
-                message.extra.excluded.discard(terminus)
-        consumer.excluded.clear()
+
+    def lock_expired(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
+        """These have been held for longer than their lock lasts: the attempt has failed, and the consumer hears so. It
+        keeps the delivery until it settles it, or its link ends; what it says then changes nothing."""
+        held = self._take_held(consumer, deliveries)
+        if not held:
+            return
+        account = Account(Cause.LOCK_EXPIRED, self._scribe.actor_number(consumer))
+        for delivery in held:
+            delivery.update(_FAILED)
+        self._life.touch(consumer.link.session.connection)
+        self._perform_all(held, Verdict.FAILED, account, Ending.LOCK_EXPIRED)
 
     def restarted(self, message: Message, actor: int) -> None:
         """The last run ended while `actor` had acquired it."""
@@ -159,28 +180,69 @@ class Settling:
         if verdict is None:
             verdict, state = ENDINGS[ending], None
         account = self._account(consumer, state, ending)
+        stale = self._stale(consumer, deliveries) if answer else None
         held = self._take_held(consumer, deliveries)
+
+        def performed(otherwise: list[Delivery]) -> None:
+            """`otherwise`: those that became a failed attempt in place of what was said."""
+            durable = any(message.durable for message in held.values())
+            others = dict.fromkeys(otherwise, _FAILED)
+            self._answer_all(consumer, deliveries, state, durable, {**others, **stale} if stale else others)
+
+        self._perform_all(held, verdict, account, ending, performed if answer else None)
+
+    def _perform_all(
+        self,
+        held: dict[Delivery, Message],
+        verdict: Verdict,
+        account: Account,
+        ending: Ending,
+        then: Callable[[list[Delivery]], None] | None = None,
+    ) -> None:
+        """Do what the verdict means to all of them, once the bodies that it takes have been read."""
         lacking = [message for message in held.values() if self._lacks_body(message, verdict, ending)]
 
         def perform() -> None:
-            otherwise = {
-                delivery: message
+            otherwise = [
+                delivery
                 for delivery, message in held.items()
                 if message.state is _ACQUIRED and not self._perform(message, verdict, account, ending)
-            }
-            if answer:
-                durable = any(message.durable for message in held.values())
-                as_said = (
-                    [delivery for delivery in deliveries if delivery not in otherwise] if otherwise else deliveries
-                )
-                self._answer(consumer, as_said, state, durable)
-                if otherwise:
-                    self._answer(consumer, list(otherwise), _FAILED, durable)
+            ]
+            if then is not None:
+                then(otherwise)
 
         if lacking:
             self._once_read(lacking, perform)
         else:
             perform()
+
+    @staticmethod
+    def _stale(consumer: Consumer, deliveries: list[Delivery]) -> dict[Delivery, DeliveryState] | None:
+        """Those whose message was taken from the consumer, with what has become of it."""
+        stale: dict[Delivery, DeliveryState] = {}
+        for delivery in deliveries:
+            message = delivery.context
+            if message.__class__ is not Message or message.holder is not consumer:
+                stale[delivery] = delivery.local_state or _TAKEN
+        return stale or None
+
+    def _answer_all(
+        self,
+        consumer: Consumer,
+        deliveries: list[Delivery],
+        state: DeliveryState | None,
+        durable: bool,
+        others: Mapping[Delivery, DeliveryState] | None,
+    ) -> None:
+        """The receiver waits for us to settle: with its own outcome, and for `others` with what has become of them."""
+        if not others:
+            self._answer(consumer, deliveries, state, durable)
+            return
+        as_said = [delivery for delivery in deliveries if delivery not in others]
+        if as_said:
+            self._answer(consumer, as_said, state, durable)
+        for delivery, told in others.items():
+            self._answer(consumer, [delivery], told, durable)
 
     def _once_read(self, messages: list[Message], then: Callable[[], None]) -> None:
         """Go on when the bodies of all these are in memory."""
@@ -212,14 +274,29 @@ class Settling:
 
     def _event(self, message: Message, verdict: Verdict, ending: Ending) -> NodeEvent:
         policy = message.queue.policy
-        attempts_max = policy.max_delivery_attempts
+        if verdict in RETURNS:
+            times_max, times = policy.max_releases, 0 if message.extra is None else message.extra.returns
+            delayed = self._paced_until(message) > 0
+        else:
+            times_max, times = policy.max_delivery_attempts, message.attempt
+            delayed = policy.redelivery_delay_ms > 0
         may_be_last = ending not in LEFT_BEHIND or policy.connection_loss == "dead-letter"
         return decide(
             verdict,
-            last_attempt=may_be_last and 0 < attempts_max <= message.attempt + 1,
+            last=may_be_last and 0 < times_max <= times + 1,
             dead_letter=bool(policy.dead_letter_address),
-            delayed=policy.redelivery_delay_ms > 0,
+            delayed=delayed,
         )
+
+    def _paced_until(self, message: Message) -> int:
+        """When a message that comes back uncounted may be offered again; 0: at once. Its first returns are free; then
+        each waits until some time after the one before it has passed, so that a consumer that releases whatever it gets
+        keeps nobody busy, and one that releases now and then notices nothing."""
+        extra = message.extra
+        if extra is None or not extra.returned_ms:
+            return 0
+        until_ms = extra.returned_ms + message.queue.policy.release_delay(extra.returns + 1)
+        return until_ms if until_ms * 1000 > self._scribe.time_us else 0
 
     def _lacks_body(self, message: Message, verdict: Verdict, ending: Ending) -> bool:
         return message.body is None and self._event(message, verdict, ending) in _COPIED
@@ -234,7 +311,10 @@ class Settling:
             if not origin:
                 event = NodeEvent.FAIL  # not even the reserve has room: it stays here, and the next attempt decides
         elif event is NodeEvent.FAIL_LATER:
-            due_at_ms = self._scribe.time_us // 1000 + message.queue.policy.redelivery_delay(message.attempt + 1)
+            delay_ms = message.queue.policy.redelivery_delay(message.attempt + 1, self.random.random())
+            due_at_ms = self._scribe.time_us // 1000 + delay_ms
+        elif event in _PACED:
+            due_at_ms = self._paced_until(message)
         if event not in _COPIED:
             account = self._keep_what_was_said(message, account)
         self._life.apply(message, event, account, origin=origin, due_at_ms=due_at_ms)
@@ -251,9 +331,11 @@ class Settling:
             extra.annotations = (*extra.annotations, account.annotations)
             if message.body is not None:
                 message.body = merge_annotations(message.body, account.annotations)
-        if account.excluded and message.holder is not None:
-            message.need_extra().excluded.add(account.excluded)
-            message.holder.excluded.append(message)
+        if account.excluded:
+            excluded = message.need_extra().excluded
+            if account.excluded not in excluded and len(excluded) >= EXCLUDED_MAX:
+                return replace(account, excluded="", flags=account.flags & ~UNDELIVERABLE_HERE)
+            self._life.exclude(message, account.excluded)
         return account
 
     def _copy(self, message: Message, account: Account) -> int:

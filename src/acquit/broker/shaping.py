@@ -40,6 +40,8 @@ from acquit.protocol.types import Timestamp, ULong
 
 SEQUENCE: Final = "x-opt-acquit-sequence"
 POSTED_AT: Final = "x-opt-acquit-posted-at"
+ACQUIRED_COUNT: Final = "x-opt-acquit-acquired-count"
+"""On what came back uncounted: how often it was acquired before, whatever the delivery-count says."""
 DELIVERY_TIME: Final = "x-opt-delivery-time"
 DELIVERY_DELAY: Final = "x-opt-delivery-delay"
 DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
@@ -347,6 +349,7 @@ def learn_template(sections: Sections) -> Template | None:
 
 
 __all__ = [
+    "ACQUIRED_COUNT",
     "DELIVERY_DELAY",
     "DELIVERY_TIME",
     "POSTED_AT",

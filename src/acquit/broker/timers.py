@@ -6,6 +6,7 @@ that its size follows the live messages.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import Final
 
@@ -31,6 +32,10 @@ class Timers:
     def next_ms(self) -> int | None:
         """The earliest time, or None."""
         return self._heap[0][0] if self._heap else None
+
+    def messages(self) -> Iterator[Message]:
+        """Those that have a time, some more than once, and some that are gone."""
+        return (entry[2] for entry in self._heap)
 
     def add(self, at_ms: int, message: Message) -> None:
         """Bring the message up at that time. It may have several."""

@@ -26,8 +26,19 @@ from acquit.errors import StoreCorrupt
 from acquit.ledger.digest import RunningDigest
 from acquit.ledger.duplicates import remember
 from acquit.ledger.events import ENTERING, EVENT, RETIRING, Event, EventFlag, EventKind, unpack_event
-from acquit.ledger.live import CHANGES, LiveMessage, note_attempt, notes_of
-from acquit.ledger.records import POSTING_META, Attempt, Copied, RecordKind, Rollback, Start, Verdict
+from acquit.ledger.live import CHANGES, LiveMessage, let_see_again, note_attempt, notes_of
+from acquit.ledger.records import (
+    POSTING_META,
+    Attempt,
+    Copied,
+    Namespace,
+    RecordKind,
+    Rollback,
+    Start,
+    StateDeleted,
+    Verdict,
+    encode_id,
+)
 from acquit.ledger.table import DECODERS, StateTable
 from acquit.ledger.totals import QueueTotals, Row, Summary
 from acquit.store.interface import EVENTFUL, SKIPPABLE, Position, Record
@@ -50,6 +61,11 @@ class Fold:
         self.table = StateTable()
         self.held: dict[int, set[int]] = {}
         """By transaction, of the last run: provisional sequences of what was posted in it and has not entered."""
+        self.delayed_ids: dict[int, bytes] = {}
+        """Message-ids, as `records.encode_id` gives them, of what was posted with a delivery time, by sequence. Some of
+        it may be gone, or have had its time."""
+        self._excluded: dict[str, set[int]] = {}
+        """By terminus: what it shall not see."""
         self.digest = RunningDigest()
         self.start: Start | None = None
         """Of the last run."""
@@ -168,6 +184,9 @@ class Fold:
             if kind not in _KNOWN_EVENTS:
                 raise ValueError(f"event kind {kind} is not known: written by a later version of acquit")
             self._anomaly(record, f"message {sequence} is posted by {EventKind(kind).name}")
+        if due_at_ms:
+            at = POSTING_META.size + address_bytes
+            self._keep_id(sequence, meta[at : at + id_bytes])
         self.messages[sequence] = message
         self.digest.here.add_event(kind, queue, sequence, fingerprint, time_us)
 
@@ -241,6 +260,8 @@ class Fold:
             source.due_at_ms,
             source.priority,
         )
+        if source.due_at_ms:
+            self._keep_id(event.sequence, self.delayed_ids.get(event.origin, b""))
         self.messages[event.sequence] = message
         return message
 
@@ -258,6 +279,15 @@ class Fold:
         if message is None or event.kind in RETIRING:
             return
         note_attempt(message, attempt)
+        if attempt.excluded:
+            self._excluded.setdefault(attempt.excluded, set()).add(event.sequence)
+
+    def _keep_id(self, sequence: int, message_id: bytes) -> None:
+        ids = self.delayed_ids
+        if message_id:
+            ids[sequence] = message_id
+        if len(ids) > 1_000 + 2 * len(self.messages):
+            self.delayed_ids = {kept: id_ for kept, id_ in ids.items() if kept in self.messages}
 
     def _copied(self, record: Record) -> None:
         copied = Copied.decode(record)
@@ -288,6 +318,10 @@ class Fold:
                 self._anomaly(record, f"message {event.sequence} is copied forward as {message}, but is {known}")
             message.position = position
         self.messages[event.sequence] = message
+        if message.due_at_ms:
+            self._keep_id(event.sequence, encode_id(posting.message_id))
+        for terminus in message.notes.excluded if message.notes is not None else ():
+            self._excluded.setdefault(terminus, set()).add(event.sequence)
         if message.transaction:
             self.held.setdefault(message.transaction, set()).add(event.sequence)
 
@@ -326,6 +360,14 @@ class Fold:
         self.table.apply(DECODERS[record.kind](record), record.position)
         if record.kind == RecordKind.QUEUE_DELETED:
             self.digest.add_other(record)
+        elif record.kind == RecordKind.STATE_DELETED:
+            deleted = StateDeleted.decode(record)
+            if deleted.namespace == Namespace.TERMINUS:
+                terminus = deleted.key.decode()
+                for sequence in self._excluded.pop(terminus, ()):
+                    message = self.messages.get(sequence)
+                    if message is not None:
+                        let_see_again(message, terminus)
 
     def _counters(self, record: Record) -> None:
         self.digest.add_other(record)

@@ -27,14 +27,20 @@ ATTEMPTS_KEPT_MAX: Final = 20
 """Of a message that is tried again and again, the latest attempts are remembered; the count goes on."""
 
 
+RETURNS_MAX: Final = 0xFFFF_FFFF
+"""Where the count of uncounted returns stays."""
+
+
 class Notes(NamedTuple):
-    """What few messages have: the story of their failed attempts."""
+    """What few messages have: the story of their attempts."""
 
     attempts: tuple[AttemptNote, ...] = ()
     excluded: tuple[str, ...] = ()
     """Termini that said undeliverable-here."""
     annotations: tuple[bytes, ...] = ()
     """AMQP maps that *modified* outcomes want merged into the message annotations, oldest first."""
+    returns: int = 0
+    """How often it came back uncounted: released, or modified without delivery-failed."""
 
 
 class LiveMessage:
@@ -120,6 +126,9 @@ def _released(message: LiveMessage, event: Event) -> None:
     message.actor = 0
     message.flags &= ~EventFlag.SUSPENDED
     message.due_at_ms = event.origin
+    if event.attempt == message.attempt:
+        notes = message.notes or Notes()
+        message.notes = notes._replace(returns=notes.returns + 1)
     message.attempt = event.attempt
 
 
@@ -171,10 +180,18 @@ def note_attempt(message: LiveMessage, attempt: Attempt) -> None:
         excluded = (*excluded, attempt.excluded)
     if attempt.annotations:
         annotations = (*annotations, attempt.annotations)
-    message.notes = Notes((*before, note)[-ATTEMPTS_KEPT_MAX:], excluded, annotations)
+    message.notes = Notes((*before, note)[-ATTEMPTS_KEPT_MAX:], excluded, annotations, notes.returns)
 
 
-_NOTE_EXTRAS: Final = frozenset({Extra.ATTEMPTS, Extra.EXCLUDED, Extra.ANNOTATIONS})
+def let_see_again(message: LiveMessage, terminus: str) -> None:
+    """The terminus that said undeliverable-here was destroyed."""
+    notes = message.notes
+    if notes is not None:
+        left = notes._replace(excluded=tuple(one for one in notes.excluded if one != terminus))
+        message.notes = left if any(left) else None
+
+
+_NOTE_EXTRAS: Final = frozenset({Extra.ATTEMPTS, Extra.EXCLUDED, Extra.ANNOTATIONS, Extra.RETURNS})
 
 
 def notes_of(posting: Posting) -> Notes | None:
@@ -182,6 +199,7 @@ def notes_of(posting: Posting) -> Notes | None:
     attempts: tuple[AttemptNote, ...] = ()
     excluded: tuple[str, ...] = ()
     annotations: tuple[bytes, ...] = ()
+    returns = 0
     for tag, value in posting.extras:
         if tag == Extra.ATTEMPTS:
             attempts += decode_attempts(value)
@@ -189,7 +207,9 @@ def notes_of(posting: Posting) -> Notes | None:
             excluded += (value.decode(),)
         elif tag == Extra.ANNOTATIONS:
             annotations += (value,)
-    return Notes(attempts, excluded, annotations) if attempts or excluded or annotations else None
+        elif tag == Extra.RETURNS:
+            returns = int.from_bytes(value, "little")
+    return Notes(attempts, excluded, annotations, returns) if attempts or excluded or annotations or returns else None
 
 
 def copied(message: LiveMessage, record: Record) -> Copied:
@@ -202,6 +222,8 @@ def copied(message: LiveMessage, record: Record) -> Copied:
     extras += [(Extra.ATTEMPTS, encode_attempts([note])) for note in notes.attempts]
     extras += [(Extra.EXCLUDED, terminus.encode()) for terminus in notes.excluded]
     extras += [(Extra.ANNOTATIONS, annotations) for annotations in notes.annotations]
+    if notes.returns:
+        extras.append((Extra.RETURNS, min(notes.returns, RETURNS_MAX).to_bytes(4, "little")))
     event = Event(
         message.sequence,
         0,

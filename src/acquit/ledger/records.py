@@ -221,6 +221,8 @@ class QueueFlag(IntFlag):
     NON_DESTRUCTIVE = 0x10
     TOPIC = 0x20
     """No queue, but the node that a topic's subscriptions are fed from: what it could not route is counted here."""
+    ENDING = 0x40
+    """It is being deleted: nobody finds it, and what is still in it is purged, after a restart as well."""
 
 
 _QUEUE: Final = Struct("<I")
@@ -366,6 +368,8 @@ class Extra(IntEnum):
     """On COPIED: a terminus that said undeliverable-here; may repeat."""
     ANNOTATIONS = 6
     """On COPIED and ATTEMPT: an AMQP map that *modified* outcomes merged into the message annotations; opaque here."""
+    RETURNS = 0x80
+    """On COPIED: how often the message came back uncounted, u32."""
     BODY_FINGERPRINT = 0x81
     """Size and CRC-32 of the body sections, u64 as in events: the posting's id, DUPLICATE_ID or else the message id, is
     in the window of its address from when it enters (`acquit.ledger.duplicates`)."""

@@ -130,11 +130,16 @@ def test_all_lives_up_to_eight_events_balance() -> None:
 
 def test_outcomes_become_the_event_that_the_policy_asks_for() -> None:
     def event(verdict: Verdict, *, last: bool = False, dead_letter: bool = True, delayed: bool = False) -> NodeEvent:
-        return decide(verdict, last_attempt=last, dead_letter=dead_letter, delayed=delayed)
+        return decide(verdict, last=last, dead_letter=dead_letter, delayed=delayed)
 
     assert event(Verdict.ACCEPTED) is NodeEvent.ACCEPT
-    assert event(Verdict.RELEASED, last=True, delayed=True) is NodeEvent.RELEASE  # never counts
-    assert event(Verdict.MODIFIED, last=True, delayed=True) is NodeEvent.MODIFY
+    assert event(Verdict.RELEASED) is NodeEvent.RELEASE
+    assert event(Verdict.MODIFIED) is NodeEvent.MODIFY
+    assert event(Verdict.RELEASED, delayed=True) is NodeEvent.RELEASE_LATER
+    assert event(Verdict.MODIFIED, delayed=True) is NodeEvent.MODIFY_LATER
+    for returned in (Verdict.RELEASED, Verdict.MODIFIED):
+        assert event(returned, last=True, delayed=True) is NodeEvent.RETURN_LAST
+        assert event(returned, last=True, dead_letter=False) is NodeEvent.RETURN_LAST_NOWHERE
     assert event(Verdict.REJECTED) is NodeEvent.REJECT
     assert event(Verdict.REJECTED, dead_letter=False) is NodeEvent.REJECT_NOWHERE
     assert event(Verdict.FAILED) is NodeEvent.FAIL
@@ -149,7 +154,7 @@ def test_outcomes_become_the_event_that_the_policy_asks_for() -> None:
 def test_whatever_is_decided_has_a_row_for_who_holds_the_message(
     verdict: Verdict, last: bool, dead_letter: bool, delayed: bool
 ) -> None:
-    event = decide(verdict, last_attempt=last, dead_letter=dead_letter, delayed=delayed)
+    event = decide(verdict, last=last, dead_letter=dead_letter, delayed=delayed)
     row = step(NodeState.ACQUIRED, event)
     # rejected and failed count (3.4.3, 3.4.5); accepted, released, and modified without delivery-failed do not.
     assert row.attempts == (verdict in (Verdict.REJECTED, Verdict.FAILED))

@@ -111,7 +111,7 @@ def test_released_goes_back_with_its_count(log: Log) -> None:
     log.event(EventKind.ACQUIRED, 7, actor=3)
     log.event(EventKind.RELEASED, 7)
     message = log.fold.messages[7]
-    assert (message.actor, message.attempt, message.notes) == (0, 0, None)
+    assert (message.actor, message.attempt, message.notes) == (0, 0, Notes(returns=1))
     assert message.flags & EventFlag.DISPATCHED, "acquired once is acquired once"
 
 
@@ -124,6 +124,18 @@ def test_modified_counts_and_leaves_a_note(log: Log) -> None:
     assert message.notes == Notes((AttemptNote(900, 3, EventKind.MODIFIED, Cause.CONNECTION_LOST, "", ""),))
     log.event(EventKind.DUE, 7)
     assert message.due_at_ms == 0
+
+
+def test_what_came_back_uncounted_is_counted_apart(log: Log) -> None:
+    log.post(7)
+    for _ in range(3):
+        log.event(EventKind.ACQUIRED, 7, actor=3)
+        log.event(EventKind.RELEASED, 7)
+    log.event(EventKind.MODIFIED, 7, actor=3)  # without delivery-failed
+    log.event(EventKind.MODIFIED, 7, attempt=1, actor=3)
+    notes = log.fold.messages[7].notes
+    assert notes is not None
+    assert (notes.returns, len(notes.attempts)) == (4, 2)
 
 
 def test_an_attempt_with_its_details(log: Log) -> None:
