@@ -11,6 +11,10 @@ QUERY      acquit:queue   body, optional: {attributeNames: [name...]}  {attribut
 READ       acquit:queue   name: the queue                              {attribute: value, ...}
 READ       acquit:broker                                               {broker_id, last_sequence, accepting}
 PURGE      acquit:queue   name: the queue                              {purged: number of messages}
+QUERY      acquit:message name: the queue; body, optional: {after:     {attributeNames: [...], results: [[...]...]}:
+                          sequence, limit: number of messages}         what waits for its time, by sequence
+CANCEL     acquit:message name: the queue; body: {sequence: number},   {cancelled: number of messages}
+                          {message_id: id} or {all: true}
 =========  =============  ===========================================  ==========================================
 
 Who asks sees the queues that it may browse or manage, and changes those that it may manage; other requests are answered
@@ -23,10 +27,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeGuard
+from uuid import UUID
 
 from acquit.broker.inspect import QUEUE_COLUMNS, BrokerSnapshot, QueueSnapshot
+from acquit.broker.schedule import LISTED_MAX, Scheduled
 from acquit.errors import DecodeError
+from acquit.ledger.records import MessageId
 from acquit.protocol.message import AmqpValue, Message
 from acquit.protocol.types import Value
 
@@ -35,6 +42,7 @@ if TYPE_CHECKING:
 
 NODE: Final = "$management"
 QUEUE: Final = "acquit:queue"
+MESSAGE: Final = "acquit:message"
 BROKER: Final = "acquit:broker"
 
 
@@ -47,6 +55,16 @@ class Managed(Protocol):
 
     def purge(self, queue: str, user: str | None) -> int:
         """Remove all messages of the queue; how many there were. `user` is recorded as who asked."""
+        ...
+
+    def scheduled(self, queue: str, after: int, limit: int) -> list[Scheduled]:
+        """The next messages of the queue, above this sequence, that wait for their time."""
+        ...
+
+    def cancel(
+        self, queue: str, user: str | None, *, sequence: int | None = None, message_id: MessageId | None = None
+    ) -> int:
+        """Remove what waits for its delivery time in the queue: this message, those of this id, or all; how many."""
         ...
 
 
@@ -98,15 +116,52 @@ def _purge_queue(node: Managed, name: str | None, body: object, user: str | None
     return {"purged": node.purge(queue.name, user)}
 
 
+def _query_messages(node: Managed, name: str | None, body: object, user: str | None) -> Value:
+    queue = _queue(node.snapshot(), name)
+    after, limit = 0, 100
+    if isinstance(body, Mapping):
+        after, limit = body.get("after", after), body.get("limit", limit)
+    if not _is_number(after) or not _is_number(limit) or not 1 <= limit <= LISTED_MAX:
+        raise _Refused(400, f"after must be a sequence, and limit a number from 1 to {LISTED_MAX}")
+    rows = [list[Value](message) for message in node.scheduled(queue.name, after, limit)]
+    return {"attributeNames": list[Value](Scheduled._fields), "results": list[Value](rows)}
+
+
+def _cancel_messages(node: Managed, name: str | None, body: object, user: str | None) -> Value:
+    queue = _queue(node.snapshot(), name)
+    match body:
+        case {"sequence": int() as sequence, **rest} if not rest and _is_number(sequence):
+            cancelled = node.cancel(queue.name, user, sequence=sequence)
+        case {"message_id": str() | int() | bytes() | UUID() as message_id, **rest} if not rest and _is_id(message_id):
+            cancelled = node.cancel(queue.name, user, message_id=message_id)
+        case {"all": True, **rest} if not rest:
+            return {"cancelled": node.cancel(queue.name, user)}
+        case _:
+            raise _Refused(400, "the body must be a map: {sequence: number}, {message_id: id} or {all: true}")
+    if not cancelled:
+        raise _Refused(404, f"nothing in {queue.name!r} that waits for its delivery time is named so")
+    return {"cancelled": cancelled}
+
+
+def _is_number(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 64
+
+
+def _is_id(value: object) -> bool:
+    return not isinstance(value, int) or _is_number(value)
+
+
 _OPERATIONS: Final[Mapping[tuple[str, str], Callable[[Managed, str | None, object, str | None], Value]]] = {
     ("QUERY", QUEUE): _query_queues,
     ("READ", QUEUE): _read_queue,
     ("READ", BROKER): _read_broker,
     ("PURGE", QUEUE): _purge_queue,
+    ("QUERY", MESSAGE): _query_messages,
+    ("CANCEL", MESSAGE): _cancel_messages,
 }
 
 
-_SEEING: Final = frozenset((("QUERY", QUEUE), ("READ", QUEUE), ("READ", BROKER)))
+_SEEING: Final = frozenset((("QUERY", QUEUE), ("READ", QUEUE), ("READ", BROKER), ("QUERY", MESSAGE)))
 """Operations that change nothing, on what may be seen. All others need the permission to manage."""
 
 
@@ -130,10 +185,18 @@ class _Seen:
     def purge(self, queue: str, user: str | None) -> int:
         return self._node.purge(queue, user)
 
+    def scheduled(self, queue: str, after: int, limit: int) -> list[Scheduled]:
+        return self._node.scheduled(queue, after, limit)
+
+    def cancel(
+        self, queue: str, user: str | None, *, sequence: int | None = None, message_id: MessageId | None = None
+    ) -> int:
+        return self._node.cancel(queue, user, sequence=sequence, message_id=message_id)
+
 
 def _check_permission(node: Managed, rights: Rights, operation: tuple[str, str], name: str | None) -> None:
     """Raise _Refused unless whoever has these rights may do this."""
-    if operation == ("READ", QUEUE) and name is not None:
+    if operation in (("READ", QUEUE), ("QUERY", MESSAGE)) and name is not None:
         found = node.snapshot().queue(name)
         address = name if found is None else found.address
         if not rights.may("manage", address) and (reason := rights.refusal("browse", address)):
@@ -183,4 +246,4 @@ def answer(payload: bytes, node: Managed, user: str | None, rights: Rights) -> b
     ).encode()
 
 
-__all__ = ["BROKER", "NODE", "QUEUE", "Managed", "answer", "reply_address"]
+__all__ = ["BROKER", "MESSAGE", "NODE", "QUEUE", "Managed", "answer", "reply_address"]
