@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Final
 
 from acquit.broker.addresses import Policies
+from acquit.broker.clock import Clock
 from acquit.broker.committer import Committer
 from acquit.broker.core import Core
 from acquit.broker.doors import Door, is_loopback, make_tls_context, mechanisms
@@ -105,6 +106,7 @@ class Server:
         self._core = core = Core(
             self._options, opened.recorder, opened.sequences, str(opened.identity.store), _wall_clock_us()
         )
+        self._clock = Clock(self._core.clock_set)
         self._committer = Committer(opened.journal, core.scribe, synced=self._synced, failed=self._fail, loop=loop)
         self._checkpointer = Checkpointer(
             opened.recorder, core, recovery_bytes_max=self._options.journal.recovery_bytes_max
@@ -291,7 +293,7 @@ class Server:
 
     def handle(self, client: PeerSocket, events: list[Event]) -> None:
         """Events of one connection, those of its authentication taken out."""
-        self._core.handle(client.peer, events, _wall_clock_us())
+        self._core.handle(client.peer, events, self._clock.now_us())
         self._turn()
 
     def writable(self, client: PeerSocket, writable: bool) -> None:
@@ -318,7 +320,7 @@ class Server:
 
     def _turn(self) -> None:
         core = self._core
-        now_us = _wall_clock_us()
+        now_us = self._clock.now_us()
         more = core.turn(now_us)
         for engine in core.take_touched():
             client = engine.context
@@ -348,7 +350,7 @@ class Server:
             self._timer = self._loop.call_at(when, self._tick)
 
     def _tick(self) -> None:
-        now_us = _wall_clock_us()
+        now_us = self._clock.now_us()
         self._timer = self._loop.call_later(TICK_S, self._tick)
         self._core.tick(now_us)
         self._checkpoint(now_us)

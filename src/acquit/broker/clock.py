@@ -1,0 +1,62 @@
+"""The time of day, and when somebody sets it.
+
+Times in the journal and in messages are of the wall clock, which can be set: by hand, by a time server that found it far
+off, by a machine that wakes up. The steady clock beside it cannot. Where the two disagree by more than a second about
+how much time has passed since the last look, the wall clock jumped, which is logged, and told, so that what was to last
+for a while does (`core.Core.clock_set`). Nothing else depends on it: messages are in the order of their sequences,
+never of their times.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+logger = logging.getLogger("acquit.broker")
+
+JUMP_US: Final = 1_000_000
+"""Below that it is called drift: whoever corrects the clock, corrects it gently."""
+
+
+def _wall_us() -> int:
+    return time.time_ns() // 1000
+
+
+def _steady_us() -> int:
+    return time.monotonic_ns() // 1000
+
+
+class Clock:
+    """Microseconds since the epoch."""
+
+    def __init__(
+        self,
+        jumped: Callable[[int], None],
+        *,
+        wall_us: Callable[[], int] = _wall_us,
+        steady_us: Callable[[], int] = _steady_us,
+    ) -> None:
+        """`jumped` hears by how many microseconds the clock was set: forward, or (negative) back."""
+        self._jumped = jumped
+        self._wall_us = wall_us
+        self._steady_us = steady_us
+        self._wall_last, self._steady_last = wall_us(), steady_us()
+
+    def now_us(self) -> int:
+        """The time of day, as it is now."""
+        wall, steady = self._wall_us(), self._steady_us()
+        by_us = (wall - self._wall_last) - (steady - self._steady_last)
+        self._wall_last, self._steady_last = wall, steady
+        if abs(by_us) > JUMP_US:
+            logger.warning(
+                "the clock was set %s: messages expire, and are delivered, by the time that it says now",
+                "forward" if by_us > 0 else "back",
+                extra={"seconds": round(by_us / 1e6, 3)},
+            )
+            self._jumped(by_us)
+        return wall
+
+
+__all__ = ["JUMP_US", "Clock"]
