@@ -1,7 +1,7 @@
 """The time of day, and when somebody sets it.
 
-Times in the journal and in messages are of the wall clock, which can be set: by hand, by a time server that found it far
-off, by a machine that wakes up. The steady clock beside it cannot. Where the two disagree by more than a second about
+Times in the journal and in messages are of the wall clock, which can be set: by hand, by a time server that found it
+far off, by a machine that wakes up. The steady clock beside it cannot. Where the two disagree by more than a second on
 how much time has passed since the last look, the wall clock jumped, which is logged, and told, so that what was to last
 for a while does (`core.Core.clock_set`). Nothing else depends on it: messages are in the order of their sequences,
 never of their times.

@@ -7,6 +7,8 @@ annotations say where it came from, as Artemis writes it, and what was tried:
     x-opt-ORIG-ADDRESS, x-opt-ORIG-QUEUE, x-opt-ORIG-MESSAGE-ID, x-opt-ACTUAL-EXPIRY (expired ones)
     x-opt-acquit-attempts: [{when, consumer, outcome, cause, condition, description}, ...], oldest first
     x-opt-acquit-origin: the sequence it had there
+
+and where it was rejected with an error, that is in the delivery annotations as *rejected* (3.4.3).
 """
 
 from __future__ import annotations
@@ -14,11 +16,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from acquit.broker.message import Message
-from acquit.broker.shaping import POSTED_AT, SEQUENCE, read_posting, transfer_header
+from acquit.broker.shaping import (
+    ACQUIRED_COUNT,
+    DELIVERY_DELAY,
+    DELIVERY_TIME,
+    POSTED_AT,
+    SEQUENCE,
+    read_posting,
+    transfer_header,
+)
 from acquit.ledger.events import EventKind
 from acquit.ledger.records import AttemptNote, Cause
+from acquit.protocol._definitions import Error, SectionCode
 from acquit.protocol.sections import MESSAGE_ANNOTATIONS, PROPERTIES, PropertyIndex, scan_sections, splice_annotations
-from acquit.protocol.types import Symbol, Timestamp, ULong, Value
+from acquit.protocol.types import Described, Symbol, Timestamp, ULong, Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,10 +97,16 @@ class Letters:
         spliced = splice_annotations(
             body[start:end],
             annotations,
-            remove=(SEQUENCE, POSTED_AT, "x-opt-delivery-time", "x-opt-delivery-delay"),
+            remove=(SEQUENCE, POSTED_AT, ACQUIRED_COUNT, DELIVERY_TIME, DELIVERY_DELAY),
         )
+        before = body[:start]
+        if last is not None and last.cause == Cause.REJECTED and last.condition.isascii() and last.condition:
+            # 3.4.3: the error of *rejected* is placed in the delivery annotations.
+            error = [Symbol(last.condition), last.description or None]
+            told = {"rejected": Described(ULong(Error.DESCRIPTOR), error)}
+            before = splice_annotations(before, told, code=SectionCode.DELIVERY_ANNOTATIONS)
         header = transfer_header(message.told_durable, message.priority, True, 0, None)
-        return header + body[:start] + spliced + body[end:]
+        return header + before + spliced + body[end:]
 
     def _describe(self, attempt: AttemptNote) -> dict[Value, Value]:
         known = self._scribe.recorder.table.actors.get(attempt.actor)
