@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from functools import lru_cache
+from functools import cache
 
 import pytest
 
@@ -17,7 +17,7 @@ from acquit.errors import SelectorError
 def fits(pattern: tuple[str | None, ...], items: tuple[str, ...]) -> bool:
     """What the patterns mean, slowly."""
 
-    @lru_cache(maxsize=None)
+    @cache
     def rest(at: int, item: int) -> bool:
         if at == len(pattern):
             return item == len(items)
