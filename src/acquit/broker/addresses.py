@@ -30,8 +30,19 @@ def address_fault(address: str) -> str | None:
     return None
 
 
+def is_pattern(address: str) -> bool:
+    """Does it name many addresses: is any of its words a wildcard?"""
+    return ("*" in address or "#" in address) and not _WILDCARDS.isdisjoint(address.split("."))
+
+
+_WILDCARDS: Final = frozenset("*#")
+
+
 def matches(pattern: str, address: str) -> bool:
-    """Does the pattern match? ``*`` is one word, ``#`` any number, none included."""
+    """Does the pattern match? ``*`` is one word, ``#`` any number, none included.
+
+    Where `address` is a pattern itself: does it match all that this one matches?
+    """
     return _match(pattern.split("."), address.split("."))
 
 
@@ -43,7 +54,7 @@ def _match(pattern: list[str], words: list[str]) -> bool:
         if at < len(pattern) and pattern[at] == "#":
             back, resume = at, word
             at += 1
-        elif at < len(pattern) and pattern[at] in ("*", words[word]):
+        elif at < len(pattern) and (pattern[at] == words[word] or (pattern[at] == "*" and words[word] != "#")):
             at += 1
             word += 1
         elif back >= 0:
@@ -91,4 +102,4 @@ class Policies:
         return AddressPolicy(**settings)  # type: ignore[arg-type]  # AddressRule has validated them
 
 
-__all__ = ["ADDRESS_BYTES_MAX", "Policies", "address_fault", "matches", "specificity"]
+__all__ = ["ADDRESS_BYTES_MAX", "Policies", "address_fault", "is_pattern", "matches", "specificity"]

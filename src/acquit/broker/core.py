@@ -28,32 +28,44 @@ from acquit.broker.attaching import STOLEN, Attaching
 from acquit.broker.browsing import Browser
 from acquit.broker.crediting import Crediting
 from acquit.broker.dispatch import Dispatch
+from acquit.broker.duplicates import Duplicates
 from acquit.broker.endpoints import Consumer, Peer, Producer
 from acquit.broker.expiry import Expiry
 from acquit.broker.inspect import BrokerSnapshot, ConnectionSnapshot, QueueSnapshot
 from acquit.broker.letters import Letters
 from acquit.broker.life import Life
+from acquit.broker.limits import Limits
 from acquit.broker.locks import LockKeeper
 from acquit.broker.management import NODE
 from acquit.broker.management_node import ManagementNode, Replies, Requests
 from acquit.broker.memory import Memory, Read
 from acquit.broker.node import Queue
+from acquit.broker.nodes import Nodes
 from acquit.broker.options import BrokerOptions
 from acquit.broker.permissions import build_permissions
 from acquit.broker.posting import Poster
 from acquit.broker.purging import Purge
 from acquit.broker.queue import Ending
 from acquit.broker.queues import Queues
+from acquit.broker.receivers import Receivers
 from acquit.broker.recovery import recover, to_live
+from acquit.broker.removal import Removal
+from acquit.broker.schedule import Cancel, Scheduled, all_of, found_by_id, found_by_sequence, listed
 from acquit.broker.scribe import Scribe
+from acquit.broker.senders import Senders
 from acquit.broker.settling import Settling
+from acquit.broker.subscriptions import Lookup, Subscriptions
+from acquit.broker.succession import depart
+from acquit.broker.temporary import TemporaryNodes
 from acquit.broker.timers import Timers
+from acquit.broker.topics import Topic, Topics
 from acquit.ledger.events import EventKind
 from acquit.ledger.fold import Fold
 from acquit.ledger.live import LiveMessage
 from acquit.ledger.recorder import Recorder
+from acquit.ledger.records import MessageId
 from acquit.ledger.sequences import Sequences
-from acquit.protocol._definitions import Role, TerminusExpiryPolicy
+from acquit.protocol._definitions import Error, Role, TerminusExpiryPolicy
 from acquit.protocol.connection import Connection
 from acquit.protocol.delivery import Delivery
 from acquit.protocol.events import (
@@ -98,22 +110,34 @@ class Core:
         self.scribe.time_us = time_us
         self.memory = Memory(options.limits)
         self.life = Life(self.scribe, self.memory, Timers())
-        self.queues = Queues(self.life, Policies(options.address), options.limits.queues_max)
-        self._poster = Poster(self.life, self.queues.find)
+        self.policies = policies = Policies(options.address)
+        self.queues = Queues(self.life, policies, options.limits.queues_max)
+        self.topics = Topics(self.queues, self.scribe, policies)
+        self.removal = Removal(self.life, self.queues, self.topics, self._end_link)
+        self._subscriptions = Subscriptions(self.queues, self.topics, self.scribe, self.removal)
+        nodes = Nodes(self.queues, self.topics, policies)
+        self.duplicates = Duplicates(self.scribe, options.limits.duplicate_ids_max)
+        self._limits = Limits(self.life)
+        self._poster = Poster(self.life, nodes, self.duplicates)
         self._letters = Letters(self.scribe, self._poster, self.queues.of_address)
         self._expiry = Expiry(self.life, self._letters)
         self._settling = Settling(self.life, self._letters)
         self._locks = LockKeeper(self.life, self._settling)
         self._dispatch = Dispatch(self.life, self._expiry, self._locks)
-        self._crediting = Crediting(self.life, options.connection.credit_max)
+        self._crediting = Crediting(self.life, self.topics, options.connection.credit_max)
         management = ManagementNode(self, options.limits.requests_max, self.life.touch)
         self._management = management
-        self._attaching = Attaching(self.queues, self.scribe, self._crediting, management, options.connection.links_max)
+        temporary = TemporaryNodes(self.queues, self.topics, self.scribe)
+        self._attaching = Attaching(
+            Receivers(nodes, self.queues, self._subscriptions, temporary, management, self.scribe),
+            Senders(nodes, temporary, self._crediting, management),
+            options.connection.links_max,
+        )
         self.stopping = False
         """We are about to close all connections: those that do not answer are not lost, but left."""
         self._stalled = False
         """The journal has no room at all, and nothing is handed out."""
-        self._purges: list[Purge] = []
+        self._purges: list[Purge | Cancel] = []
         self._peers: dict[Connection, Peer] = {}
         self._handlers: Mapping[type, Callable[[Peer, Any], None]] = {
             DeliveriesReceived: self._deliveries_received,
@@ -128,7 +152,12 @@ class Core:
 
     def restore(self, fold: Fold) -> int:
         """Take over what the journal holds; how many messages. Once, before anything else."""
-        return recover(fold, self.queues, self.life, self._settling)
+        count = recover(fold, self.queues, self.topics, self._subscriptions, self.removal, self.life, self._settling)
+        for address in self.duplicates.addresses():
+            self.duplicates.apply_policy(address, self.policies.policy_of(address))
+        for queue in self.queues.by_name.values():
+            self._limits.policy_changed(queue)
+        return count
 
     # -- what happens -------------------------------------------------------------------------------------------------
 
@@ -187,8 +216,10 @@ class Core:
         more = self._expiry.run() or more
         if self._purges:
             self._purges = [purge for purge in self._purges if not purge.step()]
+        more = self._limits.run() or more
         for queue in [queue for queue in self.life.dirty if not queue.in_use]:
-            self.queues.let_go(queue)  # its last message expired, or was purged, after its last link had gone
+            self.removal.let_go(queue)  # its last message expired, or was purged, after its last link had gone
+        more = self.removal.run() or more
         more = self._dispatch.run() or more
         more = self._management.send_answers() or more
         self._crediting.look_again()
@@ -200,7 +231,7 @@ class Core:
         durable: dict[Queue, int] = {}
         for message in self.life.live.values():
             durable[message.queue] = durable.get(message.queue, 0) + 1
-        for queue in self.queues.by_name.values():
+        for queue in (*self.queues.by_name.values(), *self.removal.queues):
             lost = queue.live - durable.get(queue, 0)
             if lost:
                 queue.counts[EventKind.LOST_VOLATILE] += lost
@@ -268,6 +299,25 @@ class Core:
             self._purges.append(purge)
         return purge.count
 
+    def scheduled(self, queue: str, after: int, limit: int) -> list[Scheduled]:
+        """The next messages of the queue, above this sequence, that wait for their time."""
+        return listed(self.queues.by_name[queue], after, limit)
+
+    def cancel(
+        self, queue: str, user: str | None, *, sequence: int | None = None, message_id: MessageId | None = None
+    ) -> int:
+        """Remove what waits for its delivery time: this message, those of this id, or all; how many."""
+        node = self.queues.by_name[queue]
+        if sequence is not None:
+            messages = found_by_sequence(node, sequence)
+        else:
+            messages = all_of(node) if message_id is None else found_by_id(node, message_id)
+        if messages:
+            cancel = Cancel(self.life, messages, self.scribe.declare("", NODE, user, node.address))
+            if not cancel.step():
+                self._purges.append(cancel)
+        return len(messages)
+
     # -- the engine's events ------------------------------------------------------------------------------------------
 
     def _deliveries_received(self, peer: Peer, event: DeliveriesReceived) -> None:
@@ -290,6 +340,7 @@ class Core:
         if isinstance(context, Consumer):
             if context.outbox:
                 self._dispatch.empty_outbox(context)
+            context.stand_in_line()
             self.life.wake(context.queue)
         elif isinstance(context, Browser):
             self.life.wake(context.queue)
@@ -306,15 +357,22 @@ class Core:
         if isinstance(event.link.context, Consumer | Browser):
             self.life.wake(event.link.context.queue)  # its first flow may have come with the attach
         if stolen is not None:
-            other = self._peers.get(stolen.session.connection)
-            if other is not None:
-                self._link_over(other, stolen, stolen.unsettled(), Ending.DETACHED, lives_on=True)
-            stolen.detach(STOLEN)
-            self.life.touch(stolen.session.connection)
+            self._end_link(stolen, STOLEN, lives_on=True)
+
+    def _end_link(self, link: Link, error: Error, *, lives_on: bool = False) -> None:
+        """End a link ourselves, as if its peer had detached it."""
+        peer = self._peers.get(link.session.connection)
+        if peer is not None:
+            self._link_over(peer, link, link.unsettled(), Ending.DETACHED, lives_on=lives_on)
+        link.detach(error)
+        self.life.touch(link.session.connection)
 
     def _link_detached(self, peer: Peer, event: LinkDetached) -> None:
         lives_on = not event.closed and _outlives(event.link)
-        self._link_over(peer, event.link, event.unsettled, Ending.DETACHED, lives_on=lives_on)
+        destroyed = event.closed and event.remote and event.error is None
+        self._link_over(
+            peer, event.link, event.unsettled, Ending.DETACHED, lives_on=lives_on, destroyed=destroyed
+        )
         if not event.closed and event.link.role == Role.SENDER:
             # No terminus outlives its link here: what it held is given back, so this end forgets it as well.
             event.link.session.settle_all(event.unsettled)
@@ -337,43 +395,57 @@ class Core:
             self._link_over(peer, link, deliveries, ending, lives_on=self.stopping or _outlives(link))
 
     def _link_over(
-        self, peer: Peer, link: Link, deliveries: list[Delivery], ending: Ending, *, lives_on: bool = False
+        self,
+        peer: Peer,
+        link: Link,
+        deliveries: list[Delivery],
+        ending: Ending,
+        *,
+        lives_on: bool = False,
+        destroyed: bool = False,
     ) -> None:
         """A link has ended, by itself or with what it stood on. Twice is once. `lives_on`: its terminus may be attached
-        to again, and what was undeliverable there still is."""
+        to again, and what was undeliverable there still is. `destroyed`: its peer says that its terminus goes too."""
         context = link.context
         if context is None:
             return
         link.context = None
         peer.links.pop(context, None)
         self._attaching.ended(peer, link)
+        node: Queue | Topic | None
         match context:
-            case Consumer(queue=queue):
-                queue.consumers.remove(context)
+            case Consumer(queue=node):
+                depart(context)
                 self._settling.ended(context, deliveries, ending)
                 if not lives_on:
                     self.life.terminus_over(context.terminus)
-            case Browser(queue=queue):
-                queue.browsers.remove(context)
-            case Producer(queue=Queue() as queue):
-                queue.producers.pop(context, None)
-                self._crediting.forget(context)
+                if context.subscriber:
+                    self._subscriptions.left(context, destroyed=destroyed)
+            case Browser(queue=node):
+                node.browsers.remove(context)
             case Producer():
+                node = context.queue or context.topic
+                if node is not None:
+                    node.producers.pop(context, None)
                 self._crediting.forget(context)
-                return
+            case Lookup(queue=node):
+                self._subscriptions.left(context, destroyed=destroyed)
             case Replies():
                 self._management.forget(context)
                 return
             case _:
                 return
-        self.life.wake(queue)
-        self.queues.let_go(queue)
+        if isinstance(node, Queue):
+            self.life.wake(node)
+        if node is not None:
+            self.removal.left(node, context)
 
     def _wake(self, peer: Peer) -> None:
         for context in peer.links:
             if isinstance(context, Consumer):
                 if context.outbox:
                     self._dispatch.empty_outbox(context)
+                context.stand_in_line()
                 self.life.wake(context.queue)
             elif isinstance(context, Browser):
                 self.life.wake(context.queue)

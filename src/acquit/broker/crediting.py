@@ -17,6 +17,8 @@ from acquit.broker.message import OVERHEAD_BYTES
 if TYPE_CHECKING:
     from acquit.broker.endpoints import Producer
     from acquit.broker.life import Life
+    from acquit.broker.node import Queue
+    from acquit.broker.topics import Topics
 
 
 LOOKS_MAX: Final = 64
@@ -26,8 +28,9 @@ LOOKS_MAX: Final = 64
 class Crediting:
     """Grants credit to producers."""
 
-    def __init__(self, life: Life, credit_max: int) -> None:
+    def __init__(self, life: Life, topics: Topics, credit_max: int) -> None:
         self._life = life
+        self._topics = topics
         self._memory = life.memory
         self._journal = life.scribe.journal
         self._credit_max = credit_max
@@ -66,22 +69,31 @@ class Crediting:
         memory = self._memory
         if memory.scarce:
             limit = int(limit * memory.scarcity)
-        queue = producer.queue
-        if queue is None:
-            return limit
+        if producer.queue is not None:
+            limit = self._room_in(producer.queue, producer, len(producer.queue.producers), limit)
+        elif producer.topic is not None:
+            # A message goes to all subscriptions or to none: the fullest one decides.
+            rivals = len(producer.topic.producers)
+            for queue in self._topics.routes_of(producer.topic):
+                limit = self._room_in(queue, producer, rivals, limit)
+        return max(0, limit)
+
+    @staticmethod
+    def _room_in(queue: Queue, producer: Producer, rivals: int, limit: int) -> int:
+        """How many of `limit` messages one queue has room for, where `rivals` fill it."""
         policy = queue.policy
         room: int | None = None
         if policy.bytes_max:
             room = policy.bytes_max - queue.bytes
-        if producer.volatile:
+        if producer.volatile or not queue.durable:
             left = policy.memory_bytes_max - queue.memory_bytes
             room = left if room is None else min(room, left)
-        rivals = max(1, len(queue.producers))
+        rivals = max(1, rivals)
         if room is not None:
             limit = min(limit, room // (2 * rivals * (producer.average_bytes + OVERHEAD_BYTES)))
         if policy.messages_max:
             limit = min(limit, (policy.messages_max - queue.live) // rivals or int(queue.live < policy.messages_max))
-        return max(0, limit)
+        return limit
 
 
 __all__ = ["Crediting"]

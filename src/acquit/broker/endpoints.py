@@ -133,6 +133,7 @@ class Consumer(Actor):
         "reserved_bytes",
         "selector",
         "stamp",
+        "subscriber",
         "tag",
     )
 
@@ -151,6 +152,8 @@ class Consumer(Actor):
         super().__init__(peer, link.name, queue.address)
         self.link = link
         self.queue = queue
+        self.subscriber = False
+        """Its source is the topic: the subscription that the queue is of may end with it."""
         self.presettled = presettled
         self.default_outcome = default_outcome
         """The source's (3.5.3): for deliveries that it does not settle itself."""
@@ -196,6 +199,12 @@ class Consumer(Actor):
         return min(room, prefetch_max - self.held) if prefetch_max else room
 
     @property
+    def full(self) -> bool:
+        """Whether it must settle something before it is given more: by the policy, or as its session is full."""
+        session = self.link.session
+        return 0 < self.queue.policy.prefetch_max <= self.held or len(session.outgoing) >= session.unsettled_max
+
+    @property
     def open_to_more(self) -> bool:
         """Whether it can be given a message now."""
         peer = self.peer
@@ -217,28 +226,6 @@ class Consumer(Actor):
             self.interest.line.add(self)
         if link.drain:
             self.queue.draining[self] = None
-
-
-def held_back(self) -> bool:
-        """Whether it could be given more once what was produced for its peer is written: nobody else will tell us."""
-        if self.outbox:
-            return held_back(self.peer, self.link)
-        return self.room > 0 and held_back(self.peer, self.link)
-
-    @property
-    def looks_aside(self) -> bool:
-        """Whether something that was set aside may be for it."""
-        return bool(self.aside_ahead) or self.aside_changes != self.queue.aside_changes
-
-    def may_have(self, message: Message) -> bool:
-        """Is this message, in memory or aside, for it? Not if it was called undeliverable here, or is larger than it
-        takes."""
-        extra = message.extra
-        if extra is not None and extra.excluded and self.terminus in extra.excluded:
-            return False
-        if message.body is not None:
-            return len(message.body) <= self.body_bytes_max
-        return extra is not None and extra.aside_bytes <= self.body_bytes_max
 
 
 def held_back(peer: Peer, link: SendingLink) -> bool:

@@ -36,15 +36,18 @@ class Extra:
         "annotations",
         "attempts",
         "closes_group",
+        "blocks",
         "due_at_ms",
         "due_shift_ms",
         "excluded",
         "group",
+        "last_value",
         "message_id",
         "poster",
         "returned_ms",
         "returns",
         "returns_told",
+        "transaction",
     )
 
     def __init__(self) -> None:
@@ -52,6 +55,8 @@ class Extra:
         """Not offered before; 0: at once."""
         self.due_shift_ms = 0
         """How much the clock has been set forward since: the delay before another attempt is a duration."""
+        self.blocks = False
+        """While it waits for another attempt, its group waits with it."""
         self.message_id = b""
         """While it waits for its delivery time: its message-id, as the ledger encodes it."""
         self.returns = 0
@@ -70,6 +75,8 @@ class Extra:
         """The message group that it belongs to, where those are kept together."""
         self.closes_group = False
         """It is the last of its group."""
+        self.last_value = b""
+        """In a last-value queue, its value, as the ledger encodes ids."""
         self.poster: str | None = None
         """The container that posted it, where somebody asked for none of its own."""
 

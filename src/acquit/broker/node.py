@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from acquit.broker.aside import Aside
 from acquit.broker.backlog import Backlog
+from acquit.broker.limits import Values, displaces, resident_bytes_max, resident_messages_max
 from acquit.broker.queue import NodeState
 from acquit.ledger.events import ENTERING, RETIRING
 
@@ -43,12 +44,13 @@ class Queue:
         "aside",
         "auto_created",
         "backlog",
-        "browsers",
         "blocked_groups",
+        "browsers",
         "bytes",
         "consumers",
         "counts",
         "delayed",
+        "displaces",
         "draining",
         "durable",
         "emptying",
@@ -56,6 +58,8 @@ class Queue:
         "interests",
         "locks",
         "memory_bytes",
+        "memory_bytes_max",
+        "memory_messages_max",
         "name",
         "number",
         "owing",
@@ -70,6 +74,7 @@ class Queue:
         "scheduled_ids",
         "subscription",
         "temporary",
+        "values",
         "volatile",
     )
 
@@ -100,6 +105,14 @@ class Queue:
         self.plain = False
         """Is every posting that says nothing special treated alike here, so that groups of them can be? See `posting`
         and `look_at_policy`."""
+        self.displaces = False
+        """Do older messages give way to newer ones? See `limits`."""
+        self.values: Values | None = None
+        """Of a last-value queue."""
+        self.memory_bytes_max = 0
+        """Bodies in memory, by the policy; beyond it they are read back from the journal."""
+        self.memory_messages_max = 0
+        """The same in messages, of all that are live."""
         self.removing = False
         """It is being deleted: nothing is posted to it any more, and what is in it goes."""
         self.backlog = Backlog()
@@ -150,7 +163,16 @@ class Queue:
 
     def look_at_policy(self) -> None:
         """The policy has changed, or is seen for the first time."""
-        self.plain = self.durable and not self.policy.default_ttl_ms
+        policy = self.policy
+        special = policy.default_ttl_ms or policy.last_value or policy.duplicate_detection == "message-id"
+        self.plain = self.durable and not special and policy.full_policy != "drop-oldest"
+        self.displaces = displaces(policy)
+        self.memory_bytes_max = resident_bytes_max(policy)
+        self.memory_messages_max = resident_messages_max(policy)
+        if not policy.last_value:
+            self.values = None
+        elif self.values is None:
+            self.values = Values()
 
     @property
     def available(self) -> int:
@@ -196,6 +218,11 @@ class Queue:
             message.extra is not None and bool(message.extra.excluded) and termini <= message.extra.excluded
             for message in self.aside
         )
+
+    @property
+    def links(self) -> bool:
+        """Has it any?"""
+        return bool(self.consumers or self.browsers or self.producers)
 
     @property
     def in_use(self) -> bool:

@@ -229,9 +229,32 @@ class Security:
                 raise ConfigurationError("roles: expected names that are not empty, found ''")
 
 
+TlsMode = Literal["off", "offered", "required", "immediate"]
+"""TLS on a listener: none; if the peer asks for it by AMQP's TLS header (5.2.1); only then; from the first byte."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Listen:
+    """Where the broker listens. With any of these, ``--host`` and ``--port`` are not used."""
+
+    host: str = "127.0.0.1"
+    """A name or an address of this machine."""
+
+    port: int = 5672
+    """0: a free one."""
+
+    tls: TlsMode = "off"
+    """"immediate": TLS from the first byte, which is ``amqps://``. "offered": AMQP in the clear, or with TLS if the
+    peer begins with AMQP's TLS header; "required": only that. All but "off" need a certificate in ``[tls]``."""
+
+    def __post_init__(self) -> None:
+        check_choice(self, {"tls": ("off", "offered", "required", "immediate")})
+        check_range(self, {"port": (0, 65_535)})
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tls:
-    """TLS (1.2 or later) on the listening port: nothing else is spoken there then. Both files, or none."""
+    """TLS, 1.2 or later. Both files, or none."""
 
     certificate_file: str = ""
     """The certificate chain, in PEM."""
@@ -239,9 +262,37 @@ class Tls:
     key_file: str = ""
     """Its private key, in PEM, without a passphrase."""
 
+    mode: TlsMode = "immediate"
+    """TLS on the port that ``--port`` names, where there is a certificate; as ``tls`` of ``[[listen]]``."""
+
+    client_certificates: Literal["none", "optional", "required"] = "none"
+    """Whether peers are asked for a certificate, and whether they must have one. A peer with one that names a user may
+    log in as that user with SASL EXTERNAL."""
+
+    client_ca_file: str = ""
+    """Who signs the certificates of peers: certificates in PEM."""
+
+    client_name: Literal["common-name", "dns", "email", "uri"] = "common-name"
+    """Which part of a peer's certificate is the name of the user: the common name of its subject, or the one
+    alternative name of this kind."""
+
     def __post_init__(self) -> None:
         if bool(self.certificate_file) != bool(self.key_file):
             raise ConfigurationError("key_file: expected together with certificate_file, found only one of them")
+        check_choice(
+            self,
+            {
+                "mode": ("off", "offered", "required", "immediate"),
+                "client_certificates": ("none", "optional", "required"),
+                "client_name": ("common-name", "dns", "email", "uri"),
+            },
+        )
+        if bool(self.client_ca_file) != (self.client_certificates != "none"):
+            raise ConfigurationError(
+                "client_ca_file: expected together with client_certificates, found only one of them"
+            )
+        if self.client_ca_file and not self.certificate_file:
+            raise ConfigurationError("client_certificates: expected a certificate_file as well, found none")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -353,12 +404,28 @@ class AddressPolicy:
     prefetch_max: int = 0
     """Messages a consumer may hold unsettled, whatever its credit. 0: no limit."""
 
+    consumers: Literal["shared", "single-active", "exclusive"] = "shared"
+    """Who of a queue's consumers is served. ``shared``: all of them. ``single-active``: one at a time, another takes
+    over when it has gone. ``exclusive``: one, and others are refused with amqp:resource-locked."""
+
+    message_groups: bool = True
+    """All messages of one group-id go to one consumer, while it lives."""
+
+    non_destructive: bool = False
+    """Every receiver reads the whole queue and removes nothing; what it says of a message is recorded."""
+
+    browsers_max: int = 100
+    """Links of a queue that only look; one more is refused. 0: no limit."""
+
     def __post_init__(self) -> None:
         check_choice(
             self,
             {
                 "connection_loss": ("count", "dead-letter"),
+                "routing": ("", "anycast", "multicast"),
+                "unroutable": ("accept", "release"),
                 "redelivery_blocks": ("none", "queue", "group"),
+                "consumers": ("shared", "single-active", "exclusive"),
                 "full_policy": ("page", "block", "reject", "drop-oldest"),
                 "duplicate_detection": ("off", "id", "message-id"),
             },
@@ -384,6 +451,7 @@ class AddressPolicy:
                 "duplicate_window": (1, 1 << 24),
                 "memory_bytes_max": (64 * 1024, 1 << 46),
                 "consumers_max": (0, 1 << 30),
+                "browsers_max": (0, 1 << 30),
                 "prefetch_max": (0, 1 << 30),
             },
         )
@@ -434,6 +502,8 @@ class BrokerOptions:
     limits: BrokerLimits = field(default_factory=BrokerLimits)
     security: Security = field(default_factory=Security)
     tls: Tls = field(default_factory=Tls)
+    listen: tuple[Listen, ...] = ()
+    """Where to listen, if not on the one host and port that are given beside the options."""
     journal: JournalOptions = field(default_factory=JournalOptions)
     address: tuple[AddressRule, ...] = ()
     """Rules, in any order: the most specific one that sets a field decides."""
@@ -448,6 +518,9 @@ class BrokerOptions:
 
     def __post_init__(self) -> None:
         check_range(self, {"stop_timeout_ms": (0, TIME_MS_MAX)})
+        for listen in self.listen:
+            if listen.tls != "off" and not self.tls.certificate_file:
+                raise ConfigurationError(f"listen: tls = {listen.tls!r} needs tls.certificate_file, found none")
         seen = set()
         for rule in self.address:
             if rule.match in seen:
@@ -463,9 +536,11 @@ __all__ = [
     "BrokerLimits",
     "BrokerOptions",
     "ConnectionLimits",
+    "Listen",
     "Role",
     "Security",
     "Tls",
+    "TlsMode",
     "User",
     "Where",
 ]

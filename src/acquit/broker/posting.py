@@ -4,32 +4,38 @@ A volatile message is available at once, and answered at once. A durable one is 
 hears nothing, until the batch with its record is synced. What cannot be taken is refused by its own delivery: rejected
 with the reason where the sender waits for an answer, the link detached with it where it does not.
 
-`receive` is the hot path: deliveries come in groups, most of them are plain (`shaping.Template`, `shaping.read_plain`),
-and everything that is the same for a group is done once. Every other message goes through `enter`.
+`receive` is the hot path: deliveries to one queue come in groups, most of them are plain (`shaping.Template`,
+`shaping.read_plain`), and everything that is the same for a group is done once. Every other message is read as an
+`Arrival`, and takes these steps: where does it go, is there room in all of these queues, and then into each of them.
+What is posted to a topic is one record with the payload, and an event for each further copy.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from acquit.broker.message import DURABLE, OVERHEAD_BYTES, Message
+from acquit.broker.limits import Room, admit, full, note_value
+from acquit.broker.message import COPY, DURABLE, OVERHEAD_BYTES, TOLD_DURABLE, Message
+from acquit.broker.node import Queue
 from acquit.broker.queue import NodeEvent, NodeState, step
-from acquit.broker.shaping import learn_template, make_body, own_annotations, read_plain, read_posting
+from acquit.broker.refusal import Refused
+from acquit.broker.shaping import SharedBody, learn_template, make_body, own_annotations, read_plain, read_posting
 from acquit.errors import DecodeError, RemoteProtocolError, StoreFull
 from acquit.ledger.events import EventKind
 from acquit.ledger.records import encode_posting_meta
-from acquit.protocol._definitions import AmqpCondition, Error, Rejected
+from acquit.protocol._definitions import AmqpCondition, Error, Rejected, Released, Source
 from acquit.protocol.constants import ACCEPTED
-from acquit.protocol.sections import scan_sections
+from acquit.protocol.sections import MESSAGE_ANNOTATIONS, PROPERTIES, map_value, scan_sections
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from acquit.broker.endpoints import Peer, Producer
+    from acquit.broker.duplicates import Duplicates, Identity
+    from acquit.broker.endpoints import Producer
     from acquit.broker.life import Life
-    from acquit.broker.memory import Memory
-    from acquit.broker.node import Queue
+    from acquit.broker.nodes import Nodes
+    from acquit.broker.options import AddressPolicy
     from acquit.broker.shaping import Posting
+    from acquit.broker.topics import Topic
     from acquit.protocol.delivery import Delivery
     from acquit.protocol.session import Session
 
@@ -37,44 +43,53 @@ _PENDING = NodeState.PENDING
 _AVAILABLE = NodeState.AVAILABLE
 _SCHEDULED = NodeState.SCHEDULED
 _POSTED: Final = int(EventKind.POSTED)
-_UNLIMITED: Final = 1 << 62
 _SHALLOW: Final = 1_024
 """A queue with no more than this available is near its head: what is posted may be handed out at once."""
+JMS_DESTINATION: Final = "x-opt-jms-dest"
+"""Message annotation of JMS clients: what their destination is. 0: a queue, 1: a topic, 2 and 3: the temporary ones."""
+_JMS_TOPICS: Final = frozenset((1, 3))
+_REJECTED: Final = "amqp:rejected:list"
 
 
-class Refused(RemoteProtocolError):
-    """A posting that is not taken; nothing of it is left."""
+@dataclass(slots=True)
+class Arrival:
+    """One delivery on its way into queues: what is known of it so far."""
 
+    producer: Producer
+    delivery: Delivery
+    posting: Posting
+    target: Queue | Topic
+    """Where it was sent. Its policy holds for the message, those of the queues for the room in them."""
+    queues: list[Queue]
+    """Where it goes: several for a topic, perhaps none."""
+    actor: int
+    expires_at_ms: int
+    identity: Identity | None = None
+    """The id that tells duplicates, and what is known of it; None: it has none that counts."""
 
-class Room:
-    """What one queue may still take in this turn."""
-
-    __slots__ = ("durable", "messages", "volatile")
-
-    def __init__(self, queue: Queue, memory: Memory) -> None:
-        policy = queue.policy
-        self.messages = policy.messages_max - queue.live if policy.messages_max else _UNLIMITED
-        whole = policy.bytes_max - queue.bytes if policy.bytes_max else _UNLIMITED
-        self.durable = min(whole, memory.room(queue, volatile=False))
-        self.volatile = min(whole, memory.room(queue, volatile=True))
+    @property
+    def payload(self) -> bytes:
+        """The message, byte for byte."""
+        return self.delivery.payload
 
 
 class Poster:
     """Takes postings."""
 
-    def __init__(self, life: Life, find_queue: Callable[[Peer, str], Queue]) -> None:
-        """`find_queue`: the queue of an address that a message (not a link) names; raises Refused."""
+    def __init__(self, life: Life, nodes: Nodes, duplicates: Duplicates) -> None:
+        """`nodes` are asked for addresses that a message (not a link) names, and for what a topic goes to."""
         self._life = life
         self._scribe = life.scribe
         self._memory = life.memory
-        self._find_queue = find_queue
+        self._nodes = nodes
+        self._duplicates = duplicates
 
     # -- from links ---------------------------------------------------------------------------------------------------
 
     def receive(self, producer: Producer, deliveries: list[Delivery]) -> None:
         """Deliveries of one link, in order."""
         queue = producer.queue
-        if queue is None or queue.policy.default_ttl_ms:
+        if queue is None or not queue.plain:
             for delivery in deliveries:
                 self._receive_one(producer, delivery)
             return
@@ -148,7 +163,7 @@ class Poster:
             self._mark(queue, pending[-1].sequence)
             scribe.when_synced(self._synced, queue, pending, session, waiting)
         if refused:
-            self._refuse(producer, refused, _full(queue, disk=scribe.journal.full))
+            self._refuse(producer, refused, full(queue, disk=scribe.journal.full))
         count = len(offered) + len(pending)
         if count:
             producer.volatile = len(offered) > len(pending)
@@ -172,55 +187,116 @@ class Poster:
 
     def _receive_one(self, producer: Producer, delivery: Delivery) -> None:
         """One delivery, whatever it is."""
-        payload = delivery.payload
-        now_ms = self._scribe.time_us // 1000
         try:
-            if delivery.message_format:
-                raise Refused(
-                    f"message-format {delivery.message_format}: only 0 is known here (2.7.5)",
-                    condition=AmqpCondition.NOT_IMPLEMENTED,
-                )
-            posting = read_posting(payload, now_ms)
-            queue = producer.queue if producer.queue is not None else self._route(producer, posting)
-            room = Room(queue, self._memory)
-            bytes_left = room.durable if posting.durable else room.volatile
-            if room.messages < 1 or bytes_left < len(payload) + OVERHEAD_BYTES:
-                raise _full(queue)
-            message = self.enter(
-                queue,
-                payload,
-                posting,
-                actor=self._scribe.actor_number(producer),
-                expires_at_ms=_expiry(queue, posting, now_ms),
-                due_at_ms=posting.due_at_ms,
-                address=queue.address,
-            )
+            arrival = self._read(producer, delivery)
+            arrival.identity = identity = self._duplicates.check(arrival.target, arrival.posting)
+            if identity is not None and identity.first:
+                self._accept(delivery, durable=self._duplicates.suppress(identity, arrival.target, arrival.actor))
+                return
+            if not arrival.queues:
+                self._unroutable(arrival)
+                return
+            self._admit(arrival)
+            durable = self.enter_all(arrival)
         except StoreFull:
-            self._refuse(producer, [delivery], _full(producer.queue, disk=self._scribe.journal.full))
+            self._refuse(producer, [delivery], full(producer.queue, disk=self._scribe.journal.full))
         except (DecodeError, Refused) as exc:
             self._refuse(producer, [delivery], exc)
         else:
-            producer.average_bytes += (len(payload) - producer.average_bytes) // 4
-            producer.volatile = not posting.durable
-            if posting.durable:
-                self._mark(queue, message.sequence)
-                self._scribe.when_synced(self._answer, delivery)
-            else:
-                delivery.link.session.settle_all([delivery], ACCEPTED)
+            producer.average_bytes += (len(delivery.payload) - producer.average_bytes) // 4
+            producer.volatile = not durable
+            self._accept(delivery, durable=durable)
 
-    def _route(self, producer: Producer, posting: Posting) -> Queue:
-        """Where a message on the anonymous terminus goes."""
+    def _read(self, producer: Producer, delivery: Delivery) -> Arrival:
+        """What the message says, and where it goes. Raises DecodeError or Refused."""
+        if delivery.message_format:
+            raise Refused(
+                f"message-format {delivery.message_format}: only 0 is known here (2.7.5)",
+                condition=AmqpCondition.NOT_IMPLEMENTED,
+            )
+        now_ms = self._scribe.time_us // 1000
+        posting = read_posting(delivery.payload, now_ms)
+        target = producer.queue or producer.topic or self._route(producer, posting)
+        arrival = Arrival(
+            producer,
+            delivery,
+            posting,
+            target,
+            [],
+            self._scribe.actor_number(producer),
+            _expiry(target.policy, posting, now_ms),
+        )
+        arrival.queues = self._nodes.queues_of(arrival)
+        return arrival
+
+    def _route(self, producer: Producer, posting: Posting) -> Queue | Topic:
+        """Where a message on the anonymous terminus goes: its *to*, and whether JMS says that this is a topic."""
         if posting.to is None:
             raise Refused("the message says no 'to', and neither does the link", condition=AmqpCondition.NOT_FOUND)
-        return self._find_queue(producer.peer, posting.to)
+        start, end = posting.sections.bounds[MESSAGE_ANNOTATIONS], posting.sections.bounds[PROPERTIES]
+        said = map_value(posting.sections.payload[start:end], JMS_DESTINATION) if start != end else None
+        topic = said in _JMS_TOPICS if isinstance(said, int) else None
+        producer.peer.rights.check("send", posting.to)
+        return self._nodes.to_send_to(producer.peer, posting.to, topic)
+
+    def _admit(self, arrival: Arrival) -> None:
+        """Raise Refused unless every queue has room: a message goes to all of them, or to none."""
+        cost = len(arrival.payload) + OVERHEAD_BYTES
+        memory = self._memory
+        for queue in arrival.queues:
+            admit(queue, memory, cost, durable=arrival.posting.durable and queue.durable)
+            note_value(queue.policy, arrival.posting)
+        if len(arrival.queues) > 1 and memory.room(arrival.queues[0], volatile=False) < cost * len(arrival.queues):
+            raise Refused(
+                f"no memory for {len(arrival.queues)} copies: try again later",
+                condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED,
+            )
+
+    def _unroutable(self, arrival: Arrival) -> None:
+        """No subscription takes it."""
+        delivery, topic = arrival.delivery, arrival.target
+        assert not isinstance(topic, Queue)
+        if topic.policy.unroutable == "release" and not delivery.settled:
+            delivery.link.session.settle_all([delivery], Released())
+            return
+        durable = arrival.posting.durable
+        self._scribe.unrouted(topic, arrival.payload, arrival.actor, durable=durable)
+        self._accept(delivery, durable=durable)
+
+    def _accept(self, delivery: Delivery, *, durable: bool) -> None:
+        """Answer *accepted*; where something of it was recorded, after the sync."""
+        if durable:
+            self._scribe.when_synced(self._answer, delivery)
+        else:
+            delivery.link.session.settle_all([delivery], ACCEPTED)
 
     def _refuse(self, producer: Producer, deliveries: list[Delivery], why: RemoteProtocolError) -> None:
         error = Error(why.condition, why.description)
         unanswered = [delivery for delivery in deliveries if not delivery.settled]
+        if producer.queue is None and producer.topic is None:
+            self._refuse_anonymous(producer, deliveries, unanswered, error)
+            return
         producer.link.session.settle_all(unanswered, Rejected(error))
         if len(unanswered) < len(deliveries):
             # Nobody waits for these answers: the link is the only one to tell.
             producer.link.detach(error)
+
+    @staticmethod
+    def _refuse_anonymous(
+        producer: Producer, deliveries: list[Delivery], unanswered: list[Delivery], error: Error
+    ) -> None:
+        """The same on the anonymous terminus, where the sender must learn which message it was: it is rejected if the
+        sender said that it knows this outcome, or said nothing; otherwise the link ends."""
+        link = producer.link
+        source = link.source
+        knows = not isinstance(source, Source) or not source.outcomes or _REJECTED in source.outcomes
+        for delivery in deliveries:
+            named = Error(error.condition, error.description, {"delivery-tag": delivery.tag})
+            if knows and delivery in unanswered:
+                link.session.settle_all([delivery], Rejected(named))
+            else:
+                link.detach(named)
+                return
 
     # -- from anywhere ------------------------------------------------------------------------------------------------
 
@@ -237,49 +313,106 @@ class Poster:
         kind: EventKind = EventKind.POSTED,
         origin: int = 0,
         essential: bool = False,
+        flags: int = 0,
     ) -> Message:
         """Put a message into a queue. Raises StoreFull or DecodeError, with nothing changed.
 
         `essential`: it is the consequence of an outcome, and written although the disk is full.
         """
         scribe = self._scribe
+        note_value(queue.policy, posting)
         time_us = scribe.time_us
         sequence = scribe.sequences.take(time_us)
-        event = NodeEvent.POST_DURABLE if posting.durable else NodeEvent.POST_VOLATILE
-        if due_at_ms and not posting.durable:
-            event = NodeEvent.POST_VOLATILE_LATER
-        message = Message(
-            sequence,
-            queue,
-            step(NodeState.NEW, event).next,
-            make_body(posting.sections, sequence, time_us // 1000),
-            0,
-            DURABLE if posting.durable else 0,
-            posting.priority,
-            time_us,
-            expires_at_ms,
-            0,
-        )
-        meta = encode_posting_meta(
-            address.encode(),
-            posting.message_id,
-            expires_at_ms=expires_at_ms,
-            due_at_ms=due_at_ms,
-            priority=posting.priority,
-            extras=posting.extras,
-        )
+        body = make_body(posting.sections, sequence, time_us // 1000)
+        message = _message(queue, sequence, body, posting, time_us, expires_at_ms, due_at_ms)
+        message.flags |= flags
+        meta = _meta(address, posting, expires_at_ms, due_at_ms)
         scribe.posted(message, payload, meta, kind=kind, actor=actor, origin=origin, essential=essential)
         self._life.enter(message)
         if due_at_ms:
-            message.need_extra().due_at_ms = due_at_ms
-        if posting.durable:
+            extra = message.need_extra()
+            extra.due_at_ms, extra.message_id = due_at_ms, posting.message_id
+        if message.flags & DURABLE:
             queue.pending += 1
             scribe.when_synced(self._available, message)
         elif due_at_ms:
-            self._schedule(message)
+            self._life.schedule(message, due_at_ms)
         else:
             self._offer(queue, [message])
         return message
+
+    def enter_all(self, arrival: Arrival) -> bool:
+        """Put a message into its queues, once into each. True if any of it is recorded, so that its sender must wait.
+
+        Raises StoreFull or DecodeError, with nothing changed.
+        """
+        posting, queues = arrival.posting, arrival.queues
+        if len(queues) == 1:
+            message = self.enter(
+                queues[0],
+                arrival.payload,
+                posting,
+                actor=arrival.actor,
+                expires_at_ms=arrival.expires_at_ms,
+                due_at_ms=posting.due_at_ms,
+                address=arrival.target.address,
+                flags=0 if arrival.identity is None else arrival.identity.flags,
+            )
+            if arrival.identity is not None:
+                self._duplicates.entered(arrival.identity, message)
+            if message.flags & DURABLE:
+                self._mark(queues[0], message.sequence)
+            return message.durable
+        messages = self._fan_out(arrival)
+        if arrival.identity is not None:
+            recorded = (message for message in messages if message.durable)
+            self._duplicates.entered(arrival.identity, next(recorded, messages[0]))
+        pending = []
+        for message in messages:
+            self._life.enter(message)
+            if posting.due_at_ms:
+                extra = message.need_extra()
+                extra.due_at_ms, extra.message_id = posting.due_at_ms, posting.message_id
+            if message.flags & DURABLE:
+                message.queue.pending += 1
+                self._mark(message.queue, message.sequence)
+                pending.append(message)
+            elif posting.due_at_ms:
+                self._life.schedule(message, posting.due_at_ms)
+            else:
+                self._offer(message.queue, [message])
+        if pending:
+            self._scribe.when_synced(self._all_available, pending)
+        return bool(pending)
+
+    def _fan_out(self, arrival: Arrival) -> list[Message]:
+        """A copy for each queue, recorded. The first durable one's record has the payload, the others name it."""
+        posting, payload = arrival.posting, arrival.payload
+        scribe = self._scribe
+        time_us = scribe.time_us
+        shared = SharedBody(posting.sections, time_us // 1000)
+        messages = []
+        for queue in arrival.queues:
+            sequence = scribe.sequences.take(time_us)
+            body = shared.of(sequence)
+            messages.append(_message(queue, sequence, body, posting, time_us, arrival.expires_at_ms, posting.due_at_ms))
+        durable = [message for message in messages if message.flags & DURABLE]
+        if durable:
+            first, *others = durable
+            if arrival.identity is not None:
+                first.flags |= arrival.identity.flags
+            meta = _meta(arrival.target.address, posting, arrival.expires_at_ms, posting.due_at_ms)
+            scribe.posted(first, payload, meta, kind=_POSTED, actor=arrival.actor, origin=0, essential=False)
+            for message in others:
+                message.flags |= COPY
+                message.position, message.fingerprint = first.position, first.fingerprint
+            scribe.copies(first, others, arrival.actor)
+        for message in messages:
+            if not message.flags & DURABLE:
+                message.fingerprint = len(payload) << 32
+                message.queue.counts[_POSTED] += 1
+                scribe.count_volatile(message.queue, _POSTED, 1)
+        return messages
 
     # -- after the sync -----------------------------------------------------------------------------------------------
 
@@ -309,9 +442,14 @@ class Poster:
         message.state = step(_PENDING, NodeEvent.SYNCED_LATER if later else NodeEvent.SYNCED).next
         message.queue.pending -= 1
         if later:
-            self._schedule(message)
+            self._life.schedule(message, message.due_at_ms)
         else:
             self._offer(message.queue, [message])
+
+    def _all_available(self, messages: list[Message]) -> None:
+        """The copies of one durable posting are on the disk."""
+        for message in messages:
+            self._available(message)
 
     # -- its own ------------------------------------------------------------------------------------------------------
 
@@ -323,21 +461,19 @@ class Poster:
         queue.memory_bytes += cost
         self._memory.bytes += cost
 
-    def _schedule(self, message: Message) -> None:
-        message.queue.scheduled[message.sequence] = message
-        self._life.timers.add(message.due_at_ms, message)
-
     def _offer(self, queue: Queue, messages: list[Message]) -> None:
         if not messages:
             return
         queue.backlog.extend(messages)
+        if queue.values is not None:
+            queue.values.arrived.extend(messages)
         for browser in queue.browsers:
             for message in messages:
                 browser.offered(message)
         self._life.dirty[queue] = None
         memory = self._memory
         if memory.crowded(queue):
-            going_out = sum(consumer.room for consumer in queue.consumers if consumer.open_to_more)
+            going_out = sum(consumer.room for consumer in queue.consumers if consumer.in_line and consumer.open_to_more)
             if queue.backlog.count > going_out:  # they will wait here: not in memory, then
                 for message in messages:
                     if message.flags & DURABLE:
@@ -349,14 +485,36 @@ class Poster:
             self._scribe.mark_ahead(queue, sequence)
 
 
-def _full(queue: Queue | None, *, disk: bool = False) -> Refused:
-    what = "the broker's disk is full" if disk or queue is None else f"{queue.name:.200} has reached its limit"
-    return Refused(f"{what}: try again later", condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED)
+def _message(
+    queue: Queue, sequence: int, body: bytes, posting: Posting, time_us: int, expires_at_ms: int, due_at_ms: int
+) -> Message:
+    """A message that is about to enter a queue."""
+    durable = posting.durable and queue.durable
+    event = NodeEvent.POST_DURABLE if durable else NodeEvent.POST_VOLATILE
+    if due_at_ms and not durable:
+        event = NodeEvent.POST_VOLATILE_LATER
+    flags = DURABLE if durable else TOLD_DURABLE if posting.durable else 0
+    state = step(NodeState.NEW, event).next
+    message = Message(sequence, queue, state, body, 0, flags, posting.priority, time_us, expires_at_ms, 0)
+    if posting.last_value:
+        message.need_extra().last_value = posting.last_value
+    return message
 
 
-def _expiry(queue: Queue, posting: Posting, now_ms: int) -> int:
+def _meta(address: str, posting: Posting, expires_at_ms: int, due_at_ms: int) -> bytes:
+    """The plain fields of its record."""
+    return encode_posting_meta(
+        address.encode(),
+        posting.message_id,
+        expires_at_ms=expires_at_ms,
+        due_at_ms=due_at_ms,
+        priority=posting.priority,
+        extras=posting.extras,
+    )
+
+
+def _expiry(policy: AddressPolicy, posting: Posting, now_ms: int) -> int:
     """When the message expires: by its header, its properties and the policy, the earliest of them. 0: never."""
-    policy = queue.policy
     ttl_ms = posting.ttl_ms
     if ttl_ms is None and posting.absolute_expiry_ms is None and policy.default_ttl_ms:
         ttl_ms = policy.default_ttl_ms
@@ -368,4 +526,4 @@ def _expiry(queue: Queue, posting: Posting, now_ms: int) -> int:
     return min(expiries, default=0)
 
 
-__all__ = ["Poster", "Refused", "Room"]
+__all__ = ["Poster", "Refused"]

@@ -1,7 +1,9 @@
 """Which queues there are: found, made on first use where the policy allows, deleted when nobody needs them.
 
-An address is an anycast queue of the same name. ``address::queue`` names a queue at an address, and is the same as the
-address where both are equal; anything else, and addresses of topics, will come with subscriptions.
+An anycast queue has the name of its address. The queue of a subscription is called ``address::subscription``, so that
+it can be asked for by the same words with which other brokers name one queue of an address. Here they are all alike:
+what is special about subscriptions is in `subscriptions`, about temporary queues in `temporary`. What an address means
+to a link is decided in `nodes`.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from acquit.broker.addresses import Policies, address_fault
 from acquit.broker.node import Queue
-from acquit.broker.posting import Refused
+from acquit.broker.refusal import Refused
 from acquit.errors import StoreFull
 from acquit.ledger import records
 from acquit.ledger.records import QueueFlag
@@ -19,6 +21,9 @@ from acquit.protocol._definitions import AmqpCondition
 if TYPE_CHECKING:
     from acquit.broker.endpoints import Peer
     from acquit.broker.life import Life
+    from acquit.broker.subscription import Subscription
+    from acquit.broker.temporary import Temporary
+    from acquit.broker.topics import Topic
 
 
 class Queues:
@@ -30,35 +35,68 @@ class Queues:
         self._policies = policies
         self._queues_max = queues_max
         self.by_name: dict[str, Queue] = {}
+        self.topics: dict[str, Topic] = {}
+        """By address; they count as queues where their number is limited. Kept by `topics.Topics`."""
+
+    # -- found, or made -----------------------------------------------------------------------------------------------
 
     def find(self, peer: Peer, address: str) -> Queue:
-        """The queue of an address, for a link or a message of `peer`; made if the policy allows.
+        """The anycast queue of an address, for a link or a message of `peer`; made if the policy allows.
 
         Raises Refused with the condition to tell the peer.
         """
-        name = _plain(address)
-        queue = self.by_name.get(name)
+        queue = self.by_name.get(address)
         if queue is not None:
             return queue
-        if not self._policies.policy_of(name).create:
-            raise Refused(f"there is no {name!r}, and its policy makes none", condition=AmqpCondition.NOT_FOUND)
-        if len(self.by_name) >= self._queues_max:
+        check_address(address)
+        self.check_creation(peer, address)
+        return self.make(address, address, self._scribe.declare(peer.container, "", peer.user, address))
+
+    def of_address(self, address: str) -> Queue:
+        """The queue of a dead letter or expiry address, made if it is not there. Raises StoreFull."""
+        return self.by_name.get(address) or self._make(address, address, 0)
+
+    def check_creation(self, peer: Peer, address: str) -> None:
+        """May `peer` have a node made for this address, of whatever kind? Raises Refused."""
+        if not self._policies.policy_of(address).create:
+            raise Refused(f"there is no {address!r}, and its policy makes none", condition=AmqpCondition.NOT_FOUND)
+        peer.rights.check("create", address)
+        self.check_number()
+
+    def check_number(self) -> None:
+        """Raises Refused where there are as many queues, subscriptions and topics as there may be."""
+        if len(self.by_name) + len(self.topics) >= self._queues_max:
             raise Refused(
                 f"there are {self._queues_max} queues, no more are made",
                 condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED,
             )
+
+    def make(
+        self,
+        name: str,
+        address: str,
+        actor: int,
+        *,
+        auto_created: bool = True,
+        durable: bool = True,
+        subscription: Subscription | None = None,
+        temporary: Temporary | None = None,
+    ) -> Queue:
+        """A new queue. Raises Refused where the disk has no room."""
         try:
-            return self._make(name, self._scribe.declare(peer.container, "", peer.user, name))
+            return self._make(
+                name,
+                address,
+                actor,
+                auto_created=auto_created,
+                durable=durable,
+                subscription=subscription,
+                temporary=temporary,
+            )
         except StoreFull as exc:
-            raise Refused(
-                "the broker's disk is full: no queue is made", condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED
-            ) from exc
+            raise _no_room() from exc
 
-    def of_address(self, address: str) -> Queue:
-        """The queue of a dead letter or expiry address, made if it is not there. Raises StoreFull."""
-        return self.by_name.get(address) or self._make(address, 0)
-
-    def restore(self, entry: records.Queue) -> Queue:
+    def restore(self, entry: records.Queue, subscription: Subscription | None = None, *, durable: bool = True) -> Queue:
         """A queue that the journal tells of."""
         queue = Queue(
             entry.number,
@@ -66,43 +104,95 @@ class Queues:
             entry.address,
             self._policies.policy_of(entry.address),
             auto_created=bool(entry.flags & QueueFlag.AUTO_CREATED),
+            durable=durable,
+            subscription=subscription,
         )
         self.by_name[queue.name] = queue
         return queue
 
-    def let_go(self, queue: Queue) -> None:
-        """A link of the queue has ended, or its last message: delete it if the policy says so and nobody uses it."""
-        if queue.auto_created and queue.policy.auto_delete and not queue.in_use and queue.name in self.by_name:
-            self._scribe.write_counters()
-            try:
-                self._scribe.recorder.append(records.QueueDeleted(self._scribe.time_us, queue.number))
-            except StoreFull:
-                self._scribe.exhausted = True
-                return
-            self._scribe.marks.forget(queue.number)
+    # -- deleted ------------------------------------------------------------------------------------------------------
+
+    def unneeded(self, queue: Queue) -> bool:
+        """A link of the queue has ended, or its last message: does its policy, or the client that had it made, say
+        that it goes now?"""
+        if self.by_name.get(queue.name) is not queue:
+            return False
+        if queue.temporary is not None:
+            return queue.temporary.over(queue)
+        return queue.auto_created and queue.policy.auto_delete and not queue.in_use
+
+    def forget(self, queue: Queue) -> None:
+        """Nobody finds it any more."""
+        if self.by_name.get(queue.name) is queue:
             del self.by_name[queue.name]
 
-    def _make(self, name: str, actor: int) -> Queue:
-        number = self._scribe.recorder.table.queue_max + 1
-        flags = QueueFlag.DURABLE | QueueFlag.AUTO_CREATED
-        self._scribe.recorder.append(records.Queue(self._scribe.time_us, number, name, name, flags, actor=actor))
-        queue = Queue(number, name, name, self._policies.policy_of(name), auto_created=True)
+    # -- in the journal -----------------------------------------------------------------------------------------------
+
+    def record(self, entry: records.Queue) -> None:
+        """Record a queue, or a topic, as it now is. Raises Refused where the disk has no room."""
+        try:
+            self._scribe.recorder.append(entry)
+        except StoreFull as exc:
+            raise _no_room() from exc
+
+    def record_deleted(self, number: int, actor: int) -> bool:
+        """Record that a queue, or a topic, which is empty, is no more. False where the disk has no room."""
+        scribe = self._scribe
+        scribe.write_counters()
+        try:
+            scribe.recorder.append(records.QueueDeleted(scribe.time_us, number, actor))
+        except StoreFull:
+            scribe.exhausted = True
+            return False
+        scribe.marks.forget(number)
+        return True
+
+    def _make(
+        self,
+        name: str,
+        address: str,
+        actor: int,
+        *,
+        auto_created: bool = True,
+        durable: bool = True,
+        subscription: Subscription | None = None,
+        temporary: Temporary | None = None,
+    ) -> Queue:
+        recorder = self._scribe.recorder
+        number = recorder.table.queue_max + 1
+        flags = (
+            QueueFlag.DURABLE * durable
+            | QueueFlag.AUTO_CREATED * auto_created
+            | QueueFlag.MULTICAST * (subscription is not None)
+            | QueueFlag.TEMPORARY * (temporary is not None)
+        )
+        properties = b"" if subscription is None else subscription.encoded
+        recorder.append(
+            records.Queue(self._scribe.time_us, number, name, address, flags, properties=properties, actor=actor)
+        )
+        queue = Queue(
+            number,
+            name,
+            address,
+            self._policies.policy_of(address),
+            auto_created=auto_created,
+            durable=durable,
+            subscription=subscription,
+            temporary=temporary,
+        )
         self.by_name[name] = queue
         return queue
 
 
-def _plain(address: str) -> str:
-    """The name of the queue that an address means. Raises Refused."""
-    node, separator, queue = address.partition("::")
-    if separator and node != queue:
-        raise Refused(
-            "an address with several queues (address::queue) is not implemented",
-            condition=AmqpCondition.NOT_IMPLEMENTED,
-        )
-    if fault := address_fault(node):
-        missing = node.startswith("$")
+def check_address(address: str) -> None:
+    """Raise Refused unless it can be the name of a queue or topic."""
+    if fault := address_fault(address):
+        missing = address.startswith("$")
         raise Refused(fault, condition=AmqpCondition.NOT_FOUND if missing else AmqpCondition.INVALID_FIELD)
-    return node
 
 
-__all__ = ["Queues"]
+def _no_room() -> Refused:
+    return Refused("the broker's disk is full: no queue is made", condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED)
+
+
+__all__ = ["Queues", "check_address"]

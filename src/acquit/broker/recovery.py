@@ -11,36 +11,81 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from acquit.broker.message import COPY, DISPATCHED, DURABLE, Message
+from acquit.broker.node import Queue
 from acquit.broker.queue import NodeState
-from acquit.ledger.events import ENTERING, RETIRING, EventKind
+from acquit.broker.subscription import Subscription
+from acquit.ledger import records
+from acquit.ledger.events import ENTERING, RETIRING, EventFlag, EventKind
 from acquit.ledger.live import LiveMessage, Notes
-from acquit.ledger.records import Counters
+from acquit.ledger.records import Counters, QueueFlag
 from acquit.store.interface import Position
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from acquit.broker.life import Life
-    from acquit.broker.node import Queue
     from acquit.broker.queues import Queues
+    from acquit.broker.removal import Removal
     from acquit.broker.settling import Settling
+    from acquit.broker.subscriptions import Subscriptions
+    from acquit.broker.topics import Topic, Topics
     from acquit.ledger.fold import Fold
 
 
-def recover(fold: Fold, queues: Queues, life: Life, settling: Settling) -> int:
+def recover(
+    fold: Fold,
+    queues: Queues,
+    topics: Topics,
+    subscriptions: Subscriptions,
+    removal: Removal,
+    life: Life,
+    settling: Settling,
+) -> int:
     """Take over what the fold holds, which is emptied. How many messages there are.
 
     Raises StoreFull where the disk has no room to record what the restart means.
     """
-    by_number = {number: queues.restore(entry) for number, entry in sorted(fold.table.queues.items())}
-    _restore_totals(fold, by_number, life)
+    entries = [entry for _, entry in sorted(fold.table.queues.items())]
+    nodes: dict[int, Queue | Topic] = {
+        entry.number: topics.restore(entry) for entry in entries if entry.flags & QueueFlag.TOPIC
+    }
+    by_number = {entry.number: _restore_queue(entry, queues) for entry in entries if entry.number not in nodes}
+    nodes |= by_number
+    _restore_totals(fold, nodes, life)
     returned = _take_over(fold, by_number, life)
     for message, actor in returned:
         message.queue.acquired += 1
         message.state = NodeState.ACQUIRED
         settling.restarted(message, actor)
+    for entry in entries:
+        _go_on(entry, nodes[entry.number], topics, subscriptions, removal)
     return len(life.live)
 
 
-def _restore_totals(fold: Fold, by_number: dict[int, Queue], life: Life) -> None:
+def _restore_queue(entry: records.Queue, queues: Queues) -> Queue:
+    multicast = entry.flags & QueueFlag.DURABLE and entry.flags & QueueFlag.MULTICAST
+    return queues.restore(
+        entry,
+        Subscription.decode(entry.properties) if multicast else None,
+        durable=bool(entry.flags & QueueFlag.DURABLE),
+    )
+
+
+def _go_on(
+    entry: records.Queue, node: Queue | Topic, topics: Topics, subscriptions: Subscriptions, removal: Removal
+) -> None:
+    """What a restart means for a node: it lives on, ends with the run that is over, or is still being deleted."""
+    over = not entry.flags & QueueFlag.DURABLE or bool(entry.flags & QueueFlag.ENDING)
+    if isinstance(node, Queue):
+        if over:
+            removal.remove(node, 0)
+        elif node.subscription is not None:
+            subscriptions.restore(node)
+    elif over:
+        topics.delete(node, 0)
+
+
+def _restore_totals(fold: Fold, by_number: Mapping[int, Queue | Topic], life: Life) -> None:
     lost = []
     for number, totals in fold.totals().items():
         queue = by_number.get(number)
@@ -108,7 +153,7 @@ def _message(kept: LiveMessage, queue: Queue) -> Message:
         NodeState.AVAILABLE,
         None,
         kept.fingerprint,
-        DURABLE | (kept.flags & (DISPATCHED | COPY)),
+        DURABLE | (kept.flags & (DISPATCHED | COPY | EventFlag.ID_REUSED)),
         kept.priority,
         kept.posted_us,
         kept.expires_at_ms,
@@ -122,6 +167,7 @@ def _message(kept: LiveMessage, queue: Queue) -> Message:
             extra.attempts = kept.notes.attempts
             extra.annotations = kept.notes.annotations
             extra.returns = kept.notes.returns
+            extra.last_value = kept.notes.last_value
     return message
 
 
@@ -129,14 +175,15 @@ def to_live(message: Message) -> LiveMessage:
     """The message as the ledger's checkpoint copies it forward."""
     extra = message.extra
     notes = None
-    if extra is not None and (extra.attempts or extra.excluded or extra.annotations or extra.returns):
-        notes = Notes(extra.attempts, tuple(sorted(extra.excluded)), extra.annotations, extra.returns)
+    if extra is not None:
+        said = Notes(extra.attempts, tuple(sorted(extra.excluded)), extra.annotations, extra.returns, extra.last_value)
+        notes = said if any(said) else None
     return LiveMessage(
         message.sequence,
         message.queue.number,
         Position(message.position),
         message.fingerprint,
-        DURABLE | (message.flags & (DISPATCHED | COPY)),
+        DURABLE | (message.flags & (DISPATCHED | COPY | EventFlag.ID_REUSED)),
         message.attempt,
         message.posted_us,
         message.expires_at_ms,

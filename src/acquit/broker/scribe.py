@@ -16,15 +16,16 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.endpoints import Actor
-from acquit.broker.message import DURABLE, Message
+from acquit.broker.message import COPY, DURABLE, Message
 from acquit.errors import StoreFull
 from acquit.ledger import records
-from acquit.ledger.events import Event, EventFlag, EventKind
+from acquit.ledger.events import Event, EventFlag, EventKind, fingerprint, pack_event
 from acquit.ledger.records import Counters
 from acquit.ledger.sequences import DispatchMarks, Sequences
 
 if TYPE_CHECKING:
     from acquit.broker.node import Queue
+    from acquit.broker.topics import Topic
     from acquit.ledger.recorder import Recorder
     from acquit.store.interface import Batch, Journal, Position
 
@@ -51,7 +52,7 @@ class Scribe:
         """The reserve is used up: nothing durable may happen."""
         self._waiting: list[tuple[Callable[..., None], tuple[object, ...]]] = []
         self._in_flight: list[tuple[Callable[..., None], tuple[object, ...]]] = []
-        self._volatile: dict[Queue, None] = {}
+        self._volatile: dict[Queue | Topic, None] = {}
         self._actors: dict[ActorKey, int] = {}
 
     # -- records ------------------------------------------------------------------------------------------------------
@@ -71,12 +72,57 @@ class Scribe:
                 actor=actor,
                 origin=origin,
                 kind=kind,
+                flags=DURABLE | (message.flags & EventFlag.ID_REUSED),
                 essential=essential,
             )
         else:
             message.fingerprint = len(payload) << 32
             self.count_volatile(queue, kind, 1)
         queue.counts[kind] += 1
+
+    def copies(self, first: Message, others: list[Message], actor: int) -> None:
+        """More durable messages entered their queues, with the payload that the record of `first` has."""
+        if not others:
+            return
+        time_us, origin, kind = self.time_us, first.sequence, EventKind.POSTED
+        events = []
+        for message in others:
+            queue = message.queue
+            queue.counts[kind] += 1
+            events.append(
+                pack_event(
+                    message.sequence,
+                    origin,
+                    time_us,
+                    message.fingerprint,
+                    queue.number,
+                    actor,
+                    kind,
+                    DURABLE | COPY,
+                    0,
+                    0,
+                )
+            )
+        try:
+            self.recorder.copies(events)
+        except StoreFull:
+            self.exhausted = True  # the recorder keeps them, and no batch is taken without them
+
+    def unrouted(self, topic: Topic, payload: bytes, actor: int, *, durable: bool) -> None:
+        """A message found no subscription. Raises StoreFull for a durable one without room."""
+        if not durable:
+            self.count_volatile(topic, EventKind.UNROUTED, 1)
+        elif self.journal.full:
+            raise StoreFull("the disk is full: no postings until there is room")
+        else:
+            sequence = self.sequences.take(self.time_us)
+            try:
+                self.recorder.transition(
+                    EventKind.UNROUTED, sequence, topic.number, fingerprint(payload), self.time_us, actor
+                )
+            except StoreFull:
+                self.exhausted = True  # the recorder keeps the event
+        topic.counts[EventKind.UNROUTED] += 1
 
     def event(self, kind: int, message: Message, *, actor: int = 0, origin: int = 0, flags: int = 0) -> None:
         """Something happened to a message; its `attempt` is the count after it."""
@@ -149,7 +195,7 @@ class Scribe:
         else:
             message.queue.counts[kind] += 1
 
-    def count_volatile(self, queue: Queue, kind: int, count: int) -> None:
+    def count_volatile(self, queue: Queue | Topic, kind: int, count: int) -> None:
         """So many volatile messages of the queue did that; `queue.counts` is the caller's."""
         queue.volatile[kind] += count
         self._volatile[queue] = None

@@ -223,6 +223,7 @@ class Posting:
         "duplicate_id",
         "durable",
         "extras",
+        "last_value",
         "message_id",
         "priority",
         "sections",
@@ -242,7 +243,9 @@ class Posting:
         self.to: str | None = None
         self.absolute_expiry_ms: int | None = None
         self.extras = b""
-        """What the journal keeps besides: the id that duplicate detection goes by, the group."""
+        """What the journal keeps besides: the id that duplicate detection goes by, the group, the last-value key."""
+        self.last_value = b""
+        """As `limits.note_value` found it; b"" for none."""
         self.due_at_ms = 0
         """Its delivery time; 0: at once."""
 

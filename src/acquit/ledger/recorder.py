@@ -36,6 +36,7 @@ class Recorder:
         self.table = table
         self._events_max = events_max
         self._events: list[bytes] = []
+        self._copies: list[bytes] = []
 
     def posted(
         self,
@@ -67,9 +68,10 @@ class Recorder:
 
     def copies(self, events: list[bytes]) -> None:
         """More queues that messages posted in this turn entered: packed POSTED events flagged COPY, whose `origin` is
-        the message with the payload."""
+        the message with the payload. Kept, as transitions are, where there is no room: the batch with their posting
+        is not taken without them."""
+        self._copies += events
         self.flush()
-        self.journal.append(*encode_events(RecordKind.COPIES, events))
 
     def transition(
         self,
@@ -101,20 +103,23 @@ class Recorder:
         return position
 
     def flush(self) -> None:
-        """Write the gathered transitions into the pending batch."""
+        """Write the gathered transitions and copies into the pending batch."""
         if self._events:
             # Forgotten only once they are in: a journal without room keeps its caller's events.
             self.journal.append(*encode_events(RecordKind.TRANSITIONS, self._events))
             self._events = []
+        while self._copies:
+            self.journal.append(*encode_events(RecordKind.COPIES, self._copies[: self._events_max]))
+            del self._copies[: self._events_max]
 
     @property
     def pending(self) -> bool:
         """There is something for a batch."""
-        return bool(self._events) or self.journal.pending
+        return bool(self._events or self._copies) or self.journal.pending
 
     @property
     def pending_bytes(self) -> int:
-        return len(self._events) * EVENT.size + self.journal.pending_bytes
+        return (len(self._events) + len(self._copies)) * EVENT.size + self.journal.pending_bytes
 
     def take_batch(self) -> Batch | None:
         """As `Journal.take_batch`, with the gathered transitions in it. Take batches only here."""

@@ -1,0 +1,232 @@
+"""Topics: addresses whose messages go to every subscription that matches, each into a queue of its own.
+
+A topic holds no messages. It is a node with a number in the journal all the same, because what finds no subscription
+there is counted as *unrouted* under it. Subscriptions are made and ended by `subscriptions`; here is who gets what.
+
+**Which queues a posting goes to** is the same for every posting to one address but for filters, so it is looked up
+once: `Topic.routes` lists the queues of its own subscriptions and of those whose pattern matches its address. A change
+of the topic's own subscriptions forgets its list; a change of the patterns, which is rare, those of all topics. So a
+posting costs a pass over its subscriptions, however many others there are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from acquit.broker.addresses import is_pattern, matches
+from acquit.broker.node import KINDS, Queue
+from acquit.broker.queues import check_address
+from acquit.broker.refusal import Refused
+from acquit.broker.selector import fields_of_posting
+from acquit.ledger import records
+from acquit.ledger.records import QueueFlag
+from acquit.protocol._definitions import AmqpCondition
+
+if TYPE_CHECKING:
+    from acquit.broker.addresses import Policies
+    from acquit.broker.endpoints import Peer, Producer
+    from acquit.broker.options import AddressPolicy
+    from acquit.broker.posting import Arrival
+    from acquit.broker.queues import Queues
+    from acquit.broker.scribe import Scribe
+    from acquit.broker.selector import Fields
+    from acquit.broker.temporary import Temporary
+
+_TOPIC: Final = QueueFlag.TOPIC | QueueFlag.MULTICAST
+
+
+class Topic:
+    """One topic. Made by `Topics`."""
+
+    __slots__ = (
+        "address",
+        "auto_created",
+        "counts",
+        "number",
+        "policy",
+        "producers",
+        "queues",
+        "routes",
+        "temporary",
+        "volatile",
+    )
+
+    def __init__(
+        self,
+        number: int,
+        address: str,
+        policy: AddressPolicy,
+        *,
+        auto_created: bool,
+        temporary: Temporary | None = None,
+    ) -> None:
+        self.number = number
+        """Its name in the journal, from the numbers of queues; never reused."""
+        self.address = address
+        self.policy = policy
+        self.auto_created = auto_created
+        self.temporary = temporary
+        """How long it lives, where a client had it made for itself."""
+        self.queues: dict[Queue, None] = {}
+        """Of the subscriptions that name it."""
+        self.routes: list[Queue] | None = None
+        """Of all subscriptions that its address matches; None until they are looked up."""
+        self.producers: dict[Producer, None] = {}
+        self.counts = [0] * KINDS
+        """By EventKind, since the beginning of the journal."""
+        self.volatile = [0] * KINDS
+        """Of volatile messages, what the journal has not been told yet."""
+
+    @property
+    def name(self) -> str:
+        """As of a queue."""
+        return self.address
+
+    live: Final = 0
+    """Messages in it: it has none."""
+
+    @property
+    def links(self) -> bool:
+        """Has it subscriptions or senders?"""
+        return bool(self.queues or self.producers)
+
+    in_use = links
+
+    def __repr__(self) -> str:
+        return f"<Topic {self.number} {self.address!r}>"
+
+
+class Topics:
+    """All topics of one broker."""
+
+    def __init__(self, queues: Queues, scribe: Scribe, policies: Policies) -> None:
+        self._queues = queues
+        self._scribe = scribe
+        self._policies = policies
+        self.by_address: dict[str, Topic] = {}
+        queues.topics = self.by_address
+        self._patterns: dict[Queue, None] = {}
+        """Of subscriptions whose address is a pattern."""
+
+    # -- nodes --------------------------------------------------------------------------------------------------------
+
+    def find(self, peer: Peer, address: str) -> Topic:
+        """The topic of an address, for a link or a message of `peer`; made if the policy allows.
+
+        Raises Refused with the condition to tell the peer.
+        """
+        topic = self.by_address.get(address)
+        if topic is not None:
+            return topic
+        check_address(address)
+        if is_pattern(address):
+            raise Refused(
+                f"{address!r} is a pattern: it can be received from, but messages go to one topic",
+                condition=AmqpCondition.INVALID_FIELD,
+            )
+        self._queues.check_creation(peer, address)
+        return self.make(address, self._scribe.declare(peer.container, "", peer.user, address))
+
+    def make(self, address: str, actor: int, temporary: Temporary | None = None) -> Topic:
+        """A new topic. Raises Refused where the disk has no room."""
+        number = self._scribe.recorder.table.queue_max + 1
+        flags = _TOPIC | (QueueFlag.TEMPORARY if temporary else QueueFlag.DURABLE) | QueueFlag.AUTO_CREATED
+        entry = records.Queue(self._scribe.time_us, number, address, address, flags, actor=actor)
+        self._queues.record(entry)
+        topic = Topic(number, address, self._policies.policy_of(address), auto_created=True, temporary=temporary)
+        self.by_address[address] = topic
+        return topic
+
+    def restore(self, entry: records.Queue) -> Topic:
+        """A topic that the journal tells of."""
+        topic = Topic(
+            entry.number,
+            entry.address,
+            self._policies.policy_of(entry.address),
+            auto_created=bool(entry.flags & QueueFlag.AUTO_CREATED),
+        )
+        self.by_address[topic.address] = topic
+        return topic
+
+    def let_go(self, topic: Topic) -> None:
+        """Its last link may have ended: delete it if the policy says so and nobody uses it."""
+        if topic.temporary is None and topic.auto_created and topic.policy.auto_delete and not topic.in_use:
+            self.delete(topic, 0)
+
+    def delete(self, topic: Topic, actor: int) -> None:
+        """It is no more. Nobody uses it."""
+        if self.by_address.get(topic.address) is topic and self._queues.record_deleted(topic.number, actor):
+            del self.by_address[topic.address]
+
+    # -- subscriptions ------------------------------------------------------------------------------------------------
+
+    def add(self, queue: Queue) -> None:
+        """A subscription begins: its queue is fed from now on. The topic of one that is no pattern is there."""
+        if is_pattern(queue.address):
+            self._patterns[queue] = None
+            self._forget_routes()
+        else:
+            topic = self.by_address[queue.address]
+            topic.queues[queue] = None
+            topic.routes = None
+
+    def remove(self, queue: Queue) -> None:
+        """It ends, and with it the topic if that is to go with its last subscription."""
+        if queue in self._patterns:
+            del self._patterns[queue]
+            self._forget_routes()
+            return
+        topic = self.by_address.get(queue.address)
+        if topic is not None and queue in topic.queues:
+            del topic.queues[queue]
+            topic.routes = None
+            self.let_go(topic)
+
+    def _forget_routes(self) -> None:
+        for topic in self.by_address.values():
+            topic.routes = None
+
+    # -- postings -----------------------------------------------------------------------------------------------------
+
+    def routes_of(self, topic: Topic) -> list[Queue]:
+        """The queues of all subscriptions that get what is posted to the topic, but for their filters."""
+        routes = topic.routes
+        if routes is None:
+            address = topic.address
+            routes = topic.routes = [
+                *topic.queues,
+                *(queue for queue in self._patterns if matches(queue.address, address)),
+            ]
+        return routes
+
+    def matching(self, topic: Topic, arrival: Arrival) -> list[Queue]:
+        """The queues of the subscriptions that take this posting."""
+        matching = []
+        fields = None
+        for queue in self.routes_of(topic):
+            subscription = queue.subscription
+            if subscription is not None and subscription.filtered:
+                if subscription.no_local and subscription.container == arrival.producer.peer.container:
+                    continue
+                if subscription.selector is not None:
+                    if fields is None:
+                        fields = _fields_of(topic, arrival)
+                    if not subscription.selector.matches(fields):
+                        continue
+            matching.append(queue)
+        return matching
+
+
+def _fields_of(topic: Topic, arrival: Arrival) -> Fields:
+    posting = arrival.posting
+    return fields_of_posting(
+        arrival.payload,
+        topic.address,
+        durable=posting.durable,
+        priority=posting.priority,
+        expires_at_ms=arrival.expires_at_ms,
+        size_bytes=len(arrival.payload),
+    )
+
+
+__all__ = ["Topic", "Topics"]
