@@ -106,6 +106,24 @@ class Backlog:
                 lane.line.appendleft(message)
         self.count += len(messages)
 
+    def peek(self) -> Message | None:
+        """The next message, which stays where it is; None for none."""
+        for lane in self._lanes:
+            line, returned = lane.line, lane.returned
+            while line or returned:
+                if returned and (not line or returned[0][0] < line[0].sequence):
+                    message = returned[0][1]
+                    if message.state is _AVAILABLE:
+                        return message
+                    heappop(returned)
+                else:
+                    message = line[0]
+                    if message.state is _AVAILABLE:
+                        return message
+                    line.popleft()
+                self._absent -= 1
+        return None
+
     def left(self, count: int = 1) -> None:
         """So many messages in it ceased to be available, where they stand."""
         self.count -= count

@@ -9,16 +9,19 @@ of the line when they are the most of it.
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.endpoints import Actor, Peer
 from acquit.broker.message import DISPATCHED, Message
 from acquit.broker.queue import NodeState
+from acquit.broker.selector import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from acquit.broker.node import Queue
+    from acquit.broker.selector import Selector
     from acquit.protocol.link import SendingLink
 
 _SWEEP_MIN: Final = 1_000
@@ -27,12 +30,24 @@ _SWEEP_MIN: Final = 1_000
 class Browser(Actor):
     """A link that looks."""
 
-    __slots__ = ("_ahead", "_missed", "link", "queue", "started", "tag")
+    __slots__ = ("_ahead", "_missed", "link", "no_local", "queue", "selector", "started", "tag")
 
-    def __init__(self, peer: Peer, link: SendingLink, queue: Queue) -> None:
+    def __init__(
+        self,
+        peer: Peer,
+        link: SendingLink,
+        queue: Queue,
+        *,
+        selector: Selector | None = None,
+        no_local: bool = False,
+    ) -> None:
         super().__init__(peer, link.name, queue.address)
         self.link = link
         self.queue = queue
+        self.selector = selector
+        """What it asked for; None: everything."""
+        self.no_local = no_local
+        """It is not shown what its own container posted."""
         self.tag = 0
         """Of the last delivery: they are counted."""
         self.started = False
@@ -54,7 +69,7 @@ class Browser(Actor):
         self.started = True
         queue = self.queue
         self._ahead.extend(queue.backlog.next_messages())
-        self._ahead.extend(queue.aside.values())
+        self._ahead.extend(queue.aside)
         self._missed = {message.sequence: message for message in acquired}
         self._missed.update(queue.scheduled)
 
@@ -80,8 +95,25 @@ class Browser(Actor):
                 self._missed[message.sequence] = message
         return None
 
+    def next_ones(self, limit: int) -> list[Message]:
+        """Some of what it is to see next, beginning with what `peek` gave."""
+        return [message for message in islice(self._ahead, limit) if message.state is NodeState.AVAILABLE]
+
+    def accepts(self, message: Message) -> bool:
+        """Is it one of those that it asked for? Its body is in memory."""
+        extra = message.extra
+        if self.no_local and extra is not None and extra.poster == self.peer.container:
+            return False
+        return self.selector is None or self.selector.matches(fields_of(message))
+
+    def show(self, message: Message, payload: bytes) -> None:
+        """Send it; it stays where it is."""
+        self.tag = self.tag + 1 & 0xFFFF_FFFF
+        self.link.send(self.tag.to_bytes(4, "big"), payload)
+        self.peer.unwritten_bytes += len(payload)
+
     def seen(self) -> None:
-        """It has been shown what `peek` gave."""
+        """It is done with what `peek` gave."""
         self._ahead.popleft()
 
     def _sweep(self) -> None:

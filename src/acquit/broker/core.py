@@ -370,9 +370,7 @@ class Core:
     def _link_detached(self, peer: Peer, event: LinkDetached) -> None:
         lives_on = not event.closed and _outlives(event.link)
         destroyed = event.closed and event.remote and event.error is None
-        self._link_over(
-            peer, event.link, event.unsettled, Ending.DETACHED, lives_on=lives_on, destroyed=destroyed
-        )
+        self._link_over(peer, event.link, event.unsettled, Ending.DETACHED, lives_on=lives_on, destroyed=destroyed)
         if not event.closed and event.link.role == Role.SENDER:
             # No terminus outlives its link here: what it held is given back, so this end forgets it as well.
             event.link.session.settle_all(event.unsettled)

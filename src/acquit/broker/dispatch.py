@@ -113,9 +113,10 @@ class Dispatch:
         while (consumer := line.pop()) is not None:
             self._sending.measure(consumer.peer)
             if consumer.open_to_more:
-                if not self._life.exclusions or not self._choosing.specialise(consumer):
-                    return consumer
-                return None
+                if self._life.exclusions and self._choosing.specialise(consumer):
+                    consumer.stand_in_line()
+                    return None
+                return consumer
             if consumer.held_back:
                 passed.append(consumer)
         return None

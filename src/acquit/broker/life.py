@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from heapq import heappush
 from typing import TYPE_CHECKING, Final
 
+from acquit.broker.choosing import release_group
 from acquit.broker.message import DISPATCHED, DURABLE, Message
 from acquit.broker.queue import Effect, NodeEvent, NodeState, step
 from acquit.errors import StoreFull
@@ -71,7 +72,7 @@ class Life:
         """Queues where something may be handed out now."""
         self.touched: dict[Connection, None] = {}
         """Connections that have output."""
-        self._exclusions: dict[str, dict[Message, None]] = {}
+        self.exclusions: dict[str, dict[Message, None]] = {}
         """By terminus, the messages it shall not see again."""
 
     def touch(self, engine: Connection) -> None:
@@ -139,6 +140,8 @@ class Life:
         if message.extra is not None:
             message.extra.due_at_ms = 0
         queue.backlog.add(message)
+        if queue.values is not None:
+            queue.values.arrived.append(message)
         for browser in queue.browsers:
             browser.offered(message)
         if message.expires_at_ms and message.expires_at_ms * 1000 <= self.scribe.time_us:
@@ -172,6 +175,9 @@ class Life:
                 queue.scheduled_ids.setdefault(extra.message_id, []).append(message)
         elif queue.policy.redelivery_blocks == "queue":
             heappush(queue.delayed, (-message.priority, message.sequence, message))
+        elif queue.policy.redelivery_blocks == "group" and extra.group is not None:
+            extra.blocks = True
+            queue.blocked_groups[extra.group] = queue.blocked_groups.get(extra.group, 0) + 1
 
     def _unschedule(self, message: Message) -> None:
         queue, extra = message.queue, message.extra
@@ -185,6 +191,14 @@ class Life:
             extra.message_id = b""
         if queue.delayed:
             self.dirty[queue] = None  # it may have held up others
+        if extra is not None and extra.blocks:
+            extra.blocks = False
+            assert extra.group is not None
+            queue.blocked_groups[extra.group] -= 1
+            if not queue.blocked_groups[extra.group]:
+                del queue.blocked_groups[extra.group]
+                release_group(queue, extra.group)
+                self.dirty[queue] = None
 
     # -- undeliverable here -------------------------------------------------------------------------------------------
 
@@ -192,7 +206,7 @@ class Life:
         """This terminus shall not see the message again, until it is destroyed."""
         extra = message.need_extra()
         extra.excluded |= {terminus}
-        excluded = self._exclusions.setdefault(terminus, {})
+        excluded = self.exclusions.setdefault(terminus, {})
         if len(excluded) & 0x3FF == 0x3FF:  # now and then: those that others have taken since
             for gone in [one for one in excluded if one.state is NodeState.ARCHIVED]:
                 del excluded[gone]
@@ -200,7 +214,7 @@ class Life:
 
     def terminus_over(self, terminus: str) -> None:
         """A terminus is destroyed: what it shall not see is for the next one of its name."""
-        messages = self._exclusions.pop(terminus, None)
+        messages = self.exclusions.pop(terminus, None)
         if messages is None:
             return
         durable = False
@@ -216,6 +230,13 @@ class Life:
 
     # -- what belongs to a row ----------------------------------------------------------------------------------------
 
+    def accepted(self, message: Message) -> None:
+        """ACCEPT, recorded and counted by the caller."""
+        row = step(message.state, NodeEvent.ACCEPT)
+        message.state = row.next
+        self._leave(message, row.state)
+        self.retire(message)
+
     def _leave(self, message: Message, state: NodeState) -> None:
         queue = message.queue
         match state:
@@ -224,6 +245,8 @@ class Life:
                 if message.holder is not None:
                     message.holder.held -= 1
                     message.holder = None
+                if message.extra is not None:
+                    message.extra.transaction = None
             case NodeState.AVAILABLE:
                 if not queue.aside.remove(message):
                     queue.backlog.left()

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+from acquit.broker.limits import UNLIMITED
 from acquit.broker.message import OVERHEAD_BYTES, Message
 from acquit.broker.queue import NodeState
 from acquit.broker.shaping import ACQUIRED_COUNT, merge_annotations, shape_body
@@ -48,6 +49,11 @@ class Memory:
         """Who waits for each body that is being read; nobody, where it is read ahead."""
         self._retry: list[Message] = []
 
+    @property
+    def read_ahead_bytes(self) -> int:
+        """How much is good to read at once."""
+        return self._limits.read_ahead_bytes
+
     # -- accounts -----------------------------------------------------------------------------------------------------
 
     @staticmethod
@@ -71,7 +77,9 @@ class Memory:
 
     def crowded(self, queue: Queue) -> bool:
         """Should durable bodies of this queue rather be read back later?"""
-        return queue.memory_bytes > queue.policy.memory_bytes_max or self.bytes > self._paging_from
+        if queue.memory_bytes > queue.memory_bytes_max or self.bytes > self._paging_from:
+            return True
+        return queue.memory_messages_max < UNLIMITED and queue.live > queue.memory_messages_max
 
     def room(self, queue: Queue, *, volatile: bool) -> int:
         """How many bytes may be posted to the queue; not above 0: none."""

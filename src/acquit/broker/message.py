@@ -16,6 +16,7 @@ from acquit.ledger.records import AttemptNote
 if TYPE_CHECKING:
     from acquit.broker.endpoints import Consumer
     from acquit.broker.node import Queue
+    from acquit.broker.transaction import Transaction
 
 DURABLE: Final = int(EventFlag.DURABLE)
 DISPATCHED: Final = int(EventFlag.DISPATCHED)
@@ -77,6 +78,8 @@ class Extra:
         """It is the last of its group."""
         self.last_value = b""
         """In a last-value queue, its value, as the ledger encodes ids."""
+        self.transaction: Transaction | None = None
+        """Which has its outcome, that of the link that has acquired it: nobody else may say another."""
         self.poster: str | None = None
         """The container that posted it, where somebody asked for none of its own."""
 

@@ -55,6 +55,7 @@ class Queue:
         "durable",
         "emptying",
         "groups",
+        "held",
         "interests",
         "locks",
         "memory_bytes",
@@ -118,6 +119,8 @@ class Queue:
         self.backlog = Backlog()
         self.pending = 0
         """Posted; the record waits for the disk."""
+        self.held = 0
+        """Postings of transactions that are to enter it, which are not in it."""
         self.acquired = 0
         self.scheduled: dict[int, Message] = {}
         """By sequence."""

@@ -24,7 +24,7 @@ from acquit.broker.shaping import SharedBody, learn_template, make_body, own_ann
 from acquit.errors import DecodeError, RemoteProtocolError, StoreFull
 from acquit.ledger.events import EventKind
 from acquit.ledger.records import encode_posting_meta
-from acquit.protocol._definitions import AmqpCondition, Error, Rejected, Released, Source
+from acquit.protocol._definitions import AmqpCondition, Error, Rejected, Released, Source, TransactionalState
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.sections import MESSAGE_ANNOTATIONS, PROPERTIES, map_value, scan_sections
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from acquit.broker.options import AddressPolicy
     from acquit.broker.shaping import Posting
     from acquit.broker.topics import Topic
+    from acquit.broker.transactions import Transactions
     from acquit.protocol.delivery import Delivery
     from acquit.protocol.session import Session
 
@@ -83,13 +84,15 @@ class Poster:
         self._memory = life.memory
         self._nodes = nodes
         self._duplicates = duplicates
+        self.transactions: Transactions
+        """Set by the core: they need us as well."""
 
     # -- from links ---------------------------------------------------------------------------------------------------
 
     def receive(self, producer: Producer, deliveries: list[Delivery]) -> None:
         """Deliveries of one link, in order."""
         queue = producer.queue
-        if queue is None or not queue.plain:
+        if queue is None or not queue.plain or producer.link.stateful:
             for delivery in deliveries:
                 self._receive_one(producer, delivery)
             return
@@ -187,6 +190,9 @@ class Poster:
 
     def _receive_one(self, producer: Producer, delivery: Delivery) -> None:
         """One delivery, whatever it is."""
+        if isinstance(delivery.remote_state, TransactionalState):
+            self._receive_held(producer, delivery, delivery.remote_state)
+            return
         try:
             arrival = self._read(producer, delivery)
             arrival.identity = identity = self._duplicates.check(arrival.target, arrival.posting)
@@ -206,6 +212,34 @@ class Poster:
             producer.average_bytes += (len(delivery.payload) - producer.average_bytes) // 4
             producer.volatile = not durable
             self._accept(delivery, durable=durable)
+
+    def _receive_held(self, producer: Producer, delivery: Delivery, state: TransactionalState) -> None:
+        """One delivery of a transaction: all but that it enters its queues, which is the commit's to do."""
+        transactions = self.transactions
+        try:
+            transaction = transactions.find(producer.peer, state.txn_id)
+        except Refused as exc:
+            self._refuse(producer, [delivery], exc)
+            return
+        try:
+            arrival = self._read(producer, delivery)
+            arrival.identity = identity = self._duplicates.check(arrival.target, arrival.posting, transaction)
+            if identity is not None and identity.first:
+                self._duplicates.suppress(identity, arrival.target, arrival.actor)
+            elif not arrival.queues and arrival.target.policy.unroutable == "release" and not delivery.settled:
+                transactions.answer_posting(transaction, delivery, Released())
+                return
+            else:
+                self._admit(arrival)
+                transactions.hold(transaction, arrival)
+        except StoreFull:
+            error = full(producer.queue, disk=self._scribe.journal.full)
+            transactions.refuse_posting(transaction, delivery, Error(error.condition, error.description))
+        except (DecodeError, Refused) as exc:
+            transactions.refuse_posting(transaction, delivery, Error(exc.condition, exc.description))
+        else:
+            producer.average_bytes += (len(delivery.payload) - producer.average_bytes) // 4
+            transactions.answer_posting(transaction, delivery, ACCEPTED)
 
     def _read(self, producer: Producer, delivery: Delivery) -> Arrival:
         """What the message says, and where it goes. Raises DecodeError or Refused."""
@@ -324,9 +358,9 @@ class Poster:
         time_us = scribe.time_us
         sequence = scribe.sequences.take(time_us)
         body = make_body(posting.sections, sequence, time_us // 1000)
-        message = _message(queue, sequence, body, posting, time_us, expires_at_ms, due_at_ms)
+        message = new_message(queue, sequence, body, posting, time_us, expires_at_ms, due_at_ms)
         message.flags |= flags
-        meta = _meta(address, posting, expires_at_ms, due_at_ms)
+        meta = posting_meta(address, posting, expires_at_ms, due_at_ms)
         scribe.posted(message, payload, meta, kind=kind, actor=actor, origin=origin, essential=essential)
         self._life.enter(message)
         if due_at_ms:
@@ -395,13 +429,15 @@ class Poster:
         for queue in arrival.queues:
             sequence = scribe.sequences.take(time_us)
             body = shared.of(sequence)
-            messages.append(_message(queue, sequence, body, posting, time_us, arrival.expires_at_ms, posting.due_at_ms))
+            messages.append(
+                new_message(queue, sequence, body, posting, time_us, arrival.expires_at_ms, posting.due_at_ms)
+            )
         durable = [message for message in messages if message.flags & DURABLE]
         if durable:
             first, *others = durable
             if arrival.identity is not None:
                 first.flags |= arrival.identity.flags
-            meta = _meta(arrival.target.address, posting, arrival.expires_at_ms, posting.due_at_ms)
+            meta = posting_meta(arrival.target.address, posting, arrival.expires_at_ms, posting.due_at_ms)
             scribe.posted(first, payload, meta, kind=_POSTED, actor=arrival.actor, origin=0, essential=False)
             for message in others:
                 message.flags |= COPY
@@ -433,6 +469,11 @@ class Poster:
         session = delivery.link.session
         session.settle_all([delivery], ACCEPTED)
         self._life.touch(session.connection)
+
+    def available(self, messages: list[Message]) -> None:
+        """The commit that these entered by is on the disk."""
+        for message in messages:
+            self._available(message)
 
     def _available(self, message: Message) -> None:
         """One durable posting is on the disk."""
@@ -485,7 +526,7 @@ class Poster:
             self._scribe.mark_ahead(queue, sequence)
 
 
-def _message(
+def new_message(
     queue: Queue, sequence: int, body: bytes, posting: Posting, time_us: int, expires_at_ms: int, due_at_ms: int
 ) -> Message:
     """A message that is about to enter a queue."""
@@ -501,7 +542,7 @@ def _message(
     return message
 
 
-def _meta(address: str, posting: Posting, expires_at_ms: int, due_at_ms: int) -> bytes:
+def posting_meta(address: str, posting: Posting, expires_at_ms: int, due_at_ms: int) -> bytes:
     """The plain fields of its record."""
     return encode_posting_meta(
         address.encode(),

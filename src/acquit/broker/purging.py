@@ -22,7 +22,7 @@ class Purge:
         self._life = life
         self._queue = queue
         self._actor = actor
-        messages = [*queue.backlog.next_messages(), *queue.aside.values(), *queue.scheduled.values()]
+        messages = [*queue.backlog.next_messages(), *queue.aside, *queue.scheduled.values()]
         self.count = len(messages)
         self._messages = iter(messages)
         queue.purging += 1

@@ -24,24 +24,25 @@ from acquit.broker.message import DURABLE, Message
 from acquit.broker.queue import ENDINGS, LEFT_BEHIND, LOSSES, RETURNS, Ending, NodeEvent, NodeState, Verdict, decide
 from acquit.broker.scribe import CONNECTION_LOST, UNDELIVERABLE_HERE
 from acquit.broker.shaping import merge_annotations
+from acquit.broker.transaction import Retirement
 from acquit.errors import StoreFull
 from acquit.ledger.events import EventKind
 from acquit.ledger.records import AttemptNote, Cause
 from acquit.protocol._definitions import (
     Accepted,
     AmqpCondition,
-    Error,
     Modified,
     Received,
     Rejected,
     TransactionalState,
-    TransactionCondition,
 )
 from acquit.protocol.codec import encode
+from acquit.protocol.constants import ACCEPTED
 
 if TYPE_CHECKING:
     from acquit.broker.letters import Letters
     from acquit.broker.life import Life
+    from acquit.broker.transactions import Transactions
     from acquit.protocol.delivery import Delivery, DeliveryState
 
 _ACQUIRED = NodeState.ACQUIRED
@@ -69,6 +70,8 @@ class Settling:
         self._scribe = life.scribe
         self._memory = life.memory
         self._letters = letters
+        self.transactions: Transactions
+        """Set by the core: they need us as well."""
         self.random = Random(life.scribe.time_us)
         """For the jitter of delays."""
 
@@ -82,17 +85,24 @@ class Settling:
             if not settled:
                 self._answer_all(consumer, deliveries, state, durable, stale)
         elif isinstance(state, TransactionalState):
-            error = Error(TransactionCondition.UNKNOWN_ID, "there is no such transaction: they are not implemented")
-            consumer.link.detach(error)
+            self.transactions.retire(consumer, deliveries, state, settled)
         elif settled or verdict_of(state) is not None:
+            for delivery in deliveries:
+                if delivery.context.__class__ is Retirement:
+                    delivery.context.said_outside(state)
             self._decide(consumer, deliveries, state, Ending.SETTLED, answer=not settled)
         elif isinstance(state, Received) and consumer.queue.locks is not None:
             consumer.queue.locks.renew(deliveries, self._scribe.time_us // 1000)
         if consumer.queue.policy.prefetch_max:
+            consumer.stand_in_line()
             self._life.dirty[consumer.queue] = None
 
     def ended(self, consumer: Consumer, deliveries: list[Delivery], ending: Ending) -> None:
-        """The link is gone, and with it `deliveries`, which nobody settled."""
+        """The link is gone, and with it `deliveries`, which nobody settled. Of those whose outcome a transaction has,
+        that outcome stays its affair."""
+        for delivery in deliveries:
+            if isinstance(delivery.context, Retirement):
+                delivery.context.link_ended(ending)
         self._decide(consumer, deliveries, None, ending, answer=False)
 
     def lock_expired(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
@@ -106,6 +116,35 @@ class Settling:
             delivery.update(_FAILED)
         self._life.touch(consumer.link.session.connection)
         self._perform_all(held, Verdict.FAILED, account, Ending.LOCK_EXPIRED)
+
+    def conclude(
+        self, consumer: Consumer, deliveries: list[Delivery], state: DeliveryState | None, ending: Ending
+    ) -> None:
+        """An outcome, or the lack of one, that nobody waits to hear of: what a transaction decides."""
+        self._decide(consumer, deliveries, state, ending, answer=False)
+
+    def lacking(self, outcomes: Iterable[tuple[Consumer, Message, DeliveryState | None]]) -> list[Message]:
+        """The messages whose bodies must be read before these outcomes can be performed in one turn."""
+        lacking = []
+        for consumer, message, state in outcomes:
+            verdict = verdict_of(state)
+            if verdict is None:
+                verdict = verdict_of(consumer.default_outcome)
+            if self._lacks_body(message, ENDINGS[Ending.SETTLED] if verdict is None else verdict, Ending.SETTLED):
+                lacking.append(message)
+        return lacking
+
+    def once_read(self, messages: list[Message], then: Callable[[], None]) -> None:
+        """Go on when the bodies of all these are in memory."""
+        missing = set(messages)
+
+        def read(message: Message) -> None:
+            missing.discard(message)
+            if not missing:
+                then()
+
+        for message in messages:
+            self._memory.want(message, read)
 
     def restarted(self, message: Message, actor: int) -> None:
         """The last run ended while `actor` had acquired it."""
@@ -130,6 +169,8 @@ class Settling:
         for delivery in deliveries:
             message = delivery.context
             if message.__class__ is not Message or message.holder is not consumer:
+                if message.__class__ is Retirement:
+                    message.said_outside(ACCEPTED)
                 continue
             delivery.context = None
             message.holder = None
@@ -212,7 +253,7 @@ class Settling:
                 then(otherwise)
 
         if lacking:
-            self._once_read(lacking, perform)
+            self.once_read(lacking, perform)
         else:
             perform()
 
@@ -243,18 +284,6 @@ class Settling:
             self._answer(consumer, as_said, state, durable)
         for delivery, told in others.items():
             self._answer(consumer, [delivery], told, durable)
-
-    def _once_read(self, messages: list[Message], then: Callable[[], None]) -> None:
-        """Go on when the bodies of all these are in memory."""
-        missing = set(messages)
-
-        def read(message: Message) -> None:
-            missing.discard(message)
-            if not missing:
-                then()
-
-        for message in messages:
-            self._memory.want(message, read)
 
     def _answer(
         self, consumer: Consumer, deliveries: list[Delivery], state: DeliveryState | None, durable: bool
