@@ -38,7 +38,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--short", action="store_true", help="fewer rounds")
     count, rounds = (2_000, 3) if parser.parse_args().short else (50_000, 7)
-    properties = {"colour": "red"} | {f"key{number}": number for number in range(1, 10)}
+    properties: dict[str, object] = {"colour": "red"} | {f"key{number}": number for number in range(1, 10)}
     properties["text"] = "the quick brown fox jumps over the lazy dog"
     message = Message(b"x" * 1_000, durable=True, message_id="ID:1", subject="order", correlation_id="somebody")
     message.application_properties = properties

@@ -4,7 +4,7 @@ A filter is known by its descriptor, a ulong or a symbol; the key that it stands
 it, and comes back to it with those filters that are applied, and no others: so the receiver learns what it got.
 
     apache.org:selector-filter:string                   0x0000468C00000004  a JMS selector
-    apache.org:no-local-filter:list                     0x0000468C00000003  nothing that the same connection posted
+    apache.org:no-local-filter:list                     0x0000468C00000003  nothing that the same container posted
     apache.org:legacy-amqp-direct-binding:string        0x0000468C00000000  the subject is exactly this
     apache.org:legacy-amqp-topic-binding:string         0x0000468C00000001  the subject matches words, ``*`` and ``#``
 
@@ -12,7 +12,7 @@ it, and comes back to it with those filters that are applied, and no others: so 
 
     applied = read_filters(source.filter)      # SelectorError: refuse the link with its condition and description
     Source(..., filter=applied.echo)           # None where nothing is applied
-    applied.no_local                           # skip what this connection posted
+    applied.no_local                           # skip what this container posted
     selector = applied.selector                # None: every message is taken
     selector.needs_body                        # then `message.body` must be in memory before `fields_of` is asked
     selector.matches(fields_of(message))       # `fields_of(message)` can be shared by all selectors that look at it
@@ -39,7 +39,7 @@ class AppliedFilters:
     selector: Selector | None = None
     """What a message must match; None: all do. Two that have the same `text` select the same."""
     no_local: bool = False
-    """Whether what was posted over the same connection is passed over."""
+    """Whether what the same container posted is passed over."""
     echo: Mapping[str, object] | None = None
     """The filter-set of the answer: those filters that are applied, as they came; None where there are none."""
 
