@@ -22,13 +22,15 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, get_type_hints
+from typing import Final, TypeVar, get_type_hints
 
 from cattrs import BaseValidationError, Converter, ForbiddenExtraKeysError, transform_error
 from cattrs.errors import CattrsError
 
 from acquit.broker.options import POLICY_FIELDS, AddressPolicy, AddressRule, BrokerOptions
 from acquit.errors import ConfigurationError
+
+T = TypeVar("T")
 
 _NAMES: Final = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
 _BEGINS_WITH_A_FIELD: Final = re.compile(r"[a-z_]+: ")
@@ -57,8 +59,13 @@ def parse_options(text: str, source: str = "configuration") -> BrokerOptions:
             security = document.setdefault("security", {})
             if isinstance(security, dict):
                 security.setdefault(table, document.pop(table))
+    return structure(document, BrokerOptions, source)
+
+
+def structure(document: Mapping[str, object], kind: type[T], source: str) -> T:
+    """A dataclass from tables; `source` names them in errors. Raises ConfigurationError."""
     try:
-        return _CONVERTER.structure(document, BrokerOptions)
+        return _CONVERTER.structure(document, kind)
     except BaseValidationError as error:
         faults = [_fault(line) for line in transform_error(error, "", _explain)]
         raise ConfigurationError(f"{source}: {'; '.join(faults)}") from error
@@ -142,4 +149,4 @@ def _make_converter() -> Converter:
 
 _CONVERTER: Final = _make_converter()
 
-__all__ = ["load_options", "parse_options"]
+__all__ = ["load_options", "parse_options", "structure"]

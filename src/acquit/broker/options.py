@@ -138,6 +138,47 @@ class BrokerLimits:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class TransactionLimits:
+    """What transactions may hold, and what is remembered of them."""
+
+    per_connection_max: int = 256
+    """Live transactions of one connection; one more is not declared."""
+
+    postings_max: int = 100_000
+    """Messages that one transaction may post; one more is rejected."""
+
+    bytes_max: int = 64 * MIB
+    """Their bytes. They are in memory until the transaction ends."""
+
+    retirements_max: int = 100_000
+    """Deliveries of which one transaction may have the outcome; with one more it fails."""
+
+    idle_timeout_ms: int = 0
+    """A transaction that holds something, and in which nothing was done for so long, is rolled back, and its commit
+    refused. 0: never."""
+
+    fates_kept_ms: int = 3_600_000
+    """How long it is known what became of a transaction."""
+
+    fates_max: int = 1_000_000
+    """Of how many, at most; of more, of the latest."""
+
+    def __post_init__(self) -> None:
+        check_range(
+            self,
+            {
+                "per_connection_max": (1, 1 << 20),
+                "postings_max": (1, 1 << 20),
+                "bytes_max": (1, 1 << 40),
+                "retirements_max": (1, 1 << 20),
+                "idle_timeout_ms": (0, TIME_MS_MAX),
+                "fates_kept_ms": (0, TIME_MS_MAX),
+                "fates_max": (0, 1 << 30),
+            },
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class User:
     """Somebody who may log in."""
 
@@ -500,6 +541,7 @@ class BrokerOptions:
 
     connection: ConnectionLimits = field(default_factory=ConnectionLimits)
     limits: BrokerLimits = field(default_factory=BrokerLimits)
+    transactions: TransactionLimits = field(default_factory=TransactionLimits)
     security: Security = field(default_factory=Security)
     tls: Tls = field(default_factory=Tls)
     listen: tuple[Listen, ...] = ()
@@ -540,6 +582,7 @@ __all__ = [
     "Role",
     "Security",
     "Tls",
+    "TransactionLimits",
     "TlsMode",
     "User",
     "Where",

@@ -30,11 +30,11 @@ from acquit.broker.addresses import Policies
 from acquit.broker.clock import Clock
 from acquit.broker.committer import Committer
 from acquit.broker.core import Core
-from acquit.broker.doors import Door, is_loopback, make_tls_context, mechanisms
+from acquit.broker.doors import Caller, Doors, Keys, make_keys
 from acquit.broker.inspect import BrokerSnapshot
-from acquit.broker.logins import ANONYMOUS, Challenge, Login, Proven
+from acquit.broker.logins import Challenge, Login, Proven
 from acquit.broker.memory import Read
-from acquit.broker.options import BrokerOptions
+from acquit.broker.options import BrokerOptions, Listen
 from acquit.broker.sockets import PeerSocket
 from acquit.broker.users import Users
 from acquit.errors import StoreError, StoreFull
@@ -44,10 +44,8 @@ from acquit.protocol._definitions import AmqpCondition, ConnectionCondition, Err
 from acquit.protocol.connection import Connection
 from acquit.protocol.events import Event
 from acquit.protocol.options import ConnectionOptions
-from acquit.protocol.sasl import SaslServerOptions
 from acquit.store.interface import Position
 from acquit.transport.pump import PumpOptions, endpoint_name
-from acquit.transport.sockets import listen
 
 logger = logging.getLogger("acquit.broker")
 
@@ -73,10 +71,9 @@ class Server:
         Policies(options.address)
         self._data = data
         self._options = options
-        self._host = host
-        self._port = port
-        self._tls = make_tls_context(options.tls)
-        self.users = Users({name: user.password for name, user in options.security.users.items()})
+        mode = options.tls.mode if options.tls.certificate_file else "off"
+        self._listens = options.listen or (Listen(host=host, port=port, tls=mode),)
+        self._keys = make_keys(options, data)
         self.refusal_delay_s = options.security.refusal_delay_ms / 1000
         self._clients: dict[PeerSocket, None] = {}
         self._pump_options = PumpOptions(output_bytes_max=options.connection.output_bytes_max)
@@ -114,16 +111,21 @@ class Server:
         try:
             messages = core.restore(opened.fold)
             self._engine_options = self._make_engine_options(opened)
-            self._listener = await listen(self._open_door, self._host, self._port, ssl_context=self._tls)
+            core.permissions = self._keys.permissions
+            self._doors = Doors(
+                self._keys,
+                timeout_s=self._options.connection.handshake_timeout_ms / 1000,
+                crowded=self._crowded,
+                enter=self._enter,
+            )
+            await self._doors.open(self._listens)
         except BaseException:
             await self._close_journal()
             raise
-        self._port = self._listener.sockets[0].getsockname()[1]
         self._tick()
         logger.info(
-            "listening on %s:%d",
-            self._host,
-            self._port,
+            "listening on %s",
+            ", ".join(self.urls),
             extra={
                 "data": str(self._data),
                 "messages": messages,
@@ -139,7 +141,7 @@ class Server:
         if self._stopping:
             return
         self._stopping = True
-        self._listener.close()
+        self._doors.close()
         self._core.stopping = True
         forced = Error(ConnectionCondition.CONNECTION_FORCED, "the broker is stopping")
         await self._close_clients(forced)
@@ -156,19 +158,42 @@ class Server:
 
     @property
     def host(self) -> str:
-        """Where it listens."""
-        return self._host
+        """Where it listens; first, if in several places."""
+        return self._listens[0].host
 
     @property
     def port(self) -> int:
-        """The port it listens on."""
-        return self._port
+        """The port it listens on; the first, if there are several."""
+        return self._doors.ports[0]
 
     @property
     def url(self) -> str:
-        """Where clients connect: ``amqp://host:port``, ``amqps://`` with TLS."""
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"{'amqp' if self._tls is None else 'amqps'}://{host}:{self._port}"
+        """Where clients connect: ``amqp://host:port``, ``amqps://`` with TLS from the first byte."""
+        return self.urls[0]
+
+    @property
+    def urls(self) -> list[str]:
+        """The same for each listener."""
+        return self._doors.urls
+
+    @property
+    def users(self) -> Users:
+        """Who can log in now."""
+        return self._doors.keys.users
+
+    def replace_keys(self, keys: Keys) -> int:
+        """Let in by other keys from now on (`doors.make_keys` makes them). Who is in, and would not come in with these
+        or not to the same rights, is put out with amqp:unauthorized-access, and may log in again; so is who was about
+        to log in. How many those are."""
+        before, self._doors.keys = self._doors.keys, keys
+        self._core.permissions = keys.permissions
+        changed = Error(AmqpCondition.UNAUTHORIZED_ACCESS, "users or permissions have changed: log in again")
+        out = [
+            client for client in self._clients if not client.known or not keys.still_lets_in(client.engine.user, before)
+        ]
+        for client in out:
+            client.close(changed)
+        return len(out)
 
     def inspect(self) -> BrokerSnapshot:
         """What is in it now."""
@@ -241,40 +266,27 @@ class Server:
         if not self._ended.done():
             self._ended.set_exception(error)
             self._ended.exception()  # seen, also where nobody waits
-        self._listener.close()
+        self._doors.close()
         internal = Error(AmqpCondition.INTERNAL_ERROR, "the broker's journal failed")
         for client in list(self._clients):
             client.close(internal)
 
     # -- sockets ------------------------------------------------------------------------------------------------------
 
-    def _open_door(self) -> asyncio.Protocol:
-        return Door(self._enter)
-
-    def _enter(self, transport: asyncio.Transport) -> asyncio.Protocol | None:
-        """A socket is connected: make its engine, or turn it away."""
+    def _crowded(self, at_door: int) -> bool:
         limits = self._options.limits
-        name = transport.get_extra_info("peername")
-        if (
+        return (
             self._stopping
-            or len(self._clients) >= limits.connections_max
-            or self._strangers >= limits.unauthenticated_max
-        ):
-            logger.warning("a connection is turned away: there are too many", extra={"peer": str(name)})
-            return None
-        offered = mechanisms(
-            self._options.security,
-            loopback=is_loopback(name),
-            encrypted=transport.get_extra_info("ssl_object") is not None,
-            passwords=self.users.have_passwords,
+            or len(self._clients) + at_door >= limits.connections_max
+            or self._strangers + at_door >= limits.unauthenticated_max
         )
-        if not offered:
-            logger.warning("a connection is turned away: it could not log in", extra={"peer": str(name)})
-            return None
-        sasl = SaslServerOptions(mechanisms=offered, required=ANONYMOUS not in offered)
-        engine = Connection(self._engine_options, server=True, sasl=sasl, now=self._loop.time())
-        peer = self._core.connected(engine, endpoint_name(name))
+
+    def _enter(self, caller: Caller) -> asyncio.Protocol:
+        """Somebody may come in, and say who it is."""
+        engine = Connection(self._engine_options, server=True, sasl=caller.sasl, now=caller.since)
+        peer = self._core.connected(engine, endpoint_name(caller.transport.get_extra_info("peername")))
         client = PeerSocket(self, engine, peer, self._loop, self._pump_options)
+        client.certified = caller.certified
         self._clients[client] = None
         self._strangers += 1
         return client.pump

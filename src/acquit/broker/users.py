@@ -151,11 +151,9 @@ class Users:
         for name, password in passwords.items():
             if not name or "\0" in name:
                 raise ConfigurationError(f"users.{name!r}: a user name has at least one character, and no NUL")
-            if prepared(name) != name:
-                raise ConfigurationError(
-                    f"users.{name!r}: SASLprep (RFC 4013) does not leave this name as it is; expected "
-                    f"{prepared(name) or 'another'!r}"
-                )
+            if (usual := prepared(name)) != name:
+                expected = f"expected {usual!r}" if usual else "it has characters that are not allowed"
+                raise ConfigurationError(f"users.{name!r}: no user name by SASLprep (RFC 4013): {expected}")
             if not password:
                 continue
             try:
@@ -188,10 +186,6 @@ class Users:
             return verifier, True
         salt = hmac.new(self._decoy_key, name.encode(), hashlib.sha256).digest()
         return replace(self._decoy, salt=salt[: len(self._decoy.salt)]), False
-
-    def same_login(self, name: str, other: Users) -> bool:
-        """Whether the user can log in there with what it can log in with here."""
-        return name in other and self._verifiers.get(name) == other._verifiers.get(name)
 
     def verify_plain(self, response: bytes) -> str | None:
         """The user whose PLAIN response (RFC 4616) this is, or None. Slow: call it on a worker thread.

@@ -74,7 +74,8 @@ class Driver:
                 self.pump,
                 target.host,
                 target.port,
-                ssl_context=ssl_context_for(target, ssl_context),
+                ssl_context=ssl_context_for(target, ssl_context, in_band=self.core.options.in_band_tls),
+                in_band=self.core.options.in_band_tls,
                 timeout_s=timeout_s,
             )
             if not await wait(self.core.opened, deadline - self._loop.time()):
@@ -163,10 +164,12 @@ class Driver:
         self._arm()
 
 
-def ssl_context_for(target: Target, given: ssl.SSLContext | None) -> ssl.SSLContext | None:
-    """The TLS settings for a URL. Raises ConfigurationError for settings without TLS in the URL: nobody who gives a
-    context wants to go on in the clear."""
-    if not target.tls:
+def ssl_context_for(target: Target, given: ssl.SSLContext | None, *, in_band: bool = False) -> ssl.SSLContext | None:
+    """The TLS settings for a URL; `in_band`: TLS is asked for inside of the connection. Raises ConfigurationError for
+    settings without TLS in the URL: nobody who gives a context wants to go on in the clear."""
+    if in_band and target.tls:
+        raise ConfigurationError("in_band_tls is for amqp:// URLs; amqps:// is TLS from the first byte")
+    if not target.tls and not in_band:
         if given is not None:
             raise ConfigurationError("ssl_context is given, but the URL says amqp://; for TLS it begins with amqps://")
         return None
@@ -204,7 +207,7 @@ async def open_driver(
         options if options is not None else ConnectOptions(),
         kinds,
         threads=threads,
-        certified=target.tls and ssl_context is not None,
+        certified=ssl_context is not None,
         named=container_id is not None,
     )
     await driver.connect(target, ssl_context)

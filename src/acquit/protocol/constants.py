@@ -19,4 +19,5 @@ SASL_HEADER: Final = b"AMQP\x03\x01\x00\x00"
 """Opens the SASL security layer (5.3.1)."""
 
 TLS_HEADER: Final = b"AMQP\x02\x01\x00\x00"
-"""Opens the TLS security layer inside of a connection (5.2.1); acquit serves TLS on a port of its own instead."""
+"""Opens the TLS security layer inside of a connection (5.2.1). It is for whoever owns the socket: what follows
+are TLS's bytes, and then another header."""

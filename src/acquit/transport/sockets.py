@@ -1,4 +1,9 @@
-"""Connecting and listening: where sockets come from. What happens on them is in `pump`."""
+"""Connecting and listening: where sockets come from. What happens on them is in `pump`.
+
+TLS comes from the first byte, or by AMQP's TLS header (specification 5.2.1): both sides say it in the clear, and then
+begin with TLS. `HeaderReader` reads such a header and not one byte more, because what follows may be TLS's; `secure`
+puts TLS on a socket, and `Landing` keeps what arrives until somebody is there for it.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +12,122 @@ import os
 import socket
 import ssl
 from collections.abc import Callable
+from typing import Final
 
 from acquit.errors import ConfigurationError, ConnectionFailed, ConnectTimeout
+from acquit.protocol.constants import AMQP_HEADER, TLS_HEADER
 from acquit.transport.pump import Pump
+
+_HEADER_BYTES: Final = len(AMQP_HEADER)
+_AMQP: Final = AMQP_HEADER[:4]
+
+
+class HeaderReader(asyncio.BufferedProtocol):
+    """Reads one protocol header, or as much of it as shows that it is none. What comes behind stays in the socket.
+
+    `read` gets the bytes, once, and reading is paused then: who goes on resumes it. `lost` is called instead if the
+    socket ends before.
+    """
+
+    transport: asyncio.Transport
+
+    def __init__(self, read: Callable[[bytes], None], lost: Callable[[], None]) -> None:
+        self._read = read
+        self._lost = lost
+        self._buffer = memoryview(bytearray(_HEADER_BYTES))
+        self._filled = 0
+        self._done = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is connected."""
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def finish(self) -> None:
+        """Read no header, or no more of it."""
+        self._done = True
+        self.transport.pause_reading()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Room for the rest of the header."""
+        return self._buffer[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """More of it is here."""
+        self._filled += nbytes
+        head = bytes(self._buffer[: self._filled])
+        if not self._done and (len(head) == _HEADER_BYTES or head[:4] != _AMQP[: len(head)]):
+            self.finish()
+            self._read(head)
+
+    def eof_received(self) -> bool:
+        """No header will come: the socket is closed."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone."""
+        if not self._done:
+            self._done = True
+            self._lost()
+
+
+class Landing(asyncio.Protocol):
+    """Where TLS's bytes land before the protocol that they are for is in place."""
+
+    def __init__(self) -> None:
+        self._data: list[bytes] = []
+        self._eof = False
+        self._lost: list[Exception | None] = []
+
+    def data_received(self, data: bytes) -> None:
+        """Keep it. Reading is handed over within a turn of the loop, so this is bounded by what one turn reads."""
+        self._data.append(data)
+
+    def eof_received(self) -> bool:
+        """Keep it."""
+        self._eof = True
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Keep it."""
+        self._lost.append(exc)
+
+    def hand_over(self, transport: asyncio.Transport, protocol: asyncio.Protocol) -> None:
+        """`protocol` is in place: it gets what came before."""
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        if self._data:
+            protocol.data_received(b"".join(self._data))
+        if self._eof:
+            protocol.eof_received()
+        for exc in self._lost:
+            protocol.connection_lost(exc)
+
+
+async def secure(
+    transport: asyncio.Transport,
+    context: ssl.SSLContext,
+    *,
+    server_side: bool,
+    server_hostname: str | None = None,
+    timeout_s: float,
+) -> tuple[asyncio.Transport, Landing]:
+    """Put TLS on a socket: the transport to go on with, and where its bytes land until `Landing.hand_over`.
+
+    Raises OSError (ssl.SSLError is one) where TLS cannot be agreed, or not within `timeout_s`; the socket is closed.
+    """
+    landing = Landing()
+    secured = await asyncio.get_running_loop().start_tls(
+        transport,
+        landing,
+        context,
+        server_side=server_side,
+        server_hostname=server_hostname,
+        ssl_handshake_timeout=timeout_s,
+    )
+    if secured is None:
+        raise ConnectionResetError("the peer went away as soon as TLS was agreed")
+    return secured, landing
 
 
 async def connect(
@@ -19,10 +137,12 @@ async def connect(
     *,
     ssl_context: ssl.SSLContext | None = None,
     server_hostname: str | None = None,
+    in_band: bool = False,
     timeout_s: float = 10.0,
 ) -> None:
     """Connect `pump` to a peer, over TLS when there is an `ssl_context` (`server_hostname`: the name its certificate
-    must bear, by default `host`). Returns when the socket is connected; AMQP begins then.
+    must bear, by default `host`; `in_band`: it is asked for by AMQP's TLS header). Returns when the socket is
+    connected; AMQP begins then.
 
     Raises ConnectTimeout after `timeout_s`, ConnectionFailed (with the reason, the cause chained) where nobody answers
     or TLS cannot be agreed.
@@ -33,13 +153,16 @@ async def connect(
         server_hostname = host
     try:
         async with asyncio.timeout(timeout_s):
-            await loop.create_connection(
-                lambda: pump,
-                host,
-                port,
-                ssl=ssl_context,
-                server_hostname=server_hostname,
-            )
+            if in_band and ssl_context is not None:
+                await _connect_in_band(loop, pump, host, port, ssl_context, server_hostname or host, timeout_s)
+            else:
+                await loop.create_connection(
+                    lambda: pump,
+                    host,
+                    port,
+                    ssl=ssl_context,
+                    server_hostname=server_hostname,
+                )
     except TimeoutError as exc:
         raise ConnectTimeout(f"no connection to {where} within {timeout_s:g} s") from exc
     except ssl.SSLCertVerificationError as exc:
@@ -50,6 +173,36 @@ async def connect(
         raise ConnectionFailed(f"{host!r} is not a known host: {exc.strerror}") from exc
     except OSError as exc:
         raise ConnectionFailed(f"cannot connect to {where}: {_reason(exc)}") from exc
+
+
+async def _connect_in_band(
+    loop: asyncio.AbstractEventLoop,
+    pump: Pump,
+    host: str,
+    port: int,
+    context: ssl.SSLContext,
+    server_hostname: str,
+    timeout_s: float,
+) -> None:
+    answer: asyncio.Future[bytes] = loop.create_future()
+
+    def heard(header: bytes) -> None:
+        if not answer.done():
+            answer.set_result(header)
+
+    transport, _ = await loop.create_connection(lambda: HeaderReader(heard, lambda: heard(b"")), host, port)
+    try:
+        transport.write(TLS_HEADER)
+        header = await answer
+        if header != TLS_HEADER:
+            raise ConnectionRefusedError(f"it answered AMQP's TLS header with {header!r}")
+        secured, landing = await secure(
+            transport, context, server_side=False, server_hostname=server_hostname, timeout_s=timeout_s
+        )
+    except BaseException:
+        transport.abort()
+        raise
+    landing.hand_over(secured, pump)
 
 
 async def listen(
@@ -84,3 +237,6 @@ async def listen(
 def _reason(exc: OSError) -> str:
     # asyncio puts the address where the reason should be, and gives several addresses' reasons without a number.
     return os.strerror(exc.errno) if exc.errno else str(exc)
+
+
+__all__ = ["HeaderReader", "Landing", "connect", "listen", "secure"]

@@ -1,0 +1,223 @@
+"""``acquit user``: who may log in. Keeps the users file, of which a broker reads what is needed to check a password.
+
+A password is asked for, or read from standard input; never taken from the command line, where every process of the
+machine could read it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from acquit.cli.exits import Exit
+from acquit.cli.options import json_option
+from acquit.cli.output import emit_json, remark, table
+from acquit.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from acquit.broker.options import User
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+
+def file_options(command: Command) -> Command:
+    """``--data`` and ``--file``: where the users file is."""
+    command = click.option(
+        "--file",
+        "file",
+        type=click.Path(dir_okay=False, path_type=Path),
+        envvar="ACQUIT_USERS_FILE",
+        show_envvar=True,
+        metavar="FILE",
+        help="The users file, where the broker's configuration names one (users_file).",
+    )(command)
+    return click.option(
+        "--data",
+        type=click.Path(file_okay=False, path_type=Path),
+        default="acquit-data",
+        show_default=True,
+        envvar="ACQUIT_DATA",
+        show_envvar=True,
+        metavar="DIR",
+        help="The broker's folder of data, whose users.toml is meant.",
+    )(command)
+
+
+def stdin_option(command: Command) -> Command:
+    """``--password-stdin``."""
+    return click.option(
+        "--password-stdin", is_flag=True, help="Take the password from the first line of standard input."
+    )(command)
+
+
+def role_option(command: Command) -> Command:
+    """``--role``."""
+    return click.option(
+        "--role", "roles", multiple=True, metavar="ROLE", help="A role of the broker's configuration; may be repeated."
+    )(command)
+
+
+@click.group()
+def user() -> None:
+    """Say who may log in, and with which roles."""
+
+
+@user.command("add")
+@click.argument("name")
+@role_option
+@stdin_option
+@click.option("--no-password", is_flag=True, help="No password: this user logs in by TLS certificate alone.")
+@file_options
+def add(
+    name: str, roles: tuple[str, ...], password_stdin: bool, no_password: bool, data: Path, file: Path | None
+) -> int:
+    """Add the user NAME."""
+    from acquit.broker.options import User
+    from acquit.broker.users_file import editing
+
+    if no_password and password_stdin:
+        raise click.UsageError("--no-password and --password-stdin exclude each other")
+    _check_name(name)
+    path = _path(data, file)
+    _check_absent(path, name)
+    verifier = "" if no_password else _verifier(name, stdin=password_stdin)
+    with editing(path) as content:
+        if name in content.users:
+            raise ConfigurationError(f"{path}: there is a user {name!r} already")
+        content.users[name] = User(password=verifier, roles=roles)
+    _done(f"{name}: added", path)
+    return Exit.OK
+
+
+@user.command("remove")
+@click.argument("name")
+@file_options
+def remove(name: str, data: Path, file: Path | None) -> int:
+    """Remove the user NAME."""
+    from acquit.broker.users_file import editing
+
+    path = _path(data, file)
+    with editing(path) as content:
+        _known(content.users, name, path)
+        del content.users[name]
+    _done(f"{name}: removed", path)
+    return Exit.OK
+
+
+@user.command("passwd")
+@click.argument("name")
+@stdin_option
+@file_options
+def passwd(name: str, password_stdin: bool, data: Path, file: Path | None) -> int:
+    """Give the user NAME another password."""
+    from dataclasses import replace
+
+    from acquit.broker.users_file import editing
+
+    path = _path(data, file)
+    _known(_users(path), name, path)
+    verifier = _verifier(name, stdin=password_stdin)
+    with editing(path) as content:
+        content.users[name] = replace(_known(content.users, name, path), password=verifier)
+    _done(f"{name}: has another password", path)
+    return Exit.OK
+
+
+@user.command("roles")
+@click.argument("name")
+@role_option
+@file_options
+def roles_(name: str, roles: tuple[str, ...], data: Path, file: Path | None) -> int:
+    """Give the user NAME these roles instead of those it had; without --role none."""
+    from dataclasses import replace
+
+    from acquit.broker.users_file import editing
+
+    path = _path(data, file)
+    with editing(path) as content:
+        content.users[name] = replace(_known(content.users, name, path), roles=roles)
+    _done(f"{name}: {', '.join(roles) or 'no roles'}", path)
+    return Exit.OK
+
+
+@user.command("list")
+@file_options
+@json_option
+def list_(data: Path, file: Path | None, as_json: bool) -> int:
+    """List the users, their roles, and how they can log in. Shows no secret."""
+    users = sorted(_users(_path(data, file)).items())
+    if as_json:
+        for name, known in users:
+            emit_json({"user": name, "password": bool(known.password), "roles": list(known.roles)})
+    elif users:
+        table(
+            ["user", "roles", "logs in with"],
+            [
+                [name, ", ".join(known.roles) or "–", "password" if known.password else "certificate"]
+                for name, known in users
+            ],
+        )
+    else:
+        click.echo("no users")
+    return Exit.OK
+
+
+def _path(data: Path, file: Path | None) -> Path:
+    from acquit.broker.users_file import NAME
+
+    return file if file is not None else data / NAME
+
+
+def _users(path: Path) -> dict[str, User]:
+    from acquit.broker.users_file import load_users
+
+    try:
+        return load_users(path).users
+    except FileNotFoundError:
+        return {}
+
+
+def _known(users: dict[str, User], name: str, path: Path) -> User:
+    if name not in users:
+        raise ConfigurationError(f"{path}: there is no user {name!r}")
+    return users[name]
+
+
+def _check_absent(path: Path, name: str) -> None:
+    """Before a password is asked for."""
+    if name in _users(path):
+        raise ConfigurationError(f"{path}: there is a user {name!r} already")
+
+
+def _check_name(name: str) -> None:
+    from acquit.broker.users import Users
+
+    Users({name: ""})
+
+
+def _verifier(name: str, *, stdin: bool) -> str:
+    """What is kept of the password that is given now."""
+    from acquit.broker.users import Verifier
+
+    if stdin:
+        password = sys.stdin.readline().rstrip("\r\n")
+    elif not _at_terminal():
+        raise click.UsageError("standard input is no terminal to ask for a password: use --password-stdin")
+    else:
+        password = click.prompt(f"Password of {name}", hide_input=True, confirmation_prompt=True, err=True)
+    if not password:
+        raise click.UsageError("expected a password, found nothing")
+    return str(Verifier.of(password))
+
+
+def _at_terminal() -> bool:
+    return sys.stdin.isatty()
+
+
+def _done(what: str, path: Path) -> None:
+    click.echo(what)
+    remark(f"acquit: {path} is written; a running broker knows it after a reload")
