@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 
 from acquit.broker.selector.fields import Fields, literal_for
 from acquit.broker.selector.lexer import LONG_MAX, LONG_MIN
-from acquit.broker.selector.like import pattern_matcher
+from acquit.broker.selector.like import TEXT_MAX, pattern_matcher
 from acquit.broker.selector.syntax import (
     And,
     Arithmetic,
@@ -237,7 +237,7 @@ def _like(read: Reader, fits: Callable[[str], bool]) -> Test:
     def test(fields: Fields) -> bool | None:
         value = read(fields)
         if type(value) is str:
-            return fits(value)
+            return fits(value) if len(value) <= TEXT_MAX else None
         return None if value is None else False
 
     return test

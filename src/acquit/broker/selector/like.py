@@ -19,6 +19,10 @@ ANY: Final = ""
 PATTERN_MAX: Final = 1_024
 """Characters that a pattern may have."""
 
+TEXT_MAX: Final = 16_384
+"""Characters that LIKE looks at. About a longer text it says unknown: a message may have megabytes of it, and a
+selector hundreds of patterns."""
+
 
 def pattern_matcher(pattern: Sequence[str | None]) -> Callable[[str], bool]:
     """The test of a pattern of characters, `ONE` and `ANY`."""

@@ -47,7 +47,10 @@ DEPTH_MAX: Final = 40
 """Levels that parentheses, signs and NOTs may nest."""
 
 TERMS_MAX: Final = 512
-"""Names and literals that a selector may have, a list behind IN counted once."""
+"""Names and literals that a selector may have, without the lists behind IN."""
+
+AUTOMATON_TERMS: Final = 16
+"""What a pattern with ``_`` counts for: it is matched by an automaton, a step for each character."""
 
 _EQUALITIES: Final = ("=", "<>")
 _ORDERS: Final = ("<", "<=", ">", ">=")
@@ -224,6 +227,8 @@ class _Parser:
                 items.append(character)
             else:
                 items.append({"%": like.ANY, "_": like.ONE}.get(character, character))
+        for _ in range(AUTOMATON_TERMS if like.ONE in items else 0):
+            self._count(token)
         return tuple(items)
 
     def _string(self, expected: str) -> Token:
