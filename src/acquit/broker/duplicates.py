@@ -60,7 +60,7 @@ class Target(Protocol):
 class Identity:
     """The id of a posting, and what is known of it."""
 
-    __slots__ = ("address", "durable", "fingerprint", "first", "flags", "identity", "limit")
+    __slots__ = ("address", "durable", "fingerprint", "first", "flags", "identity", "limit", "recorded")
 
     def __init__(self, address: str, identity: bytes, fingerprint: int, limit: int, *, durable: bool) -> None:
         self.address = address
@@ -71,6 +71,8 @@ class Identity:
         self.durable = durable
         self.first = 0
         """The sequence of the posting that this one repeats (within a transaction its provisional one); 0: of none."""
+        self.recorded = True
+        """Is that posting in the journal?"""
         self.flags = 0
         """EventFlag of the posting: ID_REUSED where the id is known with another body."""
 
@@ -130,21 +132,28 @@ class Duplicates:
 
     def _look_up(self, identity: Identity) -> None:
         address, fingerprint = identity.address, identity.fingerprint
-        known = self._volatile.look_up(address, _told(identity), fingerprint)
-        known = max(known, self._windows.look_up(address, identity.identity, fingerprint))
+        volatile = self._volatile.look_up(address, _told(identity), fingerprint)
+        durable = self._windows.look_up(address, identity.identity, fingerprint)
+        known = max(volatile, durable)
         identity.first = known[1]
+        identity.recorded = known is durable
         identity.flags = ID_REUSED if known[0] is Known.REUSED else 0
 
-    def suppress(self, identity: Identity, target: Target, actor: int) -> None:
-        """It is a duplicate, and nothing is posted: count it, and record of which posting."""
+    def suppress(self, identity: Identity, target: Target, actor: int) -> bool:
+        """It is a duplicate, and nothing is posted: count it, and record of which posting. Must its answer wait until
+        that is synced?"""
         scribe = self._scribe
         target.counts[_DUPLICATE] += 1
+        if not identity.recorded:
+            scribe.count_volatile(target, _DUPLICATE, 1)  # type: ignore[arg-type]  # it is a queue or a topic
+            return False
         try:
             scribe.recorder.transition(
                 _DUPLICATE, identity.first, target.number, identity.fingerprint, scribe.time_us, actor
             )
         except StoreFull:
             scribe.exhausted = True  # the recorder keeps the event
+        return True
 
     def entered(self, identity: Identity, message: Message) -> None:
         """It was posted, by itself, as this message: the one that has its record, if any of its copies has."""

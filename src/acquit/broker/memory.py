@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+from acquit.broker.groups import CLOSING
 from acquit.broker.limits import UNLIMITED
 from acquit.broker.message import OVERHEAD_BYTES, Message
 from acquit.broker.queue import NodeState
-from acquit.broker.shaping import ACQUIRED_COUNT, merge_annotations, shape_body
+from acquit.broker.shaping import ACQUIRED_COUNT, make_body, merge_annotations, read_group
 from acquit.protocol.codec import encode
+from acquit.protocol.sections import scan_sections
 from acquit.protocol.types import Symbol, UInt
 
 if TYPE_CHECKING:
@@ -166,7 +168,13 @@ def tell_returns(message: Message) -> None:
 
 def restore_body(message: Message, payload: bytes) -> bytes:
     """The body as it was before it was let go: as posted, and with what outcomes merged into it since."""
-    body = shape_body(payload, message.sequence, message.posted_us // 1000)
+    sections = scan_sections(payload)
+    body = make_body(sections, message.sequence, message.posted_us // 1000)
+    if message.queue.policy.message_groups and (message.extra is None or message.extra.group is None):
+        group, group_sequence = read_group(sections)  # after a restart, nobody has looked at it yet
+        if group is not None:
+            extra = message.need_extra()
+            extra.group, extra.closes_group = group, group_sequence == CLOSING
     if message.extra is not None:
         message.extra.returns_told = 0
         for annotations in message.extra.annotations:

@@ -37,7 +37,7 @@ from typing import Final, NamedTuple
 
 from acquit.ledger.fields import FieldReader, blob_field
 from acquit.ledger.records import Extra, Namespace, Posting, State, encode_id
-from acquit.store.interface import Position, Record
+from acquit.store.interface import Position
 
 LIMIT: Final = 20_000
 """Ids of a window of which no record says otherwise. Part of the format."""
@@ -336,9 +336,8 @@ class Windows:
         return State(time_us, Namespace.DUPLICATES, address.encode(), _LIMIT.pack(limit, oldest))
 
 
-def remember(windows: Windows, record: Record) -> None:
-    """A POSTING record that may have an id to be remembered."""
-    posting = Posting.decode(record)
+def remember(windows: Windows, posting: Posting, position: Position) -> None:
+    """A posting that may have an id to be remembered."""
     extras = dict(posting.extras)
     body = extras.get(Extra.BODY_FINGERPRINT)
     if body is None:
@@ -346,7 +345,7 @@ def remember(windows: Windows, record: Record) -> None:
     (fingerprint,) = FieldReader(body).struct(_NUMBER)
     identity = extras.get(Extra.DUPLICATE_ID) or encode_id(posting.message_id)
     entry = Entry(posting.event.sequence, fingerprint, window_id(identity))
-    windows.remember(posting.address, entry, record.position)
+    windows.remember(posting.address, entry, position)
 
 
 def block_record(address: str, entries: Sequence[Entry], time_us: int) -> State:

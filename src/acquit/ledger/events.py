@@ -83,6 +83,8 @@ class EventKind(IntEnum):
     ROLLED_BACK = 51
     COPIED_FORWARD = 52
     """Nothing happened to the message: its record was rewritten further on."""
+    PASSED = 53
+    """What a transaction held is committed, and entered only queues whose messages are not recorded."""
 
 
 ENTERING: Final = frozenset(kind for kind in EventKind if 1 <= kind < 16)

@@ -26,12 +26,13 @@ from acquit.errors import StoreCorrupt
 from acquit.ledger.digest import RunningDigest
 from acquit.ledger.duplicates import remember
 from acquit.ledger.events import ENTERING, EVENT, RETIRING, Event, EventFlag, EventKind, unpack_event
-from acquit.ledger.live import CHANGES, LiveMessage, let_see_again, note_attempt, notes_of
+from acquit.ledger.live import CHANGES, LiveMessage, enters_with, let_see_again, note_attempt, notes_of
 from acquit.ledger.records import (
     POSTING_META,
     Attempt,
     Copied,
     Namespace,
+    Posting,
     RecordKind,
     Rollback,
     Start,
@@ -159,8 +160,12 @@ class Fold:
         if len(meta) < POSTING_META.size:
             raise ValueError(f"a posting with {len(meta)} bytes of plain fields")
         expires_at_ms, due_at_ms, _, address_bytes, id_bytes, priority = POSTING_META.unpack_from(meta)
-        if kind == EventKind.POSTED and len(meta) > POSTING_META.size + address_bytes + id_bytes:
-            remember(self.table.windows, record)
+        notes = None
+        if len(meta) > POSTING_META.size + address_bytes + id_bytes:
+            posting = Posting.decode(record)
+            notes = notes_of(posting)
+            if kind == EventKind.POSTED:
+                remember(self.table.windows, posting, record.position)
         if sequence in self.messages:
             self._anomaly(record, f"message {sequence} is posted, which is live")
         message = LiveMessage(
@@ -174,6 +179,7 @@ class Fold:
             expires_at_ms,
             due_at_ms,
             priority,
+            notes=notes,
         )
         if kind == EventKind.HELD:
             message.transaction = transaction
@@ -222,7 +228,7 @@ class Fold:
             message = self.messages.pop(event.sequence, None)
         elif kind in ENTERING:
             return self._enter(record, event)
-        elif kind == EventKind.UNROUTED:
+        elif kind in (EventKind.UNROUTED, EventKind.PASSED):
             self._leave_held(event)
             return None
         elif kind in CHANGES:
@@ -259,6 +265,7 @@ class Fold:
             source.expires_at_ms,
             source.due_at_ms,
             source.priority,
+            notes=enters_with(source.notes),
         )
         if source.due_at_ms:
             self._keep_id(event.sequence, self.delayed_ids.get(event.origin, b""))

@@ -41,6 +41,8 @@ class Notes(NamedTuple):
     """AMQP maps that *modified* outcomes want merged into the message annotations, oldest first."""
     returns: int = 0
     """How often it came back uncounted: released, or modified without delivery-failed."""
+    last_value: bytes = b""
+    """What a last-value queue goes by, as the posting's extra LAST_VALUE_KEY says it."""
 
 
 class LiveMessage:
@@ -180,7 +182,9 @@ def note_attempt(message: LiveMessage, attempt: Attempt) -> None:
         excluded = (*excluded, attempt.excluded)
     if attempt.annotations:
         annotations = (*annotations, attempt.annotations)
-    message.notes = Notes((*before, note)[-ATTEMPTS_KEPT_MAX:], excluded, annotations, notes.returns)
+    message.notes = notes._replace(
+        attempts=(*before, note)[-ATTEMPTS_KEPT_MAX:], excluded=excluded, annotations=annotations
+    )
 
 
 def let_see_again(message: LiveMessage, terminus: str) -> None:
@@ -189,6 +193,11 @@ def let_see_again(message: LiveMessage, terminus: str) -> None:
     if notes is not None:
         left = notes._replace(excluded=tuple(one for one in notes.excluded if one != terminus))
         message.notes = left if any(left) else None
+
+
+def enters_with(notes: Notes | None) -> Notes | None:
+    """Of the notes of a message with a payload, those of another that enters with the same payload."""
+    return Notes(last_value=notes.last_value) if notes is not None and notes.last_value else None
 
 
 _NOTE_EXTRAS: Final = frozenset({Extra.ATTEMPTS, Extra.EXCLUDED, Extra.ANNOTATIONS, Extra.RETURNS})
@@ -200,6 +209,7 @@ def notes_of(posting: Posting) -> Notes | None:
     excluded: tuple[str, ...] = ()
     annotations: tuple[bytes, ...] = ()
     returns = 0
+    last_value = b""
     for tag, value in posting.extras:
         if tag == Extra.ATTEMPTS:
             attempts += decode_attempts(value)
@@ -209,7 +219,10 @@ def notes_of(posting: Posting) -> Notes | None:
             annotations += (value,)
         elif tag == Extra.RETURNS:
             returns = int.from_bytes(value, "little")
-    return Notes(attempts, excluded, annotations, returns) if attempts or excluded or annotations or returns else None
+        elif tag == Extra.LAST_VALUE_KEY:
+            last_value = value
+    notes = Notes(attempts, excluded, annotations, returns, last_value)
+    return notes if any(notes) else None
 
 
 def copied(message: LiveMessage, record: Record) -> Copied:
