@@ -124,6 +124,25 @@ class Backlog:
                 self._absent -= 1
         return None
 
+    def oldest(self) -> Message | None:
+        """The message with the lowest sequence, whatever its priority; it stays where it is. None for none."""
+        first: Message | None = None
+        for lane in self._lanes:
+            line, returned = lane.line, lane.returned
+            while line and line[0].state is not _AVAILABLE:
+                line.popleft()
+                self._absent -= 1
+            while returned and returned[0][1].state is not _AVAILABLE:
+                heappop(returned)
+                self._absent -= 1
+            heads = [line[0]] if line else []
+            if returned:
+                heads.append(returned[0][1])
+            for message in heads:
+                if first is None or message.sequence < first.sequence:
+                    first = message
+        return first
+
     def left(self, count: int = 1) -> None:
         """So many messages in it ceased to be available, where they stand."""
         self.count -= count

@@ -83,7 +83,8 @@ class Crediting:
         """How many of `limit` messages one queue has room for, where `rivals` fill it."""
         policy = queue.policy
         room: int | None = None
-        if policy.bytes_max:
+        blocks = policy.full_policy == "block"
+        if blocks and policy.bytes_max:
             room = policy.bytes_max - queue.bytes
         if producer.volatile or not queue.durable:
             left = policy.memory_bytes_max - queue.memory_bytes
@@ -91,7 +92,7 @@ class Crediting:
         rivals = max(1, rivals)
         if room is not None:
             limit = min(limit, room // (2 * rivals * (producer.average_bytes + OVERHEAD_BYTES)))
-        if policy.messages_max:
+        if blocks and policy.messages_max:
             limit = min(limit, (policy.messages_max - queue.live) // rivals or int(queue.live < policy.messages_max))
         return limit
 

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from acquit.broker.aside import BEYOND, FIRST, rank_of
 from acquit.broker.message import OVERHEAD_BYTES
 from acquit.broker.queue import NodeEvent, NodeState
 from acquit.broker.refusal import Refused
@@ -161,9 +162,8 @@ class Limits:
     def policy_changed(self, queue: Queue) -> None:
         """The queue has another policy, or was just recovered: keep to it from the next turn on."""
         if queue.values is not None and not queue.values.arrived:
-            queue.values.arrived = sorted(
-                (*queue.backlog.next_messages(), *queue.aside.values()), key=lambda message: message.sequence
-            )
+            waiting = (*queue.backlog.next_messages(), *queue.aside)
+            queue.values.arrived = sorted(waiting, key=lambda message: message.sequence)
         if queue.displaces:
             self._life.wake(queue)
 
@@ -214,9 +214,17 @@ class Limits:
 
 
 def _oldest(queue: Queue) -> Message:
-    """The oldest available message. Of those set aside, the first that was: they mostly are in order."""
-    candidates = [queue.backlog.oldest(), next(iter(queue.aside.values()), None)]
-    return min((message for message in candidates if message is not None), key=lambda message: message.sequence)
+    """The available message with the lowest sequence; there is one."""
+    first = queue.backlog.oldest()
+    aside = queue.aside
+    place = aside.first_rank(FIRST) if aside else BEYOND
+    while place < BEYOND:  # one look for each priority that is aside
+        (message,) = aside.since(place, 1)
+        if first is None or message.sequence < first.sequence:
+            first = message
+        place = aside.first_rank(rank_of(message.priority - 1, 0)) if message.priority else BEYOND
+    assert first is not None
+    return first
 
 
 __all__ = [

@@ -250,7 +250,7 @@ def test_dead_letters_and_expired_messages_bypass_the_window() -> None:
     world.check_journal()
 
 
-# -- transactions, without their protocol ------------------------------------------------------------------------------
+# -- transactions, without their protocol -----------------------------------------------------------------------------
 
 
 class Held:
