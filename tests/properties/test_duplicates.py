@@ -1,0 +1,123 @@
+"""Duplicate detection against a naive model, over random postings, syncs, crashes, segments that leave and policies
+that change.
+
+The model is a list for each address: (id, body) of what was posted and synced, oldest first, cut to the window. What a
+posting must become follows from it; what a crash may forget is what was not answered. After every step the window is
+what the model says, and after every sync the journal, read by itself, says the same.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from acquit.broker.options import AddressRule, BrokerOptions
+from acquit.ledger.events import EventFlag, EventKind
+from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.message import Message
+from tests.support.broker_world import World, durable
+
+ADDRESSES = ("a", "b")
+
+
+class Model:
+    def __init__(self, rng: Random) -> None:
+        self.rng = rng
+        self.limits = dict.fromkeys(ADDRESSES, 20_000)
+        self.world = World(self.options())
+        self.windows: dict[str, list[tuple[str, str]]] = {address: [] for address in ADDRESSES}
+        self.synced: dict[str, list[tuple[str, str]]] = {address: [] for address in ADDRESSES}
+        self.told = {"entered b": 0, "suppressed": 0, "flagged": 0}
+        """What the journal must count."""
+        self.told_synced = dict(self.told)
+        self.connect()
+
+    def options(self) -> BrokerOptions:
+        return BrokerOptions(
+            address=tuple(AddressRule(name, {"duplicate_window": limit}) for name, limit in self.limits.items())
+        )
+
+    def connect(self) -> None:
+        self.client = self.world.client()
+        self.senders = {address: self.client.sender(address, address) for address in ADDRESSES}
+        self.receivers = {address: self.client.receiver(address, f"r-{address}", credit=1_000) for address in ADDRESSES}
+        self.settle()
+
+    # -- steps --------------------------------------------------------------------------------------------------------
+
+    def post(self) -> None:
+        address = self.rng.choice(ADDRESSES)
+        identity, body = f"i{self.rng.randrange(12)}", self.rng.choice(("x", "y", "z" * 3_000))
+        window = self.windows[address]
+        message = durable(body, application_properties={"_AMQ_DUPL_ID": identity})
+        (delivery,) = self.client.post(self.senders[address], message)
+        self.world.carry()
+        assert self.client.outcome(delivery) is None, "answered before the sync"
+        if (identity, body) in window:
+            self.told["suppressed"] += 1
+        else:
+            self.told["flagged"] += any(known == identity for known, _ in window)
+            window.append((identity, body))
+            del window[: -self.limits[address]]
+            self.told["entered b"] += address == "b"
+
+    def settle(self) -> None:
+        self.world.settle()
+        self.synced = {address: list(window) for address, window in self.windows.items()}
+        self.told_synced = dict(self.told)
+        assert all(self.client.outcome(one) == ACCEPTED for one in self.client.answers)
+
+    def consume(self) -> None:
+        for link in self.receivers.values():
+            link.session.settle_all(self.client.held(link), ACCEPTED)
+            link.grant(1_000)
+        self.settle()
+
+    def volatile(self) -> None:
+        """Traffic without ids changes nothing."""
+        self.client.post(self.senders["a"], Message("x"), durable(bytes(8_000)))
+        self.settle()
+
+    def crash(self) -> None:
+        self.world.options = self.options()
+        self.world = self.world.crash()
+        self.windows = {address: window[-self.limits[address] :] for address, window in self.synced.items()}
+        self.told = dict(self.told_synced)
+        self.connect()
+
+    def change(self) -> None:
+        """Another window, from the next start on."""
+        self.settle()
+        self.limits[self.rng.choice(ADDRESSES)] = self.rng.choice((1, 3, 8, 20_000))
+        self.crash()
+
+    # -- what holds ---------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        windows = self.world.core.scribe.recorder.table.windows
+        assert {address: len(window) for address, window in windows.by_address.items() if len(window)} == {
+            address: len(window) for address, window in self.windows.items() if window
+        }
+        for address, window in self.windows.items():
+            kept = [entry.identity[1:].decode() for entry in windows.by_address.get(address, ())]
+            assert kept == [identity for identity, _ in window]
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_windows_hold_what_a_list_would(seed: int) -> None:
+    rng = Random(seed)
+    model = Model(rng)
+    steps = [model.post, model.settle, model.consume, model.volatile, model.crash, model.change]
+    for step in rng.choices(steps, (30, 6, 4, 4, 1, 0.7), k=250):
+        step()
+        model.check()
+    model.settle()
+    queues = model.world.core.queues.by_name
+    assert sum(queue.counts[EventKind.DUPLICATE] for queue in queues.values()) == model.told["suppressed"]
+    assert queues["b"].entered == model.told["entered b"]
+    fold = model.world.fold()
+    assert fold.table.windows == model.world.core.scribe.recorder.table.windows
+    flagged = sum(bool(message.flags & EventFlag.ID_REUSED) for message in fold.messages.values())
+    assert flagged <= model.told["flagged"]
+    model.world.check_journal()
