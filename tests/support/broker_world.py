@@ -18,7 +18,14 @@ from acquit.errors import StoreFull
 from acquit.ledger.checkpoint import Checkpointer
 from acquit.ledger.fold import Fold
 from acquit.ledger.recovery import OpenedJournal, close_journal, open_journal
-from acquit.protocol._definitions import RcvSettleMode, SndSettleMode, Source, Target
+from acquit.protocol._definitions import (
+    RcvSettleMode,
+    SndSettleMode,
+    Source,
+    Target,
+    TerminusDurability,
+    TerminusExpiryPolicy,
+)
 from acquit.protocol.connection import Connection
 from acquit.protocol.delivery import Delivery, DeliveryState
 from acquit.protocol.events import (
@@ -31,6 +38,7 @@ from acquit.protocol.events import (
 from acquit.protocol.link import Link, ReceivingLink, SendingLink
 from acquit.protocol.message import Message
 from acquit.protocol.options import ConnectionOptions
+from acquit.protocol.types import Described, ULong
 from acquit.store.disk import Disk
 from acquit.store.interface import Batch, Position
 from acquit.store.memory import MemoryDisk
@@ -99,19 +107,79 @@ class Client:
         second: bool = False,
         browse: bool = False,
         default_outcome: DeliveryState | None = None,
+        selector: str | None = None,
+        no_local: bool = False,
+        **options: object,
     ) -> ReceivingLink:
+        filters: dict[str, object] = {}
+        if selector is not None:
+            filters["jms-selector"] = Described(ULong(0x0000468C_00000004), selector)
+        if no_local:
+            filters["no-local"] = Described(ULong(0x0000468C_00000003), [])
         link = self.begun.attach_receiver(  # type: ignore[attr-defined]
             name,
-            source=Source(address, distribution_mode="copy" if browse else None, default_outcome=default_outcome),
+            source=Source(
+                address,
+                distribution_mode="copy" if browse else None,
+                default_outcome=default_outcome,
+                filter=filters or None,
+            ),
             target=Target("there"),
             snd_settle_mode=SndSettleMode.SETTLED if presettled else SndSettleMode.UNSETTLED,
             rcv_settle_mode=RcvSettleMode.SECOND if second else RcvSettleMode.FIRST,
+            **options,
         )
         assert isinstance(link, ReceivingLink)
         if credit:
             link.grant(credit)
         self.world.carry()
         return link
+
+    def subscriber(
+        self,
+        topic: str | None,
+        name: str = "subscriber",
+        *,
+        durable: bool = False,
+        shared: bool = False,
+        shared_by_all: bool = False,
+        filter: dict[str, object] | None = None,
+        credit: int = 100,
+        presettled: bool = False,
+    ) -> ReceivingLink:
+        """Attach as Qpid JMS does to receive from a topic; without one, to unsubscribe."""
+        words = ["shared"] if shared or shared_by_all else []
+        words += ["global"] if shared_by_all else []
+        source = None
+        if topic is not None:
+            source = Source(
+                topic,
+                TerminusDurability.UNSETTLED_STATE if durable else TerminusDurability.NONE,
+                TerminusExpiryPolicy.NEVER if durable else TerminusExpiryPolicy.LINK_DETACH,
+                distribution_mode="copy",
+                filter=filter,
+                capabilities=("topic", *words),
+            )
+        link = self.begun.attach_receiver(  # type: ignore[attr-defined]
+            name,
+            source=source,
+            target=Target(),
+            snd_settle_mode=SndSettleMode.SETTLED if presettled else SndSettleMode.UNSETTLED,
+            desired_capabilities=words if source is None else (),
+        )
+        assert isinstance(link, ReceivingLink)
+        if credit:
+            link.grant(credit)
+        self.world.carry()
+        return link
+
+    def publisher(self, topic: str, name: str = "publisher") -> SendingLink:
+        """A sender to a topic."""
+        return self.sender(None, name, target=Target(topic, capabilities=("topic",)))
+
+    def detach(self, link: Link, *, closed: bool = True) -> None:
+        link.detach(closed=closed)
+        self.world.carry()
 
     @property
     def begun(self) -> object:
@@ -343,7 +411,11 @@ class World:
         for message in core.life.live.values():
             live_bytes += message.size_bytes
             live_count += 1
-        assert core.memory.bytes == memory >= 0
+        transactions = core.transactions
+        assert core.memory.bytes == memory + transactions.memory_bytes
+        assert min(memory, transactions.memory_bytes) >= 0
+        live_bytes += sum(held.size_bytes for held in transactions.held.values())
+        live_count += len(transactions.held)
         assert (core.live_bytes, core.live_count) == (live_bytes, live_count)
 
     def check_journal(self) -> None:

@@ -244,7 +244,7 @@ class Choosing:
                     backlog.put_back(taken[index:])
                     if not stop:
                         self.look_to(queue, message)
-                    return budget
+                    return budget + len(taken) - index  # what was put back was not looked at
                 if place > pass_.horizon:
                     self._before(queue, pass_, place)
                 self._place(queue, pass_, message, place)

@@ -1,0 +1,123 @@
+"""Selectors on links: what is granted, what is refused, who gets what, and what it costs to find it."""
+
+from __future__ import annotations
+
+import pytest
+
+from acquit.broker.selector import Selector
+from acquit.protocol._definitions import Modified, Source, Target
+from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.message import Message
+from acquit.protocol.types import Described, Symbol, ULong
+from tests.support.broker_world import World
+
+SELECTOR = ULong(0x0000_468C_0000_0004)
+
+
+def numbered(count: int) -> list[Message]:
+    return [Message(f"m{number}", durable=True, application_properties={"n": number}) for number in range(count)]
+
+
+def test_only_applied_filters_come_back() -> None:
+    world = World()
+    client = world.client()
+    known = {Symbol("mine"): Described(SELECTOR, "n > 1")}
+    unknown = {Symbol("xquery"): Described(ULong(0x0000_468C_0000_0005), "true()")}
+    link = client.begun.attach_receiver(  # type: ignore[attr-defined]
+        "receiver", source=Source("orders", filter=known | unknown), target=Target("there")
+    )
+    world.carry()
+    assert link.source.filter == known
+
+
+@pytest.mark.parametrize("browse", [False, True])
+def test_a_bad_selector_ends_its_link_only(browse: bool) -> None:
+    world = World()
+    client = world.client()
+    good = client.receiver("orders", "good", credit=10)
+    bad = client.receiver("orders", "bad", selector="n ==", browse=browse)
+    error = client.detached[bad].error
+    assert error is not None and error.condition == "amqp:invalid-field"
+    assert error.description == "selector, character 4: found '=', expected a name, a literal or ("
+    client.post(client.sender("orders"), Message("one"))
+    world.settle()
+    assert client.bodies(good) == ["one"]
+
+
+def test_each_gets_what_matches_and_the_rest_stays() -> None:
+    world = World()
+    client = world.client()
+    even = client.receiver("orders", "even", credit=100, selector="n % 2 = 0")
+    three = client.receiver("orders", "three", credit=100, selector="n = 3")
+    client.post_all(client.sender("orders"), *numbered(6))
+    assert client.bodies(even) == ["m0", "m2", "m4"]
+    assert client.bodies(three) == ["m3"]
+    anybody = client.receiver("orders", "anybody", credit=100)
+    world.settle()
+    assert client.bodies(anybody) == ["m1", "m5"]
+
+
+def test_a_browser_sees_what_matches() -> None:
+    world = World()
+    client = world.client()
+    client.post_all(client.sender("orders"), *numbered(6))
+    browser = client.receiver("orders", "browser", credit=100, browse=True, selector="n BETWEEN 2 AND 4")
+    world.settle()
+    assert client.bodies(browser) == ["m2", "m3", "m4"]
+    assert world.core.queues.by_name["orders"].live == 6
+
+
+def test_a_message_that_comes_back_is_judged_anew() -> None:
+    world = World()
+    client = world.client()
+    fresh = client.receiver("orders", "fresh", credit=100, selector="NOT JMSRedelivered")
+    again = client.receiver("orders", "again", credit=100, selector="JMSXDeliveryCount = 2")
+    marked = client.receiver("orders", "marked", credit=100, selector="m.x-opt-mark = 'seen'")
+    client.post_all(client.sender("orders"), Message("one", durable=True))
+    [first] = client.held(fresh)
+    first.settle(RELEASED)
+    world.settle()
+    [first] = client.held(fresh)  # released: not an attempt that failed
+    first.settle(Modified(delivery_failed=True))
+    world.settle()
+    [second] = client.held(again)
+    second.settle(Modified(delivery_failed=True, message_annotations={Symbol("x-opt-mark"): "seen"}))
+    world.settle()
+    [third] = client.held(marked)
+    third.settle(ACCEPTED)
+    world.settle()
+    assert world.core.queues.by_name["orders"].live == 0
+
+
+def test_the_header_of_the_queue_counts_not_that_of_the_sender() -> None:
+    world = World()
+    client = world.client()
+    facts = "JMSPriority = 9 AND JMSDeliveryMode = 'PERSISTENT' AND JMSXDeliveryCount = 1 AND AMQAddress = 'orders'"
+    link = client.receiver("orders", credit=100, selector=facts)
+    client.post_all(client.sender("orders"), Message("one", durable=True, priority=9, delivery_count=5))
+    assert client.bodies(link) == ["one"]
+
+
+def test_one_in_ten_thousand_is_found_with_a_look_at_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+    matches = Selector.matches
+
+    def counted(self: Selector, fields: object) -> bool:
+        nonlocal looks
+        looks += 1
+        return matches(self, fields)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Selector, "matches", counted)
+    world = World()
+    client = world.client()
+    rare = client.receiver("orders", "rare", credit=1, selector="n = 9999 OR n = 5000")
+    client.post_all(client.sender("orders"), *numbered(10_000))
+    for expected in ("m5000", "m9999"):
+        [found] = client.held(rare)
+        assert Message.decode(found.payload).body == expected
+        found.settle(ACCEPTED)
+        world.settle()
+        rare.grant(1)
+        world.settle()
+    assert not client.held(rare)
+    assert looks < 10_000 * 1.2 + 100
