@@ -33,6 +33,9 @@ NON_PERSISTENT, PERSISTENT = 1, 2
 ACCEPTED, REJECTED, RELEASED, FAILED, UNDELIVERABLE = 1, 2, 3, 4, 5
 """Outcomes that a message may be given by the property JMS_AMQP_ACK_TYPE; the last two are *modified*."""
 
+ONE_AT_A_TIME = "jms.prefetchPolicy.all=0"
+"""An option by which each receive() asks for one message: nothing is sent that nobody looks at."""
+
 _TRACE = "ACQUIT_INTEROP_JMS_TRACE"
 """Set it to see every frame of the JMS client on standard error."""
 

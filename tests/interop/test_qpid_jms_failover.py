@@ -95,7 +95,8 @@ def test_acknowledgement_after_the_broker_came_back_is_of_no_effect(jms: Jms, mo
     connection.expect("restored")
     received[1].acknowledge()
     again = consumer.take(2)
-    assert counts(again) == {"a": 2, "b": 2}
+    # Whether they count as tried depends on whether the disk heard of it before the kill.
+    assert texts(again) == ["a", "b"]
     for message in again:
         message.acknowledge()
     assert consumer.rest() == []

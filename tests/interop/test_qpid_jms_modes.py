@@ -18,6 +18,7 @@ from tests.interop.qpid_jms import (
     FAILED,
     INDIVIDUAL,
     NO_ACK,
+    ONE_AT_A_TIME,
     PRE_ACK,
     REJECTED,
     RELEASED,
@@ -30,9 +31,6 @@ from tests.interop.qpid_jms import (
 )
 
 pytestmark = pytest.mark.interop
-
-ONE_AT_A_TIME = "jms.prefetchPolicy.all=0"
-"""Each receive() asks for one message: nothing is sent that nobody looks at."""
 
 
 @pytest.fixture

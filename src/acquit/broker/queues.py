@@ -8,7 +8,8 @@ to a link is decided in `nodes`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Final
 
 from acquit.broker.addresses import Policies, address_fault
 from acquit.broker.node import Queue
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
     from acquit.broker.subscription import Subscription
     from acquit.broker.temporary import Temporary
     from acquit.broker.topics import Topic
+
+
+GENERATED: Final = re.compile(r"temporary\.(?:queue|topic)\.[0-9a-f]{32}")
+"""Addresses that `temporary` makes up. A link does not make one again: an answer to somebody who has left is refused,
+and fills no queue that nobody will ever ask for."""
 
 
 class Queues:
@@ -56,8 +62,11 @@ class Queues:
         """The queue of a dead letter or expiry address, made if it is not there. Raises StoreFull."""
         return self.by_name.get(address) or self._make(address, address, 0)
 
-    def check_creation(self, peer: Peer, address: str) -> None:
-        """May `peer` have a node made for this address, of whatever kind? Raises Refused."""
+    def check_creation(self, peer: Peer, address: str, *, generated: bool = False) -> None:
+        """May `peer` have a node made for this address, of whatever kind? `generated`: it is a new one, made up by us.
+        Raises Refused."""
+        if not generated and GENERATED.fullmatch(address):
+            raise Refused(f"the temporary {address!r} is gone", condition=AmqpCondition.NOT_FOUND)
         if not self._policies.policy_of(address).create:
             raise Refused(f"there is no {address!r}, and its policy makes none", condition=AmqpCondition.NOT_FOUND)
         peer.rights.check("create", address)

@@ -54,9 +54,9 @@ READS_AT_ONCE: Final = 64
 """Bodies that the reader thread brings in one piece."""
 SWITCH_INTERVAL_S: Final = 0.0005
 
-CAPABILITIES: Final = ("ANONYMOUS-RELAY", "DELAYED_DELIVERY", "acquit:durable-settlement")
-"""Offered in open: a target without an address, delivery times, and that an outcome on a link in rcv-settle-mode
-second is answered only when it is on the disk."""
+CAPABILITIES: Final = ("ANONYMOUS-RELAY", "DELAYED_DELIVERY", "SHARED-SUBS", "acquit:durable-settlement")
+"""Offered in open: a target without an address, delivery times, shared subscriptions (Qpid JMS asks for none without),
+and that an outcome on a link in rcv-settle-mode second is answered only when it is on the disk."""
 
 
 class Server:

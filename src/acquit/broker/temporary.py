@@ -106,7 +106,7 @@ class TemporaryNodes:
         temporary = Temporary(_lifetime(terminus))
         topic = bool(wants_topic(terminus.capabilities))
         address = f"temporary.{'topic' if topic else 'queue'}.{secrets.token_hex(_ADDRESS_BYTES)}"
-        self._queues.check_creation(peer, address)
+        self._queues.check_creation(peer, address, generated=True)
         actor = self._scribe.declare(peer.container, "", peer.user, address)
         if topic:
             return self._topics.make(address, actor, temporary)
