@@ -26,6 +26,7 @@ from typing import Any, Final
 from acquit.broker.addresses import Policies
 from acquit.broker.attaching import STOLEN, Attaching
 from acquit.broker.browsing import Browser
+from acquit.broker.coordinator import Control, Coordinator
 from acquit.broker.crediting import Crediting
 from acquit.broker.dispatch import Dispatch
 from acquit.broker.duplicates import Duplicates
@@ -59,13 +60,14 @@ from acquit.broker.succession import depart
 from acquit.broker.temporary import TemporaryNodes
 from acquit.broker.timers import Timers
 from acquit.broker.topics import Topic, Topics
+from acquit.broker.transactions import Transactions
 from acquit.ledger.events import EventKind
 from acquit.ledger.fold import Fold
 from acquit.ledger.live import LiveMessage
 from acquit.ledger.recorder import Recorder
 from acquit.ledger.records import MessageId
 from acquit.ledger.sequences import Sequences
-from acquit.protocol._definitions import Error, Role, TerminusExpiryPolicy
+from acquit.protocol._definitions import AmqpCondition, Error, Role, TerminusExpiryPolicy
 from acquit.protocol.connection import Connection
 from acquit.protocol.delivery import Delivery
 from acquit.protocol.events import (
@@ -74,10 +76,12 @@ from acquit.protocol.events import (
     CreditChanged,
     DeliveriesReceived,
     Event,
+    FlowReceived,
     LinkDetached,
     LinkRequested,
     SessionEnded,
     StatesReceived,
+    TransactionalStateMissed,
 )
 from acquit.protocol.link import Link
 from acquit.protocol.session import Session
@@ -94,6 +98,9 @@ _COUNTED: Final = (
     ("purged", EventKind.PURGED),
     ("lost_volatile", EventKind.LOST_VOLATILE),
 )
+
+TXN_ID: Final = "txn-id"
+"""Property of a flow: what the link acquires from now on belongs to this transaction (4.4.3)."""
 
 
 class Core:
@@ -127,10 +134,15 @@ class Core:
         self._crediting = Crediting(self.life, self.topics, options.connection.credit_max)
         management = ManagementNode(self, options.limits.requests_max, self.life.touch)
         self._management = management
+        self.transactions = Transactions(
+            self.life, options.transactions, self._poster, self._settling, nodes, self.duplicates
+        )
+        self._poster.transactions = self._settling.transactions = self.transactions
+        self._coordinator = Coordinator(self.transactions, self.life.touch)
         temporary = TemporaryNodes(self.queues, self.topics, self.scribe)
         self._attaching = Attaching(
             Receivers(nodes, self.queues, self._subscriptions, temporary, management, self.scribe),
-            Senders(nodes, temporary, self._crediting, management),
+            Senders(nodes, temporary, self._crediting, management, self._coordinator),
             options.connection.links_max,
         )
         self.stopping = False
@@ -143,6 +155,8 @@ class Core:
             DeliveriesReceived: self._deliveries_received,
             StatesReceived: self._states_received,
             CreditChanged: self._credit_changed,
+            FlowReceived: self._flow_received,
+            TransactionalStateMissed: self._transactional_state_missed,
             LinkRequested: self._link_requested,
             LinkDetached: self._link_detached,
             SessionEnded: self._session_ended,
@@ -198,10 +212,12 @@ class Core:
         a time (to expire, to be delivered) is at that time by the clock as it is now."""
         self._expiry.clock_set(by_us // 1000)
         self._locks.clock_set(by_us // 1000)
+        self.transactions.clock_set(by_us)
 
     def tick(self, time_us: int) -> None:
         """A second or so has passed: what happened to volatile messages is recorded now and then."""
         self.scribe.time_us = time_us
+        self.transactions.expire()
         self.scribe.write_counters()
 
     def turn(self, time_us: int) -> bool:
@@ -258,26 +274,27 @@ class Core:
 
     @property
     def live_bytes(self) -> int:
-        """Payloads of all live durable messages."""
-        return self.life.live_bytes
+        """Payloads of all live durable messages, and of those that transactions hold."""
+        return self.life.live_bytes + self.transactions.held_bytes
 
     @property
     def live_count(self) -> int:
         """How many those are."""
-        return len(self.life.live)
+        return len(self.life.live) + len(self.transactions.held)
 
     def candidates(self, before: Position) -> Iterable[int]:
         """Live messages whose record stands below `before`."""
-        return [sequence for sequence, message in self.life.live.items() if message.position < before]
+        live = [sequence for sequence, message in self.life.live.items() if message.position < before]
+        return live + [sequence for sequence, held in self.transactions.held.items() if held.position < before]
 
     def live(self, sequence: int) -> LiveMessage | None:
         """A live message as the ledger sees it."""
         message = self.life.live.get(sequence)
-        return None if message is None else to_live(message)
+        return self.transactions.held_message(sequence) if message is None else to_live(message)
 
     def moved(self, sequence: int, position: Position) -> None:
         """Its record stands there now."""
-        self.life.live[sequence].position = position
+        (self.life.live.get(sequence) or self.transactions.held[sequence]).position = position
 
     # -- for the management node (`management.Managed`) ---------------------------------------------------------------
 
@@ -287,7 +304,10 @@ class Core:
             broker_id=self._broker_id,
             last_sequence=self.scribe.sequences.last,
             accepting=not self.scribe.journal.full,
-            queues=tuple(_queue_snapshot(queue) for _, queue in sorted(self.queues.by_name.items())),
+            queues=(
+                *(_queue_snapshot(queue) for _, queue in sorted(self.queues.by_name.items())),
+                *(_topic_snapshot(topic) for _, topic in sorted(self.topics.by_address.items())),
+            ),
             connections=tuple(_connection_snapshot(peer) for peer in self._peers.values()),
         )
 
@@ -327,6 +347,8 @@ class Core:
             self._crediting.top_up(context)
         elif isinstance(context, Requests):
             self._management.receive(context, event.deliveries)
+        elif isinstance(context, Control):
+            self._coordinator.receive(context, event.deliveries)
 
     def _states_received(self, peer: Peer, event: StatesReceived) -> None:
         context = event.link.context
@@ -346,6 +368,14 @@ class Core:
             self.life.wake(context.queue)
         elif isinstance(context, Replies):
             self._management.answerable(context)
+
+    def _flow_received(self, peer: Peer, event: FlowReceived) -> None:
+        if TXN_ID in (event.flow.properties or {}):
+            error = Error(AmqpCondition.NOT_IMPLEMENTED, "messages are not acquired in transactions here (4.4.3)")
+            self._end_link(event.link, error)
+
+    def _transactional_state_missed(self, peer: Peer, event: TransactionalStateMissed) -> None:
+        self.transactions.fail(peer, event.state.txn_id)
 
     def _connection_opened(self, peer: Peer, event: ConnectionOpened) -> None:
         peer.container = event.open.container_id
@@ -380,6 +410,7 @@ class Core:
 
     def _connection_ended(self, peer: Peer, event: ConnectionEnded) -> None:
         ending = Ending.CONNECTION_LOST if event.lost and not self.stopping else Ending.DETACHED
+        self.transactions.abandon(peer, ending)
         for session in peer.engine.sessions:
             self._session_over(peer, session, ending)
         self._peers.pop(peer.engine, None)
@@ -419,8 +450,10 @@ class Core:
                     self.life.terminus_over(context.terminus)
                 if context.subscriber:
                     self._subscriptions.left(context, destroyed=destroyed)
-            case Browser(queue=node):
+            case Browser(queue=node, no_local=no_local):
                 node.browsers.remove(context)
+                if no_local:
+                    node.look_at_policy()
             case Producer():
                 node = context.queue or context.topic
                 if node is not None:
@@ -428,6 +461,9 @@ class Core:
                 self._crediting.forget(context)
             case Lookup(queue=node):
                 self._subscriptions.left(context, destroyed=destroyed)
+            case Control():
+                self._coordinator.ended(context, ending)
+                return
             case Replies():
                 self._management.forget(context)
                 return
@@ -456,10 +492,22 @@ def _outlives(link: Link) -> bool:
     return link.source is not None and link.source.expiry_policy == TerminusExpiryPolicy.NEVER
 
 
+def _topic_snapshot(topic: Topic) -> QueueSnapshot:
+    return QueueSnapshot(
+        name=topic.address,
+        address=topic.address,
+        kind="topic" if topic.temporary is None else "temporary topic",
+        consumers=len(topic.queues),
+        unrouted=topic.counts[EventKind.UNROUTED],
+    )
+
+
 def _queue_snapshot(queue: Queue) -> QueueSnapshot:
+    plain = "queue" if queue.temporary is None else "temporary queue"
     return QueueSnapshot(
         name=queue.name,
         address=queue.address,
+        kind=plain if queue.subscription is None else "subscription",
         available=queue.available,
         acquired=queue.acquired,
         scheduled=len(queue.scheduled),

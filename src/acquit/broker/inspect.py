@@ -20,6 +20,9 @@ class QueueSnapshot:
 
     name: str
     address: str
+    kind: str = "queue"
+    """``queue``, ``subscription`` (a queue that a topic feeds), ``topic`` (no queue, but counted with them), and the
+    temporary ones, ``temporary queue`` and ``temporary topic``."""
     available: int = 0
     """Could be acquired now."""
     acquired: int = 0
@@ -49,6 +52,8 @@ class QueueSnapshot:
     moved_out: int = 0
     purged: int = 0
     lost_volatile: int = 0
+    unrouted: int = 0
+    """Of a topic: what was posted to it and no subscription took."""
 
     @property
     def depth(self) -> int:
@@ -93,8 +98,9 @@ class BrokerSnapshot:
 QUEUE_COLUMNS: tuple[str, ...] = (
     "name",
     "address",
+    "kind",
     "depth",
-    *(field.name for field in fields(QueueSnapshot) if field.name not in ("name", "address")),
+    *(field.name for field in fields(QueueSnapshot) if field.name not in ("name", "address", "kind")),
 )
 """The attributes of a queue, in the order that tables show them."""
 

@@ -66,6 +66,8 @@ def _worth_a_column(name: str, values: list[object], rows: list[list[object]]) -
     """For people: leave out what is zero everywhere, and addresses where they are the queues' names. --json has all."""
     if name == "address":
         return values != [row[0] for row in rows]
+    if name == "kind":
+        return any(value != "queue" for value in values)
     return name in ALWAYS_SHOWN or any(values)
 
 
