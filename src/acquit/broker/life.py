@@ -118,7 +118,7 @@ class Life:
         elif row.record in _RETURNING:
             extra = message.need_extra()
             extra.returns += 1
-            extra.returned_ms = self.scribe.time_us // 1000
+            extra.returned_ms = max(self.scribe.time_us // 1000, due_at_ms)
         effects = row.effects
         if row.record:
             self._record(message, row.record, account, actor, origin or due_at_ms)

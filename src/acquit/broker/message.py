@@ -63,7 +63,7 @@ class Extra:
         self.returns = 0
         """How often it came back uncounted: released, or modified without delivery-failed."""
         self.returned_ms = 0
-        """When it did so last; 0 for never in this run."""
+        """When it was, or will be, available again after the last time; 0 for never in this run."""
         self.returns_told = 0
         """What its body, if it is in memory, says of `returns`."""
         self.attempts: tuple[AttemptNote, ...] = ()

@@ -31,6 +31,7 @@ from acquit.ledger.records import AttemptNote, Cause
 from acquit.protocol._definitions import (
     Accepted,
     AmqpCondition,
+    Error,
     Modified,
     Received,
     Rejected,
