@@ -58,8 +58,7 @@ class Expiry:
             left -= len(due)
             for message in due:
                 extra = message.extra
-                waited = message.state is NodeState.SCHEDULED and extra is not None
-                if waited and extra.due_at_ms + extra.due_shift_ms <= now_ms:
+                if message.state is NodeState.SCHEDULED and extra is not None and extra.is_due(now_ms):
                     life.apply(message, NodeEvent.DUE)
                 self.expire(message)
         return not left

@@ -102,7 +102,7 @@ class Letters:
         before = body[:start]
         if last is not None and last.cause == Cause.REJECTED and last.condition.isascii() and last.condition:
             # 3.4.3: the error of *rejected* is placed in the delivery annotations.
-            error = [Symbol(last.condition), last.description or None]
+            error: list[Value] = [Symbol(last.condition), last.description or None]
             told = {"rejected": Described(ULong(Error.DESCRIPTOR), error)}
             before = splice_annotations(before, told, code=SectionCode.DELIVERY_ANNOTATIONS)
         header = transfer_header(message.told_durable, message.priority, True, 0, None)

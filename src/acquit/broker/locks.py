@@ -6,7 +6,8 @@ A lock that runs out makes a failed attempt (`settling.Settling.lock_expired`).
 
 Each queue has a heap of its locks. The duration is the queue's, so what is added is nearly always the latest and goes
 to the end in one step. Nobody tells a lock that its message has its outcome: it is seen when its time comes, or, when
-most of the heap are such, as the heap is made anew. What was renewed keeps its old entry, which does nothing.
+most of the heap are such, as the heap is made anew. What was renewed keeps its old entry, which does nothing. A message
+whose outcome waits for a transaction is the transaction's, which has a time of its own; its lock begins again.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from acquit.broker.endpoints import Consumer
 from acquit.broker.message import Message
+from acquit.broker.transaction import Retirement
 
 if TYPE_CHECKING:
     from acquit.broker.life import Life
@@ -74,8 +76,11 @@ class Locks:
         while heap and heap[0][0] <= now_ms and len(due) < limit:
             entry = heappop(heap)
             if self._stands(*entry):
-                due.append(entry[2])
                 self._until.pop(entry[2], None)
+                if isinstance(entry[2].context, Retirement):
+                    self.acquired((entry[2],), now_ms)
+                else:
+                    due.append(entry[2])
         return due
 
     def shift(self, by_ms: int) -> None:
@@ -92,6 +97,8 @@ class Locks:
 
 def _holds(delivery: Delivery) -> bool:
     message = delivery.context
+    if isinstance(message, Retirement):
+        return delivery.link.context is message.consumer
     return isinstance(message, Message) and message.holder is not None and message.holder is delivery.link.context
 
 
@@ -157,7 +164,7 @@ class LockKeeper:
 
     def clock_set(self, by_ms: int) -> None:
         """The clock jumped, forward or (negative) back: a lock is a duration."""
-        for _, _, queue in self._due:
+        for queue in {queue for _, _, queue in self._due}:
             if queue.locks is not None:
                 queue.locks.shift(by_ms)
         self._due = [(at_ms + by_ms, number, queue) for at_ms, number, queue in self._due]

@@ -22,7 +22,7 @@ DURABLE: Final = int(EventFlag.DURABLE)
 DISPATCHED: Final = int(EventFlag.DISPATCHED)
 COPY: Final = int(EventFlag.COPY)
 TOLD_DURABLE: Final = 0x80
-"""Only here, never in the journal: its sender said durable, but its queue is not, so that it is kept in memory alone."""
+"""Only here, never in the journal: its sender said durable, but its queue is not: it is kept in memory alone."""
 ASIDE: Final = 0x100
 """Only here: it is among those that its queue has set aside."""
 
@@ -36,8 +36,8 @@ class Extra:
     __slots__ = (
         "annotations",
         "attempts",
-        "closes_group",
         "blocks",
+        "closes_group",
         "due_at_ms",
         "due_shift_ms",
         "excluded",
@@ -82,6 +82,10 @@ class Extra:
         """Which has its outcome, that of the link that has acquired it: nobody else may say another."""
         self.poster: str | None = None
         """The container that posted it, where somebody asked for none of its own."""
+
+    def is_due(self, now_ms: int) -> bool:
+        """Has the time come that it waits for?"""
+        return self.due_at_ms + self.due_shift_ms <= now_ms
 
 
 class Message:
