@@ -143,7 +143,7 @@ class Client:
         durable: bool = False,
         shared: bool = False,
         shared_by_all: bool = False,
-        filter: dict[str, object] | None = None,
+        filters: dict[str, object] | None = None,
         credit: int = 100,
         presettled: bool = False,
     ) -> ReceivingLink:
@@ -157,7 +157,7 @@ class Client:
                 TerminusDurability.UNSETTLED_STATE if durable else TerminusDurability.NONE,
                 TerminusExpiryPolicy.NEVER if durable else TerminusExpiryPolicy.LINK_DETACH,
                 distribution_mode="copy",
-                filter=filter,
+                filter=filters,
                 capabilities=("topic", *words),
             )
         link = self.begun.attach_receiver(  # type: ignore[attr-defined]

@@ -181,7 +181,7 @@ def test_nothing_is_sent_to_a_pattern() -> None:
 def test_a_selector_is_asked_when_a_message_is_posted() -> None:
     world = World()
     client = world.client()
-    receiver = client.subscriber("news", durable=True, filter=selector("n > 1"))
+    receiver = client.subscriber("news", durable=True, filters=selector("n > 1"))
     assert receiver.source is not None
     assert receiver.source.filter == selector("n > 1")
     publisher = client.publisher("news")
@@ -197,7 +197,7 @@ def test_a_selector_is_asked_when_a_message_is_posted() -> None:
 def test_a_bad_selector_is_refused() -> None:
     world = World()
     client = world.client()
-    link = client.subscriber("news", filter=selector("n >"))
+    link = client.subscriber("news", filters=selector("n >"))
     error = client.detached[link].error
     assert error is not None
     assert error.condition == AmqpCondition.INVALID_FIELD
@@ -207,7 +207,7 @@ def test_a_bad_selector_is_refused() -> None:
 def test_no_local_skips_what_the_same_client_posts() -> None:
     world = World()
     one, two = world.client("one"), world.client("two")
-    receiver = one.subscriber("news", filter=NO_LOCAL)
+    receiver = one.subscriber("news", filters=NO_LOCAL)
     one.post(one.publisher("news"), Message("own"))
     two.post(two.publisher("news"), Message("other"))
     world.settle()
