@@ -323,6 +323,14 @@ def test_session_close_after_a_commit_loses_nothing(session: Session, other: Ses
     assert texts(other.consumer(queue).rest()) == ["a"]
 
 
+def test_refused_send_of_a_transaction_is_told_to_the_exception_listener(
+    connection: Connection, session: Session
+) -> None:
+    # Qpid JMS does not wait for what it sends in a transaction.
+    session.producer().send("x", to="queue:closed.here")
+    assert "closed.here" in connection.expect("exception")["text"]
+
+
 # ---- over kill -9 of the broker
 
 
