@@ -91,7 +91,7 @@ def feed(engine: Connection, chunks: list[bytes]) -> None:
                 if isinstance(event, SaslInitiated) and len(event.response) % 3:
                     heard += engine.sasl_succeed("user", 1.0)
                 elif len(events) % 2:
-                    engine.sasl_challenge(b"again")
+                    heard += engine.sasl_challenge(b"again")
                 else:
                     engine.sasl_fail(SaslCode.AUTH)
         application.hear([event for event in heard if not isinstance(event, SaslInitiated | SaslResponded)])

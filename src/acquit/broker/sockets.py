@@ -79,7 +79,8 @@ class PeerSocket:
             case Proven(user=user, additional_data=additional_data):
                 self.handle(self.engine.sasl_succeed(user, self._loop.time(), additional_data))
             case Challenge(challenge=challenge):
-                self.engine.sasl_challenge(challenge)
+                if events := self.engine.sasl_challenge(challenge):
+                    self.handle(events)  # it did not wait to be asked
             case None:
                 logger.warning("a login is refused", extra={"peer": self.peer.name, "busy": busy})
                 code = SaslCode.SYS_TEMP if busy else SaslCode.AUTH

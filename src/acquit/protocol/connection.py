@@ -256,17 +256,22 @@ class Connection:
             self.state = ConnectionState.ENDED
             self._end(error, lost=False, remote=False)
 
-    def sasl_challenge(self, challenge: bytes) -> None:
+    def sasl_challenge(self, challenge: bytes) -> list[Event]:
         """Server: one more round; SaslResponded follows. The peer is refused after `SaslServerOptions.rounds_max`.
+        Returns the events of what it had sent ahead (often none).
 
         Raises LocalProtocolError, as the other two answers do, if no response waits for an answer. If the connection
         has ended meanwhile nothing happens.
         """
-        if self.state is not ConnectionState.ENDED:
-            try:
-                self._handshake.challenge(challenge)
-            except HandshakeEnded as end:
-                self._end_handshake(end)
+        if self.state is ConnectionState.ENDED:
+            return []
+        try:
+            self._handshake.challenge(challenge, self.events)
+        except HandshakeEnded as end:
+            self._end_handshake(end)
+        except RemoteProtocolError as exc:
+            self._fail(exc)
+        return self._hand_over()
 
     def sasl_succeed(self, user: str | None, now: float, additional_data: bytes | None = None) -> list[Event]:
         """Server: the peer is `user`. Returns the events of what it had sent ahead (often none)."""
@@ -345,6 +350,11 @@ class Connection:
         """Count bytes of unfinished deliveries, up or down. False above the limit."""
         self._assembled_bytes += byte_count
         return self._assembled_bytes <= self.options.assembly_bytes_max
+
+    @property
+    def assembling(self) -> bool:
+        """Has any delivery begun to arrive, and not ended?"""
+        return self._assembled_bytes > 0
 
     def tell_credit(self, link: SendingLink) -> None:
         """CreditChanged, with the next events that are handed over."""

@@ -108,13 +108,16 @@ class Handshake:
 
     # -- the server's application answers
 
-    def challenge(self, challenge: bytes) -> None:
-        """One more round. Raises HandshakeEnded after too many, LocalProtocolError if it is not our turn."""
+    def challenge(self, challenge: bytes, events: list[Event]) -> bytes | None:
+        """One more round. Returns and raises as `receive` does for what the peer had sent ahead; raises HandshakeEnded
+        after too many, LocalProtocolError if it is not our turn."""
         frame = self._answered().challenge(challenge)
         if frame is None:
             self._write(SaslOutcome(SaslCode.AUTH))
             raise HandshakeEnded(_REFUSED, remote=False, authentication=True)
         self._write(frame)
+        assert self._decoder is not None
+        return self._read_frames(self._decoder, events)
 
     def succeed(self, additional_data: bytes | None, events: list[Event]) -> bytes | None:
         """The peer is who it says it is. Returns and raises as `receive` does for what it had sent ahead."""

@@ -187,10 +187,22 @@ def test_too_many_rounds() -> None:
     peer.say(SaslInit("X", b""), frame_type=SASL_FRAME)
     peer.engine.sasl_challenge(b"")
     peer.say(SaslResponse(b""), frame_type=SASL_FRAME)
-    peer.engine.sasl_challenge(b"")
+    assert only(peer.engine.sasl_challenge(b""), ConnectionEnded).authentication
     assert peer.engine.closed
     assert frames_in(peer.hear_bytes()[8:], SASL_FRAME)[-1][1] == SaslOutcome(SaslCode.AUTH)
-    assert only(peer.engine.receive_eof(START), ConnectionEnded).authentication
+    assert peer.engine.sasl_challenge(b"") == [], "too late, and no harm"
+
+
+def test_what_was_said_before_the_challenge_is_heard_after_it() -> None:
+    peer = server_peer(SaslServerOptions(mechanisms=("X",)))
+    said = b"".join(
+        encode_frame(0, encode_composite(one), SASL_FRAME)
+        for one in (SaslInit("X", b"1"), SaslResponse(b"2"), SaslInit("X", b"3"))
+    )
+    assert kinds(peer.send_bytes(SASL_HEADER + said)) == ["SaslInitiated"]
+    assert only(peer.engine.sasl_challenge(b"?"), SaslResponded).response == b"2"
+    assert kinds(peer.engine.sasl_challenge(b"?")) == ["ConnectionEnded"], "a second init"
+    assert peer.engine.closed
 
 
 def test_a_peer_that_skips_sasl_where_it_is_required() -> None:

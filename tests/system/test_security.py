@@ -1,0 +1,585 @@
+"""Who comes in and what they may do, over real sockets: TLS, SASL, certificates, roles, limits; what is never said."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import ssl
+import stat
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+import acquit
+from acquit import errors
+from acquit.broker.doors import make_keys
+from acquit.broker.options import BrokerLimits, BrokerOptions, ConnectionLimits, Listen, Role, Security, Tls, User
+from acquit.broker.users import Verifier
+from acquit.broker.users_file import editing
+from acquit.client.options import ConnectOptions
+from acquit.protocol._definitions import (
+    SaslChallenge,
+    SaslCode,
+    SaslInit,
+    SaslMechanisms,
+    SaslOutcome,
+    SaslResponse,
+)
+from acquit.protocol.composite import encode_composite
+from acquit.protocol.constants import AMQP_HEADER, SASL_HEADER, TLS_HEADER
+from acquit.protocol.frames import SASL_FRAME, FrameDecoder, encode_frame
+from acquit.store.options import JournalOptions
+
+FILES = Path(__file__).parents[1] / "support" / "tls"
+CERTIFICATE = {"certificate_file": str(FILES / "certificate.pem"), "key_file": str(FILES / "key.pem")}
+TIMEOUT_S = 20.0
+USERS = {"ada": User(password="s3cret")}
+CLOSED = Security(anonymous="never", plain="never", users=USERS, refusal_delay_ms=1)
+
+
+def options(security: Security = CLOSED, **fields: object) -> BrokerOptions:
+    return BrokerOptions(security=security, journal=JournalOptions.small(), **fields)  # type: ignore[arg-type]
+
+
+def trusting(certificate: str | None = None) -> ssl.SSLContext:
+    """A client's context that trusts the broker of these tests, and shows a certificate of a peer."""
+    context = ssl.create_default_context(cafile=FILES / "certificate.pem")
+    if certificate is not None:
+        context.load_cert_chain(FILES / f"{certificate}.pem")
+    return context
+
+
+def send(connection: acquit.Connection, address: str = "q") -> None:
+    connection.session().sender(address).send(b"x", timeout=TIMEOUT_S)
+
+
+def who(broker: acquit.Broker) -> list[str | None]:
+    """As whom the broker knows those who are connected."""
+    return [known.user for known in broker.inspect().connections]
+
+
+# -- TLS
+
+IN_BAND = ConnectOptions(in_band_tls=True)
+
+
+@pytest.mark.parametrize(
+    ("mode", "clear", "in_band", "immediate"),
+    [
+        ("off", True, False, False),
+        ("offered", True, True, False),
+        ("required", False, True, False),
+        ("immediate", False, False, True),
+    ],
+)
+def test_tls_as_the_listener_says(mode: str, clear: bool, in_band: bool, immediate: bool) -> None:
+    config = options(tls=Tls(**CERTIFICATE), listen=(Listen(port=0, tls=mode),))  # type: ignore[arg-type]
+    with acquit.Broker(config=config) as broker:
+        assert broker.url.startswith("amqps:" if immediate else "amqp:")
+        where = f"ada:s3cret@127.0.0.1:{broker.port}"
+        ways: list[tuple[bool, Callable[[], acquit.Connection]]] = [
+            (clear, lambda: acquit.connect(f"amqp://{where}")),
+            (in_band, lambda: acquit.connect(f"amqp://{where}", options=IN_BAND, ssl_context=trusting())),
+            (immediate, lambda: acquit.connect(f"amqps://{where}", ssl_context=trusting())),
+        ]
+        for works, way in ways:
+            if works:
+                with way() as connection:
+                    send(connection)
+            else:
+                with pytest.raises(errors.ConnectionFailed) as caught:
+                    way()
+                assert not isinstance(caught.value, errors.ConnectTimeout)
+                assert "s3cret" not in str(caught.value)
+
+
+def test_several_listeners() -> None:
+    listens = (Listen(port=0), Listen(port=0, tls="immediate"), Listen(port=0, tls="required"))
+    with acquit.Broker(config=options(tls=Tls(**CERTIFICATE), listen=listens)) as broker:
+        clear, tls, in_band = (url.replace("//", "//ada:s3cret@") for url in broker._server.urls)
+        assert broker.port == int(clear.rpartition(":")[2])
+        for connect in (
+            acquit.connect(clear),
+            acquit.connect(tls, ssl_context=trusting()),
+            acquit.connect(in_band, ssl_context=trusting(), options=IN_BAND),
+        ):
+            with connect as connection:
+                send(connection)
+
+
+def test_tls_older_than_1_2_is_refused() -> None:
+    context = trusting()
+    with pytest.warns(DeprecationWarning):
+        context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_1
+    with (
+        acquit.Broker(config=options(tls=Tls(**CERTIFICATE))) as broker,
+        pytest.raises(errors.ConnectionFailed),
+    ):
+        acquit.connect(f"amqps://ada:s3cret@127.0.0.1:{broker.port}", ssl_context=context)
+
+
+def test_a_certificate_that_is_not_trusted_is_not_trusted_in_band_either() -> None:
+    config = options(tls=Tls(**CERTIFICATE, mode="offered"))
+    with (
+        acquit.Broker(config=config) as broker,
+        pytest.raises(errors.ConnectionFailed, match="not trusted"),
+    ):
+        acquit.connect(f"amqp://ada:s3cret@127.0.0.1:{broker.port}", options=IN_BAND)
+
+
+def test_in_band_tls_with_all_bytes_at_once() -> None:
+    """A client need not wait for the server's TLS header before it begins with TLS (5.2.1)."""
+    config = options(Security(), tls=Tls(**CERTIFICATE, mode="required"))
+    with acquit.Broker(config=config) as broker, dialled(broker) as raw:
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        inside = trusting().wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+        with pytest.raises(ssl.SSLWantReadError):
+            inside.do_handshake()
+        raw.sendall(TLS_HEADER + outgoing.read())
+        assert exactly(raw, 8) == TLS_HEADER
+        while True:
+            try:
+                inside.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                incoming.write(raw.recv(65_536))
+        inside.write(SASL_HEADER)
+        raw.sendall(outgoing.read())
+        while True:
+            try:
+                assert inside.read(8) == SASL_HEADER
+                break
+            except ssl.SSLWantReadError:
+                incoming.write(raw.recv(65_536))
+
+
+def test_who_must_use_tls_is_told_so() -> None:
+    with acquit.Broker(config=options(tls=Tls(**CERTIFICATE, mode="required"))) as broker:
+        for header in (AMQP_HEADER, SASL_HEADER, b"HTTP/1.1", b"GE"):
+            with dialled(broker) as raw:
+                raw.sendall(header)
+                assert everything(raw) == TLS_HEADER
+
+
+# -- certificates
+
+PEERS = {**CERTIFICATE, "client_ca_file": str(FILES / "peers-ca.pem")}
+
+
+def external(**fields: object) -> ConnectOptions:
+    return ConnectOptions(sasl_mechanisms=("EXTERNAL",), **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("mode", ["immediate", "offered"])
+def test_a_certificate_says_who_it_is(mode: str) -> None:
+    tls = Tls(**PEERS, client_certificates="optional", mode=mode)  # type: ignore[arg-type]
+    security = Security(anonymous="never", users={"ada": User(), "bob": User(password="x")}, refusal_delay_ms=1)
+    in_band = mode == "offered"
+    with acquit.Broker(config=options(security, tls=tls)) as broker:
+        url = f"{'amqp' if in_band else 'amqps'}://127.0.0.1:{broker.port}"
+        with acquit.connect(
+            url, ssl_context=trusting("ada"), options=ConnectOptions(in_band_tls=in_band)
+        ) as connection:
+            send(connection)
+            assert who(broker) == ["ada"]
+        named = url.replace("//", "//ada@"), url.replace("//", "//bob@")
+        with acquit.connect(named[0], ssl_context=trusting("ada"), options=external(in_band_tls=in_band)):
+            assert who(broker) == ["ada"]
+        with pytest.raises(errors.AuthenticationFailed, match="AUTH"):
+            acquit.connect(named[1], ssl_context=trusting("ada"), options=external(in_band_tls=in_band))
+        for nobody in (trusting("stranger"), trusting()):
+            with pytest.raises(errors.AuthenticationFailed, match="none of our SASL mechanisms"):
+                acquit.connect(url, ssl_context=nobody, options=external(in_band_tls=in_band))
+        with pytest.raises(errors.ConnectionFailed):
+            acquit.connect(url, ssl_context=trusting("forged"), options=external(in_band_tls=in_band))
+        with acquit.connect(
+            url.replace("//", "//bob:x@"), ssl_context=trusting(), options=ConnectOptions(in_band_tls=in_band)
+        ):
+            assert who(broker) == ["bob"]
+
+
+def test_a_certificate_that_must_be() -> None:
+    tls = Tls(**PEERS, client_certificates="required")
+    with acquit.Broker(config=options(tls=tls)) as broker:
+        url = broker.url.replace("//", "//ada:s3cret@")
+        with pytest.raises(errors.ConnectionFailed):
+            acquit.connect(url, ssl_context=trusting())
+        with acquit.connect(url, ssl_context=trusting("stranger")) as connection:
+            send(connection)
+            assert who(broker) == ["ada"], "a password is as good, behind any certificate of the authority"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("common-name", "ada"), ("email", "ada@example.org"), ("uri", "urn:users:ada"), ("dns", None)]
+)
+def test_which_part_of_the_certificate_is_the_name(kind: str, name: str | None) -> None:
+    tls = Tls(**PEERS, client_certificates="optional", client_name=kind)  # type: ignore[arg-type]
+    security = Security(anonymous="never", users={name: User()} if name else {"ada": User()})
+    with acquit.Broker(config=options(security, tls=tls)) as broker:
+        if name is None:
+            with pytest.raises(errors.ConnectionFailed):
+                acquit.connect(broker.url, ssl_context=trusting("ada"))
+        else:
+            with acquit.connect(broker.url, ssl_context=trusting("ada")):
+                assert who(broker) == [name]
+
+
+# -- SASL, by hand
+
+
+@contextmanager
+def dialled(broker: acquit.Broker) -> Iterator[socket.socket]:
+    with closing(socket.create_connection(("127.0.0.1", broker.port), timeout=TIMEOUT_S)) as raw:
+        yield raw
+
+
+def exactly(raw: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        more = raw.recv(count - len(data))
+        assert more, f"the end after {data!r}"
+        data += more
+    return data
+
+
+def everything(raw: socket.socket) -> bytes:
+    """All that comes until the end."""
+    data = b""
+    try:
+        while more := raw.recv(65_536):
+            data += more
+    except ConnectionResetError:
+        pass  # it had bytes of ours left to read
+    return data
+
+
+def frame(body: SaslInit | SaslResponse) -> bytes:
+    return encode_frame(0, encode_composite(body), SASL_FRAME)
+
+
+def next_frame(raw: socket.socket) -> object:
+    size = exactly(raw, 4)
+    decoder = FrameDecoder(512, SASL_FRAME)
+    decoder.feed(size + exactly(raw, int.from_bytes(size, "big") - 4))
+    (found,) = decoder
+    return found.performative
+
+
+def greeted(raw: socket.socket) -> tuple[str, ...]:
+    raw.sendall(SASL_HEADER)
+    assert exactly(raw, 8) == SASL_HEADER
+    said = next_frame(raw)
+    assert isinstance(said, SaslMechanisms)
+    return tuple(said.sasl_server_mechanisms)
+
+
+def test_the_strongest_is_offered_first() -> None:
+    with acquit.Broker(config=options(Security(users=USERS))) as broker, dialled(broker) as raw:
+        assert greeted(raw) == ("SCRAM-SHA-256", "PLAIN", "ANONYMOUS")
+    with acquit.Broker(config=options(CLOSED)) as broker, dialled(broker) as raw:
+        assert greeted(raw) == ("SCRAM-SHA-256",)
+
+
+def scram(name: str, end: bytes = b"A" * 43 + b"=") -> Callable[[socket.socket], object]:
+    """A whole exchange with a proof that is wrong: what the broker said last."""
+
+    def exchange(raw: socket.socket) -> object:
+        raw.sendall(frame(SaslInit("SCRAM-SHA-256", f"n,,n={name},r=abc".encode())))
+        said = next_frame(raw)
+        if not isinstance(said, SaslChallenge):
+            return said
+        nonce = said.challenge.split(b",")[0]
+        raw.sendall(frame(SaslResponse(b"c=biws," + nonce + b",p=" + end)))
+        return next_frame(raw)
+
+    return exchange
+
+
+def test_unknown_users_and_wrong_passwords_get_the_same_answer_at_the_same_step() -> None:
+    with acquit.Broker(config=options()) as broker:
+        for name in ("ada", "nobody"):
+            with dialled(broker) as raw:
+                greeted(raw)
+                assert scram(name)(raw) == SaslOutcome(SaslCode.AUTH)
+                assert everything(raw) == b""
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [frame(SaslInit("PLAIN", b"\0ada\0s3cret"))],
+        [frame(SaslInit("SCRAM-SHA-256", b"nonsense"))],
+        [frame(SaslInit("SCRAM-SHA-256", b"n,,n=ada,r=abc\0"))],
+        [frame(SaslInit("SCRAM-SHA-256", b"p=tls-unique,,n=ada,r=abc"))],
+        [frame(SaslInit("SCRAM-SHA-256-PLUS", b"n,,n=ada,r=abc"))],
+        [frame(SaslInit("ANONYMOUS", b""))],
+        [frame(SaslInit("EXTERNAL", b""))],
+        [frame(SaslInit("", b""))],
+    ],
+)
+def test_a_refusal_is_an_outcome_and_the_end(said: list[bytes]) -> None:
+    with acquit.Broker(config=options()) as broker, dialled(broker) as raw:
+        assert "PLAIN" not in greeted(raw)
+        raw.sendall(b"".join(said) + AMQP_HEADER)
+        assert next_frame(raw) == SaslOutcome(SaslCode.AUTH)
+        assert everything(raw) == b""
+
+
+INIT = frame(SaslInit("SCRAM-SHA-256", b"n,,n=ada,r=abc"))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        frame(SaslResponse(b"c=biws,r=abc,p=AAAA")),
+        INIT + INIT,
+        INIT + AMQP_HEADER,
+        INIT + b"\x00" * 16,
+        frame(SaslInit("SCRAM-SHA-256", b"n,,n=" + b"a" * 5_000 + b",r=abc")),
+        b"\x00\x00\x10\x01\x02\x01\x00\x00",
+        b"\xff\xff\xff\xff",
+        encode_frame(0, encode_composite(SaslInit("SCRAM-SHA-256", b"n,,n=ada,r=abc"))),
+    ],
+    ids=["response-first", "twice", "amqp-meanwhile", "zeros", "too-long", "size-4097", "size-huge", "amqp-frame"],
+)
+def test_what_may_not_come_now_ends_the_connection_and_no_other(said: bytes) -> None:
+    with acquit.Broker(config=options()) as broker:
+        with dialled(broker) as raw:
+            greeted(raw)
+            raw.sendall(said)
+            rest = everything(raw)
+            assert SaslCode.OK not in outcomes(rest)
+        with acquit.connect(f"amqp://ada:s3cret@127.0.0.1:{broker.port}") as connection:
+            send(connection)
+
+
+def outcomes(data: bytes) -> list[SaslCode]:
+    decoder = FrameDecoder(512, SASL_FRAME)
+    decoder.feed(data)
+    return [one.performative.code for one in decoder if isinstance(one.performative, SaslOutcome)]
+
+
+def test_a_client_that_wants_scram_does_not_step_down() -> None:
+    security = Security(anonymous="never", scram="never", users=USERS)
+    wanted = ConnectOptions(sasl_mechanisms=("SCRAM-SHA-256",))
+    with acquit.Broker(config=options(security)) as broker:
+        url = f"amqp://ada:s3cret@127.0.0.1:{broker.port}"
+        with pytest.raises(errors.AuthenticationFailed, match="none of our SASL mechanisms suits"):
+            acquit.connect(url, options=wanted)
+        acquit.connect(url).close()
+
+
+# -- limits
+
+
+def test_a_refusal_takes_its_time() -> None:
+    """The handshake's time is over first here: the socket ends, and no outcome has come."""
+    slow = Security(anonymous="never", users=USERS, refusal_delay_ms=10_000)
+    limits = ConnectionLimits(handshake_timeout_ms=300)
+    with acquit.Broker(config=options(slow, connection=limits)) as broker, dialled(broker) as raw:
+        greeted(raw)
+        raw.sendall(frame(SaslInit("PLAIN", b"\0ada\0wrong")))
+        assert everything(raw) == b""
+
+
+@pytest.mark.parametrize("mode", ["immediate", "offered"])
+def test_who_says_nothing_to_a_tls_port_is_counted_and_has_its_time(mode: str) -> None:
+    config = options(
+        tls=Tls(**CERTIFICATE, mode=mode),  # type: ignore[arg-type]
+        connection=ConnectionLimits(handshake_timeout_ms=1_500),
+        limits=BrokerLimits(unauthenticated_max=1),
+    )
+    with acquit.Broker(config=config) as broker:
+        with dialled(broker) as silent:
+            with dialled(broker) as second:
+                assert everything(second) == b"", "one too many"
+            silent.settimeout(TIMEOUT_S)
+            assert everything(silent) == b"", "it had its time"
+        in_band = ConnectOptions(in_band_tls=mode == "offered")
+        url = broker.url.replace("//", "//ada:s3cret@")
+        with acquit.connect(url, ssl_context=trusting(), options=in_band) as connection:
+            send(connection)
+
+
+def test_the_broker_stops_while_somebody_is_at_the_door() -> None:
+    with acquit.Broker(config=options(tls=Tls(**CERTIFICATE))) as broker, dialled(broker) as raw:
+        raw.sendall(b"\x16\x03\x01")
+        deadline = time.monotonic() + TIMEOUT_S
+        while not broker._server._doors.at_door:
+            assert time.monotonic() < deadline
+        broker.close()
+        assert everything(raw) == b""
+
+
+# -- roles
+
+
+def test_what_a_role_does_not_give_ends_the_link_and_nothing_else() -> None:
+    security = Security(
+        anonymous="never",
+        users={"ada": User(password="s3cret", roles=("clerk",))},
+        roles={"clerk": Role(send=("orders.#", "audit"), create=("orders.*",), browse=("orders.new",))},
+    )
+    with (
+        acquit.Broker(config=options(security)) as broker,
+        acquit.connect(f"amqp://ada:s3cret@127.0.0.1:{broker.port}") as connection,
+        connection.session() as session,
+    ):
+        sender = session.sender("orders.new")
+        sender.send(b"1", timeout=TIMEOUT_S)
+        for attach, complaint in (
+            (lambda: session.sender("invoices"), "'ada' may not send at invoices: no role gives the permission"),
+            (lambda: session.sender("audit"), "'ada' may not create at audit"),
+            (lambda: session.receiver("orders.new"), "'ada' may not consume at orders.new"),
+            (lambda: session.receiver("DLQ", browse=True), "'ada' may not browse at DLQ"),
+        ):
+            with pytest.raises(acquit.Unauthorized, match=complaint) as caught:
+                attach()
+            assert caught.value.condition == "amqp:unauthorized-access"
+        anonymous = session.sender(None)
+        anonymous.send(acquit.Message(b"2", to="orders.new"), timeout=TIMEOUT_S)
+        with pytest.raises(acquit.MessageRejected, match="may not send at invoices") as rejected:
+            anonymous.send(acquit.Message(b"3", to="invoices"), timeout=TIMEOUT_S)
+        assert rejected.value.condition == "amqp:unauthorized-access"
+        sender.send(b"4", timeout=TIMEOUT_S)
+        browser = session.receiver("orders.new", browse=True)
+        seen = [browser.receive(timeout=TIMEOUT_S) for _ in range(3)]
+        assert [message.body for message in seen if message is not None] == [b"1", b"2", b"4"]
+        assert [queue.name for queue in broker.inspect().queues] == ["orders.new"]
+
+
+# -- other keys
+
+
+def swap(broker: acquit.Broker, config: BrokerOptions, data: Path) -> int:
+    """What a reload does."""
+    keys = make_keys(config, data)
+
+    async def replace() -> int:
+        return broker._server.replace_keys(keys)
+
+    return broker._submit(replace(), TIMEOUT_S)
+
+
+def test_users_who_are_gone_or_changed_are_put_out_and_nobody_else(tmp_path: Path) -> None:
+    roles = {"clerk": Role(send=("#",), create=("#",)), "guest": Role()}
+    config = options(Security(anonymous="never", roles=roles, users={"cfg": User(password="x", roles=("clerk",))}))
+    verifier = str(Verifier.of("x"))
+
+    def write(**users: User) -> None:
+        with editing(tmp_path / "users.toml") as content:
+            content.users = users
+
+    member = User(password=verifier, roles=("clerk",))
+    write(ada=member, gone=member, changed=member, demoted=member)
+    with acquit.Broker(tmp_path, config=config) as broker:
+        url = f"amqp://NAME:x@127.0.0.1:{broker.port}"
+        there = {
+            name: acquit.connect(url.replace("NAME", name)) for name in ("ada", "cfg", "gone", "changed", "demoted")
+        }
+        for connection in there.values():
+            send(connection)
+        write(
+            ada=member,
+            changed=User(password=str(Verifier.of("y")), roles=("clerk",)),
+            demoted=User(password=verifier, roles=("guest",)),
+            new=member,
+        )
+        assert swap(broker, config, tmp_path) == 3
+        for name in ("ada", "cfg"):
+            send(there[name])
+        for name in ("gone", "changed", "demoted"):
+            with pytest.raises(errors.ConnectionClosed, match="log in again") as caught:
+                send(there[name])
+            assert caught.value.condition == "amqp:unauthorized-access"
+        with acquit.connect(url.replace("NAME", "new")) as connection:
+            send(connection)
+        with pytest.raises(errors.AuthenticationFailed):
+            acquit.connect(url.replace("NAME", "gone"))
+        assert swap(broker, config, tmp_path) == 0, "the same again changes nothing"
+        for connection in there.values():
+            connection.close()
+
+
+def test_keys_that_cannot_be_change_nothing(tmp_path: Path) -> None:
+    for text, complaint in (
+        ("[users.ada]\n", "users.ada: expected one, found another in the users file"),
+        ("[users.bob]\nroles = ['clerk']\n", "users.bob.roles: no role 'clerk'"),
+        ("[users.bob]\npassword = 'x'\n", "users.bob.password: not a password verifier"),
+    ):
+        (tmp_path / "users.toml").write_text(text)
+        with pytest.raises(errors.ConfigurationError, match=complaint):
+            make_keys(options(), tmp_path)
+    named = options(Security(users_file=str(tmp_path / "none.toml")))
+    with pytest.raises(errors.ConfigurationError, match=r"users_file: .*none\.toml: there is no such file"):
+        make_keys(named, tmp_path)
+    locked = options(tls=Tls(certificate_file=CERTIFICATE["certificate_file"], key_file=str(FILES / "peers-ca.pem")))
+    with pytest.raises(errors.ConfigurationError, match="tls: expected a certificate and its key in PEM"):
+        make_keys(locked, tmp_path / "empty")
+    nobody = options(tls=Tls(**CERTIFICATE, client_certificates="optional", client_ca_file=str(tmp_path / "no.pem")))
+    with pytest.raises(errors.ConfigurationError, match=r"no\.pem: cannot be read"):
+        make_keys(nobody, tmp_path / "empty")
+
+
+# -- what is never said, and who may read
+
+
+PASSWORD = "hunter2-is-not-shown"
+
+
+def test_passwords_are_nowhere(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Not in the journal, not in the logs at their most talkative, not in exceptions with all their causes."""
+    caplog.set_level(logging.DEBUG)
+    security = Security(users={"ada": User(password=PASSWORD)}, refusal_delay_ms=1)
+    said = [repr(security), repr(options(security))]
+    with acquit.Broker(tmp_path, config=options(security)) as broker:
+        where = f"127.0.0.1:{broker.port}"
+        for mechanism in ("SCRAM-SHA-256", "PLAIN"):
+            only = ConnectOptions(sasl_mechanisms=(mechanism,))
+            with acquit.connect(f"amqp://ada:{PASSWORD}@{where}", options=only) as connection:
+                connection.session().sender("q").send(acquit.Message(b"x", durable=True), timeout=TIMEOUT_S)
+                said.append(repr(connection))
+            for url in (
+                f"amqp://eve:{PASSWORD}@{where}",
+                f"amqp://ada:{PASSWORD}x@{where}",
+                f"amqp://{PASSWORD}:x@{where}",
+            ):
+                with pytest.raises(errors.AuthenticationFailed) as caught:
+                    acquit.connect(url, options=only)
+                said.append("".join(traceback.format_exception(caught.value)))
+        said.append(repr(broker.inspect()))
+    records = [str(vars(record)) + record.getMessage() for record in caplog.records]
+    assert any("a login is refused" in text for text in records), "the log is what was looked through"
+    assert "refused to authenticate us" in "".join(said)
+    for text in said + records:
+        assert PASSWORD not in text
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert any(b"ada" in path.read_bytes() for path in files), "the journal names the user"
+    for path in files:
+        assert PASSWORD.encode() not in path.read_bytes(), path
+
+
+def test_the_data_folder_is_for_its_owner_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        with (
+            acquit.Broker(tmp_path / "made" / "data", config=options(Security())) as broker,
+            acquit.connect(broker.url) as connection,
+        ):
+            connection.session().sender("q").send(acquit.Message(b"x", durable=True), timeout=TIMEOUT_S)
+            check_modes(tmp_path / "made")
+        check_modes(tmp_path / "made")
+    finally:
+        os.umask(before)
+
+
+def check_modes(folder: Path) -> None:
+    found = [folder, *folder.rglob("*")]
+    assert any(path.is_file() for path in found)
+    for path in found:
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
