@@ -146,6 +146,7 @@ class Client:
         filters: dict[str, object] | None = None,
         credit: int = 100,
         presettled: bool = False,
+        default_outcome: DeliveryState | None = None,
     ) -> ReceivingLink:
         """Attach as Qpid JMS does to receive from a topic; without one, to unsubscribe."""
         words = ["shared"] if shared or shared_by_all else []
@@ -158,6 +159,7 @@ class Client:
                 TerminusExpiryPolicy.NEVER if durable else TerminusExpiryPolicy.LINK_DETACH,
                 distribution_mode="copy",
                 filter=filters,
+                default_outcome=default_outcome,
                 capabilities=("topic", *words),
             )
         link = self.begun.attach_receiver(  # type: ignore[attr-defined]

@@ -236,7 +236,6 @@ class Choosing:
         backlog = queue.backlog
         while pass_.fronts and budget > 0 and backlog.count and not queue.held_up:
             taken = backlog.take(min(SHARE_MAX, budget))
-            budget -= len(taken)
             for index, message in enumerate(taken):
                 place = rank(message)
                 stop = not pass_.fronts or place >= barrier
@@ -248,6 +247,7 @@ class Choosing:
                 if place > pass_.horizon:
                     self._before(queue, pass_, place)
                 self._place(queue, pass_, message, place)
+            budget -= len(taken)
         return budget
 
     def _before(self, queue: Queue, pass_: _Pass, place: int) -> None:

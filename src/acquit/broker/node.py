@@ -42,6 +42,7 @@ class Queue:
         "active",
         "address",
         "aside",
+        "asks_poster",
         "auto_created",
         "backlog",
         "blocked_groups",
@@ -56,7 +57,9 @@ class Queue:
         "emptying",
         "groups",
         "held",
+        "held_bytes",
         "interests",
+        "learning",
         "locks",
         "memory_bytes",
         "memory_bytes_max",
@@ -106,6 +109,8 @@ class Queue:
         self.plain = False
         """Is every posting that says nothing special treated alike here, so that groups of them can be? See `posting`
         and `look_at_policy`."""
+        self.asks_poster = False
+        """Somebody asked for no messages of its own: who posts is remembered with each."""
         self.displaces = False
         """Do older messages give way to newer ones? See `limits`."""
         self.values: Values | None = None
@@ -121,13 +126,17 @@ class Queue:
         """Posted; the record waits for the disk."""
         self.held = 0
         """Postings of transactions that are to enter it, which are not in it."""
+        self.held_bytes = 0
+        """Their payloads."""
         self.acquired = 0
         self.scheduled: dict[int, Message] = {}
         """By sequence."""
-        self.scheduled_ids: dict[bytes, list[Message]] = {}
+        self.scheduled_ids: dict[bytes, dict[Message, None]] = {}
         """Those that wait for their delivery time, by message-id as the ledger encodes it."""
         self.delayed: list[tuple[int, int, Message]] = []
         """A heap of those that wait for another attempt and hold up what is behind them; see `barrier`."""
+        self.learning = 0
+        """Messages that wait for another attempt, and are being read back to see which group they hold up."""
         self.blocked_groups: dict[str, int] = {}
         """Groups that messages which wait for another attempt hold up, and how many of them there are."""
         self.locks: Locks | None = None
@@ -168,6 +177,10 @@ class Queue:
         """The policy has changed, or is seen for the first time."""
         policy = self.policy
         special = policy.default_ttl_ms or policy.last_value or policy.duplicate_detection == "message-id"
+        self.asks_poster = any(consumer.no_local for consumer in self.consumers) or any(
+            browser.no_local for browser in self.browsers
+        )
+        special = special or self.asks_poster
         self.plain = self.durable and not special and policy.full_policy != "drop-oldest"
         self.displaces = displaces(policy)
         self.memory_bytes_max = resident_bytes_max(policy)
@@ -202,7 +215,7 @@ class Queue:
     @property
     def held_up(self) -> bool:
         """Nothing is handed out for now: bodies are being read back, or a purge has not ended."""
-        return self.reading or self.purging > 0
+        return self.reading or self.purging > 0 or self.learning > 0
 
     @property
     def barrier(self) -> tuple[int, int] | None:
@@ -230,7 +243,7 @@ class Queue:
     @property
     def in_use(self) -> bool:
         """Has it messages or links?"""
-        return bool(self.links or self.live)
+        return bool(self.links or self.live or self.held)
 
     def __repr__(self) -> str:
         return f"<Queue {self.number} {self.name!r} live={self.live}>"

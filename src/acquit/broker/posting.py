@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.limits import Room, admit, full, note_value
+from acquit.broker.groups import CLOSING
 from acquit.broker.message import COPY, DURABLE, OVERHEAD_BYTES, TOLD_DURABLE, Message
 from acquit.broker.node import Queue
 from acquit.broker.queue import NodeEvent, NodeState, step
@@ -250,6 +251,7 @@ class Poster:
             )
         now_ms = self._scribe.time_us // 1000
         posting = read_posting(delivery.payload, now_ms)
+        posting.poster = producer.peer.container
         target = producer.queue or producer.topic or self._route(producer, posting)
         arrival = Arrival(
             producer,
@@ -539,6 +541,11 @@ def new_message(
     message = Message(sequence, queue, state, body, 0, flags, posting.priority, time_us, expires_at_ms, 0)
     if posting.last_value:
         message.need_extra().last_value = posting.last_value
+    if posting.group is not None and queue.policy.message_groups:
+        extra = message.need_extra()
+        extra.group, extra.closes_group = posting.group, posting.group_sequence == CLOSING
+    if queue.asks_poster:
+        message.need_extra().poster = posting.poster
     return message
 
 

@@ -223,8 +223,11 @@ class Posting:
         "duplicate_id",
         "durable",
         "extras",
+        "group",
+        "group_sequence",
         "last_value",
         "message_id",
+        "poster",
         "priority",
         "sections",
         "to",
@@ -248,6 +251,17 @@ class Posting:
         """As `limits.note_value` found it; b"" for none."""
         self.due_at_ms = 0
         """Its delivery time; 0: at once."""
+        self.group: str | None = None
+        """Its group-id, and where in the group it stands."""
+        self.group_sequence: int | None = None
+        self.poster: str | None = None
+        """The container that it comes from; None where it comes from no link."""
+
+
+def read_group(sections: Sections) -> tuple[str | None, int | None]:
+    """group-id and group-sequence of a message (3.2.4). Raises DecodeError."""
+    group, sequence = sections.property_values(PropertyIndex.GROUP_ID, PropertyIndex.GROUP_SEQUENCE)
+    return None if group is None else str(group), sequence if isinstance(sequence, int) else None
 
 
 def read_posting(payload: bytes, now_ms: int) -> Posting:
@@ -264,6 +278,7 @@ def read_posting(payload: bytes, now_ms: int) -> Posting:
         posting.message_id = _id(identity)
         if group is not None:
             posting.extras = encode_extras([(Extra.GROUP_ID, _bounded("group id", str(group).encode()))])
+            posting.group, posting.group_sequence = read_group(sections)
         posting.to = None if to is None else str(to)
         posting.absolute_expiry_ms = min(expiry, TIME_MAX_MS) if isinstance(expiry, int) else None
     start, end = bounds[APPLICATION_PROPERTIES], bounds[BODY]
@@ -364,6 +379,7 @@ __all__ = [
     "make_body",
     "merge_annotations",
     "own_annotations",
+    "read_group",
     "read_plain",
     "read_posting",
     "shape_body",
