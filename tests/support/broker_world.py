@@ -268,9 +268,21 @@ class World:
     def now_s(self) -> float:
         return self.now_us / 1e6
 
-    def client(self, name: str = "client", *, max_frame_size: int = 65_536, window: int = 2_048) -> Client:
+    def client(
+        self,
+        name: str = "client",
+        *,
+        max_frame_size: int = 65_536,
+        window: int = 2_048,
+        desires: tuple[str, ...] = (),
+    ) -> Client:
         engine = Connection(
-            ConnectionOptions(container_id=name, max_frame_size=max_frame_size, incoming_window_frames=window),
+            ConnectionOptions(
+                container_id=name,
+                max_frame_size=max_frame_size,
+                incoming_window_frames=window,
+                desired_capabilities=desires,
+            ),
             server=False,
             sasl=None,
             now=self.now_s,

@@ -24,6 +24,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from acquit.broker.addresses import Policies
+from acquit.broker.administration import Administration
+from acquit.broker.admission import gate
 from acquit.broker.attaching import STOLEN, Attaching
 from acquit.broker.browsing import Browser
 from acquit.broker.coordinator import Control, Coordinator
@@ -37,7 +39,6 @@ from acquit.broker.letters import Letters
 from acquit.broker.life import Life
 from acquit.broker.limits import Limits
 from acquit.broker.locks import LockKeeper
-from acquit.broker.management import NODE
 from acquit.broker.management_node import ManagementNode, Replies, Requests
 from acquit.broker.memory import Memory, Read
 from acquit.broker.node import Queue
@@ -45,13 +46,11 @@ from acquit.broker.nodes import Nodes
 from acquit.broker.options import BrokerOptions
 from acquit.broker.permissions import build_permissions
 from acquit.broker.posting import Poster
-from acquit.broker.purging import Purge
 from acquit.broker.queue import Ending
 from acquit.broker.queues import Queues
 from acquit.broker.receivers import Receivers
 from acquit.broker.recovery import recover, to_live
 from acquit.broker.removal import Removal
-from acquit.broker.schedule import Cancel, Scheduled, all_of, found_by_id, found_by_sequence, listed
 from acquit.broker.scribe import Scribe
 from acquit.broker.senders import Senders
 from acquit.broker.settling import Settling
@@ -97,6 +96,7 @@ _COUNTED: Final = (
     ("moved_out", EventKind.MOVED_OUT),
     ("purged", EventKind.PURGED),
     ("lost_volatile", EventKind.LOST_VOLATILE),
+    ("duplicates", EventKind.DUPLICATE),
 )
 
 TXN_ID: Final = "txn-id"
@@ -132,7 +132,10 @@ class Core:
         self._locks = LockKeeper(self.life, self._settling)
         self._dispatch = Dispatch(self.life, self._expiry, self._locks)
         self._crediting = Crediting(self.life, self.topics, options.connection.credit_max)
-        management = ManagementNode(self, options.limits.requests_max, self.life.touch)
+        self.administration = Administration(
+            self.snapshot, self.life, self._poster, self.queues, self.topics, self.removal, self.duplicates
+        )
+        management = ManagementNode(self.administration, options.limits.requests_max, self.life.touch)
         self._management = management
         self.transactions = Transactions(
             self.life, options.transactions, self._poster, self._settling, nodes, self.duplicates
@@ -149,7 +152,6 @@ class Core:
         """We are about to close all connections: those that do not answer are not lost, but left."""
         self._stalled = False
         """The journal has no room at all, and nothing is handed out."""
-        self._purges: list[Purge | Cancel] = []
         self._peers: dict[Connection, Peer] = {}
         self._handlers: Mapping[type, Callable[[Peer, Any], None]] = {
             DeliveriesReceived: self._deliveries_received,
@@ -179,6 +181,7 @@ class Core:
         """A connection; `name` is for people. Its events go to `handle`, until ConnectionEnded."""
         peer = Peer(engine, name, self.options.connection.output_bytes_max)
         self._peers[engine] = peer
+        engine.admit = gate(engine, self._peers.values)
         return peer
 
     def handle(self, peer: Peer, events: list[Event], time_us: int) -> None:
@@ -230,8 +233,7 @@ class Core:
             self.life.dirty.update(dict.fromkeys(self.queues.by_name.values()))
         more = self._locks.run()
         more = self._expiry.run() or more
-        if self._purges:
-            self._purges = [purge for purge in self._purges if not purge.step()]
+        more = self.administration.run() or more
         more = self._limits.run() or more
         for queue in [queue for queue in self.life.dirty if not queue.in_use]:
             self.removal.let_go(queue)  # its last message expired, or was purged, after its last link had gone
@@ -239,7 +241,7 @@ class Core:
         more = self._dispatch.run() or more
         more = self._management.send_answers() or more
         self._crediting.look_again()
-        return more or bool(self._purges)
+        return more
 
     def close(self, time_us: int) -> None:
         """The last words before a clean stop, when all connections have ended: volatile messages end here."""
@@ -312,31 +314,12 @@ class Core:
         )
 
     def purge(self, queue: str, user: str | None) -> int:
-        """Remove what is in the queue and not acquired; how many messages. Large ones are purged over some turns."""
-        node = self.queues.by_name[queue]
-        purge = Purge(self.life, node, self.scribe.declare("", NODE, user, node.address))
-        if not purge.step():
-            self._purges.append(purge)
-        return purge.count
+        """As `Administration.purge`."""
+        return self.administration.purge(queue, user)
 
-    def scheduled(self, queue: str, after: int, limit: int) -> list[Scheduled]:
-        """The next messages of the queue, above this sequence, that wait for their time."""
-        return listed(self.queues.by_name[queue], after, limit)
-
-    def cancel(
-        self, queue: str, user: str | None, *, sequence: int | None = None, message_id: MessageId | None = None
-    ) -> int:
-        """Remove what waits for its delivery time: this message, those of this id, or all; how many."""
-        node = self.queues.by_name[queue]
-        if sequence is not None:
-            messages = found_by_sequence(node, sequence)
-        else:
-            messages = all_of(node) if message_id is None else found_by_id(node, message_id)
-        if messages:
-            cancel = Cancel(self.life, messages, self.scribe.declare("", NODE, user, node.address))
-            if not cancel.step():
-                self._purges.append(cancel)
-        return len(messages)
+    def cancel(self, queue: str, user: str | None) -> int:
+        """As `Administration.cancel`, of all that waits."""
+        return self.administration.cancel(queue, user)
 
     # -- the engine's events ------------------------------------------------------------------------------------------
 
@@ -498,7 +481,9 @@ def _topic_snapshot(topic: Topic) -> QueueSnapshot:
         address=topic.address,
         kind="topic" if topic.temporary is None else "temporary topic",
         consumers=len(topic.queues),
+        producers=len(topic.producers),
         unrouted=topic.counts[EventKind.UNROUTED],
+        duplicates=topic.counts[EventKind.DUPLICATE],
     )
 
 
@@ -514,6 +499,7 @@ def _queue_snapshot(queue: Queue) -> QueueSnapshot:
         undeliverable=queue.undeliverable,
         pending=queue.pending,
         consumers=len(queue.consumers) + len(queue.browsers),
+        producers=len(queue.producers),
         body_bytes=queue.bytes,
         memory_bytes=queue.memory_bytes,
         entered=queue.entered,

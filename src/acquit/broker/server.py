@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Final
 
 from acquit.broker.addresses import Policies
+from acquit.broker.admission import SOLE_CONNECTION
 from acquit.broker.clock import Clock
 from acquit.broker.committer import Committer
 from acquit.broker.core import Core
@@ -54,9 +55,16 @@ READS_AT_ONCE: Final = 64
 """Bodies that the reader thread brings in one piece."""
 SWITCH_INTERVAL_S: Final = 0.0005
 
-CAPABILITIES: Final = ("ANONYMOUS-RELAY", "DELAYED_DELIVERY", "SHARED-SUBS", "acquit:durable-settlement")
+CAPABILITIES: Final = (
+    "ANONYMOUS-RELAY",
+    "DELAYED_DELIVERY",
+    "SHARED-SUBS",
+    SOLE_CONNECTION,
+    "acquit:durable-settlement",
+)
 """Offered in open: a target without an address, delivery times, shared subscriptions (Qpid JMS asks for none without),
-and that an outcome on a link in rcv-settle-mode second is answered only when it is on the disk."""
+that a second connection of a container is refused if it asks for that, and that an outcome on a link in rcv-settle-mode
+second is answered only when it is on the disk."""
 
 
 class Server:

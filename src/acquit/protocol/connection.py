@@ -18,7 +18,7 @@ Time comes only as `now`. Output is taken without one, so heartbeats follow the 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Final
 
@@ -57,6 +57,8 @@ _HEADER_BYTES: Final = 8
 """Of a frame; what follows is its body."""
 _ERROR_FRAME_OVERHEAD: Final = 64
 """More than any detach, end or close takes besides its error."""
+ESTABLISHMENT_FAILED: Final = "amqp:connection-establishment-failed"
+"""Property of an open that is there only because a close must follow one (2.4.1): the connection was refused."""
 _CONDITION_CHARACTERS_MAX: Final = 100
 _DESCRIPTION_BYTES_MAX: Final = 256
 """With these two an error fits the smallest frame size there is."""
@@ -103,6 +105,9 @@ class Connection:
         self.remote_open: Open | None = None
         self.user: str | None = None
         self.context: object = None
+        self.admit: Callable[[Open], Error | None] | None = None
+        """Server: asked before the peer's open is answered. An error refuses the connection: our open says
+        ``amqp:connection-establishment-failed``, and the close behind it why."""
 
         self.events: list[Event] = []
         """Engine's own: where events gather until they are handed over."""
@@ -431,11 +436,16 @@ class Connection:
         self.remote_open = performative
         self.peer_frame_size_max = performative.max_frame_size
         self.frame_size_max = min(performative.max_frame_size, max(MAX_FRAME_SIZE_MIN, self.options.output_chunk_bytes))
-        self._send_open()
+        refusal = None if self.admit is None else self.admit(performative)
+        self._send_open(failed=refusal is not None)
         self.state = ConnectionState.OPENED
         self._handshake_deadline = None
         self._liveness.keep_alive(idle_timeout_ms, self._now)
-        self.events.append(ConnectionOpened(performative))
+        if refusal is None:
+            self.events.append(ConnectionOpened(performative))
+        else:
+            self._send_close(refusal)
+            self._end(refusal, lost=False, remote=False)
 
     def _on_frame(self, channel: int, performative: FrameBody | None, payload: bytes) -> None:
         if performative is None:
@@ -484,11 +494,14 @@ class Connection:
         if not self.server and self._handshake.amqp_header_sent:
             self._send_open()
 
-    def _send_open(self) -> None:
+    def _send_open(self, *, failed: bool = False) -> None:
         if self._open_sent:
             return
         self._open_sent = True
         options = self.options
+        properties = options.properties
+        if failed:
+            properties = {**(properties or {}), ESTABLISHMENT_FAILED: True}
         self.out.append(
             encode_frame(
                 0,
@@ -501,7 +514,7 @@ class Connection:
                         options.idle_timeout_ms or None,
                         offered_capabilities=options.offered_capabilities,
                         desired_capabilities=options.desired_capabilities,
-                        properties=options.properties,
+                        properties=properties,
                     )
                 ),
             )

@@ -871,14 +871,16 @@ def test_addresses_that_may_not_be_made() -> None:
 
 
 def test_what_is_not_implemented_says_so() -> None:
-    from acquit.protocol._definitions import Target
+    from acquit.protocol.link import Link
+    from acquit.protocol.session import Session
 
     world = World()
     client = world.client()
-    wishes = [
-        client.sender(None, "dynamic", target=Target(dynamic=True)),
-        client.sender(None, "topic", target=Target("t", capabilities=("topic",))),
-        client.sender("a::b", "several"),
+    session = client.begun
+    assert isinstance(session, Session)
+    wishes: list[Link] = [
+        client.sender(None, "dynamic", target=Target(dynamic=True, dynamic_node_properties={"lifetime-policy": "x"})),
+        session.attach_receiver("mode", source=Source("q", distribution_mode="teleport"), target=Target("here")),
     ]
     world.settle()
     for link in wishes:
