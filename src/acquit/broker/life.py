@@ -6,6 +6,7 @@ the effects of their row and no others; tests hold them to the table. Everything
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from heapq import heappush
 from typing import TYPE_CHECKING, Final
@@ -29,6 +30,8 @@ _OFFER: Final = int(Effect.OFFER)
 _RETIRE: Final = int(Effect.RETIRE)
 _SCHEDULE: Final = int(Effect.SCHEDULE)
 _RETURNING: Final = frozenset({EventKind.RELEASED, EventKind.MODIFIED})
+LEARNING_MAX: Final = 256
+"""Bodies that are read at a time to learn of which group they are."""
 EXCLUDED_MAX: Final = 64
 """Termini that one message is kept from; what more of them say of it is forgotten."""
 
@@ -74,6 +77,10 @@ class Life:
         """Connections that have output."""
         self.exclusions: dict[str, dict[Message, None]] = {}
         """By terminus, the messages it shall not see again."""
+        self._exclusions_swept: dict[str, int] = {}
+        """By terminus, at how many of them to look for those that are gone; where it is not 1,000."""
+        self._learning = 0
+        self._unlearned: deque[Message] = deque()
 
     def touch(self, engine: Connection) -> None:
         """Something was produced for this connection outside of its own turn."""
@@ -172,20 +179,48 @@ class Life:
         self.timers.add(due_at_ms, message)
         if not message.came_back:
             if extra.message_id:
-                queue.scheduled_ids.setdefault(extra.message_id, []).append(message)
+                queue.scheduled_ids.setdefault(extra.message_id, {})[message] = None
         elif queue.policy.redelivery_blocks == "queue":
             heappush(queue.delayed, (-message.priority, message.sequence, message))
-        elif queue.policy.redelivery_blocks == "group" and extra.group is not None:
-            extra.blocks = True
-            queue.blocked_groups[extra.group] = queue.blocked_groups.get(extra.group, 0) + 1
+        elif queue.policy.redelivery_blocks == "group" and queue.policy.message_groups:
+            if extra.group is not None:
+                self._block_group(message, extra.group)
+            elif message.body is None:
+                self._learn_group(message)
+
+    def _block_group(self, message: Message, group: str) -> None:
+        message.need_extra().blocks = True
+        blocked = message.queue.blocked_groups
+        blocked[group] = blocked.get(group, 0) + 1
+
+    def _learn_group(self, message: Message) -> None:
+        """After a restart its body must say of which group it is; until then its queue hands out nothing."""
+        message.queue.learning += 1
+        if self._learning < LEARNING_MAX:
+            self._learning += 1
+            self.memory.want(message, self._learned)
+        else:
+            self._unlearned.append(message)
+
+    def _learned(self, message: Message) -> None:
+        queue, extra = message.queue, message.need_extra()
+        queue.learning -= 1
+        self._learning -= 1
+        if message.state is NodeState.SCHEDULED and extra.group is not None and not extra.blocks:
+            self._block_group(message, extra.group)
+        if self.memory.crowded(queue):
+            self.memory.drop(message)
+        if self._unlearned:
+            self._learning += 1
+            self.memory.want(self._unlearned.popleft(), self._learned)
+        self.dirty[queue] = None
 
     def _unschedule(self, message: Message) -> None:
         queue, extra = message.queue, message.extra
         del queue.scheduled[message.sequence]
         if extra is not None and extra.message_id:
-            same = queue.scheduled_ids.get(extra.message_id, [])
-            if message in same:
-                same.remove(message)
+            same = queue.scheduled_ids.get(extra.message_id, {})
+            same.pop(message, None)
             if not same:
                 queue.scheduled_ids.pop(extra.message_id, None)
             extra.message_id = b""
@@ -207,13 +242,15 @@ class Life:
         extra = message.need_extra()
         extra.excluded |= {terminus}
         excluded = self.exclusions.setdefault(terminus, {})
-        if len(excluded) & 0x3FF == 0x3FF:  # now and then: those that others have taken since
+        excluded[message] = None
+        if len(excluded) > self._exclusions_swept.get(terminus, 1_000):  # some of them others have taken since
             for gone in [one for one in excluded if one.state is NodeState.ARCHIVED]:
                 del excluded[gone]
-        excluded[message] = None
+            self._exclusions_swept[terminus] = 1_000 + 2 * len(excluded)
 
     def terminus_over(self, terminus: str) -> None:
         """A terminus is destroyed: what it shall not see is for the next one of its name."""
+        self._exclusions_swept.pop(terminus, None)
         messages = self.exclusions.pop(terminus, None)
         if messages is None:
             return

@@ -128,7 +128,8 @@ def _take_over(fold: Fold, by_number: dict[int, Queue], life: Life) -> list[tupl
             returned.append((message, kept.actor))
         elif kept.due_at_ms > now_ms:
             message.state = NodeState.SCHEDULED
-            message.need_extra().message_id = fold.delayed_ids.get(sequence, b"")
+            if not message.came_back:
+                message.need_extra().message_id = fold.delayed_ids.get(sequence, b"")
             life.schedule(message, kept.due_at_ms)
         else:
             waiting[kept.queue].append(message)

@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "browse": ("receive", "Look at the messages of a queue and leave them there."),
     "queues": ("queues", "Show the queues of a running broker, or of a stopped one's folder."),
     "purge": ("queues", "Remove all messages of a queue that nobody has acquired."),
+    "scheduled": ("scheduled", "Show messages that wait for their delivery time, or cancel them."),
     "user": ("user", "Say who may log in, and with which roles."),
     "ledger": ("ledger", "Ask the journal what became of every message."),
     "pipeline": ("pipeline", "Take queues into tables with Spark."),

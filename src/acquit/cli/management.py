@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from acquit.cli.connecting import connect
 from acquit.errors import AcquitError, ConnectTimeout, NotFound, Unauthorized
 from acquit.protocol.message import Message
+from acquit.protocol.types import Value
 
 if TYPE_CHECKING:
     from acquit import Receiver, Sender
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 NODE: Final = "$management"
 QUEUE: Final = "acquit:queue"
 """The entity type of a queue."""
+MESSAGE: Final = "acquit:message"
+"""The entity type of a message that waits for its time."""
 
 
 class ManagementFailed(AcquitError):
@@ -38,8 +41,8 @@ class Management:
         self._reply_to = reply_to
         self._timeout_s = timeout_s
 
-    def request(self, operation: str, kind: str, *, name: str | None = None) -> object:
-        """The body of the answer.
+    def request(self, operation: str, kind: str, *, name: str | None = None, body: Value = None) -> object:
+        """The body of the answer to a request with this body.
 
         Raises NotFound (404), Unauthorized (401, 403) and ManagementFailed (anything else but 2xx) with the broker's
         description, and ConnectTimeout where no answer comes in time.
@@ -48,7 +51,7 @@ class Management:
         properties: dict[str, object] = {"operation": operation, "type": kind}
         if name is not None:
             properties["name"] = name
-        request = Message(None, message_id=identity, reply_to=self._reply_to, application_properties=properties)
+        request = Message(body, message_id=identity, reply_to=self._reply_to, application_properties=properties)
         self._sender.send(request, timeout=self._timeout_s)
         while (answer := self._receiver.receive(timeout=self._timeout_s)) is not None:
             if answer.correlation_id == identity:

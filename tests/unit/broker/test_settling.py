@@ -331,3 +331,40 @@ def test_the_error_of_a_rejection_is_in_the_delivery_annotations_of_the_dead_let
         "cannot be parsed",
     ]
     assert told["x-opt-hop"] == 1
+
+
+# -- groups -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("restart", ["", "crash"])
+def test_a_delayed_message_holds_up_its_group_and_no_other(restart: str) -> None:
+    world = World(rules(redelivery_delay_ms=1_000, redelivery_blocks="group", message_groups=True))
+    client = world.client()
+    receiver = client.receiver("q", credit=1)
+    client.post(
+        client.sender("q"),
+        durable(b"a1", group_id="a"),
+        durable(b"b1", group_id="b"),
+        durable(b"a2", group_id="a"),
+        durable(b"plain"),
+    )
+    world.settle()
+    assert client.bodies(receiver) == [b"a1"]
+    client.received[receiver][0].settle(FAILED)
+    world.settle()
+    if restart:
+        receiver.detach()
+        world.settle()
+        world = world.crash()
+        client = world.client()
+        receiver = client.receiver("q", "again", credit=1)
+        world.settle()
+        client.received.clear()
+    receiver.grant(9)
+    world.settle()
+    assert client.bodies(receiver)[-1:] == [b"plain"]
+    assert b"a2" not in client.bodies(receiver)
+    world.advance(1_000)
+    world.settle()
+    assert client.bodies(receiver)[-2:] == [b"a1", b"a2"]
+    world.check_journal()
