@@ -37,7 +37,9 @@ class QueueSnapshot:
     pending: int = 0
     """Posted and not yet synced: entered, but nobody was told."""
     consumers: int = 0
-    """Links attached to it, browsers included."""
+    """Links attached to it that receive, browsers included."""
+    producers: int = 0
+    """Links attached to it that send."""
     body_bytes: int = 0
     """Of all live messages."""
     memory_bytes: int = 0
@@ -52,8 +54,15 @@ class QueueSnapshot:
     moved_out: int = 0
     purged: int = 0
     lost_volatile: int = 0
+    duplicates: int = 0
+    """Postings that were no more than a repetition: answered, and never entered."""
     unrouted: int = 0
     """Of a topic: what was posted to it and no subscription took."""
+
+    @property
+    def links(self) -> int:
+        """All links attached to it."""
+        return self.consumers + self.producers
 
     @property
     def depth(self) -> int:

@@ -62,9 +62,9 @@ class Room:
         self.messages = whole = UNLIMITED
         if policy.full_policy in REFUSING:
             if policy.messages_max:
-                self.messages = policy.messages_max - queue.live
+                self.messages = policy.messages_max - queue.live - queue.held
             if policy.bytes_max:
-                whole = policy.bytes_max - queue.bytes
+                whole = policy.bytes_max - queue.bytes - queue.held_bytes
         self.durable = min(whole, memory.room(queue, volatile=False))
         self.volatile = min(whole, memory.room(queue, volatile=True))
 

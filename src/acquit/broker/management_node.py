@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.endpoints import Actor, Peer, held_back
-from acquit.broker.management import NODE, Managed, answer, reply_address
+from acquit.broker.management import NODE, Failure, Later, Managed, answer, reply_address
 from acquit.errors import DecodeError
 from acquit.protocol._definitions import AmqpCondition, Error, Rejected
 from acquit.protocol.constants import ACCEPTED
@@ -38,13 +38,15 @@ class Requests(Actor):
 class Replies(Actor):
     """A client's link for answers."""
 
-    __slots__ = ("link", "outbox", "tag", "target")
+    __slots__ = ("awaited", "link", "outbox", "tag", "target")
 
     def __init__(self, peer: Peer, link: SendingLink, target: str | None) -> None:
         super().__init__(peer, link.name, NODE)
         self.link = link
         self.target = target
         self.tag = 0
+        self.awaited = 0
+        """Answers that will be there later."""
         self.outbox: deque[bytes] = deque()
 
     def send(self) -> bool:
@@ -103,11 +105,21 @@ class ManagementNode:
                 AmqpCondition.PRECONDITION_FAILED,
                 f"reply-to must be the target address of a link of this connection that receives from {NODE}",
             )
-        if len(replies.outbox) >= self._requests_max:
+        if len(replies.outbox) + replies.awaited >= self._requests_max:
             return Error(AmqpCondition.RESOURCE_LIMIT_EXCEEDED, "too many answers wait for credit")
-        replies.outbox.append(answer(payload, self._managed, peer.user, peer.rights))
-        self.answerable(replies)
+        answered = answer(payload, self._managed, peer.user, peer.rights)
+        replies.awaited += 1
+        if isinstance(answered, Later):
+            answered.when_finished(lambda encoded: self._answer(replies, encoded))
+        else:
+            self._answer(replies, answered)
         return None
+
+    def _answer(self, replies: Replies, encoded: bytes | Failure) -> None:
+        replies.awaited -= 1
+        if isinstance(encoded, bytes) and replies in replies.peer.links:
+            replies.outbox.append(encoded)
+            self.answerable(replies)
 
     def answerable(self, replies: Replies) -> None:
         """It has answers that wait, or credit, or room."""

@@ -67,10 +67,14 @@ class Queues:
         Raises Refused."""
         if not generated and GENERATED.fullmatch(address):
             raise Refused(f"the temporary {address!r} is gone", condition=AmqpCondition.NOT_FOUND)
-        if not self._policies.policy_of(address).create:
-            raise Refused(f"there is no {address!r}, and its policy makes none", condition=AmqpCondition.NOT_FOUND)
+        self.check_policy(address)
         peer.rights.check("create", address)
         self.check_number()
+
+    def check_policy(self, address: str) -> None:
+        """Raises Refused where the policy makes no nodes."""
+        if not self._policies.policy_of(address).create:
+            raise Refused(f"there is no {address!r}, and its policy makes none", condition=AmqpCondition.NOT_FOUND)
 
     def check_number(self) -> None:
         """Raises Refused where there are as many queues, subscriptions and topics as there may be."""

@@ -42,6 +42,8 @@ class Topic:
         "address",
         "auto_created",
         "counts",
+        "held",
+        "held_bytes",
         "number",
         "policy",
         "producers",
@@ -72,6 +74,10 @@ class Topic:
         self.routes: list[Queue] | None = None
         """Of all subscriptions that its address matches; None until they are looked up."""
         self.producers: dict[Producer, None] = {}
+        self.held = 0
+        """Postings of transactions that are to go through it."""
+        self.held_bytes = 0
+        """Their payloads."""
         self.counts = [0] * KINDS
         """By EventKind, since the beginning of the journal."""
         self.volatile = [0] * KINDS
@@ -88,7 +94,7 @@ class Topic:
     @property
     def links(self) -> bool:
         """Has it subscriptions or senders?"""
-        return bool(self.queues or self.producers)
+        return bool(self.queues or self.producers or self.held)
 
     in_use = links
 
@@ -127,13 +133,16 @@ class Topics:
         self._queues.check_creation(peer, address)
         return self.make(address, self._scribe.declare(peer.container, "", peer.user, address))
 
-    def make(self, address: str, actor: int, temporary: Temporary | None = None) -> Topic:
+    def make(
+        self, address: str, actor: int, temporary: Temporary | None = None, *, auto_created: bool = True
+    ) -> Topic:
         """A new topic. Raises Refused where the disk has no room."""
         number = self._scribe.recorder.table.queue_max + 1
-        flags = _TOPIC | (QueueFlag.TEMPORARY if temporary else QueueFlag.DURABLE) | QueueFlag.AUTO_CREATED
+        flags = _TOPIC | (QueueFlag.TEMPORARY if temporary else QueueFlag.DURABLE)
+        flags |= QueueFlag.AUTO_CREATED * auto_created
         entry = records.Queue(self._scribe.time_us, number, address, address, flags, actor=actor)
         self._queues.record(entry)
-        topic = Topic(number, address, self._policies.policy_of(address), auto_created=True, temporary=temporary)
+        topic = Topic(number, address, self._policies.policy_of(address), auto_created=auto_created, temporary=temporary)
         self.by_address[address] = topic
         return topic
 

@@ -1,0 +1,165 @@
+"""What somebody may ask of a running broker, besides sending and receiving: `management.Managed`, done.
+
+Every request is performed in small steps, one a turn, so that a queue of a million messages is purged or moved while
+everybody else is served. Who asked is in the journal, as the actor of each message's event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from acquit.broker.addresses import is_pattern
+from acquit.broker.management import NODE, Failure, Later
+from acquit.broker.moving import Move, Moves
+from acquit.broker.nodes import SEPARATOR
+from acquit.broker.purging import Purge
+from acquit.broker.queues import check_address
+from acquit.broker.refusal import Refused
+from acquit.broker.schedule import Cancel, Scheduled, all_of, found_by_id, found_by_sequence, listed
+from acquit.broker.selector import compile_selector
+from acquit.protocol._definitions import AmqpCondition
+from acquit.protocol.types import Value
+
+if TYPE_CHECKING:
+    from acquit.broker.duplicates import Duplicates
+    from acquit.broker.inspect import BrokerSnapshot
+    from acquit.broker.life import Life
+    from acquit.broker.posting import Poster
+    from acquit.broker.queues import Queues
+    from acquit.broker.removal import Removal
+    from acquit.broker.topics import Topics
+    from acquit.ledger.records import MessageId
+
+
+class Administration:
+    """Does what the management node is asked for."""
+
+    def __init__(
+        self,
+        snapshot: Callable[[], BrokerSnapshot],
+        life: Life,
+        poster: Poster,
+        queues: Queues,
+        topics: Topics,
+        removal: Removal,
+        duplicates: Duplicates,
+    ) -> None:
+        self.snapshot = snapshot
+        """What is where."""
+        self.reload: Callable[[], Later[list[Value]]] = no_configuration
+        """Reads the configuration again; what has changed. The server's."""
+        self._life = life
+        self._scribe = life.scribe
+        self._poster = poster
+        self._queues = queues
+        self._topics = topics
+        self._removal = removal
+        self._duplicates = duplicates
+        self._purges: list[Purge | Cancel] = []
+        self._moves = Moves()
+
+    def run(self) -> bool:
+        """Go on with what has been begun. True if there is more that can be done at once."""
+        if self._purges:
+            self._purges = [purge for purge in self._purges if not purge.step()]
+        return self._moves.run() or bool(self._purges)
+
+    # -- queues -------------------------------------------------------------------------------------------------------
+
+    def create(self, name: str, user: str | None, *, topic: bool) -> None:
+        """Make a queue, or a topic, that stays until somebody deletes it. Raises Refused."""
+        check_address(name)
+        if is_pattern(name) or SEPARATOR in name:
+            raise Refused(f"{name!r} is no plain address", condition=AmqpCondition.INVALID_FIELD)
+        self._queues.check_number()
+        if topic:
+            self._topics.make(name, self._actor(user, name), auto_created=False)
+        else:
+            self._queues.make(name, name, self._actor(user, name), auto_created=False)
+
+    def delete(self, name: str, user: str | None) -> None:
+        """Delete a queue or topic with all that is in it, whoever uses it. What its address remembers of ids goes too:
+        who makes it again makes another."""
+        queue, topic = self._queues.by_name.get(name), self._topics.by_address.get(name)
+        if queue is not None:
+            self._removal.remove(queue, self._actor(user, queue.address))
+        elif topic is not None:
+            self._removal.remove_topic(topic, self._actor(user, topic.address))
+        if name not in self._queues.by_name and name not in self._topics.by_address:
+            self._duplicates.forget(name)
+
+    # -- messages -----------------------------------------------------------------------------------------------------
+
+    def purge(self, queue: str, user: str | None) -> int:
+        """Remove what is in the queue and not acquired; how many messages. Large ones are purged over some turns."""
+        node = self._queues.by_name[queue]
+        purge = Purge(self._life, node, self._actor(user, node.address))
+        return self._begin(purge)
+
+    def scheduled(self, queue: str, after: int, limit: int) -> list[Scheduled]:
+        """The next messages of the queue, above this sequence, that wait for their time."""
+        return listed(self._queues.by_name[queue], after, limit)
+
+    def cancel(
+        self, queue: str, user: str | None, *, sequence: int | None = None, message_id: MessageId | None = None
+    ) -> int:
+        """Remove what waits for its delivery time: this message, those of this id, or all; how many."""
+        node = self._queues.by_name[queue]
+        if sequence is not None:
+            messages = found_by_sequence(node, sequence)
+        else:
+            messages = all_of(node) if message_id is None else found_by_id(node, message_id)
+        if not messages:
+            return 0
+        return self._begin(Cancel(self._life, messages, self._actor(user, node.address)))
+
+    def move(
+        self, source: str, target: str, user: str | None, *, messages_max: int | None, selector: str | None
+    ) -> Later[int]:
+        """Move messages that wait in a queue into another, made if its policy allows; how many were. Raises Refused or
+        SelectorError."""
+        node = self._queues.by_name[source]
+        compiled = None if selector is None else compile_selector(selector)
+        other = self._queues.by_name.get(target)
+        if other is None:
+            self._queues.check_policy(target)
+            self.create(target, user, topic=False)
+            other = self._queues.by_name[target]
+        moved = Later[int]()
+
+        def done(count: int, why: str) -> None:
+            moved.finish(Failure(507, f"{why}: {count} messages were moved before") if why else count)
+
+        move = Move(
+            self._life,
+            self._poster,
+            node,
+            other,
+            actor=self._actor(user, node.address),
+            messages_max=messages_max,
+            selector=compiled,
+            done=done,
+        )
+        self._moves.begin(move)
+        return moved
+
+    # -- its own ------------------------------------------------------------------------------------------------------
+
+    def _begin(self, purge: Purge | Cancel) -> int:
+        if not purge.step():
+            self._purges.append(purge)
+        return purge.count
+
+    def _actor(self, user: str | None, address: str) -> int:
+        return self._scribe.declare("", NODE, user, address)
+
+
+def no_configuration() -> Later[list[Value]]:
+    """What a broker answers that was not started with a file."""
+    later = Later[list[Value]]()
+    later.finish(Failure(409, "this broker was started without a configuration file: there is nothing to read again"))
+    return later
+
+
+__all__ = ["Administration", "no_configuration"]
