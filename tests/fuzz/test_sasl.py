@@ -163,7 +163,6 @@ def test_a_client(seed: int, mechanisms: tuple[str, ...]) -> None:
                 try:
                     response = sasl.respond(event.challenge)
                 except AuthenticationFailed as exc:
-                    assert "s3cret" not in str(exc)
                     engine.sasl_give_up(str(exc))
                 else:
                     waiting += engine.sasl_respond(response, 1.0)
@@ -177,6 +176,7 @@ def test_a_client(seed: int, mechanisms: tuple[str, ...]) -> None:
             waiting += engine.receive_data(chunk, 1.0)
     events += waiting + engine.receive_eof(2.0)
     assert sum(isinstance(event, ConnectionEnded) for event in events) == 1
+    assert "s3cret" not in repr(events)
     if mechanisms:
         assert AMQP_HEADER not in output, "we went on with a server that proved nothing"
         assert b"s3cret" not in output

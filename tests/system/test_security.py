@@ -114,7 +114,7 @@ def test_several_listeners() -> None:
 
 def test_tls_older_than_1_2_is_refused() -> None:
     context = trusting()
-    with pytest.warns(DeprecationWarning):
+    with pytest.warns(DeprecationWarning, match="TLSv1_1"):
         context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_1
     with (
         acquit.Broker(config=options(tls=Tls(**CERTIFICATE))) as broker,

@@ -18,6 +18,7 @@ import logging
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -200,7 +201,8 @@ class Doors:
         """Listen. Raises ConfigurationError where one cannot be listened on; none is then."""
         try:
             for one in listens:
-                self._listeners.append((one, await listen(lambda mode=one.tls: Door(self, mode), one.host, one.port)))  # type: ignore[misc]
+                listener = await listen(partial(Door, self, one.tls), one.host, one.port)
+                self._listeners.append((one, listener))
         except BaseException:
             self.close()
             raise

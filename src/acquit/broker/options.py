@@ -209,7 +209,7 @@ class Role:
     """Make a node that does not exist, by using its address."""
 
     delete: tuple[str, ...] = ()
-    """Delete a node, or a durable subscription."""
+    """Delete a queue or a topic. A durable subscription is ended by whoever may consume from it."""
 
     manage: tuple[str, ...] = ()
     """What the management node does to queues: purge them, for one. ``#`` includes what concerns the whole broker."""
@@ -582,8 +582,8 @@ __all__ = [
     "Role",
     "Security",
     "Tls",
-    "TransactionLimits",
     "TlsMode",
+    "TransactionLimits",
     "User",
     "Where",
 ]

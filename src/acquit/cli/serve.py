@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from acquit.cli import logs
 from acquit.cli.exits import Exit
@@ -52,9 +53,15 @@ def serve(host: str, port: int, data: Path, config: Path | None, log_format: str
     from acquit.broker.options import BrokerOptions
 
     options = load_options(config) if config is not None else BrokerOptions()
+    if options.listen and any(map(_given, ("host", "port"))):
+        raise click.UsageError(f"--host and --port: {config} says itself where to listen ([[listen]])")
     logs.configure(log_format, log_level)
     asyncio.run(_serve(host, port, data, options))
     return Exit.OK
+
+
+def _given(option: str) -> bool:
+    return click.get_current_context().get_parameter_source(option) is not ParameterSource.DEFAULT
 
 
 async def _serve(host: str, port: int, data: Path, options: BrokerOptions) -> None:
@@ -72,7 +79,7 @@ async def _serve(host: str, port: int, data: Path, options: BrokerOptions) -> No
     server = Server(data, options, host=host, port=port)
     await server.start()
     tune_process()
-    click.echo(f"acquit {version('acquit')} ready: {server.url}, data in {data}")
+    click.echo(f"acquit {version('acquit')} ready: {' '.join(server.urls)}, data in {data}")
     told = asyncio.create_task(stopping.wait())
     ended = asyncio.create_task(server.wait())  # before it is told to: its journal failed
     await asyncio.wait([told, ended], return_when=asyncio.FIRST_COMPLETED)

@@ -96,8 +96,8 @@ class ConnectOptions:
     """Shown to the peer in *open*, besides product and version."""
 
     in_band_tls: bool = False
-    """With an ``amqp://`` URL: begin with AMQP's TLS header (5.2.1), and go on over TLS on the same port, or not at all.
-    Few brokers know this; ``amqps://``, TLS from the first byte, is what all know."""
+    """With an ``amqp://`` URL: begin with AMQP's TLS header (5.2.1), and go on over TLS on the same port, or not at
+    all. Few brokers know this; ``amqps://``, TLS from the first byte, is what all know."""
 
     sasl_mechanisms: tuple[str, ...] = ()
     """The SASL mechanisms that may be used, the preferred one first, of EXTERNAL, SCRAM-SHA-256, PLAIN and ANONYMOUS.

@@ -206,7 +206,7 @@ async def _connect_in_band(
 
 
 async def listen(
-    accept: Callable[[], asyncio.Protocol],
+    accept: Callable[[], asyncio.BaseProtocol],
     host: str,
     port: int,
     *,

@@ -18,6 +18,7 @@ from acquit.broker.options import (
     BrokerLimits,
     BrokerOptions,
     ConnectionLimits,
+    Listen,
     Role,
     Security,
     Tls,
@@ -88,7 +89,7 @@ def in_toml(value: object) -> str:
 
 @pytest.mark.parametrize(
     "kind",
-    [AddressPolicy, BrokerLimits, ConnectionLimits, JournalOptions, Role, Security, Tls, User],
+    [AddressPolicy, BrokerLimits, ConnectionLimits, JournalOptions, Listen, Role, Security, Tls, User],
     ids=lambda kind: kind.__name__,
 )
 def test_the_page_lists_every_key_with_its_default_and_meaning(kind: type) -> None:

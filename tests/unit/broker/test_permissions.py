@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from acquit.broker.addresses import matches
 from acquit.broker.configuration import parse_options
 from acquit.broker.options import PERMISSIONS, BrokerOptions, Role, Security, User
-from acquit.broker.permissions import EVERYTHING, KNOWN_MAX, Permissions, build_permissions
+from acquit.broker.permissions import EVERYTHING, KNOWN_MAX, Permissions, build_permissions, covers
 from acquit.errors import ConfigurationError
 from acquit.protocol._definitions import Accepted, Rejected
 from acquit.protocol.link import Link
@@ -53,6 +56,39 @@ def test_rights(user: str | None, permission: str, address: str, allowed: bool) 
     for _ in range(2):  # the answer that is kept is the answer
         assert rights.may(permission, address) is allowed
         assert (rights.refusal(permission, address) is None) is allowed
+
+
+@pytest.mark.parametrize(
+    ("pattern", "covered", "not_covered"),
+    [
+        ("#", ["a", "a.b", "#", "*", "a.#.b", "*.*"], []),
+        ("*", ["a", "*"], ["#", "a.b", "*.*", "a.*", "a.#"]),
+        ("a.*", ["a.b", "a.*"], ["a", "a.#", "*.b", "#", "*.*", "a.*.*", "#.b"]),
+        ("a.#", ["a", "a.b", "a.*", "a.#", "a.*.c.#"], ["#", "*", "*.b", "b", "#.a"]),
+        ("#.b", ["b", "a.b", "*.b", "#.b", "b.b"], ["#", "b.#", "b.*", "a.*"]),
+        ("a.#.b.*", ["a.b.c", "a.#.b.c", "a.x.b.b.*"], ["a.b", "a.#.b", "a.#.b.#", "a.b.#"]),
+    ],
+)
+def test_a_pattern_that_is_subscribed_to_must_be_covered_whole(
+    pattern: str, covered: list[str], not_covered: list[str]
+) -> None:
+    """Or a role for one word would be one for all that can be said with more."""
+    for address in covered:
+        assert covers(pattern, address), address
+    for address in not_covered:
+        assert not covers(pattern, address), address
+
+
+WORDS = st.lists(st.sampled_from(["a", "b", "*", "#"]), min_size=1, max_size=4).map(".".join)
+PLAIN_WORDS = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=5).map(".".join)
+
+
+@settings(max_examples=500)
+@given(WORDS, WORDS, PLAIN_WORDS)
+def test_what_is_covered_gives_no_more(pattern: str, subscribed: str, address: str) -> None:
+    assert covers(pattern, address) == matches(pattern, address)
+    if covers(pattern, subscribed) and matches(subscribed, address):
+        assert matches(pattern, address)
 
 
 def test_a_refusal_says_who_what_and_where() -> None:
@@ -186,7 +222,7 @@ def test_each_message_on_the_anonymous_terminus_is_judged_by_itself() -> None:
     assert "may not send at r" in str(refusal.error.description)
     assert isinstance(client.outcome(there), Accepted) and isinstance(client.outcome(again), Accepted)
     assert link not in client.detached
-    (presettled,) = client.post(link, Message(b"4", to="r"), settled=True)
+    client.post(link, Message(b"4", to="r"), settled=True)
     world.settle()
     assert "may not send at r" in refused(client, link), "nobody waits for its answer"
 
