@@ -175,6 +175,32 @@ class Core:
             self._limits.policy_changed(queue)
         return count
 
+    def apply(self, options: BrokerOptions) -> None:
+        """Go by other options from now on: policies, limits. Nothing that is in a queue is refused afterwards; what has
+        to give way does so in the turns that follow. Raises ConfigurationError, with nothing changed."""
+        self.policies.replace(options.address)
+        self.options = options
+        limits = options.limits
+        self.memory.apply(limits)
+        self.queues.queues_max = limits.queues_max
+        self.duplicates.ids_max = limits.duplicate_ids_max
+        self._management.requests_max = limits.requests_max
+        self._crediting.credit_max = options.connection.credit_max
+        self._attaching.links_max = options.connection.links_max
+        self.transactions.limits = options.transactions
+        policy_of = self.policies.policy_of
+        for topic in self.topics.by_address.values():
+            topic.policy = policy_of(topic.address)
+        for queue in self.queues.by_name.values():
+            policy = policy_of(queue.address)
+            if policy != queue.policy:
+                queue.policy = policy
+                queue.look_at_policy()
+                self._limits.policy_changed(queue)
+                self.life.wake(queue)
+        for address in self.duplicates.addresses():
+            self.duplicates.apply_policy(address, policy_of(address))
+
     # -- what happens -------------------------------------------------------------------------------------------------
 
     def connected(self, engine: Connection, name: str) -> Peer:

@@ -74,6 +74,12 @@ class Nodes:
         node, _, name = address.partition(SEPARATOR)
         return self._queues.by_name.get(node if node == name else address)
 
+    def exists(self, node: Queue | Topic) -> bool:
+        """Is it still there, or has it been deleted?"""
+        if isinstance(node, Queue):
+            return self._queues.by_name.get(node.name) is node and not node.removing
+        return self._topics.by_address.get(node.address) is node
+
     def queues_of(self, arrival: Arrival) -> list[Queue]:
         """The queues that a posting enters: for a topic those of all subscriptions that take it."""
         target = arrival.target

@@ -22,6 +22,7 @@ from acquit.protocol._definitions import (
 )
 
 if TYPE_CHECKING:
+    from acquit.broker.coordinator import Coordinator as Coordinating
     from acquit.broker.crediting import Crediting
     from acquit.broker.management_node import ManagementNode
     from acquit.broker.temporary import TemporaryNodes
@@ -33,12 +34,18 @@ class Senders:
     """Answers peers that want to send."""
 
     def __init__(
-        self, nodes: Nodes, temporary: TemporaryNodes, crediting: Crediting, management: ManagementNode
+        self,
+        nodes: Nodes,
+        temporary: TemporaryNodes,
+        crediting: Crediting,
+        management: ManagementNode,
+        coordinator: Coordinating,
     ) -> None:
         self._nodes = nodes
         self._temporary = temporary
         self._crediting = crediting
         self._management = management
+        self._coordinator = coordinator
 
     def accept(self, peer: Peer, link: ReceivingLink) -> object:
         """Accept the link, and give what is its context from now on. Raises Refused."""
@@ -46,7 +53,7 @@ class Senders:
         assert asked is not None
         target = asked.target
         if isinstance(target, Coordinator):
-            raise Refused("transactions are not implemented", condition=AmqpCondition.NOT_IMPLEMENTED)
+            return self._coordinator.attach(peer, link)
         if not isinstance(target, Target):
             raise Refused("a sender must say its target", condition=AmqpCondition.INVALID_FIELD)
         if target.address == NODE:

@@ -16,7 +16,7 @@ from acquit.errors import LocalProtocolError
 from acquit.protocol._definitions import AmqpCondition, Role, TransactionalState
 from acquit.protocol.delivery import Delivery, DeliveryState, is_outcome
 from acquit.protocol.dispositions import FRAME_OVERHEAD, DispositionRuns, encode_state
-from acquit.protocol.events import StatesReceived
+from acquit.protocol.events import StatesReceived, TransactionalStateMissed
 from acquit.protocol.receiver import ReceivingLink
 from acquit.protocol.serial import MASK, distance
 from acquit.protocol.settlement import RECEIVER_STEPS, SENDER_STEPS, Effect, Input, apply
@@ -180,15 +180,20 @@ class SessionDeliveries:
             return  # nothing is said
         # A receiver speaks of deliveries that we sent, a sender of those that we received (2.7.6).
         unsettled = self.outgoing if role else self.incoming
+        said_of = count
         if count > _WIDE:
             if not unsettled:
+                self._missed(role, state)
                 return
             # Ids come in order: what is before the oldest or behind the newest needs no search.
             oldest, newest = next(iter(unsettled)), next(reversed(unsettled))
             skipped = max(0, distance(first, oldest))
             count -= skipped + max(0, distance(newest, last))
             first = (first + skipped) & MASK
-            if count <= 0 or not self._may_search(role, min(count, len(unsettled))):
+            if count <= 0:
+                self._missed(role, state)
+                return
+            if not self._may_search(role, min(count, len(unsettled))):
                 return
         if count > len(unsettled):  # the claim may be of 2^31 ids, our work must not be
             found = [delivery for id_, delivery in unsettled.items() if (id_ - first) & MASK < count]
@@ -196,6 +201,8 @@ class SessionDeliveries:
             found = [
                 delivery for id_ in range(first, first + count) if (delivery := unsettled.get(id_ & MASK)) is not None
             ]
+        if len(found) < said_of:
+            self._missed(role, state)
         if not found:
             return
         if settled:
@@ -203,6 +210,11 @@ class SessionDeliveries:
         else:
             input_ = Input.RECV_OUTCOME if is_outcome(state) else Input.RECV_STATE
         self._hear(found, input_, state, unsettled, SENDER_STEPS if role else RECEIVER_STEPS)
+
+    def _missed(self, role: Role, state: DeliveryState | None) -> None:
+        """Some of what the peer speaks of is not there: that matters to who retires messages in a transaction."""
+        if role == Role.RECEIVER and isinstance(state, TransactionalState):
+            self.connection.events.append(TransactionalStateMissed(state))
 
     def _hear(
         self,

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from acquit.protocol._definitions import Error, Flow, Open
+from acquit.protocol._definitions import Error, Flow, Open, TransactionalState
 
 if TYPE_CHECKING:
     from acquit.protocol.delivery import Delivery, DeliveryState
@@ -172,6 +172,14 @@ class StatesReceived:
     settled: bool
 
 
+@dataclass(slots=True)
+class TransactionalStateMissed:
+    """The peer told a transactional state of deliveries that it received, of which some are settled here, or never were:
+    what it believes to be part of the transaction is not. Of those that there are, StatesReceived follows."""
+
+    state: TransactionalState
+
+
 Event: TypeAlias = (
     SaslInitiated
     | SaslResponded
@@ -189,6 +197,7 @@ Event: TypeAlias = (
     | DeliveriesReceived
     | DeliveryAborted
     | StatesReceived
+    | TransactionalStateMissed
 )
 
 __all__ = [
@@ -209,4 +218,5 @@ __all__ = [
     "SessionBegun",
     "SessionEnded",
     "StatesReceived",
+    "TransactionalStateMissed",
 ]

@@ -15,7 +15,7 @@ from acquit.protocol._definitions import (
     Transfer,
 )
 from acquit.protocol.credit import receiver_credit
-from acquit.protocol.delivery import Delivery, ResumedDelivery, is_outcome
+from acquit.protocol.delivery import Delivery, DeliveryState, ResumedDelivery, is_outcome
 from acquit.protocol.endpoint import TAG_BYTES_MAX, UINT_MAX, Link, LinkState, Properties
 from acquit.protocol.events import DeliveriesReceived, DeliveryAborted, FlowReceived, LinkDrained
 from acquit.protocol.serial import MASK, add, distance
@@ -43,7 +43,8 @@ class ReceivingLink(Link):
     """A link whose receiver we are.
 
     `credit` is what is left of what we granted; `available` what the sender said waits; `drain` whether it was asked to
-    use the credit or give it back; `max_message_size` (bytes, 0 for no limit) what we take.
+    use the credit or give it back; `max_message_size` (bytes, 0 for no limit) what we take; `stateful` whether any
+    transfer came with a state, which is then its delivery's `remote_state`.
     """
 
     __slots__ = (
@@ -57,6 +58,7 @@ class ReceivingLink(Link):
         "drain",
         "layout",
         "max_message_size",
+        "stateful",
     )
 
     role = Role.RECEIVER
@@ -68,6 +70,7 @@ class ReceivingLink(Link):
         self.delivery_count = 0
         self.available = 0
         self.max_message_size = 0
+        self.stateful = False
         self.layout: TransferLayout | None = None  # what its transfers look like, see `fastpath`
         self._arriving: _Arriving | None = None
         self._overdraft = 0  # messages beyond the credit that may be on the way since we lowered it (2.6.7)
@@ -111,6 +114,11 @@ class ReceivingLink(Link):
         self.drain = True
         self.session.owe_flow(self)
         return True
+
+    @property
+    def arriving_state(self) -> DeliveryState | None:
+        """The state of a delivery that has begun to arrive and not ended; None where there is no such."""
+        return None if self._arriving is None else self._arriving.delivery.remote_state
 
     # -- for the session
 
@@ -262,6 +270,7 @@ class ReceivingLink(Link):
         delivery = arriving.delivery
         state = transfer.state
         if state is not None and not isinstance(state, Described) and not arriving.ignored:
+            self.stateful = True
             delivery.remote_state = state
             input_ = Input.RECV_OUTCOME if is_outcome(state) else Input.RECV_STATE
             delivery.phase, _ = apply(Role.RECEIVER, delivery.phase, input_)

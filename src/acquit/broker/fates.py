@@ -1,0 +1,66 @@
+"""What became of each transaction, for who lost the answer to its commit.
+
+The journal tells of those that were recorded (`ledger.table`: the fate follows from the records of a transaction's
+beginning and end). A transaction is recorded when it first has something durable to say, so of those that never had,
+this run alone knows. Both are kept for a bounded time, and no more than a bounded number of them.
+
+What is not known here any more was not committed within that time: whoever can tell that its transaction is younger
+knows from *unknown* that it was rolled back.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from acquit.ledger.records import Namespace, Verdict, decode_fate
+
+if TYPE_CHECKING:
+    from acquit.ledger.table import StateTable
+
+NAMES: Final = {Verdict.COMMITTED: "committed", Verdict.ROLLED_BACK: "rolled-back"}
+UNKNOWN: Final = "unknown"
+
+
+class Fates:
+    """Remembers fates. Times are microseconds since the epoch."""
+
+    def __init__(self, table: StateTable, kept_ms: int, fates_max: int) -> None:
+        self._table = table
+        self._kept_us = kept_ms * 1000
+        self._fates_max = fates_max
+        self._unrecorded: dict[bytes, tuple[Verdict, str]] = {}
+        recorded = [
+            (entry.time_us, txn_id) for (namespace, txn_id), entry in table.state.items() if namespace == Namespace.FATE
+        ]
+        self._order: deque[tuple[int, bytes]] = deque(sorted(recorded))
+        """When each ended, oldest first."""
+
+    def ended(self, txn_id: bytes, verdict: Verdict, user: str, time_us: int, *, recorded: bool) -> None:
+        """A transaction has ended. Of one that is recorded the journal tells."""
+        if not recorded:
+            self._unrecorded[txn_id] = verdict, user
+        self._order.append((time_us, txn_id))
+        self.prune(time_us)
+
+    def of(self, txn_id: bytes, user: str) -> str:
+        """What became of it, if it was this user's."""
+        known = self._unrecorded.get(txn_id)
+        if known is None:
+            entry = self._table.state.get((Namespace.FATE, txn_id))
+            if entry is None:
+                return UNKNOWN
+            known = decode_fate(entry.value)
+        verdict, owner = known
+        return NAMES[verdict] if owner == user else UNKNOWN
+
+    def prune(self, time_us: int) -> None:
+        """Forget those whose time has passed."""
+        order = self._order
+        while order and (len(order) > self._fates_max or order[0][0] + self._kept_us < time_us):
+            _, txn_id = order.popleft()
+            if self._unrecorded.pop(txn_id, None) is None:
+                self._table.forget_fate(txn_id)
+
+
+__all__ = ["NAMES", "UNKNOWN", "Fates"]

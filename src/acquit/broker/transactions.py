@@ -1,0 +1,618 @@
+"""Transactions: postings and outcomes that happen together, or not at all (specification 4).
+
+Theory of operation. A transaction belongs to the connection that declared it, and gathers two things:
+
+    postings       recorded as HELD under a provisional sequence, and in no queue
+    retirements    outcomes of deliveries. Their messages stay ACQUIRED, and the transaction has their outcome: in
+                   `message.extra.transaction`, and as a `Retirement` in the place where the delivery had its message,
+                   so that an outcome from elsewhere finds no message there
+
+**Commit** is one record in one batch, made in one turn of the loop. Its events let the postings enter their queues,
+each under a fresh sequence, which is its place there, and retire what was accepted; other outcomes are performed in
+the same turn by `settling`, as if they were said now. All that needs the disk is done before (bodies for dead letters)
+or waits for the sync: the answer, what is now available, the settlement of deliveries that their receiver left
+unsettled. A commit of which anything cannot be done any more is refused, and the transaction rolled back.
+
+**Rollback** gives deliveries back as they were. Those that the receiver had settled cannot come back to it: for them
+the source's default-outcome says what becomes of them (4.4.4). Nobody waits for the disk: what is not committed there
+is rolled back by a restart as well.
+
+**Failed.** Work that could not be done, and of which nobody could be told (a settled posting that was refused, an
+outcome for a delivery that is not there any more), makes the transaction fail: it goes on holding what it has, and
+every commit of it is refused. So does its time, if it is limited; then what it held is given back at once.
+
+A transaction is recorded (TRANSACTION) with its first durable posting, or in the batch of its commit. One that only
+retires and is lost in a crash has left no trace, and needs none.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Final
+
+from acquit.broker.endpoints import verdict_of
+from acquit.broker.fates import Fates
+from acquit.broker.message import COPY, DURABLE, Message
+from acquit.broker.node import Queue
+from acquit.broker.posting import new_message, posting_meta
+from acquit.broker.queue import Ending, NodeState, Verdict
+from acquit.broker.refusal import Refused
+from acquit.broker.shaping import SharedBody
+from acquit.broker.transaction import CONTESTED, Held, Phasing, Retirement, Transaction
+from acquit.errors import StoreFull
+from acquit.ledger import records
+from acquit.ledger.events import ATTEMPT_MAX, Event, EventKind
+from acquit.ledger.live import LiveMessage
+from acquit.ledger.records import Verdict as Fate
+from acquit.protocol._definitions import (
+    Accepted,
+    AmqpCondition,
+    Error,
+    Modified,
+    Rejected,
+    Released,
+    TransactionalState,
+    TransactionCondition,
+)
+from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.settlement import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from acquit.broker.duplicates import Duplicates
+    from acquit.broker.endpoints import Consumer, Peer
+    from acquit.broker.life import Life
+    from acquit.broker.nodes import Nodes
+    from acquit.broker.options import TransactionLimits
+    from acquit.broker.posting import Arrival, Poster
+    from acquit.broker.settling import Settling
+    from acquit.protocol.delivery import Delivery, Outcome
+
+TXN_ID_BYTES: Final = 16
+_POSTED: Final = int(EventKind.POSTED)
+_HELD: Final = int(EventKind.HELD)
+_ROLLED_BACK: Final = int(EventKind.ROLLED_BACK)
+_ACCEPTED: Final = int(EventKind.ACCEPTED)
+_UNROUTED: Final = int(EventKind.UNROUTED)
+_PASSED: Final = int(EventKind.PASSED)
+_SECOND: Final = frozenset((int(Phase.UNSETTLED_SECOND), int(Phase.OFFERED_SECOND)))
+"""Phases of a received delivery whose sender settles after us, and so must be given a real outcome in the end."""
+
+
+class Transactions:
+    """All transactions of one broker."""
+
+    def __init__(
+        self,
+        life: Life,
+        limits: TransactionLimits,
+        poster: Poster,
+        settling: Settling,
+        nodes: Nodes,
+        duplicates: Duplicates,
+    ) -> None:
+        self._life = life
+        self._scribe = life.scribe
+        self.limits = limits
+        self._poster = poster
+        self._settling = settling
+        self._nodes = nodes
+        self._duplicates = duplicates
+        self.terminate: Callable[[Transaction, Error], None] = lambda transaction, error: None
+        """End a transaction's control link. Set by the coordinator."""
+        self._numbers = 0
+        self._live: dict[bytes, Transaction] = {}
+        self._counts: dict[Peer, int] = {}
+        """Live ones of each connection."""
+        self._unsynced: dict[bytes, Transaction] = {}
+        """Committed, and the batch that says so is not synced."""
+        self.held: dict[int, Held] = {}
+        """Durable postings of all transactions, by provisional sequence."""
+        self.held_bytes = 0
+        """Their payloads."""
+        self.memory_bytes = 0
+        """What all postings cost."""
+        self.fates = Fates(self._scribe.recorder.table, limits.fates_kept_ms, limits.fates_max)
+
+    # -- for the coordinator ------------------------------------------------------------------------------------------
+
+    def declare(self, peer: Peer, owner: object) -> Transaction:
+        """A new one. Raises Refused for one too many."""
+        limit = self.limits.per_connection_max
+        count = self._counts.get(peer, 0)
+        if count >= limit:
+            raise Refused(
+                f"this connection has {limit} transactions, no more are declared",
+                condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED,
+            )
+        transaction = Transaction(secrets.token_bytes(TXN_ID_BYTES), peer, owner, self._scribe.time_us)
+        self._live[transaction.txn_id] = transaction
+        self._counts[peer] = count + 1
+        return transaction
+
+    def find(self, peer: Peer, txn_id: object) -> Transaction:
+        """A live one of this connection. Raises Refused for any other."""
+        transaction = self._live.get(txn_id) if isinstance(txn_id, bytes) else None
+        if transaction is None or transaction.peer is not peer or transaction.phase is not Phasing.OPEN:
+            raise Refused("there is no such transaction", condition=TransactionCondition.UNKNOWN_ID)
+        return transaction
+
+    def commit(self, transaction: Transaction, answer: Callable[[Error | None], None]) -> None:
+        """Commit it; `answer` comes when it is known what became of that."""
+        transaction.phase = Phasing.COMMITTING
+        self._go_on(transaction, answer)
+
+    def roll_back(self, transaction: Transaction, ending: Ending = Ending.SETTLED) -> None:
+        """Nothing of it happens. `ending`: how it came to that, for deliveries that cannot go back to a receiver."""
+        if transaction.phase is Phasing.ENDED:
+            return
+        self._give_back(transaction, ending)
+        self._record_rollback(transaction)
+        self._end(transaction)
+        self._ended(transaction, Fate.ROLLED_BACK)
+
+    def abandon(self, peer: Peer, ending: Ending, owner: object = None) -> None:
+        """The connection has ended, or only the control link `owner`: roll back what is live there."""
+        for transaction in [one for one in self._live.values() if one.peer is peer and owner in (None, one.owner)]:
+            self.roll_back(transaction, ending)
+
+    def fail(self, peer: Peer, txn_id: bytes) -> None:
+        """The peer said something of deliveries that are settled here: what it believes is done cannot be."""
+        transaction = self._live.get(txn_id)
+        if transaction is not None and transaction.peer is peer:
+            transaction.fail(
+                TransactionCondition.TRANSACTION_ROLLBACK, "an outcome was for a delivery that is not known any more"
+            )
+
+    # -- for who asks -------------------------------------------------------------------------------------------------
+
+    def live(self, txn_id: bytes, user: str) -> Transaction | None:
+        """One that is live, if it is this user's."""
+        transaction = self._live.get(txn_id)
+        return transaction if transaction is not None and transaction.user == user else None
+
+    def fate(self, txn_id: bytes, user: str) -> str | None:
+        """What became of one that is not live; None: ask again after the next sync."""
+        if txn_id in self._unsynced:
+            return None
+        return self.fates.of(txn_id, user)
+
+    def expire(self) -> None:
+        """Give back what those hold that were idle for too long, and forget old fates. Now and then."""
+        time_us = self._scribe.time_us
+        self.fates.prune(time_us)
+        timeout_us = self.limits.idle_timeout_ms * 1000
+        if not timeout_us:
+            return
+        for transaction in list(self._live.values()):
+            if transaction.used_us + timeout_us <= time_us and (transaction.postings or transaction.retirements):
+                transaction.fail(
+                    TransactionCondition.TRANSACTION_TIMEOUT,
+                    f"nothing was done in it for {self.limits.idle_timeout_ms} milliseconds",
+                )
+                self._give_back(transaction, Ending.SETTLED)
+                self._record_rollback(transaction)
+                transaction.number = 0  # should more be done in it, the journal must hear of it again
+
+    def clock_set(self, by_us: int) -> None:
+        """The wall clock jumped: what was idle for so long still was for as long."""
+        for transaction in self._live.values():
+            transaction.used_us += by_us
+
+    # -- postings -----------------------------------------------------------------------------------------------------
+
+    def hold(self, transaction: Transaction, arrival: Arrival) -> None:
+        """Record a posting, which enters its queues at the commit. Raises Refused or StoreFull; nothing is changed."""
+        limits, scribe = self.limits, self._scribe
+        transaction.used_us = scribe.time_us
+        if transaction.failed is not None:
+            raise Refused(
+                f"the transaction has failed: {transaction.failed.description}", condition=transaction.failed.condition
+            )
+        posting, payload, target, identity = arrival.posting, arrival.payload, arrival.target, arrival.identity
+        full = len(transaction.postings) >= limits.postings_max
+        if full or transaction.bytes + len(payload) > limits.bytes_max:
+            most = f"{limits.postings_max} messages" if full else f"{limits.bytes_max} bytes"
+            raise Refused(f"a transaction holds no more than {most}", condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED)
+        durable = posting.durable and not (isinstance(target, Queue) and not target.durable)
+        flags = (DURABLE if durable else 0) | (0 if identity is None else identity.flags)
+        sequence = scribe.sequences.take(scribe.time_us)
+        held = Held(transaction, arrival, sequence, scribe.time_us, durable=durable, flags=flags)
+        if durable:
+            self._record(transaction)
+            meta = posting_meta(target.address, posting, arrival.expires_at_ms, posting.due_at_ms)
+            held.position, held.fingerprint = scribe.recorder.posted(
+                held.sequence,
+                target.number,
+                payload,
+                meta,
+                scribe.time_us,
+                actor=arrival.actor,
+                kind=_HELD,
+                flags=flags,
+                transaction=transaction.number,
+            )
+            self.held[held.sequence] = held
+            self.held_bytes += len(payload)
+        else:
+            scribe.count_volatile(target, _HELD, 1)
+        target.counts[_HELD] += 1
+        if identity is not None:
+            self._duplicates.held(identity, transaction, held.sequence)
+        held.nodes = [target, *(queue for queue in arrival.queues if queue is not target)]
+        for node in held.nodes:
+            node.held += 1
+            node.held_bytes += len(payload)
+        transaction.postings.append(held)
+        transaction.bytes += len(payload)
+        self.memory_bytes += held.cost
+        self._life.memory.bytes += held.cost
+
+    def answer_posting(self, transaction: Transaction, delivery: Delivery, outcome: Outcome) -> None:
+        """Tell its sender the outcome that it will have (4.4.1)."""
+        state = transaction.accepted if outcome is ACCEPTED else TransactionalState(transaction.txn_id, outcome)
+        if delivery.phase in _SECOND:
+            delivery.update(state)
+        elif not delivery.settled:
+            delivery.link.session.settle_all([delivery], state)
+
+    def refuse_posting(self, transaction: Transaction, delivery: Delivery, error: Error) -> None:
+        """It is not taken. Its sender is told, or else the whole transaction fails (4.4.4)."""
+        if delivery.settled:
+            transaction.fail(
+                TransactionCondition.TRANSACTION_ROLLBACK, f"a settled message was refused: {error.description}"
+            )
+        else:
+            self.answer_posting(transaction, delivery, Rejected(error))
+
+    # -- retirements --------------------------------------------------------------------------------------------------
+
+    def retire(self, consumer: Consumer, deliveries: list[Delivery], state: TransactionalState, settled: bool) -> None:
+        """An outcome in a transaction, of deliveries of one link."""
+        try:
+            transaction = self.find(consumer.peer, state.txn_id)
+        except Refused as exc:
+            # What is settled cannot be told to anybody any more, and is not to stay acquired for ever.
+            self._settling.conclude(consumer, deliveries, None, Ending.SETTLED)
+            consumer.link.detach(Error(exc.condition, exc.description))
+            return
+        said = state.outcome
+        outcome = said if isinstance(said, Accepted | Rejected | Released | Modified) else None
+        if outcome is None and not settled:
+            return  # nothing is asked for
+        transaction.used_us = self._scribe.time_us
+        limit = self.limits.retirements_max
+        contested = False
+        for at, delivery in enumerate(deliveries):
+            message = delivery.context
+            if message.__class__ is Message and message.holder is consumer:
+                if len(transaction.retirements) >= limit:
+                    transaction.fail(
+                        AmqpCondition.RESOURCE_LIMIT_EXCEEDED, f"a transaction holds no more than {limit} outcomes"
+                    )
+                    if settled:
+                        self._settling.conclude(consumer, deliveries[at:], None, Ending.SETTLED)
+                    break
+                retirement = Retirement(transaction, consumer, delivery, message, outcome, settled=settled)
+                delivery.context = retirement
+                message.need_extra().transaction = transaction
+                transaction.retirements.append(retirement)
+            elif isinstance(message, Retirement):
+                message.settled = message.settled or settled
+                contested = contested or message.transaction is not transaction
+                contested = contested or outcome not in (None, message.state)
+            else:
+                transaction.fail(
+                    TransactionCondition.TRANSACTION_ROLLBACK,
+                    "an outcome was for a message that is not held by its link any more",
+                )
+        if contested:
+            # Two outcomes for one delivery: this one cannot be promised. 4.4.2 wants the control link to end for it.
+            error = Error(TransactionCondition.TRANSACTION_ROLLBACK, CONTESTED)
+            transaction.fail(error.condition, CONTESTED)
+            self.terminate(transaction, error)
+
+    # -- commit -------------------------------------------------------------------------------------------------------
+
+    def _go_on(self, transaction: Transaction, answer: Callable[[Error | None], None]) -> None:
+        """Commit, if all that is needed is in memory; go on when it is."""
+        if transaction.phase is not Phasing.COMMITTING:
+            answer(Error(TransactionCondition.TRANSACTION_ROLLBACK, "the transaction was rolled back"))
+            return
+        error = transaction.failed or self._obstacle(transaction)
+        if error is None:
+            lacking = self._settling.lacking(
+                [(one.consumer, one.message, one.state) for one in transaction.retirements if not _is_accepted(one)]
+            )
+            if lacking:
+                self._settling.once_read(lacking, lambda: self._go_on(transaction, answer))
+                return
+            try:
+                self._perform(transaction, answer)
+            except StoreFull:
+                error = Error(AmqpCondition.RESOURCE_LIMIT_EXCEEDED, "the broker's disk is full")
+        if error is not None:
+            self.roll_back(transaction)
+            answer(error)
+
+    def _obstacle(self, transaction: Transaction) -> Error | None:
+        """Something that cannot be done any more as it was promised."""
+        if not all(retirement.valid for retirement in transaction.retirements):
+            what = "a message of which it has the outcome was purged, or taken back"
+        elif not all(self._nodes.exists(held.arrival.target) for held in transaction.postings):
+            what = "a queue or topic that it posts to was deleted"
+        else:
+            return None
+        return Error(TransactionCondition.TRANSACTION_ROLLBACK, what)
+
+    def _perform(self, transaction: Transaction, answer: Callable[[Error | None], None]) -> None:
+        """All of it, in one turn. Raises StoreFull, with nothing changed."""
+        scribe, life = self._scribe, self._life
+        if not transaction.postings and not transaction.retirements:
+            self._end(transaction)
+            self._ended(transaction, Fate.COMMITTED)
+            answer(None)
+            return
+        self._record(transaction)
+        events: list[Event] = []
+        entering: list[tuple[Held, list[Message]]] = []
+        fresh: dict[int, int] = {}
+        for held in transaction.postings:
+            messages = self._messages(held)
+            entering.append((held, messages))
+            _append_entering(events, held, messages, scribe.time_us)
+            if messages:
+                fresh[held.sequence] = messages[0].sequence
+        accepted = [one for one in transaction.retirements if _is_accepted(one)]
+        events += [self._accepting_event(one) for one in accepted if one.message.flags & DURABLE]
+        scribe.recorder.append(records.Commit(scribe.time_us, transaction.number, tuple(events)))
+        # From here on nothing can be refused any more: where the journal has no room, it keeps what it is told.
+        entered = []
+        for held, messages in entering:
+            self._let_go(held)
+            self._enter(held, messages)
+            entered += messages
+        try:
+            self._duplicates.commit(transaction, fresh)
+        except StoreFull:
+            scribe.exhausted = True
+        for retirement in accepted:
+            self._accept(retirement)
+        for retirement in transaction.retirements:
+            if retirement.message.state is NodeState.ACQUIRED:
+                self._give(retirement)
+                self._settling.conclude(retirement.consumer, [retirement.delivery], retirement.state, Ending.SETTLED)
+        for retirement in transaction.retirements:
+            life.wake(retirement.message.queue)
+        self._end(transaction)
+        self._unsynced[transaction.txn_id] = transaction
+        self._ended(transaction, Fate.COMMITTED)
+        scribe.when_synced(self._committed, transaction, entered, answer)
+
+    def _messages(self, held: Held) -> list[Message]:
+        """What a posting becomes in each of its queues, which are those of this moment. Raises StoreFull."""
+        arrival, scribe = held.arrival, self._scribe
+        posting = arrival.posting
+        time_us = scribe.time_us
+        shared = SharedBody(posting.sections, time_us // 1000)
+        messages = []
+        for queue in self._nodes.queues_of(arrival):
+            sequence = scribe.sequences.take(time_us)
+            body = shared.of(sequence)
+            message = new_message(queue, sequence, body, posting, time_us, arrival.expires_at_ms, posting.due_at_ms)
+            message.state = NodeState.PENDING
+            if message.flags & DURABLE:
+                message.position, message.fingerprint = held.position, held.fingerprint
+                message.flags |= held.flags
+            else:
+                message.fingerprint = len(arrival.payload) << 32
+            messages.append(message)
+        # The first one is the posting itself, and the others are copies of it: a durable one, if there is any.
+        messages.sort(key=lambda message: not message.flags & DURABLE)
+        for message in messages[1:]:
+            if message.flags & DURABLE:
+                message.flags |= COPY
+        return messages
+
+    def _enter(self, held: Held, messages: list[Message]) -> None:
+        """HELD, COMMIT: they are in their queues, and not yet visible."""
+        scribe = self._scribe
+        posting = held.arrival.posting
+        if not messages:
+            assert not isinstance(held.arrival.target, Queue)
+            held.arrival.target.counts[_UNROUTED] += 1
+            if not held.durable:
+                scribe.count_volatile(held.arrival.target, _UNROUTED, 1)
+        for message in messages:
+            queue = message.queue
+            if posting.due_at_ms:
+                message.need_extra().due_at_ms = posting.due_at_ms
+            self._life.enter(message)
+            queue.pending += 1
+            queue.counts[_POSTED] += 1
+            if not message.flags & DURABLE:
+                scribe.count_volatile(queue, _POSTED, 1)
+
+    def _accepting_event(self, retirement: Retirement) -> Event:
+        message = retirement.message
+        return Event(
+            message.sequence,
+            0,
+            self._scribe.time_us,
+            message.fingerprint,
+            message.queue.number,
+            self._scribe.actor_number(retirement.consumer),
+            _ACCEPTED,
+            DURABLE,
+            min(message.attempt, ATTEMPT_MAX),
+            retirement.transaction.number,
+        )
+
+    def _accept(self, retirement: Retirement) -> None:
+        """ACQUIRED, ACCEPT, which is recorded in the commit."""
+        message = retirement.message
+        queue = message.queue
+        self._give(retirement)
+        retirement.delivery.context = None
+        self._life.accepted(message)
+        queue.counts[_ACCEPTED] += 1
+        if not message.flags & DURABLE:
+            self._scribe.count_volatile(queue, _ACCEPTED, 1)
+
+    def _committed(
+        self, transaction: Transaction, messages: list[Message], answer: Callable[[Error | None], None]
+    ) -> None:
+        """The batch with the commit is on the disk: now it is so."""
+        del self._unsynced[transaction.txn_id]
+        self._poster.available(messages)
+        for held in transaction.postings:
+            if held.arrival.delivery.phase in _SECOND:
+                held.arrival.delivery.settle(ACCEPTED)
+        for retirement in transaction.retirements:
+            if not retirement.settled:
+                session = retirement.consumer.link.session
+                session.settle_all([retirement.delivery], retirement.state)
+                self._life.touch(session.connection)
+        answer(None)
+        self._life.touch(transaction.peer.engine)
+
+    # -- both ends ----------------------------------------------------------------------------------------------------
+
+    def _record(self, transaction: Transaction) -> None:
+        """Tell the journal of it, if it does not know. Raises StoreFull."""
+        if not transaction.number:
+            number = self._numbers + 1
+            self._scribe.recorder.append(
+                records.Transaction(self._scribe.time_us, number, transaction.txn_id, transaction.user)
+            )
+            self._numbers = transaction.number = number
+
+    def _end(self, transaction: Transaction) -> None:
+        transaction.phase = Phasing.ENDED
+        del self._live[transaction.txn_id]
+        peer = transaction.peer
+        self._counts[peer] -= 1
+        if not self._counts[peer]:
+            del self._counts[peer]
+
+    def _record_rollback(self, transaction: Transaction) -> None:
+        if transaction.number:
+            try:
+                self._scribe.recorder.append(records.Rollback(self._scribe.time_us, transaction.number))
+            except StoreFull:
+                self._scribe.exhausted = True  # no commit of it is there: it comes to the same
+
+    def _ended(self, transaction: Transaction, fate: Fate) -> None:
+        self.fates.ended(
+            transaction.txn_id, fate, transaction.user, self._scribe.time_us, recorded=transaction.number > 0
+        )
+
+    def _give_back(self, transaction: Transaction, ending: Ending) -> None:
+        """Roll back what it holds; it may go on."""
+        scribe = self._scribe
+        for held in transaction.postings:
+            self._let_go(held)
+            target = held.arrival.target
+            target.counts[_ROLLED_BACK] += 1
+            if not held.durable:
+                scribe.count_volatile(target, _ROLLED_BACK, 1)
+                continue
+            try:
+                scribe.recorder.transition(
+                    _ROLLED_BACK,
+                    held.sequence,
+                    target.number,
+                    held.fingerprint,
+                    scribe.time_us,
+                    held.arrival.actor,
+                    transaction=transaction.number,
+                )
+            except StoreFull:
+                scribe.exhausted = True
+        self._duplicates.release(transaction)
+        for retirement in transaction.retirements:
+            if not retirement.valid:
+                retirement.delivery.context = None
+                continue
+            self._give(retirement)
+            if retirement.settled:
+                how = retirement.ending if retirement.ending is not None else ending
+                self._settling.conclude(retirement.consumer, [retirement.delivery], None, how)
+        transaction.postings = []
+        transaction.retirements = []
+        transaction.bytes = 0
+
+    def _let_go(self, held: Held) -> None:
+        """A posting is held no more."""
+        for node in held.nodes:
+            node.held -= 1
+            node.held_bytes -= len(held.arrival.payload)
+            if isinstance(node, Queue):
+                self._life.wake(node)  # it may have been kept for this alone
+        if held.durable:
+            del self.held[held.sequence]
+            self.held_bytes -= len(held.arrival.payload)
+        self.memory_bytes -= held.cost
+        self._life.memory.bytes -= held.cost
+
+    @staticmethod
+    def _give(retirement: Retirement) -> None:
+        """The message is its delivery's again."""
+        message = retirement.message
+        assert message.extra is not None
+        message.extra.transaction = None
+        retirement.delivery.context = message
+
+    def held_message(self, sequence: int) -> LiveMessage | None:
+        """A held posting as the ledger sees it, for the checkpoint."""
+        held = self.held.get(sequence)
+        return None if held is None else _to_live(held)
+
+
+def _is_accepted(retirement: Retirement) -> bool:
+    return verdict_of(retirement.state) is Verdict.ACCEPTED
+
+
+def _append_entering(events: list[Event], held: Held, messages: list[Message], time_us: int) -> None:
+    """The events by which a posting ends to be held and enters its queues, those that are recorded."""
+    if not held.durable:
+        return
+    if not messages or not messages[0].flags & DURABLE:
+        kind = _PASSED if messages else _UNROUTED
+        events.append(_posting_event(held, held.sequence, 0, held.arrival.target.number, kind, held.flags, time_us))
+        return
+    first = messages[0]
+    for message in messages:
+        if message.flags & DURABLE:
+            copied = message is not first
+            origin = first.sequence if copied else held.sequence
+            flags = held.flags | (COPY if copied else 0)
+            events.append(_posting_event(held, message.sequence, origin, message.queue.number, _POSTED, flags, time_us))
+
+
+def _posting_event(held: Held, sequence: int, origin: int, queue: int, kind: int, flags: int, time_us: int) -> Event:
+    actor, number = held.arrival.actor, held.transaction.number
+    return Event(sequence, origin, time_us, held.fingerprint, queue, actor, kind, flags, 0, number)
+
+
+def _to_live(held: Held) -> LiveMessage:
+    arrival = held.arrival
+    posting = arrival.posting
+    return LiveMessage(
+        held.sequence,
+        arrival.target.number,
+        held.position,
+        held.fingerprint,
+        held.flags,
+        0,
+        held.posted_us,
+        arrival.expires_at_ms,
+        posting.due_at_ms,
+        posting.priority,
+        0,
+        held.transaction.number,
+    )
+
+
+__all__ = ["Transactions"]

@@ -1,0 +1,732 @@
+"""Postings and outcomes that happen together, or not at all."""
+
+from __future__ import annotations
+
+import pytest
+
+from acquit.broker.options import AddressRule, BrokerOptions, TransactionLimits
+from acquit.broker.queue import NodeEvent
+from acquit.ledger.balance import balance
+from acquit.ledger.events import EventKind
+from acquit.protocol._definitions import (
+    Accepted,
+    Declare,
+    Error,
+    Modified,
+    RcvSettleMode,
+    Rejected,
+    Released,
+    TransactionalState,
+)
+from acquit.protocol.delivery import Delivery, DeliveryState
+from acquit.protocol.message import Message
+from tests.support.broker_world import Client, World, durable, live_of
+from tests.support.transacting import Controller
+
+UNKNOWN_ID = "amqp:transaction:unknown-id"
+ROLLBACK = "amqp:transaction:rollback"
+TIMEOUT = "amqp:transaction:timeout"
+LIMIT = "amqp:resource-limit-exceeded"
+
+
+def attempt_of(delivery: Delivery) -> int:
+    header = Message.decode(delivery.payload)
+    return header.delivery_count
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def client(world: World) -> Client:
+    return world.client()
+
+
+@pytest.fixture
+def controller(client: Client) -> Controller:
+    return Controller(client)
+
+
+def filled(client: Client, *bodies: object, address: str = "q") -> None:
+    """A queue with these durable messages."""
+    client.post_all(client.sender(address, f"to-{address}"), *(durable(body) for body in bodies))
+
+
+# -- postings ----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("kind", [durable, Message])
+def test_a_posting_is_visible_when_its_commit_is_synced(world: World, controller: Controller, kind: type) -> None:
+    client = controller.client
+    sender, receiver = client.sender("q"), client.receiver("q", credit=10)
+    txn = controller.declare()
+    sent = controller.post(sender, txn, kind("a"), kind("b"))
+    assert [controller.provisional(one) for one in sent] == [Accepted(), Accepted()]
+    world.settle()
+    assert client.bodies(receiver) == []
+    assert live_of(world, "q") == 0
+    discharge = controller.discharge(txn)
+    assert client.bodies(receiver) == []
+    assert client.outcome(discharge) is None
+    world.settle()
+    assert client.bodies(receiver) == ["a", "b"]
+    assert client.outcome(discharge) == Accepted()
+    world.check_journal()
+
+
+def test_a_posting_takes_its_place_at_the_commit(world: World, controller: Controller) -> None:
+    client = controller.client
+    sender = client.sender("q")
+    txn = controller.declare()
+    controller.post(sender, txn, durable("first sent"))
+    client.post_all(sender, durable("not in the transaction"))
+    assert controller.commit(txn) is None
+    receiver = client.receiver("q", credit=10)
+    world.settle()
+    assert client.bodies(receiver) == ["not in the transaction", "first sent"]
+
+
+@pytest.mark.parametrize("kind", [durable, Message])
+def test_a_posting_that_is_rolled_back_never_enters(world: World, controller: Controller, kind: type) -> None:
+    client = controller.client
+    sender, receiver = client.sender("q"), client.receiver("q", credit=10)
+    txn = controller.declare()
+    controller.post(sender, txn, kind("a"))
+    controller.roll_back(txn)
+    assert client.bodies(receiver) == []
+    queue = world.core.queues.by_name["q"]
+    assert (queue.counts[EventKind.HELD], queue.counts[EventKind.ROLLED_BACK], queue.entered) == (1, 1, 0)
+    world.check_journal()
+
+
+def test_several_transactions_at_once_on_one_connection(world: World, controller: Controller) -> None:
+    client = controller.client
+    other = Controller(client, "another")
+    sender, receiver = client.sender("q"), client.receiver("q", credit=10)
+    one, two, three = controller.declare(), other.declare(), controller.declare()
+    assert len({one, two, three}) == 3
+    assert all(len(txn) == 16 for txn in (one, two, three))
+    for name, txn in (("one", one), ("two", two), ("three", three), ("one again", one)):
+        controller.post(sender, txn, durable(name))
+    assert other.commit(two) is None
+    controller.roll_back(three)
+    assert client.bodies(receiver) == ["two"]
+    assert controller.commit(one) is None
+    assert client.bodies(receiver) == ["two", "one", "one again"]
+    world.check_journal()
+
+
+def test_a_transaction_over_several_sessions(world: World, controller: Controller) -> None:
+    client = controller.client
+    session = client.engine.begin()
+    filled(client, "in", address="from")
+    second = client.engine.begin()
+    receiver = second.attach_receiver("elsewhere", source=client.receiver("from", "peek").local_attach.source)
+    receiver.grant(5)
+    world.settle()
+    (delivery,) = client.held(receiver)
+    assert delivery.link.session is not controller.link.session
+    txn = controller.declare()
+    controller.retire(txn, delivery)
+    assert controller.commit(txn) is None
+    assert live_of(world, "from") == 0
+    assert session is not second
+
+
+def test_a_settled_posting(world: World, controller: Controller) -> None:
+    client = controller.client
+    txn = controller.declare()
+    controller.post(client.sender("q"), txn, durable("a"), settled=True)
+    assert controller.commit(txn) is None
+    assert live_of(world, "q") == 1
+
+
+def test_a_posting_whose_sender_settles_second_hears_its_outcome_at_the_end(
+    world: World, controller: Controller
+) -> None:
+    client = controller.client
+    sender = client.sender("q", rcv_settle_mode=RcvSettleMode.SECOND)
+    txn = controller.declare()
+    (sent,) = controller.post(sender, txn, durable("a"))
+    assert client.answers[sent] == (TransactionalState(txn, Accepted()), False)
+    assert controller.commit(txn) is None
+    assert client.answers[sent] == (Accepted(), False)
+    assert live_of(world, "q") == 1
+
+
+def test_a_delivery_time_and_a_ttl_hold_in_a_transaction(world: World, controller: Controller) -> None:
+    client = controller.client
+    txn = controller.declare()
+    later = durable("later", annotations={"x-opt-delivery-delay": 5_000})
+    controller.post(client.sender("q"), txn, later, durable("short", ttl_ms=1_000), durable("now"))
+    world.advance(2_000)
+    assert controller.commit(txn) is None
+    world.advance(1)
+    world.settle()
+    receiver = client.receiver("q", credit=10)
+    world.settle()
+    assert client.bodies(receiver) == ["now"]
+    world.advance(3_500)
+    assert client.bodies(receiver) == ["now", "later"]
+    assert world.core.queues.by_name["q"].counts[EventKind.EXPIRED] == 1
+
+
+def test_postings_to_the_anonymous_terminus(world: World, controller: Controller) -> None:
+    client = controller.client
+    sender = client.sender(None)
+    txn = controller.declare()
+    good, lost = controller.post(sender, txn, durable("a", to="x"), durable("b"))
+    assert controller.provisional(good) == Accepted()
+    refusal = controller.provisional(lost)
+    assert isinstance(refusal, Rejected)
+    assert refusal.error is not None
+    assert refusal.error.condition == "amqp:not-found"
+    assert controller.commit(txn) is None  # its sender knows which of them will be there
+    assert live_of(world, "x") == 1
+
+
+def test_a_queue_with_a_limit_refuses_in_a_transaction_as_outside_of_one() -> None:
+    world = World(BrokerOptions(address=(AddressRule("q", {"messages_max": 2, "full_policy": "reject"}),)))
+    controller = Controller(world.client())
+    sender = controller.client.sender("q")
+    txn = controller.declare()
+    sent = controller.post(sender, txn, durable(1), durable(2))
+    (beyond,) = controller.post(sender, txn, durable(3))
+    assert [controller.provisional(one) for one in sent] == [Accepted(), Accepted()]
+    assert isinstance(controller.provisional(beyond), Rejected)
+    assert controller.commit(txn) is None
+    assert live_of(world, "q") == 2
+
+
+# -- what fails --------------------------------------------------------------------------------------------------------
+def test_a_settled_posting_that_is_refused_makes_the_commit_fail(world: World, controller: Controller) -> None:
+    client = controller.client
+    sender = client.sender(None)
+    txn = controller.declare()
+    controller.post(sender, txn, durable("a", to="x"))
+    controller.post(sender, txn, durable("nowhere"), settled=True)
+    assert not client.detached
+    error = controller.commit(txn)
+    assert error is not None
+    assert error.condition == ROLLBACK
+    assert "no 'to'" in str(error.description)
+    assert live_of(world, "x") == 0
+    world.check_journal()
+
+
+def test_nothing_more_is_posted_in_a_transaction_that_has_failed(world: World, controller: Controller) -> None:
+    client = controller.client
+    sender = client.sender(None)
+    txn = controller.declare()
+    controller.post(sender, txn, durable("nowhere"), settled=True)
+    (sent,) = controller.post(sender, txn, durable("a", to="x"))
+    refusal = controller.provisional(sent)
+    assert isinstance(refusal, Rejected)
+    assert refusal.error is not None
+    assert refusal.error.condition == ROLLBACK
+    controller.roll_back(txn)
+
+
+def test_a_transaction_that_is_not_there(world: World, controller: Controller) -> None:
+    client = controller.client
+    filled(client, "a", "b")
+    receiver = client.receiver("q", credit=1)
+    world.settle()
+    txn = controller.declare()
+    assert controller.commit(txn) is None
+    sender = client.sender("q")
+    for unknown in (bytes(16), txn, b""):
+        client.tags += 1
+        sent = sender.send(client.tags.to_bytes(4, "big"), durable("x").encode(), state=TransactionalState(unknown))
+        world.settle()
+        answer = client.outcome(sent)
+        assert isinstance(answer, Rejected)
+        assert answer.error is not None
+        assert answer.error.condition == UNKNOWN_ID
+    error = controller.commit(txn)
+    assert error is not None
+    assert error.condition == UNKNOWN_ID
+    controller.retire(txn, *client.held(receiver))
+    world.settle()
+    detached = client.detached[receiver]
+    assert detached.error is not None
+    assert detached.error.condition == UNKNOWN_ID
+    assert world.core.queues.by_name["q"].available == 2  # what it had settled is not lost
+    controller.post(sender, txn, durable("x"), settled=True)
+    world.settle()
+    assert client.detached[sender].error.condition == UNKNOWN_ID  # type: ignore[union-attr]
+
+
+def test_the_transaction_of_another_connection_is_not_there(world: World, controller: Controller) -> None:
+    txn = controller.declare()
+    stranger = Controller(world.client("stranger"))
+    error = stranger.commit(txn)
+    assert error is not None
+    assert error.condition == UNKNOWN_ID
+    assert controller.commit(txn) is None
+
+
+# -- outcomes ----------------------------------------------------------------------------------------------------------
+OUTCOMES = [
+    (Accepted(), EventKind.ACCEPTED),
+    (Rejected(Error("test:reason", "because")), EventKind.DEAD_LETTERED),
+    (Released(), EventKind.RELEASED),
+    (Modified(), EventKind.MODIFIED),
+    (Modified(delivery_failed=True), EventKind.MODIFIED),
+    (Modified(undeliverable_here=True), EventKind.MODIFIED),
+    (Modified(delivery_failed=True, message_annotations={"x-opt-why": "so"}), EventKind.MODIFIED),
+]
+
+
+@pytest.mark.parametrize("settled", [True, False])
+@pytest.mark.parametrize(("outcome", "kind"), OUTCOMES)
+def test_an_outcome_happens_at_the_commit(
+    world: World, controller: Controller, outcome: DeliveryState, kind: EventKind, settled: bool
+) -> None:
+    client = controller.client
+    filled(client, "a", "b")
+    receiver = client.receiver("q", credit=2)
+    world.settle()
+    first, second = client.held(receiver)
+    queue = world.core.queues.by_name["q"]
+    txn = controller.declare()
+    controller.retire(txn, first, outcome=outcome, settled=settled)
+    world.settle()
+    assert (queue.counts[kind], queue.acquired) == (0, 2)
+    discharge = controller.discharge(txn)
+    assert client.answers.get(first) is None
+    world.settle()
+    assert client.outcome(discharge) == Accepted()
+    assert queue.counts[kind] == 1
+    assert client.answers.get(first) == (None if settled else (outcome, True))
+    assert client.held(receiver) == [second]
+    world.check_journal()
+    if kind is EventKind.MODIFIED:
+        again = client.receiver("q", "again", credit=1)
+        world.settle()
+        (redelivered,) = client.held(again)
+        assert isinstance(outcome, Modified)
+        assert attempt_of(redelivered) == int(outcome.delivery_failed or False)
+        annotations = Message.decode(redelivered.payload).annotations
+        assert annotations.get("x-opt-why") == (outcome.message_annotations or {}).get("x-opt-why")
+
+
+@pytest.mark.parametrize("outcome", [outcome for outcome, _ in OUTCOMES])
+def test_after_a_rollback_an_unsettled_delivery_is_its_receivers_again(
+    world: World, controller: Controller, outcome: DeliveryState
+) -> None:
+    client = controller.client
+    filled(client, "a")
+    receiver = client.receiver("q", credit=1)
+    world.settle()
+    (delivery,) = client.held(receiver)
+    txn = controller.declare()
+    controller.retire(txn, delivery, outcome=outcome, settled=False)
+    controller.roll_back(txn)
+    queue = world.core.queues.by_name["q"]
+    assert (queue.acquired, queue.available) == (1, 0)
+    # It can be retired in another transaction, and outside of any.
+    txn = controller.declare()
+    controller.retire(txn, delivery, outcome=outcome, settled=False)
+    controller.roll_back(txn)
+    delivery.settle(Accepted())
+    world.settle()
+    assert queue.counts[EventKind.ACCEPTED] == 1
+    world.check_journal()
+
+
+@pytest.mark.parametrize(
+    ("default", "attempt"), [(None, 0), (Released(), 0), (Modified(delivery_failed=True), 1), (Accepted(), None)]
+)
+def test_after_a_rollback_a_settled_delivery_gets_the_default_outcome(
+    world: World, controller: Controller, default: DeliveryState | None, attempt: int | None
+) -> None:
+    client = controller.client
+    filled(client, "a")
+    receiver = client.receiver("q", credit=1, default_outcome=default)
+    world.settle()
+    (delivery,) = client.held(receiver)
+    txn = controller.declare()
+    controller.retire(txn, delivery)
+    controller.roll_back(txn)
+    queue = world.core.queues.by_name["q"]
+    assert queue.counts[EventKind.ACCEPTED] == (attempt is None)
+    if attempt is not None:
+        receiver.grant(1)
+        world.settle()
+        assert attempt_of(client.held(receiver)[-1]) == attempt
+    world.check_journal()
+
+
+def test_a_range_and_several_links_in_one_transaction(world: World, controller: Controller) -> None:
+    client = controller.client
+    filled(client, *range(20))
+    filled(client, *range(20), address="other")
+    receiver, other = client.receiver("q", credit=20), client.receiver("other", "other", credit=20)
+    world.settle()
+    txn = controller.declare()
+    session = client.begun
+    state = TransactionalState(txn, Accepted())
+    session.settle_all([*client.held(receiver)[:15], *client.held(other)[:5]], state)  # type: ignore[attr-defined]
+    world.settle()
+    assert (live_of(world, "q"), live_of(world, "other")) == (20, 20)
+    assert controller.commit(txn) is None
+    assert (live_of(world, "q"), live_of(world, "other")) == (5, 15)
+    world.check_journal()
+
+
+def test_work_on_both_sides_in_one_commit(world: World, controller: Controller) -> None:
+    client = controller.client
+    filled(client, "a", address="in")
+    receiver, sender = client.receiver("in", credit=1), client.sender("out")
+    world.settle()
+    txn = controller.declare()
+    controller.retire(txn, *client.held(receiver))
+    controller.post(sender, txn, durable("result"))
+    world.settle()
+    assert (live_of(world, "in"), live_of(world, "out")) == (1, 0)
+    assert controller.commit(txn) is None
+    assert (live_of(world, "in"), live_of(world, "out")) == (0, 1)
+
+
+def test_an_outcome_said_twice_in_one_transaction_is_said_once(world: World, controller: Controller) -> None:
+    client = controller.client
+    filled(client, "a")
+    receiver = client.receiver("q", credit=1)
+    world.settle()
+    (delivery,) = client.held(receiver)
+    txn = controller.declare()
+    controller.retire(txn, delivery, settled=False)
+    controller.retire(txn, delivery, settled=True)
+    assert controller.commit(txn) is None
+    assert live_of(world, "q") == 0
+
+
+def test_to_settle_what_a_transaction_holds_is_to_forget_it(world: World, controller: Controller) -> None:
+    client = controller.client
+    filled(client, "a", "b")
+    receiver = client.receiver("q", credit=2, default_outcome=Modified(delivery_failed=True))
+    world.settle()
+    first, second = client.held(receiver)
+    txn = controller.declare()
+    controller.retire(txn, first, second, settled=False)
+    first.settle()
+    world.settle()
+    controller.roll_back(txn)
+    queue = world.core.queues.by_name["q"]
+    assert (queue.available, queue.acquired) == (1, 1)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_two_outcomes_for_one_delivery_end_the_control_link(world: World, controller: Controller, same: bool) -> None:
+    """4.4.2; and what was rolled back with it was only what that link had declared."""
+    client = controller.client
+    other = Controller(client, "another")
+    filled(client, "a")
+    receiver = client.receiver("q", credit=1)
+    world.settle()
+    (delivery,) = client.held(receiver)
+    txn = controller.declare()
+    controller.retire(txn, delivery, settled=False)
+    contender = txn if same else other.declare()
+    controller.retire(contender, delivery, outcome=Released(), settled=False)
+    world.settle()
+    loser = controller if same else other
+    detached = client.detached[loser.link]
+    assert detached.error is not None
+    assert detached.error.condition == ROLLBACK
+    if not same:
+        assert controller.commit(txn) is None
+        assert live_of(world, "q") == 0
+
+
+def test_an_outcome_outside_of_the_transaction_that_holds_one_ends_the_link(
+    world: World, controller: Controller
+) -> None:
+    client = controller.client
+    filled(client, "a", "b")
+    for number, outcome in enumerate((Accepted(), Released())):
+        receiver = client.receiver("q", f"link-{number}", credit=1)
+        world.settle()
+        (delivery,) = client.held(receiver)
+        txn = controller.declare()
+        controller.retire(txn, delivery, settled=False)
+        delivery.settle(outcome)
+        world.settle()
+        detached = client.detached[receiver]
+        assert detached.error is not None
+        assert detached.error.condition == "amqp:illegal-state"
+        assert controller.commit(txn) is None
+    assert live_of(world, "q") == 0
+    world.check_journal()
+
+
+def test_an_outcome_of_a_purged_message_makes_the_commit_fail(world: World, controller: Controller) -> None:
+    client = controller.client
+    filled(client, "a", "b")
+    receiver = client.receiver("q", credit=2)
+    world.settle()
+    first, second = client.held(receiver)
+    txn = controller.declare()
+    controller.retire(txn, first)
+    for message in list(world.core.life.live.values()):
+        if message.holder is not None and message.extra is not None and message.extra.transaction is not None:
+            world.core.life.apply(message, NodeEvent.PURGE)
+    error = controller.commit(txn)
+    assert error is not None
+    assert error.condition == ROLLBACK
+    assert client.held(receiver) == [second]
+
+
+def test_a_settled_outcome_of_a_delivery_that_was_settled_here_makes_the_commit_fail(
+    world: World, controller: Controller
+) -> None:
+    client = controller.client
+    filled(client, "a")
+    receiver = client.receiver("q", credit=1)
+    world.settle()
+    (delivery,) = client.held(receiver)
+    client.server.sessions[0].outgoing.clear()  # it is not known there any more
+    txn = controller.declare()
+    controller.retire(txn, delivery)
+    error = controller.commit(txn)
+    assert error is not None
+    assert error.condition == ROLLBACK
+
+
+# -- ends --------------------------------------------------------------------------------------------------------------
+def test_a_control_link_that_goes_takes_its_transactions_along(world: World, controller: Controller) -> None:
+    client = controller.client
+    filled(client, "a")
+    sender, receiver = client.sender("out"), client.receiver("q", credit=1)
+    other = Controller(client, "another")
+    world.settle()
+    (delivery,) = client.held(receiver)
+    txn, kept = controller.declare(), other.declare()
+    controller.retire(txn, delivery, settled=False)
+    controller.post(sender, txn, durable("x"))
+    other.post(sender, kept, durable("y"))
+    controller.link.detach()
+    world.settle()
+    assert other.commit(kept) is None
+    assert live_of(world, "out") == 1
+    delivery.settle(Accepted())
+    world.settle()
+    assert live_of(world, "q") == 0
+    world.check_journal()
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_a_lost_connection_rolls_back(world: World, settled: bool) -> None:
+    client = world.client()
+    controller = Controller(client)
+    filled(client, "a")
+    receiver = client.receiver("q", credit=1)
+    world.settle()
+    txn = controller.declare()
+    controller.retire(txn, *client.held(receiver), settled=settled)
+    controller.post(client.sender("out"), txn, durable("x"))
+    client.lose()
+    world.settle()
+    assert live_of(world, "out") == 0
+    again = world.client("again")
+    receiver = again.receiver("q", credit=1)
+    world.settle()
+    (delivery,) = again.held(receiver)
+    assert attempt_of(delivery) == 1  # as of a lost connection
+    world.check_journal()
+
+
+def test_a_session_that_ends_takes_its_control_links_along(world: World) -> None:
+    client = world.client()
+    session = client.engine.begin()
+    controller = Controller(client, session=session)
+    sender = client.sender("out")
+    txn = controller.declare()
+    controller.post(sender, txn, durable("x"))
+    session.end()
+    world.settle()
+    assert live_of(world, "out") == 0
+    assert not world.core.transactions.held
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("default", [None, Modified(delivery_failed=True)])
+def test_a_link_that_goes_leaves_the_outcome_to_its_transaction(
+    world: World, controller: Controller, commit: bool, default: DeliveryState | None
+) -> None:
+    client = controller.client
+    filled(client, "a")
+    receiver = client.receiver("q", credit=1, default_outcome=default)
+    world.settle()
+    txn = controller.declare()
+    controller.retire(txn, *client.held(receiver), settled=False)
+    receiver.detach()
+    world.settle()
+    queue = world.core.queues.by_name["q"]
+    assert (queue.acquired, queue.available) == (1, 0)
+    if commit:
+        assert controller.commit(txn) is None
+        assert queue.counts[EventKind.ACCEPTED] == 1
+    else:
+        controller.roll_back(txn)
+        again = client.receiver("q", "again", credit=1)
+        world.settle()
+        assert attempt_of(client.held(again)[0]) == (default is not None)
+    world.check_journal()
+
+
+def test_an_idle_transaction_gives_back_what_it_holds() -> None:
+    world = World(BrokerOptions(transactions=TransactionLimits(idle_timeout_ms=1_000)))
+    controller = Controller(world.client())
+    client = controller.client
+    filled(client, "a")
+    receiver, sender = client.receiver("q", credit=1), client.sender("out")
+    world.settle()
+    (delivery,) = client.held(receiver)
+    idle, empty = controller.declare(), controller.declare()
+    controller.retire(idle, delivery, settled=True)
+    controller.post(sender, idle, durable("x"))
+    world.advance(900)
+    controller.post(sender, idle, durable("x"))
+    world.advance(900)
+    assert world.core.transactions.held
+    world.advance(200)
+    world.settle()
+    assert not world.core.transactions.held
+    assert world.core.queues.by_name["q"].available == 1
+    world.check_journal()
+    (late,) = controller.post(sender, idle, durable("late"))
+    refusal = controller.provisional(late)
+    assert isinstance(refusal, Rejected)
+    assert refusal.error is not None
+    assert refusal.error.condition == TIMEOUT
+    receiver.grant(1)
+    world.settle()
+    controller.retire(idle, client.held(receiver)[-1])
+    error = controller.commit(idle)
+    assert error is not None
+    assert error.condition == TIMEOUT
+    assert world.core.queues.by_name["q"].available == 1
+    assert controller.commit(empty) is None  # it held nothing up
+    world.check_journal()
+
+
+# -- limits ------------------------------------------------------------------------------------------------------------
+def test_limits_of_transactions() -> None:
+    limits = TransactionLimits(per_connection_max=2, postings_max=2, bytes_max=1_000, retirements_max=2)
+    world = World(BrokerOptions(transactions=limits))
+    controller = Controller(world.client())
+    client = controller.client
+    filled(client, 1, 2, 3)
+    receiver, sender = client.receiver("q", credit=3), client.sender("out")
+    world.settle()
+    one, two = controller.declare(), controller.declare()
+    refused = client.outcome(controller.ask(Declare()))
+    assert isinstance(refused, Rejected)
+    assert refused.error is not None
+    assert refused.error.condition == LIMIT
+    *_, third = controller.post(sender, one, durable(1), durable(2), durable(3))
+    (large,) = controller.post(sender, two, durable("x" * 1_000))
+    for sent in (third, large):
+        refusal = controller.provisional(sent)
+        assert isinstance(refusal, Rejected)
+        assert refusal.error is not None
+        assert refusal.error.condition == LIMIT
+    assert controller.commit(one) is None
+    controller.retire(two, *client.held(receiver))
+    world.settle()
+    error = controller.commit(two)
+    assert error is not None
+    assert error.condition == LIMIT
+    assert live_of(world, "out") == 2
+    assert world.core.queues.by_name["q"].available == 3
+    controller.declare()
+    world.check_journal()
+
+
+# -- crashes -----------------------------------------------------------------------------------------------------------
+def test_a_crash_at_every_batch_boundary() -> None:
+    """Of an uncommitted transaction nothing is there, of a committed one everything."""
+    world = World()
+    client = world.client()
+    controller = Controller(client)
+    filled(client, "in", address="in")
+    receiver, sender = client.receiver("in", credit=1), client.sender("out")
+    world.settle()
+    txn = controller.declare()
+    assert controller.post(sender, txn, durable("a"))
+    world.sync()
+    controller.post(sender, txn, durable("b"))
+    controller.retire(txn, *client.held(receiver))
+    boundaries = [world.crash()]
+    while world.sync():
+        boundaries.append(world.crash())
+    discharge = controller.discharge(txn)
+    boundaries.append(world.crash())
+    while world.sync():
+        world.carry()
+        boundaries.append(world.crash())
+    assert client.outcome(discharge) == Accepted()
+    states = []
+    for after in boundaries:
+        after.settle()
+        after.check_journal()
+        fold = after.fold()
+        assert balance(fold).balanced
+        assert not balance(fold).held
+        states.append((live_of(after, "in"), live_of(after, "out")))
+        out = after.core.queues.by_name["out"]
+        committed = states[-1] == (0, 2)
+        assert out.counts[EventKind.HELD] == out.counts[EventKind.ROLLED_BACK] + (2 if committed else 0)
+        assert after.core.transactions.fate(txn, "") == ("committed" if committed else "rolled-back")
+    assert set(states) == {(1, 0), (0, 2)}
+    assert states == sorted(states, key=lambda state: state[1])
+    assert states[-1] == (0, 2)
+
+
+def test_held_postings_are_copied_forward_while_their_transaction_is_open() -> None:
+    world = World()
+    client = world.client()
+    controller = Controller(client)
+    sender, other = client.sender("out"), client.sender("busy", "busy")
+    receiver = client.receiver("busy", credit=500)
+    txn, lost = controller.declare(), controller.declare()
+    controller.post(sender, txn, durable("kept"))
+    controller.post(sender, lost, durable("lost"))
+    world.settle()
+    first = world.opened.journal.segments[0].number
+    for _ in range(60):
+        client.post_all(other, *(durable("x" * 500) for _ in range(20)))
+        for delivery in client.held(receiver):
+            delivery.settle(Accepted())
+        receiver.grant(500)
+        world.settle()
+    journal = world.opened.journal
+    assert journal.left_through > first
+    (position, _) = (held.position for held in world.core.transactions.held.values())
+    assert position > next(info for info in journal.segments if not info.archived).base
+    world.check_journal()
+    assert balance(world.fold()).held == 0  # a fold of its own begins a run, which rolls back
+    crashed = world.crash()
+    crashed.settle()
+    assert live_of(crashed, "out") == 0
+    assert controller.commit(txn) is None
+    controller.roll_back(lost)
+    after = world.crash()
+    again = after.client()
+    receiver = again.receiver("out", credit=5)
+    after.settle()
+    assert again.bodies(receiver) == ["kept"]
+    after.check_journal()
+
+
+def test_the_header_says_what_it_said(world: World, controller: Controller) -> None:
+    client = controller.client
+    txn = controller.declare()
+    controller.post(client.sender("q"), txn, durable("a", priority=7))
+    assert controller.commit(txn) is None
+    receiver = client.receiver("q", credit=1)
+    world.settle()
+    message = Message.decode(client.held(receiver)[0].payload)
+    assert (message.durable, message.priority, message.first_acquirer) == (True, 7, True)
