@@ -80,18 +80,33 @@ def _from_broker(url: str, timeout_s: float) -> tuple[list[str], list[list[objec
     return [str(name) for name in answer["attributeNames"]], [list(row) for row in answer["results"]]
 
 
+def _kind(flags: int) -> str:
+    """As the broker's own snapshot calls it."""
+    from acquit.ledger.records import QueueFlag
+
+    if flags & QueueFlag.TOPIC:
+        kind = "topic"
+    elif flags & QueueFlag.MULTICAST:
+        return "subscription"
+    else:
+        kind = "queue"
+    return f"temporary {kind}" if flags & QueueFlag.TEMPORARY else kind
+
+
 def _from_folder(data: Path) -> tuple[list[str], list[list[object]]]:
     """The same, as the journal says it."""
     from acquit.cli.ledger import read_fold
     from acquit.ledger.balance import balance
 
     fold = read_fold(data)
-    columns = ["name", "address", "depth", "available", "acquired", "scheduled", "suspended", "body_bytes", "entered"]
+    columns = ["name", "address", "kind", "depth", "available", "acquired", "scheduled", "suspended", "body_bytes"]
+    columns += ["entered", "unrouted"]
     rows: list[list[object]] = []
     for row in balance(fold).queues:
         declared = fold.table.queues.get(row.queue)
         if declared is not None:
             live = row.live
             states = [live.total, live.available, live.acquired, live.scheduled, live.suspended, live.size_bytes]
-            rows.append([declared.name, declared.address, *states, sum(row.entered.values())])
+            names = [declared.name, declared.address, _kind(declared.flags)]
+            rows.append([*names, *states, sum(row.entered.values()), row.totals.unrouted])
     return columns, rows

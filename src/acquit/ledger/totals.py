@@ -30,7 +30,7 @@ from enum import IntFlag
 from struct import Struct
 from typing import Final
 
-from acquit.ledger.events import ENTERING, EVENT, RETIRING
+from acquit.ledger.events import ENTERING, EVENT, RETIRING, EventKind
 from acquit.ledger.fields import FieldReader
 
 HASH_MODULUS: Final = 1 << 128
@@ -61,6 +61,11 @@ class QueueTotals:
     @property
     def retired(self) -> int:
         return sum(count for kind, count in self.counts.items() if kind in RETIRING)
+
+    @property
+    def unrouted(self) -> int:
+        """What was posted to this topic and no subscription took, volatile messages included."""
+        return self.counts.get(EventKind.UNROUTED, 0) + self.volatile.get(EventKind.UNROUTED, 0)
 
     @property
     def live(self) -> int:

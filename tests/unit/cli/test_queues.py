@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import acquit
 from acquit.cli.exits import Exit
 from tests.support.shell import Shell
@@ -40,3 +42,24 @@ def test_purging_what_is_not_there(at_broker: Shell) -> None:
     ran = at_broker("purge", "nobody.knows", "--yes")
     assert ran.code == Exit.FAILED
     assert ran.err == "acquit: there is no queue 'nobody.knows' (amqp:not-found)\n"
+
+
+def test_topics_and_subscriptions_have_rows_of_their_own(shell: Shell, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with acquit.Broker(data) as broker:
+        with acquit.connect(broker.url, container_id="me") as connection:
+            session = connection.session()
+            sender = session.sender("news", topic=True)
+            sender.send(acquit.Message("nobody takes it"))
+            session.receiver("news", subscription=acquit.Subscription(name="audit"), prefetch=0)
+            sender.send(acquit.Message("kept"))
+        running = shell("queues", "--url", broker.url, "--json").documents
+        assert "unrouted" in shell("queues", "--url", broker.url).out
+    stopped = shell("queues", "--data", data, "--json").documents
+    for rows in (running, stopped):
+        by_name = {row["name"]: row for row in rows}
+        assert by_name.keys() == {"news", "news::me/audit"}
+        topic, subscription = by_name["news"], by_name["news::me/audit"]
+        assert (topic["kind"], topic["unrouted"], topic["entered"]) == ("topic", 1, 0)
+        assert (subscription["kind"], subscription["address"]) == ("subscription", "news")
+        assert (subscription["depth"], subscription["unrouted"]) == (1, 0)
