@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import socket
 import ssl
 import stat
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -22,6 +24,7 @@ from acquit.broker.options import BrokerLimits, BrokerOptions, ConnectionLimits,
 from acquit.broker.users import Verifier
 from acquit.broker.users_file import editing
 from acquit.client.options import ConnectOptions
+from acquit.client.scram import Scram
 from acquit.protocol._definitions import (
     SaslChallenge,
     SaslCode,
@@ -504,6 +507,53 @@ def test_users_who_are_gone_or_changed_are_put_out_and_nobody_else(tmp_path: Pat
         assert swap(broker, config, tmp_path) == 0, "the same again changes nothing"
         for connection in there.values():
             connection.close()
+
+
+def test_who_was_about_to_log_in_begins_again(tmp_path: Path) -> None:
+    """Or a login that began with the password of yesterday would end well today."""
+    config = options()
+    with acquit.Broker(tmp_path, config=config) as broker, dialled(broker) as raw:
+        greeted(raw)
+        raw.sendall(INIT)
+        assert isinstance(next_frame(raw), SaslChallenge)
+        assert swap(broker, config, tmp_path) == 1
+        assert everything(raw) == b""
+
+
+def test_keys_without_the_certificate_that_a_listener_needs(tmp_path: Path) -> None:
+    with acquit.Broker(tmp_path, config=options(tls=Tls(**CERTIFICATE))) as broker:
+        with pytest.raises(errors.ConfigurationError, match="tls.certificate_file: expected one"):
+            swap(broker, options(), tmp_path)
+        with acquit.connect(broker.url.replace("//", "//ada:s3cret@"), ssl_context=trusting()) as connection:
+            send(connection)
+
+
+def test_a_new_certificate_is_for_new_connections(tmp_path: Path) -> None:
+    other = Tls(**CERTIFICATE, client_certificates="required", client_ca_file=str(FILES / "peers-ca.pem"))
+    with acquit.Broker(tmp_path, config=options(tls=Tls(**CERTIFICATE))) as broker:
+        url = broker.url.replace("//", "//ada:s3cret@")
+        with acquit.connect(url, ssl_context=trusting()) as before:
+            assert swap(broker, options(tls=other), tmp_path) == 0
+            send(before)
+            with pytest.raises(errors.ConnectionFailed):
+                acquit.connect(url, ssl_context=trusting())
+            acquit.connect(url, ssl_context=trusting("ada")).close()
+
+
+def test_the_clients_hashing_is_not_done_on_its_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[str] = []
+    respond = Scram.respond
+
+    def noting(self: Scram, challenge: bytes) -> bytes:
+        threads.append(threading.current_thread().name)
+        with pytest.raises(RuntimeError):
+            asyncio.get_running_loop()
+        return respond(self, challenge)
+
+    monkeypatch.setattr(Scram, "respond", noting)
+    with acquit.Broker(config=options()) as broker:
+        acquit.connect(f"amqp://ada:s3cret@127.0.0.1:{broker.port}").close()
+    assert len(threads) == 1
 
 
 def test_keys_that_cannot_be_change_nothing(tmp_path: Path) -> None:

@@ -94,6 +94,7 @@ def make_tls_context(tls: Tls) -> ssl.SSLContext | None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION  # it costs us more than whoever asks for it
     expected = "a certificate and its key"
     try:
         context.load_cert_chain(tls.certificate_file, tls.key_file, password=_no_passphrase)
@@ -206,6 +207,14 @@ class Doors:
         except BaseException:
             self.close()
             raise
+
+    def replace(self, keys: Keys) -> Keys:
+        """Let in by other keys from now on. Gives those before. Raises ConfigurationError where a listener needs the
+        certificate that these do not have; nothing is changed then."""
+        if keys.tls is None and any(one.tls != "off" for one, _ in self._listeners):
+            raise ConfigurationError("tls.certificate_file: expected one, as listeners need it, found none")
+        before, self.keys = self.keys, keys
+        return before
 
     def close(self) -> None:
         """Listen no more, and turn away who is not in yet."""

@@ -34,17 +34,20 @@ from acquit.broker.core import Core
 from acquit.broker.doors import Caller, Doors, Keys, make_keys
 from acquit.broker.inspect import BrokerSnapshot
 from acquit.broker.logins import Challenge, Login, Proven
+from acquit.broker.management import Failure, Later
 from acquit.broker.memory import Read
 from acquit.broker.options import BrokerOptions, Listen
+from acquit.broker.reload import Change, differences, effective, load
 from acquit.broker.sockets import PeerSocket
 from acquit.broker.users import Users
-from acquit.errors import StoreError, StoreFull
+from acquit.errors import ConfigurationError, StoreError, StoreFull
 from acquit.ledger.checkpoint import BodyRead, Checkpointer
 from acquit.ledger.recovery import OpenedJournal, close_journal, open_journal
 from acquit.protocol._definitions import AmqpCondition, ConnectionCondition, Error
 from acquit.protocol.connection import Connection
 from acquit.protocol.events import Event
 from acquit.protocol.options import ConnectionOptions
+from acquit.protocol.types import Value
 from acquit.store.interface import Position
 from acquit.transport.pump import PumpOptions, endpoint_name
 
@@ -74,10 +77,22 @@ class Server:
     journal, which it raises. All methods belong to the loop that `start` ran on.
     """
 
-    def __init__(self, data: Path, options: BrokerOptions, *, host: str = "127.0.0.1", port: int = 5672) -> None:
-        """Raises ConfigurationError for what only shows when it is put to use: a password, a rule, TLS files."""
+    def __init__(
+        self,
+        data: Path,
+        options: BrokerOptions,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 5672,
+        config: Path | None = None,
+    ) -> None:
+        """`config`: the file that the options were read from, for `reload`.
+
+        Raises ConfigurationError for what only shows when it is put to use: a password, a rule, TLS files.
+        """
         Policies(options.address)
         self._data = data
+        self._config = config
         self._options = options
         mode = options.tls.mode if options.tls.certificate_file else "off"
         self._listens = options.listen or (Listen(host=host, port=port, tls=mode),)
@@ -102,6 +117,8 @@ class Server:
         ConfigurationError for an address that cannot be listened on; nothing is left running then.
         """
         self._loop = loop = asyncio.get_running_loop()
+        self._reloading = asyncio.Lock()
+        self._reloads: set[asyncio.Task[list[Change]]] = set()
         self._ended = loop.create_future()
         began = time.monotonic()
         opened = await loop.run_in_executor(None, self._open)
@@ -120,6 +137,7 @@ class Server:
             messages = core.restore(opened.fold)
             self._engine_options = self._make_engine_options(opened)
             core.permissions = self._keys.permissions
+            core.administration.reload = self._begin_reload
             self._doors = Doors(
                 self._keys,
                 timeout_s=self._options.connection.handshake_timeout_ms / 1000,
@@ -192,8 +210,9 @@ class Server:
     def replace_keys(self, keys: Keys) -> int:
         """Let in by other keys from now on (`doors.make_keys` makes them). Who is in, and would not come in with these
         or not to the same rights, is put out with amqp:unauthorized-access, and may log in again; so is who was about
-        to log in. How many those are."""
-        before, self._doors.keys = self._doors.keys, keys
+        to log in. How many those are. Raises ConfigurationError for keys without the certificate that a listener needs;
+        nothing is changed then."""
+        before = self._doors.replace(keys)
         self._core.permissions = keys.permissions
         changed = Error(AmqpCondition.UNAUTHORIZED_ACCESS, "users or permissions have changed: log in again")
         out = [
@@ -202,6 +221,51 @@ class Server:
         for client in out:
             client.close(changed)
         return len(out)
+
+    async def reload(self) -> list[Change]:
+        """Read the configuration file, the users file and the TLS files again, and go by them from now on; what has
+        changed. Two at once come one after the other.
+
+        Raises ConfigurationError, with nothing changed, where any of it is not valid.
+        """
+        async with self._reloading:
+            try:
+                options, keys = await self._loop.run_in_executor(None, load, self._config, self._options, self._data)
+            except ConfigurationError as error:
+                logger.warning("the configuration is not valid: nothing has changed", extra={"reason": str(error)})
+                raise
+            if self._stopping:
+                raise ConfigurationError("the broker is stopping")
+            changes = differences(self._options, options, self._doors.keys, keys)
+            self._options = options = effective(self._options, options)
+            self._core.apply(options)
+            self._engine_options = self._make_engine_options(self._opened)
+            self._pump_options = PumpOptions(output_bytes_max=options.connection.output_bytes_max)
+            self.refusal_delay_s = options.security.refusal_delay_ms / 1000
+            put_out = self.replace_keys(keys)
+            for change in changes:
+                logger.info("configuration: %s", change)
+            logger.info("the configuration was read again", extra={"changes": len(changes), "put_out": put_out})
+            self._turn()
+            return changes
+
+    def _begin_reload(self) -> Later[list[Value]]:
+        """The same, for the management node."""
+        later = Later[list[Value]]()
+
+        def finish(done: asyncio.Task[list[Change]]) -> None:
+            error = None if done.cancelled() else done.exception()
+            if error is None and not done.cancelled():
+                later.finish([change.encode() for change in done.result()])
+            else:
+                later.finish(Failure(409, str(error) if error is not None else "the broker is stopping"))
+            self._turn()
+
+        task = self._loop.create_task(self.reload())
+        self._reloads.add(task)
+        task.add_done_callback(self._reloads.discard)
+        task.add_done_callback(finish)
+        return later
 
     def inspect(self) -> BrokerSnapshot:
         """What is in it now."""

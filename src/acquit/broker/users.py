@@ -32,6 +32,8 @@ from acquit.protocol.sasl import parse_plain
 
 _SCHEME: Final = "SCRAM-SHA-256"
 _MECHANISM: Final = ScramMechanism(_SCHEME)
+_SALT_BYTES_MIN: Final = 12
+"""Shorter ones scramp does not take."""
 _SALT_BYTES: Final = 32
 """What scramp gives a new verifier: the salt of nobody must look like everybody's."""
 
@@ -77,7 +79,7 @@ class Verifier:
             )
         except (ValueError, binascii.Error) as exc:
             raise ConfigurationError(f"not a password verifier: {expected}") from exc
-        if scheme != _SCHEME or not salt or len(stored_key) != 32 or len(server_key) != 32:
+        if scheme != _SCHEME or len(salt) < _SALT_BYTES_MIN or len(stored_key) != 32 or len(server_key) != 32:
             raise ConfigurationError(f"not a password verifier: {expected}")
         if not ITERATIONS <= iterations <= ITERATIONS_MAX:
             raise ConfigurationError(

@@ -66,6 +66,7 @@ def test_plain(users: Users, response: bytes, user: str | None) -> None:
         "SCRAM-SHA-256$4096:!!!$AAAA:AAAA",
         "SCRAM-SHA-256$many:c2FsdA==$AAAA:AAAA",
         "SCRAM-SHA-256$4096:c2FsdA==$AAAA:AAAA",
+        "SCRAM-SHA-256$4096:c2FsdA==$" + "A" * 43 + "=:" + "A" * 43 + "=",
         "SCRAM-SHA-256$1:c2FsdA==$" + "A" * 43 + "=:" + "A" * 43 + "=",
     ],
 )
