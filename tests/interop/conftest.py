@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -30,6 +31,53 @@ create = false
 [[address]]
 match = "tries.#"
 max_delivery_attempts = 3
+
+[[address]]
+match = "mortal.#"
+max_delivery_attempts = 2
+dead_letter_address = "graves"
+expiry_address = "ashes"
+
+[[address]]
+match = "later.#"
+redelivery_delay_ms = 300
+
+[[address]]
+match = "ring.#"
+ring_size = 3
+
+[[address]]
+match = "last.#"
+last_value = true
+
+[[address]]
+match = "reject.#"
+messages_max = 3
+full_policy = "reject"
+
+[[address]]
+match = "block.#"
+messages_max = 10
+
+[[address]]
+match = "exclusive.#"
+consumers = "exclusive"
+
+[[address]]
+match = "active.#"
+consumers = "single-active"
+
+[[address]]
+match = "locked.#"
+lock_duration_ms = 300
+
+[[address]]
+match = "kept.#"
+non_destructive = true
+
+[[address]]
+match = "routed.#"
+unroutable = "release"
 """
 
 SETTLED_S = 10.0
@@ -88,6 +136,37 @@ def peer(request: pytest.FixtureRequest) -> Iterator[Peer]:
     """Each peer in turn."""
     with Peer(request.param) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def kept_peers() -> Iterator[Callable[[str, str], Peer]]:
+    """Processes that many tests have in turn, by kind and use."""
+    running: dict[tuple[str, str], Peer] = {}
+    with contextlib.ExitStack() as stack:
+
+        def peer_for(kind: str, use: str) -> Peer:
+            if (kind, use) not in running:
+                running[kind, use] = stack.enter_context(Peer(kind))
+            return running[kind, use]
+
+        yield peer_for
+
+
+@pytest.fixture(params=PEERS)
+def client(request: pytest.FixtureRequest, kept_peers: Callable[[str, str], Peer]) -> Iterator[Peer]:
+    """Each peer in turn, in a process that is kept."""
+    peer = kept_peers(request.param, "client")
+    yield peer
+    peer.reset()
+
+
+@pytest.fixture
+def other(client: Peer, kept_peers: Callable[[str, str], Peer]) -> Iterator[Peer]:
+    """A second client, with the library that the first one does not use."""
+    (kind,) = set(PEERS) - {client.kind}
+    peer = kept_peers(kind, "other")
+    yield peer
+    peer.reset()
 
 
 @pytest.fixture
@@ -190,6 +269,11 @@ class MortalServer:
     def restart(self) -> None:
         self._broker.start(self._port)
         self.alive = True
+
+    def stop(self) -> None:
+        """In order."""
+        assert self._broker.stop() == 0, "acquit serve did not end in order"
+        self.alive = False
 
     def kill_and_restart(self) -> None:
         self.kill()

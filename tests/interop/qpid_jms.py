@@ -334,8 +334,10 @@ class Producer(_Made):
         priority: int = 4,
         ttl: int = 0,
         delivery_delay: int = 0,
+        listen: bool = False,
     ) -> Pending:
-        """Send without waiting for the answers. Times in ms; a message that is a str is a text message."""
+        """Send without waiting for the answers. Times in ms; a message that is a str is a text message; `listen`: with
+        the events `completed` and `refused`."""
         return self.jms.begin(
             "send",
             session=self.session,
@@ -347,6 +349,7 @@ class Producer(_Made):
             priority=priority,
             ttl=ttl,
             delivery_delay=delivery_delay,
+            listen=listen,
         )
 
     def send(self, *messages: str | Mapping[str, object], **how: Any) -> list[dict[str, Any]]:

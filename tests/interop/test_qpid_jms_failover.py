@@ -114,6 +114,17 @@ def test_what_was_acknowledged_stays_acknowledged(jms: Jms, mortal: MortalServer
     assert counts(consumer.take()) == {"c": 1}
 
 
+def test_consumer_resumes_after_a_broker_that_stopped_in_order(jms: Jms, mortal: MortalServer) -> None:
+    connection = jms.connect(mortal.failover_url)
+    session = connection.session()
+    waiting = session.consumer(QUEUE).begin_receive()
+    mortal.stop()
+    connection.expect("interrupted")
+    mortal.restart()
+    session.send(QUEUE, "after")
+    assert [message["text"] for message in waiting.result()] == ["after"]
+
+
 def test_non_persistent_messages_do_not_survive(jms: Jms, mortal: MortalServer) -> None:
     session = jms.connect(mortal.failover_url).session()
     session.send(QUEUE, "volatile", delivery_mode=NON_PERSISTENT)
@@ -155,7 +166,8 @@ def test_without_failover_the_exception_listener_is_told(jms: Jms, mortal: Morta
     waiting = consumer.begin_receive(timeout=60.0)
     mortal.kill()
     connection.expect("exception")
-    with pytest.raises(JmsError, match="^JmsConnectionFailedException"):
+    # With which exception depends on who sees the end of the socket first.
+    with pytest.raises(JmsError):
         waiting.result()
-    with pytest.raises(JmsError, match="^JmsConnectionFailedException"):
+    with pytest.raises(JmsError):
         connection.session()

@@ -171,6 +171,37 @@ def test_without_prefetch_consumers_take_turns(jms: Jms, server: Server, queue: 
     assert two.rest() == []
 
 
+def test_short_timeouts_lose_no_message(jms: Jms, server: Server, queue: str) -> None:
+    connection = jms.connect(server.url, options="jms.prefetchPolicy.all=0")
+    names = [f"m{number:03}" for number in range(200)]
+    sending = connection.session().producer(queue).begin_send(*names)
+    consumer = connection.session().consumer(queue)
+    arrived: list[str] = []
+    while len(arrived) < len(names):
+        # Each of these ends with a drain that races with what is being sent.
+        arrived += [message["text"] for message in consumer.begin_receive(1_000, 0.001).result()]
+    sending.result()
+    assert arrived == names
+    assert consumer.rest() == []
+
+
+def test_stopped_connection_keeps_what_it_was_sent(connection: Connection, session: Session, queue: str) -> None:
+    consumer = session.consumer(queue)
+    session.send(queue, "a", "b")
+    assert texts(consumer.take()) == ["a"]
+    connection.stop()
+    assert consumer.rest() == []
+    connection.start()
+    assert texts(consumer.take()) == ["b"]
+
+
+def test_asynchronous_sends_complete_in_order(jms: Jms, session: Session, queue: str) -> None:
+    producer = session.producer(queue)
+    sent = producer.send(*(f"m{number}" for number in range(100)), listen=True)
+    completed = [jms.expect("completed", producer=producer.handle)["id"] for _ in range(100)]
+    assert completed == [message["id"] for message in sent]
+
+
 def test_connection_that_is_not_started_receives_nothing(jms: Jms, server: Server, queue: str) -> None:
     connection = jms.connect(server.url, start=False)
     session = connection.session()

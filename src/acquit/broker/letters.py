@@ -1,8 +1,9 @@
 """Messages that nobody took: dead letters and expired messages, copied to where somebody looks.
 
 The copy is a new posting, and copy and original name each other in the journal, in one batch. It keeps the bare message
-byte for byte. Its header says durable and priority as before; its time to live is gone and its count starts at 0; its
-annotations say where it came from, as Artemis writes it, and what was tried:
+byte for byte, but for absolute-expiry-time (3.2.4), which is gone: receivers look at it themselves, and Qpid JMS would
+take no message that has expired already. Its header says durable and priority as before; its time to live is gone and
+its count starts at 0; its annotations say where it came from, as Artemis writes it, and what was tried:
 
     x-opt-ORIG-ADDRESS, x-opt-ORIG-QUEUE, x-opt-ORIG-MESSAGE-ID, x-opt-ACTUAL-EXPIRY (expired ones)
     x-opt-acquit-attempts: [{when, consumer, outcome, cause, condition, description}, ...], oldest first
@@ -28,7 +29,14 @@ from acquit.broker.shaping import (
 from acquit.ledger.events import EventKind
 from acquit.ledger.records import AttemptNote, Cause
 from acquit.protocol._definitions import Error, SectionCode
-from acquit.protocol.sections import MESSAGE_ANNOTATIONS, PROPERTIES, PropertyIndex, scan_sections, splice_annotations
+from acquit.protocol.sections import (
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    PropertyIndex,
+    scan_sections,
+    splice_annotations,
+    without_property,
+)
 from acquit.protocol.types import Described, Symbol, Timestamp, ULong, Value
 
 if TYPE_CHECKING:
@@ -76,7 +84,7 @@ class Letters:
         body = message.body
         assert body is not None
         sections = scan_sections(body)
-        (message_id,) = sections.property_values(PropertyIndex.MESSAGE_ID)
+        message_id, expiry = sections.property_values(PropertyIndex.MESSAGE_ID, PropertyIndex.ABSOLUTE_EXPIRY_TIME)
         source = message.queue
         annotations: dict[str, object] = {
             ORIG_ADDRESS: source.address,
@@ -106,7 +114,11 @@ class Letters:
             told = {"rejected": Described(ULong(Error.DESCRIPTOR), error)}
             before = splice_annotations(before, told, code=SectionCode.DELIVERY_ANNOTATIONS)
         header = transfer_header(message.told_durable, message.priority, True, 0, None)
-        return header + before + spliced + body[end:]
+        bare = body[end:]
+        if expiry is not None:
+            behind = sections.bounds[PROPERTIES + 1]
+            bare = without_property(body[end:behind], PropertyIndex.ABSOLUTE_EXPIRY_TIME) + body[behind:]
+        return header + before + spliced + bare
 
     def _describe(self, attempt: AttemptNote) -> dict[Value, Value]:
         known = self._scribe.recorder.table.actors.get(attempt.actor)

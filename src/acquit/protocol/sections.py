@@ -283,6 +283,25 @@ def _pick_fields(payload: bytes, start: int, end: int, indexes: Sequence[int]) -
     return found
 
 
+def without_property(section: bytes, index: int) -> bytes:
+    """A properties section with null at this place (`PropertyIndex`); all other fields stay byte for byte.
+
+    Raises DecodeError for a section that is no list.
+    """
+    try:
+        head = _value_offset(section)
+        count, first, end = d.list_head(section, head)
+        if index >= count:
+            return section
+        start = first
+        for _ in range(index):
+            start = d.skip(section, start, end)
+        after = d.skip(section, start, end)
+    except d.MALFORMED as exc:
+        raise d.malformed("properties", exc) from exc
+    return section[:head] + e.compound_bytes(0, count, section[first:start] + b"\x40" + section[after:end])
+
+
 # -- maps -------------------------------------------------------------------------------------------------------------
 
 

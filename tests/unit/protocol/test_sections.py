@@ -6,7 +6,7 @@ import pytest
 
 from acquit.errors import DecodeError, EncodeError
 from acquit.protocol._definitions import Header, Properties, SectionCode
-from acquit.protocol.codec import Described, Symbol, UByte, UInt, ULong, encode
+from acquit.protocol.codec import Described, Symbol, Timestamp, UByte, UInt, ULong, encode
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.sections import (
     APPLICATION_PROPERTIES,
@@ -22,6 +22,7 @@ from acquit.protocol.sections import (
     map_value,
     scan_sections,
     splice_annotations,
+    without_property,
 )
 
 
@@ -233,6 +234,27 @@ def test_malformed_properties_are_refused(text: str) -> None:
 
 
 # -- maps -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_a_property_taken_out_leaves_the_rest_byte_for_byte(wide: bool) -> None:
+    user = encode(b"u" * 300) if wide else encode(b"user")
+    before = encode("id") + user + encode(None) * 6
+    fields = before + encode(Timestamp(5)) + encode(None) + encode("g")
+    form = (b"\xd0", 4) if wide else (b"\xc0", 1)
+    head = b"\x00\x53\x73" + form[0]
+    section = head + (len(fields) + form[1]).to_bytes(form[1], "big") + (11).to_bytes(form[1], "big") + fields
+    taken = before + b"\x40" + encode(None) + encode("g")
+    expected = head + (len(taken) + form[1]).to_bytes(form[1], "big") + (11).to_bytes(form[1], "big") + taken
+    assert without_property(section, PropertyIndex.ABSOLUTE_EXPIRY_TIME) == expected
+    assert without_property(encode_composite(Properties("id")), PropertyIndex.ABSOLUTE_EXPIRY_TIME) == encode_composite(
+        Properties("id")
+    )
+
+
+def test_a_property_of_what_is_no_list_is_refused() -> None:
+    with pytest.raises(DecodeError):
+        without_property(b"\x00\x53\x73\xc1\x01\x00", PropertyIndex.ABSOLUTE_EXPIRY_TIME)
 
 
 def test_a_value_by_its_key() -> None:

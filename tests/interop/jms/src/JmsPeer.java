@@ -4,6 +4,7 @@ import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
+import jakarta.jms.CompletionListener;
 import jakarta.jms.Connection;
 import jakarta.jms.Destination;
 import jakarta.jms.JMSException;
@@ -284,7 +285,9 @@ public final class JmsPeer {
             int mode = fields.get("delivery_mode").getAsInt();
             int priority = fields.get("priority").getAsInt();
             long ttl = fields.get("ttl").getAsLong();
-            if (destination == null) {
+            if (flag(fields, "listen")) {
+                producer.send(message, mode, priority, ttl, new Completion(fields.get("producer").getAsLong()));
+            } else if (destination == null) {
                 producer.send(message, mode, priority, ttl);
             } else {
                 producer.send(destination, message, mode, priority, ttl);
@@ -292,6 +295,36 @@ public final class JmsPeer {
             sent.add(Messages.headers(message));
         }
         return sent;
+    }
+
+    private final class Completion implements CompletionListener {
+        private final long producer;
+
+        Completion(long producer) {
+            this.producer = producer;
+        }
+
+        @Override
+        public void onCompletion(Message message) {
+            report("completed", "producer", producer, identity(message));
+        }
+
+        @Override
+        public void onException(Message message, Exception exception) {
+            JsonObject more = identity(message);
+            more.add("error", described(exception));
+            report("refused", "producer", producer, more);
+        }
+
+        private JsonObject identity(Message message) {
+            JsonObject json = new JsonObject();
+            try {
+                json.addProperty("id", message.getJMSMessageID());
+            } catch (JMSException exception) {
+                json.add("error", described(exception));
+            }
+            return json;
+        }
     }
 
     /** Up to {@code count} messages, each within {@code timeout} ms after the one before. */
