@@ -77,18 +77,23 @@ class Policies:
 
     def __init__(self, rules: tuple[AddressRule, ...]) -> None:
         """Raises ConfigurationError for rules that do not fit together."""
-        self._rules = sorted(rules, key=lambda rule: specificity(rule.match))
-        self.policy_of = lru_cache(maxsize=10_000)(self._policy_of)
+        self.replace(rules)
+
+    def replace(self, rules: tuple[AddressRule, ...]) -> None:
+        """Go by other rules from now on. Raises ConfigurationError as the constructor, with nothing changed."""
         default = AddressPolicy()
-        self.terminal = {
+        terminal = {
             str(rule.settings.get(name, getattr(default, name)))
             for rule in (*rules, AddressRule("#"))
             for name in ("dead_letter_address", "expiry_address")
         } - {""}
-        """Where messages end up when nobody took them. What is rejected or expires there goes nowhere else."""
-        for address in self.terminal:
+        for address in terminal:
             if fault := address_fault(address):
                 raise ConfigurationError(f"dead_letter_address or expiry_address: {fault}, found {address!r}")
+        self._rules = sorted(rules, key=lambda rule: specificity(rule.match))
+        self.policy_of = lru_cache(maxsize=10_000)(self._policy_of)
+        self.terminal = terminal
+        """Where messages end up when nobody took them. What is rejected or expires there goes nowhere else."""
 
     def _policy_of(self, address: str) -> AddressPolicy:
         settings: dict[str, object] = {}

@@ -27,7 +27,7 @@ class Attaching:
 
     def __init__(self, receivers: Receivers, senders: Senders, links_max: int) -> None:
         """`links_max`: links that one connection may have."""
-        self._links_max = links_max
+        self.links_max = links_max
         self._receivers = receivers
         self._senders = senders
         self._links: dict[LinkKey, Link] = {}
@@ -53,9 +53,9 @@ class Attaching:
             del self._links[key]
 
     def _accept(self, peer: Peer, link: Link, stolen: object) -> object:
-        if len(peer.links) >= self._links_max:
+        if len(peer.links) >= self.links_max:
             raise Refused(
-                f"this connection has {self._links_max} links, no more are taken",
+                f"this connection has {self.links_max} links, no more are taken",
                 condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED,
             )
         if isinstance(link, SendingLink):

@@ -33,19 +33,19 @@ class Crediting:
         self._topics = topics
         self._memory = life.memory
         self._journal = life.scribe.journal
-        self._credit_max = credit_max
+        self.credit_max = credit_max
         self._starved: dict[Producer, None] = {}
 
     def top_up(self, producer: Producer) -> None:
         """Grant what it may have, if it has used half of it or has never had any."""
         link = producer.link
-        if link.credit > self._credit_max // 2:
+        if link.credit > self.credit_max // 2:
             return
         target = self._allowance(producer)
         if target > link.credit:
             link.grant(target)
             self._life.touch(link.session.connection)
-        if target < self._credit_max:
+        if target < self.credit_max:
             self._starved[producer] = None
         else:
             self._starved.pop(producer, None)
@@ -65,7 +65,7 @@ class Crediting:
         """Credit that there is room for."""
         if self._journal.full or self._journal.congested or self._life.scribe.exhausted:
             return 0
-        limit = self._credit_max
+        limit = self.credit_max
         memory = self._memory
         if memory.scarce:
             limit = int(limit * memory.scarcity)

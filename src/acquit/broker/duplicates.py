@@ -82,7 +82,7 @@ class Duplicates:
 
     def __init__(self, scribe: Scribe, ids_max: int) -> None:
         self._scribe = scribe
-        self._ids_max = ids_max
+        self.ids_max = ids_max
         self._windows = scribe.recorder.table.windows
         self._volatile = Windows()
         self._held: dict[tuple[str, bytes], tuple[object, dict[int, int]]] = {}
@@ -109,7 +109,7 @@ class Duplicates:
         bounds = posting.sections.bounds
         body = posting.sections.payload[bounds[BODY] : bounds[BODY + 1]]
         fingerprint = len(body) << 32 | crc32(body)
-        limit = min(policy.duplicate_window, self._ids_max)
+        limit = min(policy.duplicate_window, self.ids_max)
         identity = Identity(target.address, window_id(encoded), fingerprint, limit, durable=posting.durable)
         posting.extras += encode_extras([(Extra.BODY_FINGERPRINT, fingerprint.to_bytes(8, "little"))])
         if not self._is_held(identity, transaction):
@@ -206,7 +206,7 @@ class Duplicates:
         if policy.duplicate_detection == "off":
             self.forget(address)
             return
-        limit = min(policy.duplicate_window, self._ids_max)
+        limit = min(policy.duplicate_window, self.ids_max)
         for windows in (self._windows, self._volatile):
             window = windows.by_address.get(address)
             if window is not None:
@@ -237,13 +237,13 @@ class Duplicates:
         window = windows.by_address.get(identity.address)
         if window is not None and window.limit != identity.limit:
             self._limit(windows, identity.address, window, identity.limit)
-        if windows.ids > self._ids_max:
+        if windows.ids > self.ids_max:
             # Addresses that nobody has posted to for longest give way, and some more of them than need to, because to
             # find them is to look at all.
             by_age = sorted(windows.by_address.items(), key=lambda item: item[1].newest)
             for address, _ in by_age[:-1]:
                 self._forget(windows, address)
-                if windows.ids <= self._ids_max * 7 // 8:
+                if windows.ids <= self.ids_max * 7 // 8:
                     break
 
     def _forget(self, windows: Windows, address: str) -> None:

@@ -65,7 +65,7 @@ class ManagementNode:
 
     def __init__(self, managed: Managed, requests_max: int, touch: Callable[[Connection], None]) -> None:
         self._managed = managed
-        self._requests_max = requests_max
+        self.requests_max = requests_max
         self._touch = touch
         self._answerable: dict[Replies, None] = {}
 
@@ -105,7 +105,7 @@ class ManagementNode:
                 AmqpCondition.PRECONDITION_FAILED,
                 f"reply-to must be the target address of a link of this connection that receives from {NODE}",
             )
-        if len(replies.outbox) + replies.awaited >= self._requests_max:
+        if len(replies.outbox) + replies.awaited >= self.requests_max:
             return Error(AmqpCondition.RESOURCE_LIMIT_EXCEEDED, "too many answers wait for credit")
         answered = answer(payload, self._managed, peer.user, peer.rights)
         replies.awaited += 1

@@ -40,11 +40,9 @@ class Memory:
     """The bodies of one broker."""
 
     def __init__(self, limits: BrokerLimits) -> None:
-        self._limits = limits
         self.bytes = 0
         """What all bodies in memory cost."""
-        self._paging_from = limits.memory_bytes_max * 3 // 4
-        self._shrinking_from = limits.memory_bytes_max // 2
+        self.apply(limits)
         self.wanted: list[Read] = []
         """To be read; see `take_reads`."""
         self._continuations: dict[Message, list[Callable[[Message], None]]] = {}
@@ -55,6 +53,12 @@ class Memory:
     def read_ahead_bytes(self) -> int:
         """How much is good to read at once."""
         return self._limits.read_ahead_bytes
+
+    def apply(self, limits: BrokerLimits) -> None:
+        """Keep to these limits from now on."""
+        self._limits = limits
+        self._paging_from = limits.memory_bytes_max * 3 // 4
+        self._shrinking_from = limits.memory_bytes_max // 2
 
     # -- accounts -----------------------------------------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ class Queues:
         self._life = life
         self._scribe = life.scribe
         self._policies = policies
-        self._queues_max = queues_max
+        self.queues_max = queues_max
         self.by_name: dict[str, Queue] = {}
         self.topics: dict[str, Topic] = {}
         """By address; they count as queues where their number is limited. Kept by `topics.Topics`."""
@@ -78,9 +78,9 @@ class Queues:
 
     def check_number(self) -> None:
         """Raises Refused where there are as many queues, subscriptions and topics as there may be."""
-        if len(self.by_name) + len(self.topics) >= self._queues_max:
+        if len(self.by_name) + len(self.topics) >= self.queues_max:
             raise Refused(
-                f"there are {self._queues_max} queues, no more are made",
+                f"there are {self.queues_max} queues, no more are made",
                 condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED,
             )
 

@@ -242,6 +242,7 @@ class Server:
             self._engine_options = self._make_engine_options(self._opened)
             self._pump_options = PumpOptions(output_bytes_max=options.connection.output_bytes_max)
             self.refusal_delay_s = options.security.refusal_delay_ms / 1000
+            self._doors.timeout_s = options.connection.handshake_timeout_ms / 1000
             put_out = self.replace_keys(keys)
             for change in changes:
                 logger.info("configuration: %s", change)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 NODE: Final = "$management"
 QUEUE: Final = "acquit:queue"
 """The entity type of a queue."""
+BROKER: Final = "acquit:broker"
+"""That of the broker itself."""
 MESSAGE: Final = "acquit:message"
 """The entity type of a message that waits for its time."""
 
