@@ -23,10 +23,14 @@ QUERY      acquit:message name: the queue; body, optional: {after:     {attribut
                           sequence, limit: number of messages}         what waits for its time, by sequence
 CANCEL     acquit:message name: the queue; body: {sequence: number},   {cancelled: number of messages}
                           {message_id: id} or {all: true}
+READ       acquit:        name: the id of a transaction, in hex        {fate: "committed", "rolled-back" or
+           transaction                                                 "unknown", kept_ms: how long it is known}
 =========  =============  ===========================================  ==========================================
 
 Who asks sees the queues that it may browse or manage, and changes those that it may manage (or create, or delete); a
-move needs that of both queues. Other requests are answered with status 403.
+move needs that of both queues. Other requests are answered with status 403. The fate of a transaction is told to the
+user whose it was; one that is live is fenced first: its connection is closed, so that it is rolled back, unless its
+commit is on the way to the disk already, which is then awaited.
 
 This module is pure: bytes of a request in, bytes of an answer out, some of them only `Later`. Links and replies are the
 core's.
@@ -54,6 +58,7 @@ NODE: Final = "$management"
 QUEUE: Final = "acquit:queue"
 MESSAGE: Final = "acquit:message"
 BROKER: Final = "acquit:broker"
+TRANSACTION: Final = "acquit:transaction"
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -98,6 +103,11 @@ class Managed(Protocol):
 
     def reload(self) -> Later[list[Value]]:
         """Read the configuration again; what has changed. Fails with nothing changed where it is not valid."""
+        ...
+
+    def fate(self, txn_id: bytes, user: str | None) -> Later[tuple[str, int]]:
+        """What became of a transaction of this user, which is fenced if it is live; and for how many milliseconds that
+        is known."""
         ...
 
 
@@ -281,6 +291,16 @@ def _is_id(value: object) -> bool:
 
 Operation = Callable[[Managed, str | None, object, str | None], Value | Later[Value]]
 
+def _read_transaction(node: Managed, name: str | None, body: object, user: str | None) -> Later[Value]:
+    try:
+        txn_id = bytes.fromhex(name or "")
+    except ValueError:
+        txn_id = b""
+    if not txn_id:
+        raise Failure(400, "the application property 'name' must be the id of a transaction, in hex")
+    return node.fate(txn_id, user).then(lambda told: {"fate": told[0], "kept_ms": told[1]})
+
+
 _OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ("QUERY", QUEUE): _query_queues,
     ("READ", QUEUE): _read_queue,
@@ -292,10 +312,13 @@ _OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ("RELOAD", BROKER): _reload,
     ("QUERY", MESSAGE): _query_messages,
     ("CANCEL", MESSAGE): _cancel_messages,
+    ("READ", TRANSACTION): _read_transaction,
 }
 
 
-_SEEING: Final = frozenset((("QUERY", QUEUE), ("READ", QUEUE), ("READ", BROKER), ("QUERY", MESSAGE)))
+_SEEING: Final = frozenset(
+    (("QUERY", QUEUE), ("READ", QUEUE), ("READ", BROKER), ("QUERY", MESSAGE), ("READ", TRANSACTION))
+)
 """Operations that change nothing, on what may be seen. All others need the permission to manage, or what is here:"""
 _ALSO_BY: Final[Mapping[tuple[str, str], str]] = {("CREATE", QUEUE): "create", ("DELETE", QUEUE): "delete"}
 
@@ -336,6 +359,9 @@ class _Seen:
     def reload(self) -> Later[list[Value]]:
         return self._node.reload()
 
+    def fate(self, txn_id: bytes, user: str | None) -> Later[tuple[str, int]]:
+        return self._node.fate(txn_id, user)
+
     def scheduled(self, queue: str, after: int, limit: int) -> list[Scheduled]:
         return self._node.scheduled(queue, after, limit)
 
@@ -354,7 +380,7 @@ def _check_permission(node: Managed, rights: Rights, operation: tuple[str, str],
             raise Failure(403, reason)
     if operation in _SEEING:
         return
-    if name is None:
+    if name is None or operation[1] == BROKER:
         if not rights.everywhere("manage"):
             raise Failure(403, "this needs the permission to manage '#', which no role gives")
         return

@@ -103,6 +103,7 @@ class Subscriptions:
         if known is not None:
             if self._is_that(known, address, wanted, stolen):
                 return known
+            peer.rights.check("consume", known.address)  # whose messages it would be the end of
             self._end(known, peer)
         return self._make(peer, address, wanted, "" if durable else _VOLATILE)
 

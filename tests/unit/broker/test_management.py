@@ -145,6 +145,13 @@ def test_who_may_not_manage_a_queue_does_not_purge_it() -> None:
     assert ask(broker, rights=rights(manage=("#",)), operation="PURGE", type="acquit:queue")[0] == 400
 
 
+def test_what_concerns_the_whole_broker_has_no_name_to_hide_behind() -> None:
+    status, text, _ = ask(
+        FakeBroker(), rights=rights(manage=("orders",)), operation="RELOAD", type="acquit:broker", name="orders"
+    )
+    assert status == 403 and "'#'" in text
+
+
 def test_what_everybody_may_know() -> None:
     assert ask(FakeBroker(), rights=rights(), operation="READ", type="acquit:broker")[0] == 200
 

@@ -11,7 +11,7 @@ from acquit.broker.configuration import parse_options
 from acquit.broker.options import PERMISSIONS, BrokerOptions, Role, Security, User
 from acquit.broker.permissions import EVERYTHING, KNOWN_MAX, Permissions, build_permissions, covers
 from acquit.errors import ConfigurationError
-from acquit.protocol._definitions import Accepted, Rejected
+from acquit.protocol._definitions import Accepted, Rejected, Source, Target
 from acquit.protocol.link import Link
 from acquit.protocol.message import Message
 from tests.support.broker_world import Client, World
@@ -236,3 +236,69 @@ def test_where_the_broker_itself_sends_needs_no_permission() -> None:
     client.held(receiver)[0].settle(Rejected())
     world.settle()
     assert world.core.queues.by_name["DLQ"].live == 1
+
+
+def test_a_subscriber_needs_consume_for_all_it_subscribes_to() -> None:
+    world = world_of(consume=("news.*",), create=("news.#",), send=("news.#",))
+    client = world.client()
+    allowed = [client.subscriber(topic, topic) for topic in ("news.eu", "news.*")]
+    for topic in ("news", "news.#", "#", "sport"):
+        link = client.subscriber(topic, f"refused {topic}")
+        assert f"may not consume at {topic}" in refused(client, link)
+    client.post(client.publisher("news.eu", "eu"), Message("x"))
+    client.post(client.publisher("news.eu.fr", "fr"), Message("y"))
+    world.settle()
+    assert [client.bodies(link) for link in allowed] == [["x"], ["x"]]
+    assert "may not send at sport" in refused(client, client.publisher("sport", "sports"))
+
+
+def test_a_qualified_name_needs_what_its_address_needs() -> None:
+    world = world_of(consume=("news",), create=("news",))
+    client = world.client()
+    client.subscriber("news", "one", durable=True)
+    name = "news::client/one"
+    assert "may not browse at news" in refused(client, client.receiver(name, "browser", browse=True))
+    assert "may not send at news" in refused(client, client.sender(name, "sender"))
+    assert "may not consume at sport" in refused(client, client.receiver("sport::client/one", "elsewhere"))
+
+
+def test_nobody_ends_a_subscription_that_they_may_not_consume_from() -> None:
+    """Names of containers and subscriptions are what a client says. Who takes another's ends it at its old address."""
+    world = World()
+    owner = world.client("app")
+    link = owner.subscriber("secret", "durable", durable=True)
+    owner.detach(link, closed=False)
+    owner.post(owner.publisher("secret"), Message("kept", durable=True))
+    world.settle()
+    owner.close()
+
+    thief = world.client("app")
+    thief.peer.rights = Permissions(Security(roles={"anonymous": Role(consume=("public",), create=("public",))})).of(
+        None
+    )
+    taking_over = thief.subscriber("public", "durable", durable=True)
+    assert "may not consume at secret" in refused(thief, taking_over)
+    ending = thief.subscriber(None, "durable")
+    assert "may not consume at secret" in refused(thief, ending)
+    assert world.core.queues.by_name["secret::app/durable"].live == 1
+
+
+def test_who_may_create_may_have_a_node_made_and_use_it() -> None:
+    world = world_of(create=("temporary.queue.*",))
+    client = world.client()
+    link = client.begun.attach_receiver(  # type: ignore[attr-defined]
+        "own", source=Source(None, dynamic=True), target=Target("here")
+    )
+    link.grant(1)
+    world.carry()
+    address = link.source.address
+    assert address.startswith("temporary.queue.")
+    assert f"may not send at {address}" in refused(client, client.sender(address))
+    topic = client.sender(None, "topic", target=Target(None, dynamic=True, capabilities=("topic",)))
+    assert "may not create at temporary.topic." in refused(client, topic)
+
+    other = world.client("other")
+    other.peer.rights = Permissions(Security(roles={"anonymous": Role(send=("temporary.queue.*",))})).of(None)
+    other.post(other.sender(address), Message("answer"))
+    world.settle()
+    assert client.bodies(link) == ["answer"]
