@@ -30,7 +30,7 @@ _SWEEP_MIN: Final = 1_000
 class Browser(Actor):
     """A link that looks."""
 
-    __slots__ = ("_ahead", "_missed", "link", "no_local", "queue", "selector", "started", "tag")
+    __slots__ = ("_ahead", "_missed", "link", "no_local", "queue", "reads", "selector", "started", "tag")
 
     def __init__(
         self,
@@ -40,6 +40,7 @@ class Browser(Actor):
         *,
         selector: Selector | None = None,
         no_local: bool = False,
+        reads: bool = False,
     ) -> None:
         super().__init__(peer, link.name, queue.address)
         self.link = link
@@ -48,6 +49,8 @@ class Browser(Actor):
         """What it asked for; None: everything."""
         self.no_local = no_local
         """It is not shown what its own container posted."""
+        self.reads = reads
+        """What it says of what it is shown is recorded: the queue is non-destructive."""
         self.tag = 0
         """Of the last delivery: they are counted."""
         self.started = False
@@ -109,7 +112,7 @@ class Browser(Actor):
     def show(self, message: Message, payload: bytes) -> None:
         """Send it; it stays where it is."""
         self.tag = self.tag + 1 & 0xFFFF_FFFF
-        self.link.send(self.tag.to_bytes(4, "big"), payload)
+        self.link.send(self.tag.to_bytes(4, "big"), payload, context=message if self.reads else None)
         self.peer.unwritten_bytes += len(payload)
 
     def seen(self) -> None:

@@ -39,6 +39,7 @@ from acquit.broker.letters import Letters
 from acquit.broker.life import Life
 from acquit.broker.limits import Limits
 from acquit.broker.locks import LockKeeper
+from acquit.broker.management import Later
 from acquit.broker.management_node import ManagementNode, Replies, Requests
 from acquit.broker.memory import Memory, Read
 from acquit.broker.node import Queue
@@ -48,6 +49,7 @@ from acquit.broker.permissions import build_permissions
 from acquit.broker.posting import Poster
 from acquit.broker.queue import Ending
 from acquit.broker.queues import Queues
+from acquit.broker.reading import Reading
 from acquit.broker.receivers import Receivers
 from acquit.broker.recovery import recover, to_live
 from acquit.broker.removal import Removal
@@ -64,9 +66,8 @@ from acquit.ledger.events import EventKind
 from acquit.ledger.fold import Fold
 from acquit.ledger.live import LiveMessage
 from acquit.ledger.recorder import Recorder
-from acquit.ledger.records import MessageId
 from acquit.ledger.sequences import Sequences
-from acquit.protocol._definitions import AmqpCondition, Error, Role, TerminusExpiryPolicy
+from acquit.protocol._definitions import AmqpCondition, ConnectionCondition, Error, Role, TerminusExpiryPolicy
 from acquit.protocol.connection import Connection
 from acquit.protocol.delivery import Delivery
 from acquit.protocol.events import (
@@ -130,6 +131,7 @@ class Core:
         self._expiry = Expiry(self.life, self._letters)
         self._settling = Settling(self.life, self._letters)
         self._locks = LockKeeper(self.life, self._settling)
+        self._reading = Reading(self.life)
         self._dispatch = Dispatch(self.life, self._expiry, self._locks)
         self._crediting = Crediting(self.life, self.topics, options.connection.credit_max)
         self.administration = Administration(
@@ -141,6 +143,7 @@ class Core:
             self.life, options.transactions, self._poster, self._settling, nodes, self.duplicates
         )
         self._poster.transactions = self._settling.transactions = self.transactions
+        self.administration.fate = self._fate
         self._coordinator = Coordinator(self.transactions, self.life.touch)
         temporary = TemporaryNodes(self.queues, self.topics, self.scribe)
         self._attaching = Attaching(
@@ -363,6 +366,8 @@ class Core:
         context = event.link.context
         if context.__class__ is Consumer:
             self._settling.heard(context, event.deliveries, event.state, event.settled)
+        elif isinstance(context, Browser) and context.reads:
+            self._reading.heard(context, event.deliveries, event.state, event.settled)
         elif not event.settled and isinstance(context, Browser | Replies):
             event.link.session.settle_all(event.deliveries, event.state)
 
@@ -385,6 +390,27 @@ class Core:
 
     def _transactional_state_missed(self, peer: Peer, event: TransactionalStateMissed) -> None:
         self.transactions.fail(peer, event.state.txn_id)
+
+    def _fate(self, txn_id: bytes, user: str | None) -> Later[tuple[str, int]]:
+        """What became of a transaction, and for how long that is known. One that is live is fenced first: what its
+        client has sent and we have not read does not count any more."""
+        transaction = self.transactions.live(txn_id, user or "")
+        if transaction is not None:
+            peer = transaction.peer
+            self._connection_ended(peer, ConnectionEnded(None, lost=True, remote=False))
+            peer.engine.close(Error(ConnectionCondition.CONNECTION_FORCED, "the fate of its transaction was asked for"))
+            self.life.touch(peer.engine)
+        later: Later[tuple[str, int]] = Later()
+
+        def tell() -> None:
+            fate = self.transactions.fate(txn_id, user or "")
+            if fate is None:
+                self.scribe.when_synced(tell)
+            else:
+                later.finish((fate, self.options.transactions.fates_kept_ms))
+
+        tell()
+        return later
 
     def _connection_opened(self, peer: Peer, event: ConnectionOpened) -> None:
         peer.container = event.open.container_id
@@ -526,6 +552,7 @@ def _queue_snapshot(queue: Queue) -> QueueSnapshot:
         pending=queue.pending,
         consumers=len(queue.consumers) + len(queue.browsers),
         producers=len(queue.producers),
+        active_consumer="" if queue.active is None else queue.active.terminus,
         body_bytes=queue.bytes,
         memory_bytes=queue.memory_bytes,
         entered=queue.entered,

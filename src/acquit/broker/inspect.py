@@ -32,14 +32,15 @@ class QueueSnapshot:
     suspended: int = 0
     """Held by a link that is away and may resume."""
     undeliverable: int = 0
-    """Of those available, the ones that none of its present consumers may have: undeliverable-here, larger than it
-    takes, not selected."""
+    """Of those available, the ones that all of its present consumers called undeliverable here."""
     pending: int = 0
     """Posted and not yet synced: entered, but nobody was told."""
     consumers: int = 0
     """Links attached to it that receive, browsers included."""
     producers: int = 0
     """Links attached to it that send."""
+    active_consumer: str = ""
+    """Where one consumer is served at a time: its container and link name."""
     body_bytes: int = 0
     """Of all live messages."""
     memory_bytes: int = 0

@@ -7,7 +7,9 @@ subscription gets a copy of its own.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker import subscriptions, temporary
@@ -18,7 +20,7 @@ from acquit.broker.management import NODE
 from acquit.broker.node import Queue
 from acquit.broker.nodes import SEPARATOR, Nodes, wants_topic
 from acquit.broker.refusal import Refused
-from acquit.broker.succession import arrive, priority_of
+from acquit.broker.succession import SHARED, arrive, priority_of
 from acquit.errors import SelectorError
 from acquit.protocol._definitions import (
     AmqpCondition,
@@ -32,16 +34,24 @@ from acquit.protocol._definitions import (
 from acquit.protocol.types import ULong
 
 if TYPE_CHECKING:
+    from acquit.broker.life import Life
     from acquit.broker.management_node import ManagementNode
     from acquit.broker.queues import Queues
-    from acquit.broker.scribe import Scribe
     from acquit.broker.subscriptions import Subscriptions
     from acquit.broker.temporary import TemporaryNodes
     from acquit.protocol._definitions import Attach
     from acquit.protocol.link import SendingLink
 
 LAST_SEQUENCE: Final = "acquit:last-sequence"
+ACTIVE: Final = "acquit:active"
+"""Whether a consumer is served at once, where only one is served at a time."""
 OUTCOMES: Final = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
+
+
+class Waiting(Actor):
+    """A link that is answered later; what it asked for is being recorded."""
+
+    __slots__ = ()
 
 
 class Receivers:
@@ -54,14 +64,15 @@ class Receivers:
         subscriptions: Subscriptions,
         temporary: TemporaryNodes,
         management: ManagementNode,
-        scribe: Scribe,
+        life: Life,
     ) -> None:
         self._nodes = nodes
         self._queues = queues
         self._subscriptions = subscriptions
         self._temporary = temporary
         self._management = management
-        self._scribe = scribe
+        self._life = life
+        self._scribe = life.scribe
 
     def accept(self, peer: Peer, link: SendingLink, stolen: object) -> object:
         """Accept the link, and give what is its context from now on. Raises Refused.
@@ -105,12 +116,40 @@ class Receivers:
 
     def _from_topic(
         self, peer: Peer, link: SendingLink, source: Source, address: str, filters: AppliedFilters, stolen: object
-    ) -> Consumer:
+    ) -> Actor:
         peer.rights.check("consume", address)
         queue = self._subscriptions.open(peer, link, source, address, filters, stolen)
+        if queue in self._subscriptions.unsynced:
+            return self._later(peer, link, queue, partial(self._subscriber, peer, link, queue, source, None))
+        return self._subscriber(peer, link, queue, source, stolen)
+
+    def _subscriber(self, peer: Peer, link: SendingLink, queue: Queue, source: Source, stolen: object) -> Consumer:
         consumer = self._consumer(peer, link, queue, subscriptions.describe(queue, source), NOTHING, stolen)
         consumer.subscriber = True
         return consumer
+
+    def _later(self, peer: Peer, link: SendingLink, queue: Queue, accept: Callable[[], Consumer]) -> Waiting:
+        """Accept a link when what was recorded for it is on the disk: a subscription that is said to be durable is."""
+        waiting = Waiting(peer, link.name, queue.address)
+
+        def synced() -> None:
+            if link.context is not waiting:
+                return  # it is gone, or its name was taken over
+            del peer.links[waiting]
+            link.context = None
+            try:
+                consumer = accept()
+            except Refused as exc:
+                link.refuse(Error(exc.condition, exc.description))
+            else:
+                link.context = consumer
+                peer.links[consumer] = None
+                consumer.stand_in_line()  # its first flow may have come meanwhile
+                self._life.wake(queue)
+            self._life.touch(peer.engine)
+
+        self._scribe.when_synced(synced)
+        return waiting
 
     def _from_qualified(
         self, peer: Peer, link: SendingLink, source: Source, address: str, filters: AppliedFilters, stolen: object
@@ -148,7 +187,8 @@ class Receivers:
     def _from_queue(
         self, peer: Peer, link: SendingLink, queue: Queue, said: Source, filters: AppliedFilters, stolen: object
     ) -> object:
-        if said.distribution_mode != StdDistMode.COPY and not queue.policy.non_destructive:
+        reads = queue.policy.non_destructive and said.distribution_mode != StdDistMode.COPY
+        if said.distribution_mode != StdDistMode.COPY and not reads:
             return self._consumer(peer, link, queue, said, filters, stolen)
         asked = link.remote_attach
         assert asked is not None
@@ -158,9 +198,11 @@ class Receivers:
                 f"{queue.name!r} has {browsers_max} browsers, no more are taken",
                 condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED,
             )
-        self._accept(link, asked, queue, replace(said, filter=filters.echo))
-        browser = Browser(peer, link, queue, selector=filters.selector, no_local=filters.no_local)
+        self._accept(link, asked, queue, replace(said, distribution_mode=StdDistMode.COPY, filter=filters.echo))
+        browser = Browser(peer, link, queue, selector=filters.selector, no_local=filters.no_local, reads=reads)
         queue.browsers.append(browser)
+        if browser.no_local:
+            queue.look_at_policy()
         return browser
 
     def _consumer(
@@ -184,7 +226,10 @@ class Receivers:
             default_outcome = None
         if filters.echo is not None:
             said = replace(said, filter=filters.echo)
-        self._accept(link, asked, queue, replace(said, default_outcome=default_outcome))
+        properties: dict[str, object] = {}
+        if queue.policy.consumers != SHARED:
+            properties[ACTIVE] = queue.active is None or queue.active is stolen
+        self._accept(link, asked, queue, replace(said, default_outcome=default_outcome), properties)
         consumer = Consumer(
             peer,
             link,
@@ -200,11 +245,18 @@ class Receivers:
 
     # -- the answer ---------------------------------------------------------------------------------------------------
 
-    def _accept(self, link: SendingLink, asked: Attach, queue: Queue, said: Source) -> None:
+    def _accept(
+        self,
+        link: SendingLink,
+        asked: Attach,
+        queue: Queue,
+        said: Source,
+        properties: Mapping[str, object] = MappingProxyType({}),
+    ) -> None:
         link.accept_attach(
             source=replace(said, outcomes=OUTCOMES),
             snd_settle_mode=asked.snd_settle_mode,
-            properties=self._properties(),
+            properties={**self._properties(), **properties},
         )
         link.offer(queue.available)
 

@@ -7,7 +7,7 @@ which message (sequence) in which queue, and when. It has a fixed width so that 
          0     8  sequence     the message, unique in the broker, never reused; 0 where no message is meant
          8     8  origin       a link to elsewhere, by kind. Entering kinds: the copy it came from. Retiring kinds: the
                                copy it became. RELEASED, MODIFIED: not offered again before this time (milliseconds
-                               since the epoch). 0: none, at once
+                               since the epoch). READ: the outcome. 0: none, at once
         16     8  time_us      wall clock, microseconds since the epoch, signed
         24     4  crc          CRC-32 of the payload of the message's posting   } together its fingerprint,
         28     4  size         bytes of that payload                            } one word: size << 32 | crc
@@ -73,6 +73,9 @@ class EventKind(IntEnum):
     """A scheduled message became available."""
     SUSPENDED = 36
     RESUMED = 37
+    READ = 38
+    """Read in a non-destructive queue, where it stays. `origin` says the outcome: 1 accepted, 2 rejected, 3 released,
+    4 modified, 5 modified with delivery-failed."""
 
     UNROUTED = 48
     """Posted to an address where nothing matched."""

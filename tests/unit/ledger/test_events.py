@@ -89,11 +89,13 @@ def test_kinds_keep_their_numbers() -> None:
         "DUE": 35,
         "SUSPENDED": 36,
         "RESUMED": 37,
+        "READ": 38,
         "UNROUTED": 48,
         "DUPLICATE": 49,
         "HELD": 50,
         "ROLLED_BACK": 51,
         "COPIED_FORWARD": 52,
+        "PASSED": 53,
     }
     assert {int(kind) for kind in ENTERING} == {1, 2, 3, 4}
     assert {int(kind) for kind in RETIRING} == set(range(16, 25))
