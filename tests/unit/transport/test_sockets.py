@@ -16,9 +16,10 @@ from acquit.errors import ConfigurationError, ConnectionFailed, ConnectTimeout
 from acquit.protocol import events as ev
 from acquit.protocol._definitions import Source, Target
 from acquit.protocol.connection import Connection
-from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.constants import ACCEPTED, AMQP_HEADER, TLS_HEADER
 from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.options import ConnectionOptions
+from acquit.transport.sockets import HeaderReader, Landing
 
 CERTIFICATE = Path(__file__).resolve().parents[2] / "support" / "localhost.pem"
 LONG = 30.0
@@ -220,3 +221,133 @@ def test_an_address_that_is_taken() -> None:
                 await transport.listen(lambda: End(server=True).pump, "127.0.0.1", listener.port)
 
     run(main)
+
+
+@pytest.mark.parametrize(
+    ("says", "complaint"),
+    [
+        (AMQP_HEADER, r"cannot connect to \S+: it answered AMQP's TLS header with b'AMQP\\x00"),
+        (b"HTTP/1.1 400", r"with b'HTTP"),
+        (b"AM", r"with b''"),
+        (b"", r"with b''"),
+        (TLS_HEADER, r"cannot connect to|no TLS with"),
+        (TLS_HEADER + b"nonsense" * 10, r"no TLS with"),
+        (None, r"no connection to \S+ within 0.1 s"),
+    ],
+)
+def test_in_band_tls_that_does_not_come_about(says: bytes | None, complaint: str) -> None:
+    """What the server says to AMQP's TLS header before it closes; None: it says nothing, and stays."""
+
+    async def main() -> None:
+        heard: list[bytes] = []
+        gone = asyncio.Event()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            heard.append(await reader.readexactly(8))
+            if says is None:
+                await reader.read()
+            else:
+                writer.write(says)
+            with contextlib.suppress(ConnectionError):
+                writer.close()
+                await writer.wait_closed()
+            gone.set()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        end = End(server=False)
+        with pytest.raises(ConnectionFailed, match=complaint):
+            await transport.connect(
+                end.pump,
+                "127.0.0.1",
+                server.sockets[0].getsockname()[1],
+                ssl_context=ssl.create_default_context(cafile=str(CERTIFICATE)),
+                in_band=True,
+                timeout_s=0.1 if says is None else LONG,
+            )
+        assert heard == [TLS_HEADER]
+        assert not end.pump.connected
+        await gone.wait()
+        server.close()
+        await server.wait_closed()
+
+    run(main)
+
+
+class Reading:
+    """A socket that is read from, for one reader of a header."""
+
+    def __init__(self, waiting: bytes) -> None:
+        self.waiting = waiting
+        self.paused = False
+        self.read: list[bytes] = []
+        self.lost = 0
+        self.reader = HeaderReader(self.read.append, self.lose)
+        self.reader.transport = self  # type: ignore[assignment]
+
+    def lose(self) -> None:
+        self.lost += 1
+
+    def pause_reading(self) -> None:
+        self.paused = True
+
+    def run(self, size: int) -> None:
+        """As asyncio does, with no more than `size` bytes at once."""
+        while self.waiting and not self.paused:
+            buffer = self.reader.get_buffer(-1)
+            assert buffer
+            count = min(size, len(buffer), len(self.waiting))
+            buffer[:count], self.waiting = self.waiting[:count], self.waiting[count:]
+            self.reader.buffer_updated(count)
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_a_header_is_read_and_nothing_behind_it(size: int) -> None:
+    socket = Reading(TLS_HEADER + b"TLS's own")
+    socket.run(size)
+    assert (socket.read, socket.waiting) == ([TLS_HEADER], b"TLS's own")
+    socket.reader.connection_lost(None)
+    assert socket.lost == 0
+
+
+@pytest.mark.parametrize(("sent", "read"), [(b"G", b"G"), (b"AMX", b"AMX"), (b"\x16\x03\x01", b"\x16")])
+def test_what_can_be_no_header_is_given_at_once(sent: bytes, read: bytes) -> None:
+    socket = Reading(sent)
+    socket.run(1)
+    assert socket.read == [read]
+
+
+def test_a_socket_that_ends_within_its_header() -> None:
+    socket = Reading(TLS_HEADER[:7])
+    socket.run(100)
+    assert socket.reader.eof_received() is False
+    socket.reader.connection_lost(None)
+    socket.reader.connection_lost(None)
+    assert (socket.read, socket.lost) == ([], 1)
+
+
+def test_what_lands_before_anybody_is_there() -> None:
+    landing, calls = Landing(), []
+
+    class Protocol(asyncio.Protocol):
+        def connection_made(self, transport: object) -> None:
+            calls.append("made")
+
+        def data_received(self, data: bytes) -> None:
+            calls.append(data.decode())
+
+        def eof_received(self) -> bool:
+            calls.append("eof")
+            return False
+
+        def connection_lost(self, exc: object) -> None:
+            calls.append("lost")
+
+    class Transport(asyncio.Transport):
+        def set_protocol(self, protocol: object) -> None:
+            calls.append("set")
+
+    for event in (lambda: landing.data_received(b"a"), lambda: landing.data_received(b"b"), landing.eof_received):
+        event()
+    landing.connection_lost(None)
+    landing.hand_over(Transport(), Protocol())
+    assert calls == ["set", "made", "ab", "eof", "lost"]
