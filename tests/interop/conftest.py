@@ -91,6 +91,41 @@ anonymous = "never"
 password = "correct horse"
 """
 
+CERTIFICATES = Path(__file__).parents[1] / "support/tls"
+
+CONFIG_WITH_ROLES = f"""
+[security]
+anonymous = "never"
+refusal_delay_ms = 1
+
+[tls]
+certificate_file = "{CERTIFICATES / "certificate.pem"}"
+key_file = "{CERTIFICATES / "key.pem"}"
+client_ca_file = "{CERTIFICATES / "peers-ca.pem"}"
+client_certificates = "optional"
+
+[users.ada]
+roles = ["writer", "reader"]
+
+[users.walt]
+password = "pen"
+roles = ["writer"]
+
+[users.rita]
+password = "glasses"
+roles = ["reader"]
+
+[roles.writer]
+send = ["shop.#"]
+create = ["shop.#"]
+
+[roles.reader]
+consume = ["shop.#"]
+browse = ["shop.#"]
+create = ["shop.#"]
+"""
+"""Over TLS alone: Ada shows a certificate, Walt and Rita say passwords."""
+
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Only `make interop` installs the peers: elsewhere these files cannot even be imported."""
@@ -129,6 +164,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def server_with_users(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A broker that knows one user and lets nobody else in."""
     yield from serve(tmp_path_factory.mktemp("broker-with-users"), CONFIG_WITH_USERS)
+
+
+@pytest.fixture(scope="session")
+def server_with_roles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A broker with TLS that lets users do what their roles say."""
+    yield from serve(tmp_path_factory.mktemp("broker-with-roles"), CONFIG_WITH_ROLES)
 
 
 @pytest.fixture(params=PEERS)
