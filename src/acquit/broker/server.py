@@ -250,6 +250,10 @@ class Server:
             self._turn()
             return changes
 
+    def reload_soon(self) -> None:
+        """The same, for who does not wait for it: the log tells what came of it."""
+        self._begin_reload()
+
     def _begin_reload(self) -> Later[list[Value]]:
         """The same, for the management node."""
         later = Later[list[Value]]()
@@ -260,7 +264,8 @@ class Server:
                 later.finish([change.encode() for change in done.result()])
             else:
                 later.finish(Failure(409, str(error) if error is not None else "the broker is stopping"))
-            self._turn()
+            if not self._stopping:
+                self._turn()
 
         task = self._loop.create_task(self.reload())
         self._reloads.add(task)

@@ -1,4 +1,4 @@
-"""``acquit queues`` and ``acquit purge``: what a broker holds.
+"""``acquit queues`` and ``acquit purge``: what a broker holds, and what it shall hold no more.
 
 A running broker is asked over AMQP, with the rights of the user in the URL. With ``--data`` the folder of a stopped one
 is read: the journal folded, nothing written.
@@ -21,13 +21,16 @@ from acquit.cli.output import emit_json, table
 ALWAYS_SHOWN: Final = ("name", "depth", "available", "acquired", "consumers", "entered")
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @data_option(required=False)
 @seconds(10.0, "How long to wait for the broker's answer.")
 @url_option
 @json_option
-def queues(data: Path | None, timeout_s: float, url: str, as_json: bool) -> int:
+@click.pass_context
+def queues(ctx: click.Context, data: Path | None, timeout_s: float, url: str, as_json: bool) -> int:
     """Show the queues of the broker at URL, or of the stopped one whose folder is --data."""
+    if ctx.invoked_subcommand is not None:
+        return Exit.OK
     columns, rows = _from_folder(data) if data is not None else _from_broker(url, timeout_s)
     if as_json:
         for row in rows:
@@ -39,6 +42,48 @@ def queues(data: Path | None, timeout_s: float, url: str, as_json: bool) -> int:
         table([columns[index].replace("_", " ") for index in shown], [[row[index] for index in shown] for row in rows])
     else:
         click.echo("no queues")
+    return Exit.OK
+
+
+@queues.command()
+@click.argument("name")
+@click.option("--topic", is_flag=True, help="A topic instead.")
+@seconds(10.0, "How long to wait for the broker's answer.")
+@url_option
+@json_option
+def create(name: str, topic: bool, timeout_s: float, url: str, as_json: bool) -> int:
+    """Make the queue NAME. It stays until somebody deletes it, whatever the policy of its address says."""
+    kind = "topic" if topic else "queue"
+    with management(url, timeout_s) as node:
+        node.request("CREATE", QUEUE, name=name, body={"kind": kind})
+    if as_json:
+        emit_json({"name": name, "kind": kind})
+    else:
+        click.echo(f"{name}: {kind} made")
+    return Exit.OK
+
+
+@queues.command()
+@click.argument("name")
+@click.option("--if-unused", is_flag=True, help="Only if no link uses it.")
+@click.option("--if-empty", is_flag=True, help="Only if there are no messages in it.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@seconds(10.0, "How long to wait for the broker's answer.")
+@url_option
+@json_option
+def delete(name: str, if_unused: bool, if_empty: bool, yes: bool, timeout_s: float, url: str, as_json: bool) -> int:
+    """Delete the queue, subscription or topic NAME with all its messages, and end the links that use it.
+
+    The ledger records each message as purged, and by whom."""
+    if not yes and not click.confirm(f"Delete {name} and all that is in it?", err=True):
+        return Exit.FAILED
+    with management(url, timeout_s) as node:
+        answer = node.request("DELETE", QUEUE, name=name, body={"if_unused": if_unused, "if_empty": if_empty})
+    told = {str(key): to_json(value) for key, value in answer.items()} if isinstance(answer, Mapping) else {}
+    if as_json:
+        emit_json({"name": name, **told})
+    else:
+        click.echo(f"{name}: deleted, with {told.get('messages')} messages; {told.get('links')} links ended")
     return Exit.OK
 
 

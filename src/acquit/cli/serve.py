@@ -3,7 +3,7 @@
 When it is ready it prints one line with its URL on standard output, so that a script can wait for it and, with
 ``--port 0``, learn the port; everything else is logged on standard error. SIGTERM and SIGINT stop it in order:
 connections are closed, what was answered is on the disk, the journal says that the stop was clean. A second signal
-does not wait.
+does not wait. SIGHUP has the configuration read again.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def serve(host: str, port: int, data: Path, config: Path | None, log_format: str
     if options.listen and any(map(_given, ("host", "port"))):
         raise click.UsageError(f"--host and --port: {config} says itself where to listen ([[listen]])")
     logs.configure(log_format, log_level)
-    asyncio.run(_serve(host, port, data, options))
+    asyncio.run(_serve(host, port, data, options, config))
     return Exit.OK
 
 
@@ -64,7 +64,7 @@ def _given(option: str) -> bool:
     return click.get_current_context().get_parameter_source(option) is not ParameterSource.DEFAULT
 
 
-async def _serve(host: str, port: int, data: Path, options: BrokerOptions) -> None:
+async def _serve(host: str, port: int, data: Path, options: BrokerOptions, config: Path | None) -> None:
     from acquit.broker.server import Server, tune_process
 
     loop = asyncio.get_running_loop()
@@ -76,8 +76,9 @@ async def _serve(host: str, port: int, data: Path, options: BrokerOptions) -> No
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number)
-    server = Server(data, options, host=host, port=port)
+    server = Server(data, options, host=host, port=port, config=config)
     await server.start()
+    loop.add_signal_handler(signal.SIGHUP, server.reload_soon)
     tune_process()
     click.echo(f"acquit {version('acquit')} ready: {' '.join(server.urls)}, data in {data}")
     told = asyncio.create_task(stopping.wait())

@@ -63,3 +63,32 @@ def test_topics_and_subscriptions_have_rows_of_their_own(shell: Shell, tmp_path:
         assert (topic["kind"], topic["unrouted"], topic["entered"]) == ("topic", 1, 0)
         assert (subscription["kind"], subscription["address"]) == ("subscription", "news")
         assert (subscription["depth"], subscription["unrouted"]) == (1, 0)
+
+
+def test_a_queue_is_made_and_deleted(at_broker: Shell, address: str) -> None:
+    assert at_broker("queues", "create", address).out == f"{address}: queue made\n"
+    assert at_broker("queues", "create", address).code == Exit.FAILED
+    at_broker("send", address, "one", "two")
+    ran = at_broker("queues", "delete", address, "--yes", "--if-empty")
+    assert (ran.code, ran.err) == (
+        Exit.FAILED,
+        f"acquit: DELETE: '{address}' is not empty: it has 2 messages\n",
+    )
+    assert at_broker("queues", "delete", address, "--yes", "--json").documents == [
+        {"name": address, "messages": 2, "links": 0}
+    ]
+    assert address not in at_broker("queues").out
+
+
+def test_deleting_asks_first(at_broker: Shell, address: str) -> None:
+    at_broker("queues", "create", address)
+    ran = at_broker("queues", "delete", address, stdin="n\n")
+    assert (ran.code, ran.out) == (Exit.FAILED, "")
+    assert f"Delete {address} and all that is in it?" in ran.err
+    assert at_broker("queues", "delete", address, "--if-unused", stdin="y\n").code == Exit.OK
+
+
+def test_a_topic_is_made_and_deleted(at_broker: Shell, address: str) -> None:
+    assert at_broker("queues", "create", address, "--topic", "--json").documents == [{"name": address, "kind": "topic"}]
+    assert at_broker("purge", address, "--yes").code == Exit.FAILED
+    assert at_broker("queues", "delete", address, "--yes").code == Exit.OK

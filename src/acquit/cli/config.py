@@ -1,0 +1,80 @@
+"""``acquit config``: the configuration file of a broker, checked, and read again by one that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from acquit.cli.exits import Exit
+from acquit.cli.jsonform import to_json
+from acquit.cli.management import BROKER, management
+from acquit.cli.options import json_option, seconds, url_option
+from acquit.cli.output import emit_json, table
+
+
+@click.group()
+def config() -> None:
+    """Check a configuration file, or have a running broker read its own again."""
+
+
+@config.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="acquit-data",
+    show_default=True,
+    envvar="ACQUIT_DATA",
+    show_envvar=True,
+    metavar="DIR",
+    help="The broker's folder, whose users are checked with it.",
+)
+@json_option
+def check(file: Path, data: Path, as_json: bool) -> int:
+    """Say whether a broker would take FILE: its keys and values, whether its rules fit together, and the files that it
+    names. Exits with 2 and one line where it would not."""
+    from acquit.broker.options import BrokerOptions
+    from acquit.broker.reload import load
+
+    options, keys = load(file, BrokerOptions(), data)
+    found = {
+        "file": str(file),
+        "address_rules": len(options.address),
+        "users": len(keys.security.users),
+        "roles": len(keys.security.roles),
+        "tls": keys.tls is not None,
+    }
+    if as_json:
+        emit_json({name: to_json(value) for name, value in found.items()})
+    else:
+        tls = "with TLS" if keys.tls is not None else "without TLS"
+        click.echo(
+            f"{file}: valid, {found['address_rules']} address rules, {found['users']} users, {found['roles']} roles, "
+            f"{tls}"
+        )
+    return Exit.OK
+
+
+@config.command()
+@seconds(60.0, "How long to wait for the broker's answer.")
+@url_option
+@json_option
+def reload(timeout_s: float, url: str, as_json: bool) -> int:
+    """Have the broker at URL read its configuration, its users and its certificates again, and show what changed.
+
+    Nothing changes where any of it is not valid. SIGHUP does the same, and tells the log."""
+    with management(url, timeout_s) as node:
+        answer = node.request("RELOAD", BROKER)
+    changes = answer.get("changes") if isinstance(answer, Mapping) else None
+    rows = [change for change in changes if isinstance(change, Mapping)] if isinstance(changes, list) else []
+    if as_json:
+        for row in rows:
+            emit_json({str(name): to_json(value) for name, value in row.items()})
+    elif rows:
+        columns = ("key", "old", "new", "applies")
+        table(list(columns), [[str(row.get(name, "")) for name in columns] for row in rows])
+    else:
+        click.echo("nothing has changed")
+    return Exit.OK

@@ -1,0 +1,50 @@
+"""``acquit move``: messages from one queue into another, by the broker itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import click
+
+from acquit.cli.exits import Exit
+from acquit.cli.jsonform import to_json
+from acquit.cli.management import QUEUE, management
+from acquit.cli.options import json_option, seconds, url_option
+from acquit.cli.output import emit_json
+from acquit.protocol.types import Value
+
+
+@click.command()
+@click.argument("source")
+@click.argument("target")
+@click.option("--max", "messages_max", type=click.IntRange(1), help="No more messages than this.")
+@click.option("--selector", help="Only messages that match, as in JMS: \"colour = 'red' and size > 3\".")
+@seconds(600.0, "How long to wait for the broker to have moved them all.")
+@url_option
+@json_option
+def move(
+    source: str,
+    target: str,
+    messages_max: int | None,
+    selector: str | None,
+    timeout_s: float,
+    url: str,
+    as_json: bool,
+) -> int:
+    """Move the messages of queue SOURCE that nobody has acquired into queue TARGET, which is made if it is not there.
+
+    Each message is in one of the two at any moment, also over a crash. The ledger records both sides, naming each
+    other, and who asked."""
+    body: dict[Value, Value] = {"to": target}
+    if messages_max is not None:
+        body["max"] = messages_max
+    if selector is not None:
+        body["selector"] = selector
+    with management(url, timeout_s) as node:
+        answer = node.request("MOVE", QUEUE, name=source, body=body)
+    moved = answer.get("moved") if isinstance(answer, Mapping) else None
+    if as_json:
+        emit_json({"source": source, "target": target, "moved": to_json(moved)})
+    else:
+        click.echo(f"{source}: {moved} messages moved to {target}")
+    return Exit.OK

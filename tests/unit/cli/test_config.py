@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import acquit
+from acquit.cli.exits import Exit
+from tests.support.shell import Shell
+from tests.unit.cli.test_serve import serving, url_of
+
+TEXT = '[[address]]\nmatch = "orders"\nring_size = 5\n'
+
+
+def test_a_file_is_checked(shell: Shell, tmp_path: Path) -> None:
+    path = tmp_path / "acquit.toml"
+    path.write_text(TEXT)
+    ran = shell("config", "check", path, "--data", tmp_path)
+    assert (ran.code, ran.out) == (Exit.OK, f"{path}: valid, 1 address rules, 0 users, 0 roles, without TLS\n")
+    assert shell("config", "check", path, "--data", tmp_path, "--json").documents == [
+        {"file": str(path), "address_rules": 1, "users": 0, "roles": 0, "tls": False}
+    ]
+    path.write_text(TEXT.replace("5", '"five"'))
+    ran = shell("config", "check", path, "--data", tmp_path)
+    assert ran.code == Exit.USAGE
+    assert ran.err == f"acquit: {path}: address[0].ring_size: expected a whole number, found 'five'\n"
+
+
+def test_a_running_broker_reads_its_file_again(shell: Shell, tmp_path: Path) -> None:
+    path = tmp_path / "acquit.toml"
+    path.write_text(TEXT)
+    with serving(tmp_path / "data", "--config", str(path)) as (process, ready):
+        url = url_of(ready)
+        assert shell("config", "reload", "--url", url).out == "nothing has changed\n"
+        path.write_text(TEXT.replace("5", "7"))
+        assert shell("config", "reload", "--url", url, "--json").documents == [
+            {"key": "address 'orders'.ring_size", "old": "5", "new": "7", "applies": "now"}
+        ]
+        path.write_text("nonsense")
+        ran = shell("config", "reload", "--url", url)
+        assert ran.code == Exit.FAILED
+        assert str(path) in ran.err
+        process.terminate()
+        process.communicate(timeout=30)
+
+
+def test_a_hangup_is_a_reload(tmp_path: Path) -> None:
+    path = tmp_path / "acquit.toml"
+    path.write_text(TEXT)
+    with serving(tmp_path / "data", "--config", str(path), "--log-format", "json") as (process, ready):
+        with acquit.connect(url_of(ready)) as connection, connection.session() as session:
+            session.sender("orders").send("one", timeout=20)
+        path.write_text(TEXT.replace("5", "7"))
+        process.send_signal(signal.SIGHUP)
+        assert process.stderr is not None
+        lines = []
+        while "was read again" not in (line := process.stderr.readline()) and line:
+            lines.append(line)
+        assert any("ring_size: 5 -> 7" in line for line in lines), lines
+        process.terminate()
+        process.communicate(timeout=30)
+    assert process.returncode == Exit.OK

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from acquit.cli.exits import Exit
+from tests.support.shell import Shell
+
+
+def test_messages_are_moved(at_broker: Shell, address: str) -> None:
+    at_broker("send", address, "one", "two", "three")
+    ran = at_broker("move", address, f"{address}.b", "--max", 2)
+    assert (ran.code, ran.out) == (Exit.OK, f"{address}: 2 messages moved to {address}.b\n")
+    assert [row["body"] for row in at_broker("browse", f"{address}.b", "--json").documents] == ["one", "two"]
+    assert at_broker("move", address, f"{address}.b", "--json").documents == [
+        {"source": address, "target": f"{address}.b", "moved": 1}
+    ]
+
+
+def test_a_selector_says_which(at_broker: Shell, address: str) -> None:
+    at_broker("send", address, "one", "two", "--property", "colour=red")
+    at_broker("send", address, "three", "--property", "colour=blue")
+    assert at_broker("move", address, f"{address}.b", "--selector", "colour = 'blue'").code == Exit.OK
+    assert [row["body"] for row in at_broker("browse", f"{address}.b", "--json").documents] == ["three"]
+    ran = at_broker("move", address, f"{address}.b", "--selector", "colour =")
+    assert ran.code == Exit.FAILED
+    assert len(ran.err.splitlines()) == 1
+
+
+def test_moving_from_what_is_not_there(at_broker: Shell) -> None:
+    ran = at_broker("move", "nobody.knows", "x")
+    assert ran.code == Exit.FAILED
+    assert ran.err == "acquit: there is no queue 'nobody.knows' (amqp:not-found)\n"
