@@ -49,6 +49,8 @@ class Administration:
         """What is where."""
         self.reload: Callable[[], Later[list[Value]]] = no_configuration
         """Reads the configuration again; what has changed. The server's."""
+        self.fate: Callable[[bytes, str | None], Later[tuple[str, int]]]
+        """What became of a transaction. The core's, because it may end a connection."""
         self._life = life
         self._scribe = life.scribe
         self._poster = poster

@@ -70,6 +70,7 @@ from acquit.ledger.sequences import Sequences
 from acquit.protocol._definitions import AmqpCondition, ConnectionCondition, Error, Role, TerminusExpiryPolicy
 from acquit.protocol.connection import Connection
 from acquit.protocol.delivery import Delivery
+from acquit.protocol.endpoint import LinkState
 from acquit.protocol.events import (
     ConnectionEnded,
     ConnectionOpened,
@@ -147,7 +148,7 @@ class Core:
         self._coordinator = Coordinator(self.transactions, self.life.touch)
         temporary = TemporaryNodes(self.queues, self.topics, self.scribe)
         self._attaching = Attaching(
-            Receivers(nodes, self.queues, self._subscriptions, temporary, management, self.scribe),
+            Receivers(nodes, self.queues, self._subscriptions, temporary, management, self.life),
             Senders(nodes, temporary, self._crediting, management, self._coordinator),
             options.connection.links_max,
         )
@@ -429,7 +430,10 @@ class Core:
         peer = self._peers.get(link.session.connection)
         if peer is not None:
             self._link_over(peer, link, link.unsettled(), Ending.DETACHED, lives_on=lives_on)
-        link.detach(error)
+        if link.state is LinkState.ATTACH_RECEIVED:
+            link.refuse(error)  # it was to be answered later
+        else:
+            link.detach(error)
         self.life.touch(link.session.connection)
 
     def _link_detached(self, peer: Peer, event: LinkDetached) -> None:
