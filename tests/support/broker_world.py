@@ -173,6 +173,8 @@ class Client:
         if credit:
             link.grant(credit)
         self.world.carry()
+        if durable:
+            self.world.settle()  # it is answered when it is on the disk
         return link
 
     def publisher(self, topic: str, name: str = "publisher") -> SendingLink:

@@ -7,14 +7,14 @@ subscription gets a copy of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker import subscriptions, temporary
 from acquit.broker.browsing import Browser
-from acquit.broker.endpoints import Consumer, Peer, verdict_of
+from acquit.broker.endpoints import Actor, Consumer, Peer, verdict_of
 from acquit.broker.filters import NOTHING, AppliedFilters, read_filters
 from acquit.broker.management import NODE
 from acquit.broker.node import Queue
@@ -24,6 +24,7 @@ from acquit.broker.succession import SHARED, arrive, priority_of
 from acquit.errors import SelectorError
 from acquit.protocol._definitions import (
     AmqpCondition,
+    Error,
     SndSettleMode,
     Source,
     StdDistMode,
@@ -34,6 +35,8 @@ from acquit.protocol._definitions import (
 from acquit.protocol.types import ULong
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from acquit.broker.life import Life
     from acquit.broker.management_node import ManagementNode
     from acquit.broker.queues import Queues
@@ -128,7 +131,7 @@ class Receivers:
         consumer.subscriber = True
         return consumer
 
-    def _later(self, peer: Peer, link: SendingLink, queue: Queue, accept: Callable[[], Consumer]) -> Waiting:
+    def _later(self, peer: Peer, link: SendingLink, queue: Queue, accept: Callable[[], Actor]) -> Waiting:
         """Accept a link when what was recorded for it is on the disk: a subscription that is said to be durable is."""
         waiting = Waiting(peer, link.name, queue.address)
 
@@ -138,13 +141,15 @@ class Receivers:
             del peer.links[waiting]
             link.context = None
             try:
-                consumer = accept()
+                _check_free(queue)
+                context = accept()
             except Refused as exc:
                 link.refuse(Error(exc.condition, exc.description))
             else:
-                link.context = consumer
-                peer.links[consumer] = None
-                consumer.stand_in_line()  # its first flow may have come meanwhile
+                link.context = context
+                peer.links[context] = None
+                if isinstance(context, Consumer):
+                    context.stand_in_line()  # its first flow may have come meanwhile
                 self._life.wake(queue)
             self._life.touch(peer.engine)
 
@@ -165,7 +170,10 @@ class Receivers:
             if not self._nodes.is_topic(node, wants_topic(source.capabilities), receiving=True):
                 raise Refused(f"there is no queue {address!r}", condition=AmqpCondition.NOT_FOUND)
             queue = self._subscriptions.qualified(peer, address)
-        return self._from_queue(peer, link, queue, _queue_source(queue, address, copy=copy), filters, stolen)
+        said = _queue_source(queue, address, copy=copy)
+        if queue in self._subscriptions.unsynced:
+            return self._later(peer, link, queue, partial(self._from_queue, peer, link, queue, said, filters, None))
+        return self._from_queue(peer, link, queue, said, filters, stolen)
 
     def _from_dynamic(self, peer: Peer, link: SendingLink, source: Source, filters: AppliedFilters) -> Consumer:
         node = self._temporary.make(peer, source)
@@ -175,6 +183,8 @@ class Receivers:
             said = _queue_source(node, node.address, copy=False)
             queue = node
         else:
+            # What is subscribed to ends with a restart at the latest, so that nothing here is durable.
+            source = replace(source, durable=TerminusDurability.NONE, expiry_policy=TerminusExpiryPolicy.LINK_DETACH)
             queue = self._subscriptions.open(peer, link, source, node.address, filters, None)
             said = subscriptions.describe(queue, source)
             filters = NOTHING
@@ -186,7 +196,7 @@ class Receivers:
 
     def _from_queue(
         self, peer: Peer, link: SendingLink, queue: Queue, said: Source, filters: AppliedFilters, stolen: object
-    ) -> object:
+    ) -> Actor:
         reads = queue.policy.non_destructive and said.distribution_mode != StdDistMode.COPY
         if said.distribution_mode != StdDistMode.COPY and not reads:
             return self._consumer(peer, link, queue, said, filters, stolen)
@@ -262,6 +272,15 @@ class Receivers:
 
     def _properties(self) -> dict[str, object]:
         return {LAST_SEQUENCE: ULong(self._scribe.sequences.last)}
+
+
+def _check_free(queue: Queue) -> None:
+    """May a link that has waited still receive from its subscription? Raises Refused."""
+    subscription = queue.subscription
+    if queue.removing:
+        raise Refused("the subscription was ended meanwhile", condition=AmqpCondition.RESOURCE_DELETED)
+    if queue.consumers and subscription is not None and not subscription.shared:
+        raise Refused(f"the subscription {subscription.name!r} has a receiver", condition=AmqpCondition.RESOURCE_LOCKED)
 
 
 def _queue_source(queue: Queue, address: str, *, copy: bool) -> Source:

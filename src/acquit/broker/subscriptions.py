@@ -72,6 +72,8 @@ class Subscriptions:
         self._durable: dict[Identity, Queue] = {}
         self._shared: dict[Identity, Queue] = {}
         """Those that are not durable."""
+        self.unsynced: dict[Queue, None] = {}
+        """Durable ones that were begun just now. Who is told that it has one can rely on it, so it is told later."""
 
     # -- begun, or found ----------------------------------------------------------------------------------------------
 
@@ -94,6 +96,9 @@ class Subscriptions:
             )
         except ValueError as exc:
             raise Refused(f"a subscription with {exc}", condition=AmqpCondition.INVALID_FIELD) from exc
+        topic = self._topics.by_address.get(address)
+        if durable and topic is not None and topic.temporary is not None:
+            raise Refused("a temporary topic has no durable subscriptions", condition=AmqpCondition.NOT_ALLOWED)
         if not (durable or shared):
             number = self._scribe.recorder.table.queue_max + 1
             return self._make(peer, address, wanted, f"|{number}")
@@ -166,6 +171,8 @@ class Subscriptions:
         )
         if durable:
             self._durable[subscription.identity] = queue
+            self.unsynced[queue] = None
+            self._scribe.when_synced(self.unsynced.pop, queue)
         elif subscription.shared:
             self._shared[subscription.identity] = queue
         self._topics.add(queue)

@@ -133,16 +133,16 @@ class Topics:
         self._queues.check_creation(peer, address)
         return self.make(address, self._scribe.declare(peer.container, "", peer.user, address))
 
-    def make(
-        self, address: str, actor: int, temporary: Temporary | None = None, *, auto_created: bool = True
-    ) -> Topic:
+    def make(self, address: str, actor: int, temporary: Temporary | None = None, *, auto_created: bool = True) -> Topic:
         """A new topic. Raises Refused where the disk has no room."""
         number = self._scribe.recorder.table.queue_max + 1
         flags = _TOPIC | (QueueFlag.TEMPORARY if temporary else QueueFlag.DURABLE)
         flags |= QueueFlag.AUTO_CREATED * auto_created
         entry = records.Queue(self._scribe.time_us, number, address, address, flags, actor=actor)
         self._queues.record(entry)
-        topic = Topic(number, address, self._policies.policy_of(address), auto_created=auto_created, temporary=temporary)
+        topic = Topic(
+            number, address, self._policies.policy_of(address), auto_created=auto_created, temporary=temporary
+        )
         self.by_address[address] = topic
         return topic
 
@@ -175,7 +175,7 @@ class Topics:
             self._patterns[queue] = None
             self._forget_routes()
         else:
-            topic = self.by_address[queue.address]
+            topic = self.by_address.get(queue.address) or self.make(queue.address, 0)
             topic.queues[queue] = None
             topic.routes = None
 

@@ -13,11 +13,14 @@ from acquit.protocol._definitions import (
     AmqpCondition,
     LinkCondition,
     Source,
+    Target,
     TerminusDurability,
     TerminusExpiryPolicy,
 )
-from acquit.protocol.link import Link
+from acquit.protocol.endpoint import LinkState
+from acquit.protocol.link import Link, ReceivingLink
 from acquit.protocol.message import Message
+from acquit.protocol.session import Session
 from acquit.protocol.types import Described, ULong
 from tests.support.broker_world import Client, World, durable, live_of
 
@@ -552,3 +555,110 @@ def test_durability_alone_makes_it_durable() -> None:
     world.settle()
     assert link is not None
     assert queues(world) == [f"{TOPIC}::client/audit"]
+
+
+# -- said when it is so -----------------------------------------------------------------------------------------------
+
+
+def attach(client: Client, name: str = "audit", *, address: str = TOPIC, qualified: bool = False) -> ReceivingLink:
+    """Attach a durable subscriber, and carry what can be carried without the disk."""
+    source = (
+        Source(address, capabilities=("topic",))
+        if qualified
+        else Source(address, TerminusDurability.UNSETTLED_STATE, TerminusExpiryPolicy.NEVER, capabilities=("topic",))
+    )
+    session = client.begun
+    assert isinstance(session, Session)
+    link = session.attach_receiver(name, source=source, target=Target())
+    link.grant(10)
+    client.world.carry()
+    return link
+
+
+@pytest.mark.parametrize("qualified", [False, True], ids=["by name", "qualified"])
+def test_a_durable_subscription_is_answered_when_it_is_on_the_disk(qualified: bool) -> None:
+    world = World()
+    client = world.client()
+    address = f"{TOPIC}::audit" if qualified else TOPIC
+    link = attach(client, address=address, qualified=qualified)
+    assert link.state is LinkState.ATTACH_SENT
+    lost = world.crash()
+    assert queues(lost) == []  # nobody was told otherwise
+    world.settle()
+    assert link.state is LinkState.ATTACHED
+    assert len(queues(world.crash())) == 1
+    publish(world, "x")
+    assert client.bodies(link) == ["x"]  # the credit that came ahead of the answer counts
+
+
+def test_the_second_time_there_is_nothing_to_wait_for() -> None:
+    world = World()
+    client = world.client()
+    client.detach(client.subscriber(TOPIC, "audit", durable=True), closed=False)
+    assert attach(client).state is LinkState.ATTACHED
+
+
+@pytest.mark.parametrize("end", ["detach", "close", "lose"])
+def test_who_goes_before_the_answer_has_subscribed_all_the_same(end: str) -> None:
+    world = World()
+    client = world.client()
+    link = attach(client)
+    if end == "lose":
+        client.lose()
+    else:
+        client.detach(link, closed=end == "close")
+    world.settle()
+    assert queues(world) == [f"{TOPIC}::client/audit"]
+    assert world.core.queues.by_name[f"{TOPIC}::client/audit"].consumers == []
+    assert attach(world.client()).state is LinkState.ATTACHED
+
+
+def test_a_link_is_taken_over_before_it_is_answered() -> None:
+    world = World()
+    lost, back = world.client("me"), world.client("me")
+    old, new = attach(lost), attach(back)
+    world.settle()
+    assert condition_of(lost, old) == LinkCondition.STOLEN
+    assert new.state is LinkState.ATTACHED
+    publish(world, "x")
+    assert back.bodies(new) == ["x"]
+    assert len(queues(world)) == 1
+
+
+def test_of_two_that_wait_for_an_exclusive_subscription_one_gets_it() -> None:
+    world = World()
+    client = world.client()
+    first, second = attach(client, "audit"), attach(client, "audit|2")
+    world.settle()
+    assert first.state is LinkState.ATTACHED
+    assert condition_of(client, second) == AmqpCondition.RESOURCE_LOCKED
+
+
+def test_another_selector_while_the_first_waits() -> None:
+    world = World()
+    one, two = world.client("me"), world.client("me")
+    attach(one)
+    link = two.subscriber(TOPIC, "audit", durable=True, filters=selector("n = 1"))
+    world.settle()
+    assert link.state is LinkState.ATTACHED
+    assert len(queues(world)) == 1
+    balanced(world)
+
+
+def test_a_subscription_that_is_ended_while_a_link_waits_for_it() -> None:
+    world = World()
+    one, two = world.client("me"), world.client("me")
+    waiting = attach(one, "audit|2")
+    attach(two, "audit", address="sport")  # another topic, and nobody receives yet
+    world.settle()
+    assert condition_of(one, waiting) == AmqpCondition.RESOURCE_DELETED
+    assert queues(world) == ["sport::me/audit"]
+
+
+def test_a_temporary_topic_has_no_durable_subscriptions() -> None:
+    world = World()
+    client = world.client()
+    maker = client.sender(None, target=Target(None, dynamic=True, capabilities=("temporary-topic",)))
+    assert isinstance(maker.target, Target)
+    link = client.subscriber(maker.target.address, "audit", durable=True)
+    assert condition_of(client, link) == AmqpCondition.NOT_ALLOWED
