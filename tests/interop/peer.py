@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import uuid
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -111,22 +112,71 @@ class Peer:
     # ---- short forms that several tests use
 
     def connect(self, port: int, **fields: object) -> Event:
-        self.do("connect", port=port, **fields)
+        self.do("connect", port=port, **{"container_id": f"{self.kind}-{uuid.uuid4()}", **fields})
         return self.expect("connection_open")
+
+    def reset(self) -> None:
+        """Leave the connection and forget what was not expected: another test may have this process."""
+        self.do("reset")
+        self.expect("reset")
+        self.seen("anything")
+        self._unseen.clear()
 
     def listen(self, **fields: object) -> int:
         self.do("listen", **fields)
         return int(self.expect("listening")["port"])
 
-    def sender(self, link: str, address: str, **fields: object) -> Event:
+    def sender(self, link: str, address: str | None, **fields: object) -> Event:
         self.do("sender", link=link, address=address, **fields)
         opened = self.expect("link_open", link=link)
         self.expect("credit", link=link)
         return opened
 
-    def receiver(self, link: str, address: str, **fields: object) -> Event:
+    def receiver(self, link: str, address: str | None, **fields: object) -> Event:
         self.do("receiver", link=link, address=address, **fields)
         return self.expect("link_open", link=link)
+
+    def refused(self, role: str, link: str, address: str | None, **fields: object) -> Event:
+        """Attach, and be told why not: an attach without a node, and then the error (2.6.3)."""
+        self.do(role, link=link, address=address, **fields)
+        assert self.expect("link_open", link=link)["node"] is False
+        return self.expect("link_close", link=link)
+
+    def detach(self, link: str, *, closed: bool = True) -> None:
+        self.do("detach", link=link, closed=closed)
+        self.expect("link_close" if closed else "link_detach", link=link)
+
+    def take(self, link: str, count: int) -> list[Event]:
+        """So many messages, accepted."""
+        messages = self.expect_many(count, "message", link=link)
+        self.settle(link, *(message["delivery"] for message in messages))
+        return messages
+
+    def post(self, address: str | None, *messages: dict[str, object], **fields: object) -> None:
+        """Send over a link of its own, and wait until each message was accepted."""
+        link = f"post.{uuid.uuid4()}"
+        self.sender(link, address, **fields)
+        self.send(link, *messages)
+        for number in range(len(messages)):
+            self.expect("outcome", link=link, delivery=number, outcome="accepted", settled=True)
+        self.detach(link)
+
+    def barrier(self, address: str) -> None:
+        """Everything that the broker had to say of a queue before this has arrived: it answers in order."""
+        link = f"barrier.{uuid.uuid4()}"
+        self.receiver(link, address, distribution_mode="copy")
+        self.detach(link)
+
+    def rest(self, link: str) -> list[Event]:
+        """All that there still is for a receiver that has no credit left, or is given more than there is; accepted."""
+        self.do("credit", link=link, credit=100)
+        self.do("drain", link=link)
+        self.expect("drained", link=link)
+        messages = self.seen("message", link=link)
+        for message in messages:
+            self._unseen.remove(message)
+        self.settle(link, *(message["delivery"] for message in messages))
+        return messages
 
     def send(self, link: str, *messages: dict[str, object]) -> None:
         self.do("send", link=link, messages=list(messages))

@@ -10,9 +10,31 @@ import threading
 from typing import Any
 
 import proton
-from proton import Condition, Delivery, Endpoint, Link, Message, symbol
+from proton import (
+    UNDESCRIBED,
+    Array,
+    Condition,
+    Data,
+    Delivery,
+    Described,
+    Endpoint,
+    Link,
+    Message,
+    SSLDomain,
+    symbol,
+    timestamp,
+    ulong,
+)
 from proton.handlers import MessagingHandler
-from proton.reactor import ApplicationEvent, Container, EventInjector, LinkOption
+from proton.reactor import (
+    ApplicationEvent,
+    Container,
+    DurableSubscription,
+    EventInjector,
+    Filter,
+    LinkOption,
+    Selector,
+)
 
 BODY_BYTES_SHOWN = 4096
 OUTCOMES = {
@@ -22,6 +44,15 @@ OUTCOMES = {
     "modified": Delivery.MODIFIED,
 }
 NAMES = {state: name for name, state in OUTCOMES.items()}
+STATES = OUTCOMES | {"received": Delivery.RECEIVED}
+PROPERTIES = {
+    "to": "address",
+    "reply_to": "reply_to",
+    "correlation_id": "correlation_id",
+    "group_id": "group_id",
+    "group_sequence": "group_sequence",
+}
+"""Fields of a message's properties, and what proton calls them."""
 DISTRIBUTION = {"copy": proton.Terminus.DIST_MODE_COPY, "move": proton.Terminus.DIST_MODE_MOVE}
 
 
@@ -66,6 +97,16 @@ class Modes(LinkOption):
         self._command = command
 
     def apply(self, link: Link) -> None:
+        terminus = link.target if link.is_sender else link.source
+        if capabilities := self._command.get("capabilities"):
+            terminus.capabilities.put_object(Array(UNDESCRIBED, Data.SYMBOL, *map(symbol, capabilities)))
+        if lifetime := self._command.get("lifetime"):
+            properties = {symbol("lifetime-policy"): Described(symbol(lifetime), [])}
+            terminus.properties.put_dict(properties)
+        if self._command.get("dynamic"):
+            terminus.dynamic = True
+        if properties := self._command.get("properties"):
+            link.properties = {symbol(key): value for key, value in properties.items()}
         if (mode := self._command.get("snd_settle_mode")) is not None:
             link.snd_settle_mode = mode
         if (mode := self._command.get("rcv_settle_mode")) is not None:
@@ -74,12 +115,36 @@ class Modes(LinkOption):
             link.source.distribution_mode = DISTRIBUTION[mode]
 
 
+def receiver_options(command: dict[str, Any]) -> list[LinkOption]:
+    """The options that proton itself has for what a command says of a receiver."""
+    options: list[LinkOption] = [Modes(command)]
+    if command.get("selector") is not None:
+        options.append(Selector(command["selector"]))
+    if command.get("no_local"):
+        options.append(Filter({symbol("no-local"): Described(symbol("apache.org:no-local-filter:list"), [])}))
+    if command.get("durable_subscription"):
+        options.append(DurableSubscription())
+    return options
+
+
+def objects(data: Data) -> list[str]:
+    """The symbols of a capabilities field, which is one symbol or an array of them; the keys of a map."""
+    data.rewind()
+    found = data.get_object() if data.next() is not None else None
+    if found is None:
+        return []
+    if isinstance(found, Array):
+        return [str(element) for element in found.elements]
+    return [str(found)] if isinstance(found, str) else [str(key) for key in found]
+
+
 class Peer(MessagingHandler):
     def __init__(self, injector: EventInjector) -> None:
         super().__init__(prefetch=0, auto_accept=False, auto_settle=True)
         self._injector = injector
         self._container: Any = None
         self._connection: Any = None
+        self._leaving = False
         self._sessions: dict[str, Any] = {}
         self._links: dict[str, Any] = {}
         self._received: dict[str, list[Any]] = {}
@@ -112,16 +177,28 @@ class Peer(MessagingHandler):
         )
 
     def on_connection_error(self, event: Any) -> None:
-        report("connection_close", **described(event.connection.remote_condition))
+        self._connection_closed(event.connection.remote_condition)
 
     def on_connection_closed(self, event: Any) -> None:
-        report("connection_close")
+        self._connection_closed(None)
+
+    def _connection_closed(self, condition: Condition | None) -> None:
+        if self._leaving:
+            self._left()
+        else:
+            report("connection_close", **described(condition))
+
+    def _left(self) -> None:
+        self._connection = None
+        self._leaving = False
+        report("reset")
 
     def on_transport_error(self, event: Any) -> None:
         report("disconnected", **described(event.transport.condition))
 
     def on_disconnected(self, event: Any) -> None:
-        report("disconnected")
+        if event.connection == self._connection:
+            report("disconnected")
 
     def on_session_opening(self, event: Any) -> None:
         self._sessions["default"] = event.session
@@ -167,13 +244,32 @@ class Peer(MessagingHandler):
             rcv_settle_mode=link.remote_rcv_settle_mode,
             max_message_size=link.remote_max_message_size,
             distribution_mode=DISTRIBUTION_NAMES.get(link.remote_source.distribution_mode),
+            **self._terminus(link),
         )
+
+    @staticmethod
+    def _terminus(link: Link) -> dict[str, object]:
+        """What the other side says of its end of the link."""
+        terminus = link.remote_target if link.is_sender else link.remote_source
+        return {
+            "dynamic": terminus.dynamic,
+            "capabilities": objects(terminus.capabilities),
+            "filters": objects(terminus.filter),
+            "durability": int(terminus.durability),
+            "node": terminus.type != proton.Terminus.UNSPECIFIED,
+        }
 
     def on_link_error(self, event: Any) -> None:
         report("link_close", link=event.link.name, **described(event.link.remote_condition))
 
     def on_link_closed(self, event: Any) -> None:
         report("link_close", link=event.link.name)
+
+    def on_link_remote_detach(self, event: Any) -> None:
+        # Detached, not closed: by us, or by the broker, which may say why.
+        report("link_detach", link=event.link.name, **described(event.link.remote_condition))
+        event.link.detach()
+        event.link.free()
 
     def on_link_flow(self, event: Any) -> None:
         link = event.link
@@ -203,6 +299,11 @@ class Peer(MessagingHandler):
             annotations=plain(message.annotations),
             application_properties=plain(message.properties),
             settled=delivery.settled,
+            group_id=message.group_id,
+            priority=message.priority,
+            to=message.address,
+            reply_to=message.reply_to,
+            correlation_id=message.correlation_id,
         )
         received.append(delivery)
 
@@ -228,9 +329,11 @@ class Peer(MessagingHandler):
 
     def on_settled(self, event: Any) -> None:
         if event.link.is_receiver:
-            number = self._numbers[(event.link.name, event.delivery.tag)]
-            event.delivery.settle()
-            report("settled", link=event.link.name, delivery=number)
+            delivery = event.delivery
+            number = self._numbers[(event.link.name, delivery.tag)]
+            outcome, failed = NAMES.get(delivery.remote_state), delivery.remote.failed
+            delivery.settle()
+            report("settled", link=event.link.name, delivery=number, outcome=outcome, failed=failed)
 
     # ---- commands
 
@@ -248,8 +351,26 @@ class Peer(MessagingHandler):
         for name in ("user", "password", "container_id", "max_frame_size"):
             if command.get(name) is not None:
                 options[name] = command[name]
-        self._connection = container.connect(f"amqp://127.0.0.1:{command['port']}", **options)
+        if mechanisms := command.get("mechanisms"):
+            options["allowed_mechs"] = " ".join(mechanisms)
+        scheme = "amqp"
+        if authority := command.get("authority"):
+            scheme = "amqps"
+            domain = options["ssl_domain"] = SSLDomain(SSLDomain.MODE_CLIENT)
+            domain.set_trusted_ca_db(authority)
+            domain.set_peer_authentication(SSLDomain.VERIFY_PEER_NAME)
+            if certificate := command.get("certificate"):
+                domain.set_credentials(certificate, certificate, None)
+        self._connection = container.connect(f"{scheme}://127.0.0.1:{command['port']}", **options)
         self._open_session("default")
+
+    def do_reset(self, container: Container, command: dict[str, Any]) -> None:
+        connection = self._connection
+        if connection is not None and connection.state == Endpoint.LOCAL_ACTIVE | Endpoint.REMOTE_ACTIVE:
+            self._leaving = True
+            connection.close()
+        else:
+            self._left()
 
     def do_listen(self, container: Container, command: dict[str, Any]) -> None:
         self._serve_options = command
@@ -266,13 +387,17 @@ class Peer(MessagingHandler):
 
     def do_sender(self, container: Container, command: dict[str, Any]) -> None:
         session = self._sessions[command.get("session", "default")]
+        self._sent[command["link"]] = 0
         self._links[command["link"]] = container.create_sender(
             session, command["address"], name=command["link"], options=Modes(command)
         )
 
     def do_receiver(self, container: Container, command: dict[str, Any]) -> None:
         session = self._sessions[command.get("session", "default")]
-        receiver = container.create_receiver(session, command["address"], name=command["link"], options=Modes(command))
+        self._received[command["link"]] = []
+        receiver = container.create_receiver(
+            session, command["address"], name=command["link"], options=receiver_options(command)
+        )
         self._links[command["link"]] = receiver
         if credit := command.get("credit"):
             receiver.flow(credit)
@@ -287,6 +412,10 @@ class Peer(MessagingHandler):
                 subject=given.get("subject"),
                 properties=given.get("application_properties"),
                 body=body_to_proton(body),
+                annotations=self._annotations(given),
+                ttl=given.get("ttl_s", 0),
+                priority=given.get("priority", Message.DEFAULT_PRIORITY),
+                **{name: given[key] for key, name in PROPERTIES.items() if key in given},
             )
             message.inferred = body is not None and "data" in body
             number = self._sent.get(link.name, 0)
@@ -294,6 +423,15 @@ class Peer(MessagingHandler):
             tag = str(number)
             self._numbers[(link.name, tag)] = number
             self._outgoing[(link.name, number)] = link.send(message, tag=tag)
+
+    @staticmethod
+    def _annotations(given: dict[str, Any]) -> dict[Any, Any] | None:
+        annotations = {symbol(key): value for key, value in given.get("annotations", {}).items()}
+        if "deliver_after_ms" in given:
+            annotations[symbol("x-opt-delivery-delay")] = ulong(given["deliver_after_ms"])
+        if "deliver_at_ms" in given:
+            annotations[symbol("x-opt-delivery-time")] = timestamp(given["deliver_at_ms"])
+        return annotations or None
 
     def do_confirm(self, container: Container, command: dict[str, Any]) -> None:
         for number in command["deliveries"]:
@@ -310,7 +448,7 @@ class Peer(MessagingHandler):
             if annotations := command.get("annotations"):
                 local.annotations = {symbol(key): value for key, value in annotations.items()}
             if "outcome" in command:
-                delivery.update(OUTCOMES[command["outcome"]])
+                delivery.update(STATES[command["outcome"]])
             if command.get("settled", True):
                 delivery.settle()
 
@@ -321,7 +459,11 @@ class Peer(MessagingHandler):
         self._links[command["link"]].drain(0)
 
     def do_detach(self, container: Container, command: dict[str, Any]) -> None:
-        self._shut(self._links[command["link"]], command)
+        link = self._links[command["link"]]
+        if command.get("closed", True):
+            self._shut(link, command)
+        else:
+            link.detach()
 
     def do_end(self, container: Container, command: dict[str, Any]) -> None:
         self._shut(self._sessions[command.get("session", "default")], command)

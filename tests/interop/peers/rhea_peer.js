@@ -2,15 +2,18 @@
 'use strict';
 
 const crypto = require('crypto');
+const fs = require('fs');
 const path = require('path');
 const readline = require('readline');
 const rhea = require(path.join(process.env.ACQUIT_INTEROP_NODE_MODULES, 'rhea'));
+const scram = require('./scram.js');
 
 const BODY_BYTES_SHOWN = 4096;
 const container = rhea.create_container({ id: 'rhea-peer' });
 const sessions = new Map();
 const links = new Map();
 let connection;
+let leaving = false;
 let server;
 let refused = {};
 
@@ -59,11 +62,29 @@ function entryOf(context) {
     return links.get(link.peer_name);
 }
 
+function listOf(value) {
+    // A field that may be one symbol or many.
+    if (value === undefined || value === null) return [];
+    return Array.isArray(value) ? value : [value];
+}
+
+function terminusOf(link) {
+    // What the other side says of its end of the link.
+    const terminus = link.is_sender() ? link.remote.attach.target : link.remote.attach.source;
+    return {
+        dynamic: Boolean(terminus?.dynamic),
+        capabilities: listOf(terminus?.capabilities),
+        filters: Object.keys(terminus?.filter || {}),
+        durability: terminus?.durable || 0,
+        node: Boolean(terminus?.constructor.descriptor), // rhea keeps a null it was sent as an object
+    };
+}
+
 function linkOpened(context) {
     const link = context.sender || context.receiver;
     entryOf(context);
     const attach = link.remote.attach;
-    report('link_open', {
+    report('link_open', Object.assign(terminusOf(link), {
         link: link.peer_name,
         source: attach.source?.address ?? null,
         target: attach.target?.address ?? null,
@@ -71,12 +92,13 @@ function linkOpened(context) {
         rcv_settle_mode: attach.rcv_settle_mode,
         max_message_size: attach.max_message_size,
         distribution_mode: attach.source?.distribution_mode ?? null,
-    });
+    }));
 }
 
 function linkClosed(context) {
     const link = context.sender || context.receiver;
-    report('link_close', Object.assign({ link: link.peer_name }, described(link.error)));
+    const event = link.remote.detach.closed ? 'link_close' : 'link_detach';
+    report(event, Object.assign({ link: link.peer_name }, described(link.error)));
 }
 
 function answerAttach(link, address, copyTerminus) {
@@ -145,6 +167,11 @@ container.on('message', function (context) {
         annotations: plain(message.message_annotations),
         application_properties: plain(message.application_properties),
         settled: Boolean(delivery.remote_settled),
+        group_id: message.group_id ?? null,
+        priority: message.priority === undefined ? 4 : message.priority,
+        to: message.to ?? null,
+        reply_to: message.reply_to ?? null,
+        correlation_id: message.correlation_id ?? null,
     });
 });
 
@@ -168,7 +195,13 @@ function outcome(name) {
 for (const name of ['accepted', 'rejected', 'released', 'modified']) container.on(name, outcome(name));
 container.on('settled', function (context) {
     if (context.receiver) {
-        report('settled', { link: context.receiver.peer_name, delivery: context.delivery.peer_number });
+        const state = context.delivery.remote_state;
+        report('settled', {
+            link: context.receiver.peer_name,
+            delivery: context.delivery.peer_number,
+            outcome: state?.constructor.composite_type ?? null,
+            failed: Boolean(state?.delivery_failed),
+        });
     }
 });
 
@@ -191,10 +224,19 @@ container.on('connection_open', function (context) {
 });
 container.on('connection_error', function () {});
 container.on('connection_close', function (context) {
-    report('connection_close', described(context.connection.error));
+    if (leaving) left();
+    else report('connection_close', described(context.connection.error));
 });
-container.on('disconnected', function (context) { report('disconnected', described(context.error)); });
+container.on('disconnected', function (context) {
+    if (context.connection === connection) report('disconnected', described(context.error));
+});
 container.on('error', function (error) { report('disconnected', described(error)); });
+
+function left() {
+    connection = undefined;
+    leaving = false;
+    report('reset');
+}
 
 function openSession(name) {
     const session = connection.create_session();
@@ -212,6 +254,51 @@ function errorOf(command) {
     return command.condition ? { condition: command.condition, description: command.description } : undefined;
 }
 
+function mechanismsOf(command) {
+    // undefined: what rhea takes by itself, PLAIN where there is a password.
+    if (command.mechanisms === undefined) return undefined;
+    const enabled = rhea.sasl.client_mechanisms();
+    for (const name of command.mechanisms) {
+        if (name === 'PLAIN') enabled.enable_plain(command.user, command.password);
+        else if (name === 'EXTERNAL') enabled.enable_external();
+        else if (name === 'ANONYMOUS') enabled.enable_anonymous();
+        else enabled[name] = () => scram.client(command.user, command.password);
+    }
+    return enabled;
+}
+
+function tlsOf(command) {
+    if (command.authority === undefined) return {};
+    const certificate = command.certificate && fs.readFileSync(command.certificate);
+    return { transport: 'tls', ca: fs.readFileSync(command.authority), cert: certificate, key: certificate };
+}
+
+function nodeOf(command) {
+    // What a command says of the broker's end of a link.
+    return given({
+        address: command.address,
+        dynamic: command.dynamic,
+        capabilities: command.capabilities,
+        dynamic_node_properties: command.lifetime && {
+            'lifetime-policy': rhea.types.wrap_described([], command.lifetime),
+        },
+    });
+}
+
+function filterOf(command) {
+    const filter = {};
+    if (command.selector !== undefined) Object.assign(filter, rhea.filter.selector(command.selector));
+    if (command.no_local) filter['no-local'] = rhea.types.wrap_described([], 'apache.org:no-local-filter:list');
+    return Object.keys(filter).length ? filter : undefined;
+}
+
+function annotationsOf(message) {
+    const annotations = Object.assign({}, message.annotations);
+    if (message.deliver_after_ms !== undefined) annotations['x-opt-delivery-delay'] = message.deliver_after_ms;
+    if (message.deliver_at_ms !== undefined) annotations['x-opt-delivery-time'] = new Date(message.deliver_at_ms);
+    return Object.keys(annotations).length ? annotations : undefined;
+}
+
 // ---- commands
 
 const commands = {
@@ -225,6 +312,8 @@ const commands = {
             idle_time_out: command.idle_time_out,
             max_frame_size: command.max_frame_size,
             reconnect: false,
+            sasl_mechanisms: mechanismsOf(command),
+            ...tlsOf(command),
         }));
         openSession('default');
     },
@@ -246,6 +335,11 @@ const commands = {
         }));
         server.on('listening', () => report('listening', { port: server.address().port }));
     },
+    reset() {
+        leaving = Boolean(connection && connection.is_open());
+        if (leaving) connection.close();
+        else left();
+    },
     session(command) {
         openSession(command.session);
     },
@@ -253,7 +347,8 @@ const commands = {
         const session = sessions.get(command.session || 'default');
         remember(command.link, session.open_sender(given({
             name: command.link,
-            target: { address: command.address },
+            target: nodeOf(command),
+            properties: command.properties,
             snd_settle_mode: command.snd_settle_mode,
             rcv_settle_mode: command.rcv_settle_mode,
             treat_modified_as_released: false,
@@ -263,7 +358,14 @@ const commands = {
         const session = sessions.get(command.session || 'default');
         const receiver = session.open_receiver(given({
             name: command.link,
-            source: given({ address: command.address, distribution_mode: command.distribution_mode }),
+            source: given({
+                ...nodeOf(command),
+                distribution_mode: command.distribution_mode,
+                filter: filterOf(command),
+                durable: command.durable_subscription ? 2 : undefined,
+                expiry_policy: command.durable_subscription ? 'never' : undefined,
+            }),
+            properties: command.properties,
             snd_settle_mode: command.snd_settle_mode,
             rcv_settle_mode: command.rcv_settle_mode,
             credit_window: 0,
@@ -282,6 +384,14 @@ const commands = {
                 subject: message.subject,
                 application_properties: message.application_properties,
                 body: bodyToRhea(message.body),
+                message_annotations: annotationsOf(message),
+                ttl: message.ttl_s && message.ttl_s * 1000,
+                priority: message.priority,
+                to: message.to,
+                reply_to: message.reply_to,
+                correlation_id: message.correlation_id,
+                group_id: message.group_id,
+                group_sequence: message.group_sequence,
             }));
             delivery.peer_number = entry.count++;
             entry.deliveries.push(delivery);
@@ -295,6 +405,7 @@ const commands = {
         for (const number of command.deliveries) {
             const delivery = entry.deliveries[number];
             const state = {
+                received: () => rhea.message.received({ section_number: 0, section_offset: 0 }),
                 accepted: () => rhea.message.accepted(),
                 released: () => rhea.message.released(),
                 rejected: () => rhea.message.rejected(given({ error: errorOf(command) })),
@@ -314,7 +425,9 @@ const commands = {
         links.get(command.link).link.drain_credit();
     },
     detach(command) {
-        links.get(command.link).link.close(errorOf(command));
+        const link = links.get(command.link).link;
+        if (command.closed === false) link.detach();
+        else link.close(errorOf(command));
     },
     end(command) {
         sessions.get(command.session || 'default').close(errorOf(command));
