@@ -135,8 +135,15 @@ def test_a_discharge_in_the_middle_of_a_message_ends_the_link(client: Client, fa
     controller.post(sender, txn, durable("before"))
     large = sender.send(b"large", durable("x" * 200_000).encode(), state=TransactionalState(txn))
     assert not sender.sendable  # it goes out in pieces, in turns with other links
-    controller.discharge(txn, fail=fail)
-    client.world.settle()
+    controller.link.send(b"discharge", control_message(Discharge(txn, fail)))
+    world = client.world
+    data = client.engine.data_to_send()
+    for part in (
+        data[: client.server.options.max_frame_size + 500],
+        data[client.server.options.max_frame_size + 500 :],
+    ):
+        world.core.handle(client.peer, client.server.receive_data(part, world.now_s), world.now_us)
+    world.settle()
     error = client.detached[controller.link].error
     assert error is not None
     assert error.condition == "amqp:transaction:rollback"
