@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from tests.interop.cable import Cable
@@ -14,6 +16,7 @@ from tests.interop.qpid_jms import (
     Connection,
     Jms,
     JmsError,
+    Received,
     Session,
     counts,
     texts,
@@ -363,6 +366,35 @@ def test_committed_transaction_survives(jms: Jms, mortal: MortalServer) -> None:
     looking = connection.session()
     assert texts(looking.consumer("queue:out").rest()) == ["x", "y"]
     assert looking.consumer(QUEUE).rest() == []
+
+
+def test_forwarding_over_kills_neither_loses_nor_doubles(jms: Jms, mortal: MortalServer) -> None:
+    connection = jms.connect(mortal.failover_url_with("jms.prefetchPolicy.all=20"))
+    names = [f"m{number:03}" for number in range(200)]
+    connection.session().send(QUEUE, *names)
+    session = connection.session(TRANSACTED)
+    consumer, producer = session.consumer(QUEUE), session.producer("queue:out")
+    failed = 0
+    for turn in itertools.count():
+        taken = texts([Received(jms, message) for message in consumer.begin_receive(10, 0.2).result()])
+        if turn in (3, 12):
+            mortal.kill_and_restart()
+        sending = producer.begin_send(*taken)
+        if turn == 6:
+            mortal.kill_and_restart()
+        sending.result()
+        committing = jms.begin("commit", session=session.handle)
+        if turn in (9, 15, 18):
+            mortal.kill_and_restart()
+        try:
+            committing.result()
+        except JmsError:
+            failed += 1
+        else:
+            if not taken:
+                break
+    assert failed >= 3, "a kill over an open transaction was not noticed"
+    assert sorted(texts(connection.session().consumer("queue:out").rest())) == names
 
 
 def test_commit_while_the_broker_is_away_fails(jms: Jms, mortal: MortalServer) -> None:
