@@ -75,6 +75,13 @@ OUTCOMES: Final[tuple[tuple[type[AcquitError], str], ...]] = (
 @click.option(
     "--ttl", "ttl_s", type=click.FloatRange(min=0, max=4_294_967), metavar="SECONDS", help="Expires after so long."
 )
+@click.option(
+    "--delay",
+    "delay_s",
+    type=click.FloatRange(min=0.001),
+    metavar="SECONDS",
+    help="Delivered no sooner than after so long.",
+)
 @click.option("--id", "message_id", metavar="ID", help="The message id; with several messages -1, -2, ... is appended.")
 @click.option("--subject", metavar="TEXT", help="The subject.")
 @click.option("--priority", type=click.IntRange(0, 255), metavar="N", help="The priority; 4 is normal.")
@@ -90,6 +97,7 @@ def send(
     durable: bool | None,
     properties: tuple[str, ...],
     ttl_s: float | None,
+    delay_s: float | None,
     message_id: str | None,
     subject: str | None,
     priority: int | None,
@@ -121,6 +129,8 @@ def send(
                     setattr(message, attribute, value)
             if message_id is not None:
                 message.message_id = message_id if single else f"{message_id}-{number}"
+            if delay_s is not None:
+                message.annotations = {**message.annotations, "x-opt-delivery-delay": int(delay_s * 1000)}
             if named:
                 message.application_properties = {**message.application_properties, **named}
             yield message

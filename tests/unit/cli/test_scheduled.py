@@ -62,3 +62,9 @@ def test_what_to_cancel_must_be_named_in_one_way(at_broker: Shell, options: tupl
 def test_pages(at_broker: Shell, waiting: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("acquit.cli.scheduled.PAGE", 2)
     assert len(at_broker("scheduled", "list", waiting, "--json").documents) == 3
+
+
+def test_a_delay_is_given_at_the_shell(at_broker: Shell, address: str) -> None:
+    assert at_broker("send", address, "x", "--delay", 3600, "--id", "later").code == Exit.OK
+    (row,) = at_broker("scheduled", "list", address, "--json").documents
+    assert (row["message_id"], row["due_at_ms"] - row["posted_at_ms"]) == ("later", HOUR_MS)
