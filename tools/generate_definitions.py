@@ -78,6 +78,9 @@ REQUIRED_TYPES = {  # what a `*` may be: annotation
     "target": "Target | Coordinator | Described",
 }
 
+SECRET = frozenset(("initial-response", "response"))
+"""Fields that may hold a password, and are left out of what is shown."""
+
 UNIONS = {  # what a composite provides: name of the union of those that do
     "frame": "Performative",
     "sasl-frame": "SaslPerformative",
@@ -96,7 +99,7 @@ values that are shared are frozen.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import ClassVar, Final, TypeAlias
 from uuid import UUID
@@ -331,7 +334,10 @@ class Generator:
             annotation, default = f"tuple[{annotation}, ...]", "()"
         elif not mandatory and default is None:
             annotation, default = (annotation if annotation == "Value" else f"{annotation} | None"), "None"
-        suffix = f" = {default}" if may_default and not mandatory else ""
+        defaults = may_default and not mandatory
+        suffix = f" = {default}" if defaults else ""
+        if field.attrib["name"] in SECRET:
+            suffix = f" = field({f'default={default}, ' if defaults else ''}repr=False)"
         primitive = self.primitive(wire)
         note = [wire if wire == "*" or primitive == wire else f"{wire} ({primitive})"]
         if field.get("requires"):

@@ -9,7 +9,7 @@ values that are shared are frozen.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import ClassVar, Final, TypeAlias
 from uuid import UUID
@@ -815,7 +815,7 @@ class SaslInit:
 
     mechanism: str
     """symbol, mandatory"""
-    initial_response: bytes | None = None
+    initial_response: bytes | None = field(default=None, repr=False)
     """binary"""
     hostname: str | None = None
     """string"""
@@ -841,7 +841,7 @@ class SaslResponse:
     SYMBOL: ClassVar[str] = "amqp:sasl-response:list"
     FIELDS: ClassVar[tuple[Field, ...]] = (Field("response", "binary", mandatory=True),)
 
-    response: bytes
+    response: bytes = field(repr=False)
     """binary, mandatory"""
 
 

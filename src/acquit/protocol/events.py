@@ -12,7 +12,7 @@ tenth of the time there is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from acquit.protocol._definitions import Error, Flow, Open, TransactionalState
@@ -28,7 +28,7 @@ class SaslInitiated:
     """Server: the peer chose a mechanism. Answer with `sasl_challenge`, `sasl_succeed` or `sasl_fail`, now or later."""
 
     mechanism: str
-    response: bytes
+    response: bytes = field(repr=False)
     hostname: str | None
 
 
@@ -36,7 +36,7 @@ class SaslInitiated:
 class SaslResponded:
     """Server: the peer answered a challenge. Answer as for SaslInitiated."""
 
-    response: bytes
+    response: bytes = field(repr=False)
 
 
 @dataclass(slots=True)

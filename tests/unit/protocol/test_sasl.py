@@ -44,6 +44,11 @@ def test_what_is_no_plain_response(response: bytes) -> None:
 def test_a_password_is_not_shown() -> None:
     assert "secret" not in repr(Plain("ada", "secret"))
     assert "secret" not in repr(PlainCredentials("", "ada", "secret"))
+    response = b"\0ada\0secret"
+    for shown in (SaslInit("PLAIN", response), SaslResponse(response)):
+        assert "secret" not in repr(shown)
+    for told in (SaslInitiated("PLAIN", response, None), SaslResponded(response)):
+        assert "secret" not in repr(told)
 
 
 @pytest.mark.parametrize(("username", "password"), [("", "x"), ("a\0b", "x"), ("a", "x\0y")])
