@@ -211,6 +211,14 @@ def other(client: Peer, kept_peers: Callable[[str, str], Peer]) -> Iterator[Peer
 
 
 @pytest.fixture
+def clients(client: Peer, other: Peer, server: Server) -> tuple[Peer, Peer]:
+    """One of each library, connected, as containers of no other test."""
+    client.connect(server.port)
+    other.connect(server.port)
+    return client, other
+
+
+@pytest.fixture
 def ours(server: Server) -> Iterator[acquit.Connection]:
     """Our own client on the broker, to look at what the peers did."""
     with acquit.connect(server.url) as connection:

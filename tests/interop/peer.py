@@ -28,6 +28,15 @@ PEERS = ("proton", "rhea")
 Event = dict[str, Any]
 
 
+def texts(*names: str, **fields: object) -> list[dict[str, object]]:
+    """Durable messages with these ids, for `Peer.send`; `fields` are the same in all of them."""
+    return [{"id": name, "body": {"value": name}, "durable": True, **fields} for name in names]
+
+
+def ids(messages: list[Event]) -> list[object]:
+    return [message["id"] for message in messages]
+
+
 def command_of(kind: str) -> list[str]:
     """How to start a peer. A missing one is a failure: an interop test that skips proves nothing."""
     if kind == "proton":

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from tests.interop.conftest import Look, Server
-from tests.interop.peer import Event, Peer
+from tests.interop.peer import Event, Peer, ids, texts
 
 pytestmark = pytest.mark.interop
 
@@ -18,22 +18,6 @@ QUEUE = ["queue"]
 CONFIGURATION = 1
 """terminus-durability configuration (3.5.5): what the broker says where a client asks for unsettled-state."""
 DELETE_ON_NO_LINKS = "amqp:delete-on-no-links:list"
-
-
-def texts(*names: str, **fields: object) -> list[dict[str, object]]:
-    return [{"id": name, "body": {"value": name}, "durable": True, **fields} for name in names]
-
-
-def ids(messages: list[Event]) -> list[object]:
-    return [message["id"] for message in messages]
-
-
-@pytest.fixture
-def clients(client: Peer, other: Peer, server: Server) -> tuple[Peer, Peer]:
-    """Both connected, as containers of no other test."""
-    client.connect(server.port)
-    other.connect(server.port)
-    return client, other
 
 
 # ---- volatile subscriptions
