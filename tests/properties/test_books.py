@@ -172,7 +172,9 @@ class Run:
 
     def move(self) -> None:
         queue, to = self.random.sample(("a", "b"), 2)
-        self.world.core.move(queue, to, None)
+        if queue not in self.world.core.queues.by_name:
+            return
+        self.world.core.administration.move(queue, to, None, messages_max=None, selector=None)
         self.books.move(queue, to)
 
     def lose(self) -> None:
@@ -189,14 +191,13 @@ class Run:
         self.connect()
 
     def lost(self, *, crashed: bool = False) -> None:
+        """Rolled back with the connection: outcomes that were never committed are as if they had not been said."""
         for transaction in self.open.values():
             for _, copy, _ in transaction.outcomes:
-                copy.acquired = True  # as it is until the end of the transaction, which this is
+                copy.acquired = True
         if crashed:
             self.books.crash()
         else:
-            for transaction in self.open.values():
-                self.books.roll_back(transaction)
             self.books.lose()
 
     # -- what holds ---------------------------------------------------------------------------------------------------
@@ -228,6 +229,7 @@ STEPS = {
     "commit": 2,
     "roll_back": 1,
     "purge": 0.3,
+    "move": 0.6,
     "lose": 0.4,
     "crash": 0.3,
 }
