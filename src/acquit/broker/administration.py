@@ -105,16 +105,20 @@ class Administration:
 
     def cancel(
         self, queue: str, user: str | None, *, sequence: int | None = None, message_id: MessageId | None = None
-    ) -> int:
-        """Remove what waits for its delivery time: this message, those of this id, or all; how many."""
+    ) -> Later[int]:
+        """Remove what waits for its delivery time: this message, those of this id, or all; how many, once that is
+        durable: what somebody was told is cancelled does not come after a crash."""
         node = self._queues.by_name[queue]
         if sequence is not None:
             messages = found_by_sequence(node, sequence)
         else:
             messages = all_of(node) if message_id is None else found_by_id(node, message_id)
-        if not messages:
-            return 0
-        return self._begin(Cancel(self._life, messages, self._actor(user, node.address)))
+        cancelled = Later[int]()
+        if messages:
+            self._begin(Cancel(self._life, messages, self._actor(user, node.address), cancelled.finish))
+        else:
+            cancelled.finish(0)
+        return cancelled
 
     def move(
         self, source: str, target: str, user: str | None, *, messages_max: int | None, selector: str | None
@@ -149,6 +153,7 @@ class Administration:
     # -- its own ------------------------------------------------------------------------------------------------------
 
     def _begin(self, purge: Purge | Cancel) -> int:
+        """Do the first step, and see to the others; how many messages it is about."""
         if not purge.step():
             self._purges.append(purge)
         return purge.count

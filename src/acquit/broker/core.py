@@ -347,10 +347,6 @@ class Core:
         """As `Administration.purge`."""
         return self.administration.purge(queue, user)
 
-    def cancel(self, queue: str, user: str | None) -> int:
-        """As `Administration.cancel`, of all that waits."""
-        return self.administration.cancel(queue, user)
-
     # -- the engine's events ------------------------------------------------------------------------------------------
 
     def _deliveries_received(self, peer: Peer, event: DeliveriesReceived) -> None:

@@ -81,8 +81,9 @@ class Managed(Protocol):
 
     def cancel(
         self, queue: str, user: str | None, *, sequence: int | None = None, message_id: MessageId | None = None
-    ) -> int:
-        """Remove what waits for its delivery time in the queue: this message, those of this id, or all; how many."""
+    ) -> Later[int]:
+        """Remove what waits for its delivery time in the queue: this message, those of this id, or all; how many, once
+        that is durable."""
         ...
 
     def create(self, name: str, user: str | None, *, topic: bool) -> None:
@@ -141,7 +142,7 @@ class Later(Generic[T]):
         else:
             self._call = call
 
-    def then(self, change: Callable[[T], U]) -> Later[U]:
+    def then(self, change: Callable[[T], U | Failure]) -> Later[U]:
         """The same, changed; a failure as it is."""
         changed = Later[U]()
         self.when_finished(lambda result: changed.finish(result if isinstance(result, Failure) else change(result)))
@@ -265,7 +266,7 @@ def _query_messages(node: Managed, name: str | None, body: object, user: str | N
     return {"attributeNames": list[Value](Scheduled._fields), "results": list[Value](rows)}
 
 
-def _cancel_messages(node: Managed, name: str | None, body: object, user: str | None) -> Value:
+def _cancel_messages(node: Managed, name: str | None, body: object, user: str | None) -> Later[Value]:
     queue = _holder(node.snapshot(), name)
     match body:
         case {"sequence": int() as sequence, **rest} if not rest and _is_number(sequence):
@@ -273,12 +274,11 @@ def _cancel_messages(node: Managed, name: str | None, body: object, user: str | 
         case {"message_id": str() | int() | bytes() | UUID() as message_id, **rest} if not rest and _is_id(message_id):
             cancelled = node.cancel(queue.name, user, message_id=message_id)
         case {"all": True, **rest} if not rest:
-            return {"cancelled": node.cancel(queue.name, user)}
+            return node.cancel(queue.name, user).then(lambda count: {"cancelled": count})
         case _:
             raise Failure(400, "the body must be a map: {sequence: number}, {message_id: id} or {all: true}")
-    if not cancelled:
-        raise Failure(404, f"nothing in {queue.name!r} that waits for its delivery time is named so")
-    return {"cancelled": cancelled}
+    unknown = Failure(404, f"nothing in {queue.name!r} that waits for its delivery time is named so")
+    return cancelled.then(lambda count: {"cancelled": count} if count else unknown)
 
 
 def _is_number(value: object) -> TypeGuard[int]:
@@ -367,7 +367,7 @@ class _Seen:
 
     def cancel(
         self, queue: str, user: str | None, *, sequence: int | None = None, message_id: MessageId | None = None
-    ) -> int:
+    ) -> Later[int]:
         return self._node.cancel(queue, user, sequence=sequence, message_id=message_id)
 
 

@@ -9,7 +9,7 @@ A cancelled message is recorded as purged, with who asked.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import nsmallest
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -62,9 +62,12 @@ def _describe(message: Message) -> Scheduled:
 class Cancel:
     """Cancels messages that wait for their delivery time, some of them a turn so that nobody else waits."""
 
-    def __init__(self, life: Life, messages: list[Message], actor: int) -> None:
+    def __init__(self, life: Life, messages: list[Message], actor: int, done: Callable[[int], None]) -> None:
+        """`done` hears how many there were, once it is recorded durably."""
         self._life = life
         self._actor = actor
+        self._done = done
+        self._durable = any(message.durable for message in messages)
         self.count = len(messages)
         self._messages: Iterator[Message] = iter(messages)
 
@@ -76,7 +79,13 @@ class Cancel:
             if message.state is NodeState.SCHEDULED:
                 self._life.apply(message, NodeEvent.PURGE, actor=self._actor)
                 self._life.wake(message.queue)
-        return left > 0
+        if not left:
+            return False
+        if self._durable:
+            self._life.scribe.when_synced(self._done, self.count)
+        else:
+            self._done(self.count)
+        return True
 
 
 def found_by_sequence(queue: Queue, sequence: int) -> list[Message]:

@@ -172,7 +172,24 @@ def test_many_are_cancelled_over_some_turns() -> None:
     client = world.client()
     annotations = {"x-opt-delivery-delay": DELAY_MS}
     client.post_all(client.sender("q"), *(Message(b"", annotations=annotations) for _ in range(STEP + 500)))
-    assert world.core.cancel("q", None) == STEP + 500
+    told: list[object] = []
+    world.core.administration.cancel("q", None).when_finished(told.append)
     assert live_of(world, "q") == 500
     world.carry()
     assert live_of(world, "q") == 0
+    assert told == [STEP + 500]
+
+
+def test_it_is_said_when_it_is_durable() -> None:
+    world = World()
+    client = world.client()
+    client.post(client.sender("q"), later(b"x"))
+    world.settle()
+    told: list[object] = []
+    world.core.administration.cancel("q", None).when_finished(told.append)
+    world.carry()
+    assert (live_of(world, "q"), told) == (0, [])
+    assert live_of(world.crash(), "q") == 1
+    world.settle()
+    assert told == [1]
+    assert live_of(world.crash(), "q") == 0
