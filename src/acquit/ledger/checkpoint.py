@@ -5,7 +5,8 @@ a snapshot of everything would stop the broker for as long as it takes; instead,
 whatever in it still matters is appended again like any other record:
 
 1. state: every key of the `StateTable` that was last set in it (a queue, keyed state, reservations);
-2. messages: every live one whose record stands in it, as a COPIED record with its body and its history;
+2. messages: every live one whose record stands in it, as a COPIED record with its body and its history; further copies
+   of one posting, where a topic has several subscriptions, as a COPIED_WITH record each, which names the first;
 3. when all of that is appended, a LEFT record with the segment's own totals. Once that is synced, the segment is
    archived.
 
@@ -30,7 +31,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Final, Protocol
 
-from acquit.ledger.live import LiveMessage, copied
+from acquit.ledger.live import LiveMessage, copied, copied_with
 from acquit.ledger.recorder import Recorder
 from acquit.ledger.table import Key
 from acquit.store.interface import Journal, Position, Record, SegmentInfo
@@ -39,6 +40,9 @@ _HEAD_GUESS_BYTES: Final = 512
 """What a record has beside its payload, at most, mostly: a reader's hint."""
 _OVERHEAD_GUESS_BYTES: Final = 160
 """What it has on average. A guess that is far off only makes the rule about the backlog less sharp."""
+
+
+_NO_BASE: Final = Position(-1), 0
 
 
 class CheckpointOwner(Protocol):
@@ -81,8 +85,12 @@ class BodyRead:
 
     def run(self) -> None:
         """On any thread; blocks. Raises StoreCorrupt or StoreFailed: the journal cannot be trusted any more."""
-        read = self._journal.read
-        self.records = [(sequence, read(position, hint)) for sequence, position, hint in self._wanted]
+        records: dict[Position, Record] = {}
+        for sequence, position, hint in self._wanted:
+            record = records.get(position)  # copies of one posting share it
+            if record is None:
+                record = records[position] = self._journal.read(position, hint)
+            self.records.append((sequence, record))
         if self._seal_of:
             self.summary = self._journal.read_seal(self._seal_of)
 
@@ -114,6 +122,8 @@ class Checkpointer:
         self._step_bytes = step_bytes
         self._step_candidates = step_candidates
         self._segment: SegmentInfo | None = None
+        self._base = _NO_BASE
+        """The record whose payload was copied forward last, and the message it was copied with."""
         self._keys: deque[Key] = deque()
         """State still to be set again."""
         self._candidates: Iterator[int] | None = None
@@ -180,11 +190,13 @@ class Checkpointer:
         """The next few messages to be copied; after the last of them, the seal."""
         wanted: list[tuple[int, Position, int]] = []
         size = 0
+        last = -1
         for looked, sequence in enumerate(self._candidates or (), start=1):
             message = self._owner.live(sequence)
             if message is not None and message.position < segment.end:
                 wanted.append((sequence, message.position, message.size_bytes + _HEAD_GUESS_BYTES))
-                size += message.size_bytes
+                size += 0 if message.position == last else message.size_bytes
+                last = message.position
             if looked >= self._step_candidates or len(wanted) >= self._step_records or size >= self._step_bytes:
                 return BodyRead(self._journal, wanted, 0) if wanted else None
         return BodyRead(self._journal, wanted, segment.number)
@@ -205,17 +217,29 @@ class Checkpointer:
         self._summary = read.summary
         self._append_copies(self._segment)
 
+    def _base_of(self, record: Record) -> LiveMessage | None:
+        """The message that took the payload of this record along, if it still lives."""
+        position, sequence = self._base
+        return self._owner.live(sequence) if position == record.position else None
+
     def _append_copies(self, segment: SegmentInfo) -> None:
         while self._copies:
             sequence, record = self._copies[0]
             message = self._owner.live(sequence)
             if message is not None and message.position == record.position:
-                position = self._recorder.append(copied(message, record))
-                self._owner.moved(sequence, position)
+                base = self._base_of(record)
+                beside = None if base is None else copied_with(message, base)
+                if base is None or beside is None:
+                    position = moved_to = self._recorder.append(copied(message, record))
+                    self._base = record.position, sequence
+                else:
+                    position, moved_to = self._recorder.append(beside), base.position
+                self._owner.moved(sequence, moved_to)
                 self._copied_bytes += self._journal.end - position
             self._copies.popleft()
         if self._summary is not None:
             self._recorder.flush()
             self._journal.leave(segment.number, self._summary)
             self._segment = self._summary = None
+            self._base = _NO_BASE
             self._resume_at = self._journal.end + self._copied_bytes

@@ -31,6 +31,7 @@ from acquit.ledger.records import (
     POSTING_META,
     Attempt,
     Copied,
+    CopiedWith,
     Namespace,
     Posting,
     RecordKind,
@@ -314,23 +315,53 @@ class Fold:
             event.transaction,
             notes_of(posting),
         )
-        known = self.messages.get(event.sequence)
-        if known is None and not self.incomplete:
-            self._anomaly(record, f"message {event.sequence} is copied forward, which is not live")
+        if not self._copied_forward(record, message):
             return
-        if known is not None:
-            _bring_up_to(known, message)
-            message.position, position = known.position, message.position
-            if message != known:
-                self._anomaly(record, f"message {event.sequence} is copied forward as {message}, but is {known}")
-            message.position = position
-        self.messages[event.sequence] = message
         if message.due_at_ms:
             self._keep_id(event.sequence, encode_id(posting.message_id))
         for terminus in message.notes.excluded if message.notes is not None else ():
             self._excluded.setdefault(terminus, set()).add(event.sequence)
+
+    def _copied_with(self, record: Record) -> None:
+        event = CopiedWith.decode(record).event
+        base = self.messages.get(event.origin)
+        if base is None:
+            if not self.incomplete:
+                self._anomaly(record, f"message {event.sequence} is copied with {event.origin}, which is not live")
+            return
+        message = LiveMessage(
+            event.sequence,
+            event.queue,
+            base.position,
+            event.fingerprint,
+            event.flags,
+            event.attempt,
+            event.time_us,
+            base.expires_at_ms,
+            base.due_at_ms,
+            base.priority,
+            event.actor,
+            event.transaction,
+        )
+        self._copied_forward(record, message)
+
+    def _copied_forward(self, record: Record, message: LiveMessage) -> bool:
+        """A live message was written again: here is where it stands now. False if it is not live."""
+        sequence = message.sequence
+        known = self.messages.get(sequence)
+        if known is None and not self.incomplete:
+            self._anomaly(record, f"message {sequence} is copied forward, which is not live")
+            return False
+        if known is not None:
+            _bring_up_to(known, message)
+            message.position, position = known.position, message.position
+            if message != known:
+                self._anomaly(record, f"message {sequence} is copied forward as {message}, but is {known}")
+            message.position = position
+        self.messages[sequence] = message
         if message.transaction:
-            self.held.setdefault(message.transaction, set()).add(event.sequence)
+            self.held.setdefault(message.transaction, set()).add(sequence)
+        return True
 
     # -- transactions, runs, the rest ---------------------------------------------------------------------------------
 
@@ -410,6 +441,7 @@ _APPLIERS: Final[dict[int, Callable[[Fold, Record], None]]] = {
     RecordKind.COMMIT: Fold._commit,
     RecordKind.ROLLBACK: Fold._rollback,
     RecordKind.COPIED: Fold._copied,
+    RecordKind.COPIED_WITH: Fold._copied_with,
     StoreKind.LEFT: Fold._left,
     StoreKind.DELETED: Fold._deleted,
 }

@@ -15,6 +15,7 @@ from acquit.ledger.records import (
     AttemptNote,
     Cause,
     Copied,
+    CopiedWith,
     Extra,
     Posting,
     RecordKind,
@@ -225,6 +226,29 @@ def notes_of(posting: Posting) -> Notes | None:
     return notes if any(notes) else None
 
 
+def copied_with(message: LiveMessage, base: LiveMessage) -> CopiedWith | None:
+    """The record that copies a message forward beside `base`, which was copied from the same record; None where it has
+    something of its own to tell."""
+    if message.notes is not None or message.due_at_ms or base.due_at_ms:
+        return None
+    return CopiedWith(_forwarded(message)._replace(origin=base.sequence))
+
+
+def _forwarded(message: LiveMessage) -> Event:
+    return Event(
+        message.sequence,
+        0,
+        message.posted_us,
+        message.fingerprint,
+        message.queue,
+        message.actor,
+        EventKind.COPIED_FORWARD,
+        message.flags,
+        min(message.attempt, ATTEMPT_MAX),
+        message.transaction,
+    )
+
+
 def copied(message: LiveMessage, record: Record) -> Copied:
     """The record that copies a live message forward; `record` is the one at its position, POSTING or COPIED."""
     original = Copied.decode(record) if record.kind == RecordKind.COPIED else None
@@ -237,18 +261,7 @@ def copied(message: LiveMessage, record: Record) -> Copied:
     extras += [(Extra.ANNOTATIONS, annotations) for annotations in notes.annotations]
     if notes.returns:
         extras.append((Extra.RETURNS, min(notes.returns, RETURNS_MAX).to_bytes(4, "little")))
-    event = Event(
-        message.sequence,
-        0,
-        message.posted_us,
-        message.fingerprint,
-        message.queue,
-        message.actor,
-        EventKind.COPIED_FORWARD,
-        message.flags,
-        min(message.attempt, ATTEMPT_MAX),
-        message.transaction,
-    )
+    event = _forwarded(message)
     return Copied(
         Posting(
             event,

@@ -57,6 +57,8 @@ class RecordKind(IntEnum):
     """Its meta is an array of events; its own event only names the transaction."""
     ROLLBACK = 17
     COPIED = 18
+    COPIED_WITH = 19
+    """A live message of the same payload as one that was copied forward before: only its event, without the payload."""
 
 
 class Entry(Protocol):
@@ -559,6 +561,21 @@ class Copied:
         reader = FieldReader(record.meta)
         position, crc, entered, _ = reader.struct(_COPIED)
         return cls(Posting.read(unpack_event(record.event), reader), position, crc, entered, record.payload)
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedWith:
+    """A live message, copied forward beside another copy of the same posting: its payload and its plain fields are
+    those of the message that `event.origin` names, which is live at this moment. Otherwise the event is as of COPIED."""
+
+    event: Event
+
+    def encode(self) -> Encoded:
+        return Encoded(RecordKind.COPIED_WITH, pack_event(*self.event))
+
+    @classmethod
+    def decode(cls, record: Record) -> Self:
+        return cls(unpack_event(record.event))
 
 
 def encode_events(kind: RecordKind, events: list[bytes]) -> Encoded:

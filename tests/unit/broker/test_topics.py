@@ -22,7 +22,7 @@ from acquit.protocol._definitions import (
 from acquit.protocol.message import Message
 from acquit.protocol.types import Byte, Described, ULong
 from acquit.store.options import MIB
-from tests.support.broker_world import SMALL, World, durable, live_of
+from tests.support.broker_world import SMALL, Client, World, durable, live_of
 
 
 def world_of(*rules: AddressRule, **limits: int) -> World:
@@ -328,29 +328,75 @@ def test_the_first_copy_may_go_before_the_others() -> None:
     assert client.bodies(two) == [b"y" * 500] * 9
 
 
-def test_copies_survive_their_segment() -> None:
-    """They are copied forward, each with the body that the first one's record had."""
-    world = World()
-    client = world.client()
-    client.subscriber("news", "1", durable=True, credit=0)
-    client.subscriber("news", "2", durable=True, credit=0)
-    client.post_all(client.publisher("news"), *[durable(bytes([n]) * 900) for n in range(9)])
-    filler, receiver = client.sender("filler"), client.receiver("filler", credit=1_000)
-    for _ in range(60):
+def fill(world: World, client: Client, rounds: int = 60) -> None:
+    """Write so much that the first segments leave."""
+    filler, receiver = client.sender("filler", "filler"), client.receiver("filler", "drain", credit=1_000)
+    for _ in range(rounds):
         client.post_all(filler, *[durable(b"f" * 3_000) for _ in range(5)])
         for delivery in client.held(receiver):
             delivery.settle(Accepted())
         world.settle()
-    assert world.opened.journal.left_through > 0
-    balanced_live = world.fold()
-    assert balanced_live.anomalies == []
-    world.check_journal()
+    client.detach(filler)
+    client.detach(receiver)
+    world.settle()
+
+
+@pytest.mark.parametrize("taken", [[], ["1"], ["2"], ["1", "2"]], ids=lambda taken: f"without {taken}")
+def test_copies_survive_their_segment(taken: list[str]) -> None:
+    """One of them takes the payload along, the others name it; and again, when that one's segment leaves."""
+    world = World()
+    client = world.client()
+    links = {name: client.subscriber("news", name, durable=True, credit=0) for name in "1234"}
+    client.post_all(client.publisher("news"), *[durable(bytes([n]) * 900) for n in range(9)])
+    for round_ in range(2):
+        kinds: list[int] = []
+        append = world.opened.journal.append
+
+        def noting(kind: int, *rest: object, into: list[int] = kinds, to: object = append) -> object:
+            into.append(kind)
+            return to(kind, *rest)  # type: ignore[operator]
+
+        world.opened.journal.append = noting  # type: ignore[method-assign, assignment]
+        before = world.opened.journal.left_through
+        fill(world, client)
+        world.opened.journal.append = append  # type: ignore[method-assign]
+        assert world.opened.journal.left_through > before
+        assert RecordKind.COPIED_WITH in kinds
+        world.check_journal()
+        if round_ == 0:
+            for name in taken:
+                links[name].grant(9)
+                world.settle()
+                for delivery in client.held(links[name]):
+                    delivery.settle(Accepted())
+            world.settle()
     world = world.crash()
+    client = world.client()
+    for name in "1234":
+        link = client.subscriber("news", name, durable=True)
+        world.settle()
+        assert client.bodies(link) == ([] if name in taken else [bytes([n]) * 900 for n in range(9)])
+    balanced(world)
+
+
+def test_copies_with_a_story_of_their_own_take_it_along() -> None:
+    world = World()
+    client = world.client()
+    links = [client.subscriber("news", name, durable=True, credit=3) for name in "12"]
+    client.post_all(client.publisher("news"), durable(b"x"))
+    for link in links:
+        client.held(link)[0].settle(Modified(delivery_failed=True))
+        world.settle()
+    fill(world, client)
+    assert world.opened.journal.left_through > 0
+    world = world.crash()
+    world.settle()
+    world.check_journal()
     client = world.client()
     for name in "12":
         link = client.subscriber("news", name, durable=True)
         world.settle()
-        assert client.bodies(link) == [bytes([n]) * 900 for n in range(9)]
+        assert Message.decode(client.received[link][0].payload).delivery_count == 2  # that one, and the crash
 
 
 def test_a_copy_that_fails_becomes_a_dead_letter_of_its_own() -> None:
