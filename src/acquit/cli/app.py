@@ -29,6 +29,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "user": ("user", "Say who may log in, and with which roles."),
     "config": ("config", "Check a configuration file, or have a running broker read its own again."),
     "ledger": ("ledger", "Ask the journal what became of every message."),
+    "backup": ("backup", "Copy the folder of a broker, running or stopped."),
+    "restore": ("backup", "Make a copy of a broker's folder ready for a broker."),
     "pipeline": ("pipeline", "Take queues into tables with Spark."),
     "demo": ("demo", "Post real files, kill what can be killed, and show that nothing was lost or doubled."),
 }

@@ -20,8 +20,9 @@ from acquit.ledger.fold import Fold
 from acquit.ledger.recorder import Recorder
 from acquit.ledger.records import Reserved, Start, Stop
 from acquit.ledger.sequences import BLOCK, Sequences
-from acquit.store.disk import Disk
-from acquit.store.folder import Identity
+from acquit.store.backup import EPOCH_GAP, begin_epoch, is_marked
+from acquit.store.disk import Disk, PosixDisk
+from acquit.store.folder import Folder, Identity
 from acquit.store.interface import Journal
 from acquit.store.journal import SegmentedJournal
 from acquit.store.options import JournalOptions
@@ -74,7 +75,8 @@ def open_journal(
     clock_us: Callable[[], int] = wall_clock_us,
     clock_s: Callable[[], float] = time.monotonic,
 ) -> OpenedJournal:
-    """Open, or make, the journal in a data folder; blocks on the disk.
+    """Open, or make, the journal in a data folder; blocks on the disk. A copy of another's begins a new epoch
+    (`acquit.store.backup`).
 
     Raises StoreLocked, StoreVersionUnsupported, StoreCorrupt, StoreFull, StoreFailed or StoreError, as
     `acquit.store.recovery.open_store` does; the folder is then as it was, or recovers as before.
@@ -93,22 +95,27 @@ def open_journal(
             clock_s=clock_s,
         )
     journal = opened.journal
+    folder = Folder(path, disk if disk is not None else PosixDisk())
+    identity = opened.identity
     try:
         now_us = clock_us()
+        restored = is_marked(folder)
         run = Start(now_us, secrets.randbits(64), fold.clean or opened.created, software)
         dropped = fold.begin_run(run)
         recorder = Recorder(journal, fold.table)
-        first = fold.table.reserved_up_to + 1
+        first = fold.table.reserved_up_to + 1 + EPOCH_GAP * restored
         recorder.append(run)
         for held in dropped:
             recorder.transition(EventKind.ROLLED_BACK, held.sequence, held.queue, held.fingerprint, now_us)
         recorder.append(Reserved(now_us, first - 1 + sequence_block, fold.table.queue_max, fold.table.actor_max))
         write_now(recorder)
+        if restored:
+            identity = begin_epoch(folder, identity)
     except BaseException:
         journal.close()
         raise
     sequences = Sequences(recorder, first, fold.table.reserved_up_to, block=sequence_block)
-    return OpenedJournal(journal, recorder, sequences, fold, opened.report, opened.identity, run, opened.created)
+    return OpenedJournal(journal, recorder, sequences, fold, opened.report, identity, run, opened.created)
 
 
 def write_now(recorder: Recorder) -> None:

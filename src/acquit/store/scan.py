@@ -147,6 +147,10 @@ class SegmentReader:
             return None, 0
         return decode_seal(self._get(offset, head.length)), head.length
 
+    def raw(self, offset: int, length: int) -> bytes:
+        """Bytes of the file as they are; fewer only at its end."""
+        return self._get(offset, length)
+
     def corrupt(self, message: str, offset: int | None = None) -> StoreCorrupt:
         """The error for damage in this segment, at `offset` or where reading stopped."""
         return StoreCorrupt(message, path=str(self.path), offset=self.offset if offset is None else offset)

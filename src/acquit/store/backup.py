@@ -1,0 +1,232 @@
+"""Copying a data folder, also while its broker is running, and saying that a folder is such a copy.
+
+A journal is only ever appended to, so a copy of a prefix of it is what a crash at that moment would have left: that is
+a backup. Closed segments do not change and are copied first, oldest first; the newest comes last, as far as its batches
+are whole. A segment may leave for the archive while this goes on, and is then read there; one that retention has
+deleted meanwhile makes the copy begin again.
+
+**The mark.** A copy that is put to use is another history than its original's: the original may have gone on after the
+copy was taken, given numbers to messages that the copy gives to others, and agreed with its peers on deliveries that
+the copy has never heard of. So a copy is marked (``backup.json``), and whoever opens a marked folder begins a new
+epoch: sequences go on far above all that the original can have used, and the broker gets another container-id, so that
+no link of its past is resumed. Then the mark is renamed to ``restored.json``, for people.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from acquit.errors import StoreCorrupt, StoreError
+from acquit.store.disk import Disk, Mode, PosixDisk, store_error, write_all
+from acquit.store.folder import STUB, Folder, Identity
+from acquit.store.reading import FolderReader
+from acquit.store.scan import SegmentReader
+
+MARK: Final = "backup.json"
+USED_MARK: Final = "restored.json"
+EPOCH_GAP: Final = 1 << 36
+"""Sequences that a restored copy leaves out: more than its original can have used after the copy was taken."""
+ATTEMPTS: Final = 5
+"""How often a copy is begun again because retention deleted what was to be copied."""
+_CHUNK: Final = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class BackupReport:
+    """What was copied."""
+
+    store: uuid.UUID
+    segments: int
+    archived: int
+    """Segments and stubs of the archive."""
+    copied_bytes: int
+    newest: int
+    """Number of the newest segment."""
+    newest_bytes: int
+    """Valid bytes of it."""
+
+
+def back_up(
+    source: Path,
+    target: Path,
+    *,
+    archive: bool = False,
+    others: tuple[str, ...] = (),
+    disk: Disk | None = None,
+    target_disk: Disk | None = None,
+    clock_us: Callable[[], int] = lambda: time.time_ns() // 1000,
+    progress: Callable[[int, int], None] | None = None,
+) -> BackupReport:
+    """Copy the data folder `source` to `target`, which must be empty or not there. On any thread; blocks.
+
+    `archive`: with the segments that only the audit needs; `others`: names of further files to copy where they are
+    there. `progress` is called with segments done and in all.
+
+    Raises StoreError where `source` is no data folder or `target` is not empty, StoreCorrupt for a closed segment that
+    is damaged, StoreFull, StoreFailed. What was begun in `target` is not marked, and no broker opens it.
+    """
+    disk = disk if disk is not None else PosixDisk()
+    copy = _Copy(FolderReader(source, disk), Folder(target, target_disk if target_disk is not None else disk))
+    try:
+        if copy.target.disk.names(target):
+            raise StoreError(f"{target} is not empty: a backup is made into a folder of its own")
+        copy.target.make()
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                report = copy.run(archive=archive, progress=progress)
+                break
+            except KeyError as gone:
+                copy.empty()
+                if attempt == ATTEMPTS:
+                    raise StoreError(f"{source}: {gone.args[0]}, and again at each of {ATTEMPTS} attempts") from None
+        for name in others:
+            with contextlib.suppress(FileNotFoundError):
+                copy.file(source / name, target / name)
+        mark = {"store": str(report.store), "taken_us": clock_us(), "newest": report.newest}
+        _write(copy.target, target / MARK, json.dumps(mark).encode() + b"\n")
+        # The identity last: without it nobody takes the folder for a broker's.
+        copy.target.write_identity(copy.reader.contents().identity)
+        for folder in (copy.target.journal, copy.target.archive, target):
+            copy.target.disk.sync_folder(folder)
+    except OSError as error:
+        raise store_error(error, str(target)) from error
+    return report
+
+
+class _Copy:
+    """One copy on its way."""
+
+    def __init__(self, reader: FolderReader, target: Folder) -> None:
+        self.reader = reader
+        self.target = target
+        self.copied_bytes = 0
+
+    def run(self, *, archive: bool, progress: Callable[[int, int], None] | None) -> BackupReport:
+        """Raises KeyError where a segment is gone."""
+        contents = self.reader.contents()
+        if not contents.journal:
+            raise StoreCorrupt("no segment is there", path=str(self.reader.folder.journal), offset=0)
+        *closed, newest = contents.journal
+        aside = [*contents.stubs, *contents.archive] if archive else []
+        steps = len(aside) + len(contents.journal)
+        done = 0
+        newest_bytes = 0
+        for number in aside:
+            suffix = STUB if number in contents.stubs else ".seg"
+            name = self.reader.folder.segment(number, archived=True, suffix=suffix)
+            try:
+                self.file(name, self.target.segment(number, archived=True, suffix=suffix))
+            except FileNotFoundError:
+                raise KeyError(f"{name.name} was deleted meanwhile") from None
+            done += 1
+            if progress is not None:
+                progress(done, steps)
+        for number in (*closed, newest):
+            newest_bytes = self._segment(number, newest=number == newest)
+            done += 1
+            if progress is not None:
+                progress(done, steps)
+        return BackupReport(
+            contents.identity.store, len(contents.journal), len(aside), self.copied_bytes, newest, newest_bytes
+        )
+
+    def _segment(self, number: int, *, newest: bool) -> int:
+        """Copy what is valid of a segment; how many bytes."""
+        with self.reader.open(number) as segment:
+            for _ in segment.batches():
+                pass
+            if segment.seal is None and not newest:
+                raise segment.corrupt(segment.stop.reason if segment.stop is not None else "it ends without its seal")
+            if segment.seal is None:
+                segment.cut_bytes()  # damage before the end is no torn tail
+            self._bytes(segment, self.target.segment(number))
+            return segment.offset
+
+    def _bytes(self, segment: SegmentReader, path: Path) -> None:
+        file = self.target.disk.open(path, Mode.WRITE)
+        try:
+            for offset in range(0, segment.offset, _CHUNK):
+                length = min(_CHUNK, segment.offset - offset)
+                write_all(file, segment.raw(offset, length), offset)
+                self.copied_bytes += length
+            file.sync()
+        finally:
+            file.close()
+
+    def file(self, source: Path, target: Path) -> None:
+        """Copy any other file. Raises FileNotFoundError."""
+        found = self.reader.folder.disk.open(source, Mode.READ)
+        try:
+            size = found.size()
+            file = self.target.disk.open(target, Mode.WRITE)
+            try:
+                for offset in range(0, size, _CHUNK):
+                    write_all(file, found.read(min(_CHUNK, size - offset), offset), offset)
+                file.sync()
+            finally:
+                file.close()
+        finally:
+            found.close()
+        self.copied_bytes += size
+
+    def empty(self) -> None:
+        """Begin again."""
+        disk = self.target.disk
+        for folder in (self.target.journal, self.target.archive):
+            for name in disk.names(folder):
+                disk.remove(folder / name)
+        self.copied_bytes = 0
+
+
+# -- the mark ---------------------------------------------------------------------------------------------------------
+
+
+def is_marked(folder: Folder) -> bool:
+    """Is it a copy that nobody has used yet?"""
+    return MARK in folder.disk.names(folder.path)
+
+
+def mark(path: Path, *, disk: Disk | None = None, clock_us: Callable[[], int] = lambda: time.time_ns() // 1000) -> None:
+    """Mark a folder that was copied by other means. No broker may have it open: raises StoreLocked; StoreError where it
+    is no data folder."""
+    folder = Folder(path, disk if disk is not None else PosixDisk())
+    contents = FolderReader(path, folder.disk).contents()
+    with folder.lock():
+        told = {"store": str(contents.identity.store), "taken_us": clock_us(), "newest": max(contents.journal)}
+        try:
+            _write(folder, path / MARK, json.dumps(told).encode() + b"\n")
+            folder.disk.sync_folder(path)
+        except OSError as error:
+            raise store_error(error, str(path / MARK)) from error
+
+
+def begin_epoch(folder: Folder, identity: Identity) -> Identity:
+    """Give the copy an identity of its own, and use its mark up. Called once its first sequence is reserved."""
+    renamed = replace(identity, container_id=f"acquit-{uuid.uuid4()}")
+    folder.write_identity(renamed)
+    try:
+        folder.disk.rename(folder.path / MARK, folder.path / USED_MARK)
+        folder.disk.sync_folder(folder.path)
+    except OSError as error:
+        raise store_error(error, str(folder.path / MARK)) from error
+    return renamed
+
+
+def _write(folder: Folder, path: Path, content: bytes) -> None:
+    file = folder.disk.open(path, Mode.WRITE)
+    try:
+        file.truncate(0)
+        write_all(file, content, 0)
+        file.sync()
+    finally:
+        file.close()
+
+
+__all__ = ["EPOCH_GAP", "MARK", "USED_MARK", "BackupReport", "back_up", "begin_epoch", "is_marked", "mark"]

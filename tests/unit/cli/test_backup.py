@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import acquit
+from acquit.cli.exits import Exit
+from tests.support.shell import Shell
+
+
+def test_a_running_broker_is_backed_up_and_the_copy_serves(shell: Shell, tmp_path: Path) -> None:
+    data, copy = tmp_path / "data", tmp_path / "copy"
+    with acquit.Broker(data) as broker:
+        assert shell("send", "orders", "one", "two", "--url", broker.url).code == Exit.OK
+        (told,) = shell("backup", data, copy, "--json").documents
+        assert (told["segments"], told["archived"]) == (1, 0)
+        assert str(told["head"]).startswith(str(told["store"]))
+        assert shell("send", "orders", "three", "--url", broker.url).code == Exit.OK
+    assert [row["depth"] for row in shell("queues", "--data", copy, "--json").documents] == [2]
+    ran = shell("restore", copy)
+    assert (ran.code, ran.out) == (
+        Exit.OK,
+        f"{copy}: 1 queues, 2 messages; the next broker on it begins a new epoch\n",
+    )
+    with acquit.Broker(copy) as broker:
+        assert [row["body"] for row in shell("browse", "orders", "--json", "--url", broker.url).documents] == [
+            "one",
+            "two",
+        ]
+    assert shell("ledger", "verify", "--data", copy).code == Exit.OK
+
+
+def test_a_folder_with_something_in_it_is_left_alone(shell: Shell, tmp_path: Path) -> None:
+    acquit.Broker(tmp_path / "data").close()
+    ran = shell("backup", tmp_path / "data", tmp_path)
+    assert ran.code == Exit.FAILED
+    assert ran.err == f"acquit: {tmp_path} is not empty: a backup is made into a folder of its own\n"
+
+
+def test_a_snapshot_is_marked(shell: Shell, tmp_path: Path) -> None:
+    data, copy = tmp_path / "data", tmp_path / "copy"
+    with acquit.Broker(data) as broker:
+        assert shell("send", "orders", "one", "--url", broker.url).code == Exit.OK
+        assert shell("restore", data).code == Exit.FAILED, "it is in use"
+    shutil.copytree(data, copy)
+    assert shell("restore", copy, "--json").documents == [
+        {"copy": str(copy), "queues": 1, "messages": 1, "balanced": True}
+    ]
+    assert (copy / "backup.json").exists()
+    acquit.Broker(copy).close()
+    assert (copy / "restored.json").exists()

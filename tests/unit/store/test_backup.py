@@ -1,0 +1,185 @@
+"""Copies of a data folder, and what a broker makes of one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from acquit.errors import StoreCorrupt, StoreError, StoreLocked
+from acquit.ledger.recovery import close_journal, open_journal
+from acquit.ledger.verify import verify
+from acquit.protocol.constants import ACCEPTED
+from acquit.store.backup import EPOCH_GAP, MARK, USED_MARK, back_up, mark
+from acquit.store.disk import PosixDisk
+from acquit.store.folder import Folder
+from acquit.store.memory import MemoryDisk
+from acquit.store.options import JournalOptions
+from tests.support.broker_world import DATA, SMALL, World, durable, live_of
+
+OPTIONS = JournalOptions.small()
+
+
+def copy_of(world: World, *, archive: bool = False) -> World:
+    disk = MemoryDisk()
+    back_up(DATA, DATA, archive=archive, disk=world.disk, target_disk=disk, clock_us=lambda: world.now_us)
+    return World(world.options, disk=disk, now_us=world.now_us, journal=SMALL)
+
+
+def lively(count: int = 40) -> World:
+    """A broker whose oldest segments have left."""
+    world = World()
+    client = world.client()
+    client.post_all(client.sender("keep", "keep"), durable("kept", application_properties={"_AMQ_DUPL_ID": 1}))
+    sender = client.sender("q")
+    link = client.receiver("q", credit=10_000)
+    for number in range(count):
+        client.post_all(sender, durable(b"%04d" % number + bytes(9_000)))
+        link.session.settle_all(client.held(link)[:-1], ACCEPTED)
+        world.settle()
+    return world
+
+
+def test_a_copy_has_everything() -> None:
+    world = lively()
+    assert world.opened.journal.left_through
+    again = copy_of(world)
+    assert again.core.life.live.keys() == world.core.life.live.keys()
+    assert again.core.scribe.recorder.table.windows == world.core.scribe.recorder.table.windows
+    assert {name: queue.live for name, queue in again.core.queues.by_name.items()} == {
+        name: queue.live for name, queue in world.core.queues.by_name.items()
+    }
+    again.settle()
+    again.check_journal()
+
+
+def test_a_copy_begins_a_new_epoch() -> None:
+    world = lively(3)
+    again = copy_of(world)
+    assert again.opened.identity.store == world.opened.identity.store
+    assert again.opened.identity.container_id != world.opened.identity.container_id
+    client = again.client()
+    client.post_all(client.sender("new"), durable("x"))
+    assert max(again.core.life.live) > world.core.scribe.sequences.last + EPOCH_GAP // 2
+    third = again.crash()
+    assert third.opened.identity == again.opened.identity, "once"
+    names = third.disk.names(DATA)
+    assert USED_MARK in names
+    assert MARK not in names
+    assert third.core.scribe.sequences.last < max(again.core.life.live) + EPOCH_GAP // 2
+
+
+def test_what_was_posted_before_is_still_a_duplicate() -> None:
+    again = copy_of(lively(3))
+    client = again.client()
+    client.post_all(client.sender("keep"), durable("kept", application_properties={"_AMQ_DUPL_ID": 1}))
+    assert live_of(again, "keep") == 1
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_original_goes_on_while_it_is_copied(seed: int) -> None:
+    """Between any two steps of the copy the broker posts, settles, moves on to other segments and archives."""
+    rng = Random(seed)
+    world = lively(rng.randrange(4, 12))
+    client = world.clients[0]
+    sender = client.sender("more", "more")
+    taken = []
+
+    def go_on(done: int, steps: int) -> None:
+        for _ in range(rng.randrange(3)):
+            client.post_all(sender, durable(bytes(rng.randrange(20_000))))
+        taken.append(done)
+
+    before = set(world.core.life.live)
+    disk = MemoryDisk()
+    back_up(DATA, DATA, disk=world.disk, target_disk=disk, progress=go_on)
+    assert taken
+    again = World(world.options, disk=disk, now_us=world.now_us, journal=SMALL)
+    assert before <= set(again.core.life.live) <= set(world.core.life.live)
+    again.settle()
+    again.check_journal()
+
+
+def test_on_a_real_disk(tmp_path: Path) -> None:
+    opened = open_journal(tmp_path / "data", OPTIONS)
+    report = back_up(tmp_path / "data", tmp_path / "copy", archive=True)
+    assert report.segments == 1
+    close_journal(opened.recorder, 1)
+    assert verify(tmp_path / "copy").problems == ()
+    copy = open_journal(tmp_path / "copy", OPTIONS)
+    close_journal(copy.recorder, 2)
+    assert verify(tmp_path / "copy").problems == ()
+    assert (tmp_path / "copy" / "broker.json").stat().st_mode & 0o777 == 0o600
+    assert json.loads((tmp_path / "copy" / USED_MARK).read_text())["store"] == str(opened.identity.store)
+
+
+def test_the_archive_goes_along_where_it_is_asked_for() -> None:
+    world = lively()
+    with_archive, without = MemoryDisk(), MemoryDisk()
+    report = back_up(DATA, DATA, archive=True, disk=world.disk, target_disk=with_archive)
+    assert report.archived > 2
+    back_up(DATA, DATA, disk=world.disk, target_disk=without)
+    assert Folder(DATA, with_archive).numbers(archived=True)
+    assert not Folder(DATA, without).numbers(archived=True)
+    assert verify(DATA, disk=with_archive).problems == ()
+
+
+def test_other_files_go_along() -> None:
+    world = lively(2)
+    path = DATA / "users.toml"
+    world.disk.files[path] = bytearray(b"users")  # type: ignore[attr-defined]
+    disk = MemoryDisk()
+    back_up(DATA, DATA, disk=world.disk, target_disk=disk, others=("users.toml", "nothing.toml"))
+    assert disk.files[path] == b"users"
+    assert DATA / "nothing.toml" not in disk.files
+
+
+def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path) -> None:
+    open_journal(tmp_path / "data", OPTIONS).journal.close()
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy" / "mine").write_text("x")
+    with pytest.raises(StoreError, match=r"is not empty"):
+        back_up(tmp_path / "data", tmp_path / "copy")
+    with pytest.raises(StoreError, match=r"no broker\.json"):
+        back_up(tmp_path / "nothing", tmp_path / "other")
+
+
+def test_damage_is_not_copied() -> None:
+    world = lively(20)
+    folder = Folder(DATA, world.disk)
+    first = folder.numbers()[0]
+    content = world.disk.files[folder.segment(first)]  # type: ignore[attr-defined]
+    content[5_000] ^= 1
+    with pytest.raises(StoreCorrupt):
+        back_up(DATA, DATA, disk=world.disk, target_disk=MemoryDisk())
+
+
+def test_a_copy_that_was_not_finished_is_no_data_folder() -> None:
+    world = lively(3)
+    disk = MemoryDisk()
+
+    def stop(done: int, steps: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        back_up(DATA, DATA, disk=world.disk, target_disk=disk, progress=stop)
+    with pytest.raises(StoreCorrupt, match=r"but not whose"):
+        World(disk=disk, journal=SMALL)
+
+
+def test_a_copy_by_other_means_is_marked_by_hand(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    opened = open_journal(data, OPTIONS)
+    with pytest.raises(StoreLocked):
+        mark(data)
+    close_journal(opened.recorder, 1)
+    mark(data)
+    again = open_journal(data, OPTIONS)
+    close_journal(again.recorder, 2)
+    assert again.identity.container_id != opened.identity.container_id
+    assert again.sequences.last > EPOCH_GAP
+    with pytest.raises(StoreError, match=r"no broker\.json"):
+        mark(tmp_path)
+    assert MARK not in PosixDisk().names(data)
