@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 from acquit.broker.aside import BEYOND, rank, rank_of
 from acquit.broker.groups import Groups
 from acquit.broker.memory import READ_AHEAD_MESSAGES, tell_returns
-from acquit.broker.message import ASIDE, DURABLE, Message
+from acquit.broker.message import ASIDE, DISPATCHED, DURABLE, Message
 from acquit.broker.queue import NodeState
 from acquit.broker.selector import Fields, fields_of
 from acquit.broker.succession import specialise
@@ -295,7 +295,6 @@ class Choosing:
                 pass_.give(consumer, message)
                 return
         self._set_aside(queue, message, place, fields)
-        pass_.horizon = min(pass_.horizon, place)
 
     # -- groups -------------------------------------------------------------------------------------------------------
 
@@ -392,7 +391,7 @@ class Choosing:
                     return
                 continue
             extra = message.extra
-            if extra is not None and not self._still_for(queue, consumer, message):
+            if (extra is not None or message.flags & DISPATCHED) and not self._still_for(queue, consumer, message):
                 continue
             queue.aside.remove(message)
             if extra is not None and extra.returns:
@@ -402,14 +401,13 @@ class Choosing:
                 return
 
     def _still_for(self, queue: Queue, consumer: Consumer, message: Message) -> bool:
-        """Something may have changed since it was set aside. If it is not for the consumer, that has forgotten it."""
-        extra, interest, group = message.extra, consumer.interest, None
-        assert extra is not None and interest is not None
-        if interest.wants.terminus is not None and interest.wants.terminus in extra.excluded:
-            interest.skip()
+        """Something may have changed since it was set aside: it may even have been away, and be aside again. If it is
+        not for the consumer, that has forgotten it."""
+        extra, judged = message.extra, _Judged(message)
+        if message.flags & DISPATCHED and not judged.accepted(consumer.interest):
+            self._forget(consumer, message)
             return False
-        if queue.policy.message_groups:
-            group = extra.group
+        group = None if extra is None or not queue.policy.message_groups else extra.group
         if group is None:
             return True
         groups = queue.groups
@@ -420,7 +418,7 @@ class Choosing:
             self._forget(consumer, message)
             return False
         owner = groups.owner(group)
-        if owner is not None and owner is not consumer and _Judged(message).accepted(owner.interest):
+        if owner is not None and owner is not consumer and judged.accepted(owner.interest):
             self._forget(consumer, message)
             self._keep_for(queue, owner, message)
             return False

@@ -16,7 +16,7 @@ from acquit.protocol._definitions import Modified
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.link import ReceivingLink
 from acquit.protocol.message import Message
-from tests.support.broker_world import Client, World, durable
+from tests.support.broker_world import Client, World
 
 
 def numbered(count: int, *, kind: str = "volatile", start: int = 0) -> list[Message]:
@@ -237,6 +237,61 @@ def test_a_message_that_was_modified_is_judged_again() -> None:
     first.grant(1)
     world.settle()
     assert (got(client, first), got(client, second)) == ([0, 1], [0])
+
+
+def test_what_was_aside_and_comes_back_changed_is_judged_anew() -> None:
+    """It is set aside again, and those who knew it to be for them learn that it is not."""
+    world = World()
+    client = world.client()
+    client.receiver("q", "none", selector="n < 0", credit=1)
+    client.post_all(client.sender("q"), *numbered(2))
+    links = [client.receiver("q", name, selector="JMSXDeliveryCount = 1") for name in ("one", "same")]
+    also = client.receiver("q", "also", selector="JMSXDeliveryCount < 2")
+    for link in (links[0], also):
+        link.grant(1)
+        world.settle()
+    assert (got(client, links[0]), got(client, also)) == ([0], [1])
+    for link in (links[0], also):
+        client.received[link][0].settle(Modified(delivery_failed=True))
+    world.settle()
+    for link in (*links, also):
+        link.grant(5)
+        link.drain_credit()
+    world.settle()
+    assert [got(client, link) for link in (*links, also)] == [[0], [], [1]]
+    assert len(world.core.queues.by_name["q"].aside) == 2
+
+
+def test_what_was_aside_and_called_undeliverable_does_not_come_again() -> None:
+    world = World()
+    client = world.client()
+    client.receiver("q", "none", selector="n < 0", credit=1)
+    client.post_all(client.sender("q"), *numbered(3))
+    one = client.receiver("q", "one", credit=1)
+    world.settle()
+    for number in range(3):
+        client.received[one][number].settle(Modified(undeliverable_here=True))
+        one.grant(1)
+        world.settle()
+    assert got(client, one) == [0, 1, 2]
+    other = client.receiver("q", "other", credit=5)
+    world.settle()
+    assert got(client, other) == [0, 1, 2]
+
+
+def test_a_message_too_large_for_one_of_several_selectors() -> None:
+    world = World()
+    client = world.client()
+    client.receiver("q", "none", selector="n < 0", credit=1)
+    small = client.receiver("q", "small", credit=10, max_message_size=300)
+    client.post_all(
+        client.sender("q"),
+        *(Message(bytes(size), application_properties={"n": 1}) for size in (10, 1_000, 20, 1_000, 30)),
+    )
+    assert [len(body) for body in client.bodies(small)] == [10, 20, 30]  # type: ignore[arg-type]
+    other = client.receiver("q", "other", credit=10)
+    world.settle()
+    assert [len(body) for body in client.bodies(other)] == [1_000, 1_000]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("browse", [False, True])

@@ -109,6 +109,53 @@ def test_released_messages_come_back_to_their_owner_before_the_rest() -> None:
     assert client.bodies(owner) == ["a0", "a1", "a0", "a1", "a2", "a3"]
 
 
+def test_what_is_kept_for_its_owner_goes_before_what_comes() -> None:
+    """Credit and the next message arrive together, and another consumer's turn it is."""
+    world = World()
+    client = world.client()
+    owner = client.receiver("q", "owner", credit=1)
+    sender = client.sender("q")
+    client.post_all(sender, *grouped("a"))
+    client.receiver("q", "other", credit=100)
+    client.post_all(sender, *grouped("aaa", start=1))
+    owner.grant(2)
+    client.post(sender, *grouped("aa", start=4))
+    world.settle()
+    assert client.bodies(owner) == ["a0", "a1", "a2"]
+    owner.grant(10)
+    client.post(sender, *grouped("aa", start=6))
+    world.settle()
+    assert client.bodies(owner) == [f"a{n}" for n in range(8)]
+
+
+def test_what_is_kept_for_a_slow_owner_is_not_kept_in_memory() -> None:
+    world = World(BrokerOptions(address=(AddressRule("q", {"memory_bytes_max": 65_536}),)))
+    client = world.client()
+    owner = client.receiver("q", "owner", credit=1)
+    sender = client.sender("q")
+    client.post_all(sender, *grouped("a", durable=True))
+    other = client.receiver("q", "other", credit=1_000)
+    for start in range(1, 1_001, 100):
+        text = "ab" * 50
+        client.post_all(
+            sender,
+            *(
+                Message(f"{letter}{n}".ljust(500), durable=True, group_id=letter)
+                for n, letter in enumerate(text, start)
+            ),
+        )
+    queue = world.core.queues.by_name["q"]
+    for delivery in client.held(other):
+        delivery.settle(ACCEPTED)
+    world.settle()
+    assert len(queue.aside) == 500
+    assert queue.memory_bytes < 65_536 + 10_000
+    owner.grant(1_000)
+    world.settle()
+    numbers = [int(str(body)[1:]) for body in client.bodies(owner)]
+    assert numbers == [0, *range(1, 1_001, 2)]
+
+
 def test_the_last_of_a_group_closes_it() -> None:
     world = World()
     client = world.client()
