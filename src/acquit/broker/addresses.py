@@ -43,10 +43,11 @@ def matches(pattern: str, address: str) -> bool:
 
     Where `address` is a pattern itself: does it match all that this one matches?
     """
-    return _match(pattern.split("."), address.split("."))
+    return match_words(pattern.split("."), address.split("."))
 
 
-def _match(pattern: list[str], words: list[str]) -> bool:
+def match_words(pattern: list[str], words: list[str]) -> bool:
+    """`matches`, of a pattern and an address that are cut into words."""
     # Two pointers and one point of return, the last ``#``: at most pattern times words steps, never exponential.
     at = word = 0
     back, resume = -1, 0
@@ -107,4 +108,4 @@ class Policies:
         return AddressPolicy(**settings)  # type: ignore[arg-type]  # AddressRule has validated them
 
 
-__all__ = ["ADDRESS_BYTES_MAX", "Policies", "address_fault", "is_pattern", "matches", "specificity"]
+__all__ = ["ADDRESS_BYTES_MAX", "Policies", "address_fault", "is_pattern", "match_words", "matches", "specificity"]

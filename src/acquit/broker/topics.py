@@ -4,16 +4,16 @@ A topic holds no messages. It is a node with a number in the journal all the sam
 there is counted as *unrouted* under it. Subscriptions are made and ended by `subscriptions`; here is who gets what.
 
 **Which queues a posting goes to** is the same for every posting to one address but for filters, so it is looked up
-once: `Topic.routes` lists the queues of its own subscriptions and of those whose pattern matches its address. A change
-of the topic's own subscriptions forgets its list; a change of the patterns, which is rare, those of all topics. So a
-posting costs a pass over its subscriptions, however many others there are.
+once: `Topic.routes` lists the queues of its own subscriptions and of those whose pattern matches its address, and is kept
+up to date as they come and go. So a posting costs a pass over those that may take it, however many others there are, and
+a pattern that comes or goes a look at each topic.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from acquit.broker.addresses import is_pattern, matches
+from acquit.broker.addresses import is_pattern, match_words
 from acquit.broker.node import KINDS, Queue
 from acquit.broker.queues import check_address
 from acquit.broker.refusal import Refused
@@ -23,6 +23,8 @@ from acquit.ledger.records import QueueFlag
 from acquit.protocol._definitions import AmqpCondition
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from acquit.broker.addresses import Policies
     from acquit.broker.endpoints import Peer, Producer
     from acquit.broker.options import AddressPolicy
@@ -111,8 +113,8 @@ class Topics:
         self._policies = policies
         self.by_address: dict[str, Topic] = {}
         queues.topics = self.by_address
-        self._patterns: dict[Queue, None] = {}
-        """Of subscriptions whose address is a pattern."""
+        self._patterns: dict[Queue, list[str]] = {}
+        """Of subscriptions whose address is a pattern, with its words."""
 
     # -- nodes --------------------------------------------------------------------------------------------------------
 
@@ -172,28 +174,35 @@ class Topics:
     def add(self, queue: Queue) -> None:
         """A subscription begins: its queue is fed from now on. The topic of one that is no pattern is there."""
         if is_pattern(queue.address):
-            self._patterns[queue] = None
-            self._forget_routes()
+            self._patterns[queue] = queue.address.split(".")
+            for routes in self._routes_of_pattern(queue):
+                routes.append(queue)
         else:
             topic = self.by_address.get(queue.address) or self.make(queue.address, 0)
             topic.queues[queue] = None
-            topic.routes = None
+            if topic.routes is not None:
+                topic.routes.append(queue)
 
     def remove(self, queue: Queue) -> None:
         """It ends, and with it the topic if that is to go with its last subscription."""
         if queue in self._patterns:
+            for routes in self._routes_of_pattern(queue):
+                routes.remove(queue)
             del self._patterns[queue]
-            self._forget_routes()
             return
         topic = self.by_address.get(queue.address)
         if topic is not None and queue in topic.queues:
             del topic.queues[queue]
-            topic.routes = None
+            if topic.routes is not None:
+                topic.routes.remove(queue)
             self.let_go(topic)
 
-    def _forget_routes(self) -> None:
+    def _routes_of_pattern(self, queue: Queue) -> Iterator[list[Queue]]:
+        """The routes, where they are looked up, of all topics that a pattern matches."""
+        pattern = self._patterns[queue]
         for topic in self.by_address.values():
-            topic.routes = None
+            if topic.routes is not None and match_words(pattern, topic.address.split(".")):
+                yield topic.routes
 
     # -- postings -----------------------------------------------------------------------------------------------------
 
@@ -201,10 +210,10 @@ class Topics:
         """The queues of all subscriptions that get what is posted to the topic, but for their filters."""
         routes = topic.routes
         if routes is None:
-            address = topic.address
+            words = topic.address.split(".")
             routes = topic.routes = [
                 *topic.queues,
-                *(queue for queue in self._patterns if matches(queue.address, address)),
+                *(queue for queue, pattern in self._patterns.items() if match_words(pattern, words)),
             ]
         return routes
 

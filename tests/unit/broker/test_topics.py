@@ -148,7 +148,7 @@ def test_patterns_that_come_and_go_are_seen_by_topics_that_are_there() -> None:
     assert counts_of(world, "news.eu")[EventKind.UNROUTED] == 2
 
 
-def test_routes_are_looked_up_once_and_forgotten_when_they_change() -> None:
+def test_routes_are_looked_up_once_and_kept_up_to_date() -> None:
     world = World()
     client = world.client()
     client.subscriber("a", "one")
@@ -157,12 +157,17 @@ def test_routes_are_looked_up_once_and_forgotten_when_they_change() -> None:
     world.settle()
     topic = world.core.topics.by_address["a"]
     routes = topic.routes
-    client.post(publisher, Message(2))
-    client.subscriber("b", "of another topic")
-    world.settle()
-    assert topic.routes is routes is not None
-    client.subscriber("a", "two")
-    assert topic.routes is None
+    assert routes is not None
+    others = [
+        client.subscriber(address, f"more {number}") for number, address in enumerate(["a", "b", "*", "b.*", "#"])
+    ]
+    assert topic.routes is routes
+    assert {queue.address for queue in routes} == {"a", "*", "#"}
+    assert len(routes) == 4
+    for link in others:
+        client.detach(link)
+    assert topic.routes is routes
+    assert [queue.address for queue in routes] == ["a"]
 
 
 def test_nothing_is_sent_to_a_pattern() -> None:
