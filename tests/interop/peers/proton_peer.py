@@ -331,9 +331,8 @@ class Peer(MessagingHandler):
         if event.link.is_receiver:
             delivery = event.delivery
             number = self._numbers[(event.link.name, delivery.tag)]
-            outcome, failed = NAMES.get(delivery.remote_state), delivery.remote.failed
             delivery.settle()
-            report("settled", link=event.link.name, delivery=number, outcome=outcome, failed=failed)
+            report("settled", link=event.link.name, delivery=number)
 
     # ---- commands
 
@@ -451,6 +450,18 @@ class Peer(MessagingHandler):
                 delivery.update(STATES[command["outcome"]])
             if command.get("settled", True):
                 delivery.settle()
+
+    def do_state(self, container: Container, command: dict[str, Any]) -> None:
+        number = command["delivery"]
+        delivery = self._received[command["link"]][number]
+        report(
+            "state",
+            link=command["link"],
+            delivery=number,
+            outcome=NAMES.get(delivery.remote_state),
+            failed=delivery.remote.failed,
+            settled=delivery.settled,
+        )
 
     def do_credit(self, container: Container, command: dict[str, Any]) -> None:
         self._links[command["link"]].flow(command["credit"])

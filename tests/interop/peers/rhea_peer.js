@@ -195,13 +195,7 @@ function outcome(name) {
 for (const name of ['accepted', 'rejected', 'released', 'modified']) container.on(name, outcome(name));
 container.on('settled', function (context) {
     if (context.receiver) {
-        const state = context.delivery.remote_state;
-        report('settled', {
-            link: context.receiver.peer_name,
-            delivery: context.delivery.peer_number,
-            outcome: state?.constructor.composite_type ?? null,
-            failed: Boolean(state?.delivery_failed),
-        });
+        report('settled', { link: context.receiver.peer_name, delivery: context.delivery.peer_number });
     }
 });
 
@@ -417,6 +411,17 @@ const commands = {
             }[command.outcome];
             delivery.update(command.settled, state === undefined ? undefined : state().described());
         }
+    },
+    state(command) {
+        const delivery = links.get(command.link).deliveries[command.delivery];
+        const state = delivery.remote_state;
+        report('state', {
+            link: command.link,
+            delivery: command.delivery,
+            outcome: state?.constructor.composite_type ?? null,
+            failed: Boolean(state?.delivery_failed),
+            settled: Boolean(delivery.remote_settled),
+        });
     },
     credit(command) {
         links.get(command.link).link.add_credit(command.credit);
