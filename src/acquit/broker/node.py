@@ -176,7 +176,8 @@ class Queue:
     def look_at_policy(self) -> None:
         """The policy has changed, or is seen for the first time."""
         policy = self.policy
-        special = policy.default_ttl_ms or policy.ttl_ms_max or policy.last_value or policy.duplicate_detection == "message-id"
+        special = policy.default_ttl_ms or policy.ttl_ms_max or policy.last_value
+        special = special or policy.duplicate_detection == "message-id"
         self.asks_poster = any(consumer.no_local for consumer in self.consumers) or any(
             browser.no_local for browser in self.browsers
         )
