@@ -13,6 +13,7 @@ from tests.interop.qpid_jms import (
     NON_PERSISTENT,
     Jms,
     JmsError,
+    Session,
     counts,
     texts,
 )
@@ -27,6 +28,11 @@ def entered(mortal: MortalServer, at_least: int) -> None:
     with management(mortal.url, 10.0) as node:
         look = Look(node)
         wait_for(lambda: (found := look("q"), int(str(found["entered"])) >= at_least), f"{at_least} messages")
+
+
+def on_the_disk(session: Session) -> None:
+    """What this connection has said before is: the journal is in order, and so is a connection."""
+    session.send("queue:barrier", "x")
 
 
 def test_sends_go_on_and_nothing_is_lost(jms: Jms, mortal: MortalServer) -> None:
@@ -64,6 +70,7 @@ def test_consumer_resumes(jms: Jms, mortal: MortalServer) -> None:
     consumer = session.consumer(QUEUE)
     session.send(QUEUE, "before")
     assert texts(consumer.take()) == ["before"]
+    on_the_disk(session)
     waiting = consumer.begin_receive()
     mortal.kill_and_restart()
     connection.expect("interrupted")
@@ -108,8 +115,7 @@ def test_what_was_acknowledged_stays_acknowledged(jms: Jms, mortal: MortalServer
     consumer = session.consumer(QUEUE)
     for message in consumer.take(2):
         message.acknowledge()
-    with management(mortal.url, 10.0) as node:
-        Look(node).until("q", accepted=2)
+    on_the_disk(session)
     mortal.kill_and_restart()
     assert counts(consumer.take()) == {"c": 1}
 
