@@ -418,7 +418,7 @@ class World:
         core = self.core
         memory = 0
         live_bytes = live_count = 0
-        for queue in core.queues.by_name.values():
+        for queue in (*core.queues.by_name.values(), *core.removal.queues):
             assert queue.entered - queue.retired == queue.live, (queue, queue.counts)
             assert queue.acquired >= 0
             assert queue.pending >= 0

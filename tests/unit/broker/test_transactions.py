@@ -8,6 +8,8 @@ from acquit.broker.options import AddressRule, BrokerOptions, TransactionLimits
 from acquit.broker.queue import NodeEvent
 from acquit.ledger.balance import balance
 from acquit.ledger.events import EventKind
+from acquit.ledger.history import history
+from acquit.ledger.verify import verify
 from acquit.protocol._definitions import (
     Accepted,
     Declare,
@@ -16,11 +18,12 @@ from acquit.protocol._definitions import (
     RcvSettleMode,
     Rejected,
     Released,
+    Target,
     TransactionalState,
 )
 from acquit.protocol.delivery import Delivery, DeliveryState
 from acquit.protocol.message import Message
-from tests.support.broker_world import Client, World, durable, live_of
+from tests.support.broker_world import DATA, Client, World, durable, live_of
 from tests.support.transacting import Controller
 
 UNKNOWN_ID = "amqp:transaction:unknown-id"
@@ -730,3 +733,240 @@ def test_the_header_says_what_it_said(world: World, controller: Controller) -> N
     world.settle()
     message = Message.decode(client.held(receiver)[0].payload)
     assert (message.durable, message.priority, message.first_acquirer) == (True, 7, True)
+
+
+# -- with everything else ----------------------------------------------------------------------------------------------
+def test_a_topic_is_fanned_out_at_the_commit(world: World, controller: Controller) -> None:
+    client = controller.client
+    early = [client.subscriber("news", f"sub-{number}", durable=True) for number in range(2)]
+    volatile = client.subscriber("news", "volatile")
+    sender = client.sender("news", target=Target("news", capabilities=("topic",)))
+    txn = controller.declare()
+    controller.post(sender, txn, durable("a"), Message("b"))
+    late = client.subscriber("news", "late", durable=True)
+    world.settle()
+    assert [client.bodies(link) for link in (*early, volatile, late)] == [[]] * 4
+    assert controller.commit(txn) is None
+    assert [client.bodies(link) for link in (*early, volatile, late)] == [["a", "b"]] * 4
+    world.check_journal()
+    assert balance(world.fold()).balanced
+    after = world.crash()
+    after.settle()
+    after.check_journal()
+
+
+@pytest.mark.parametrize("kind", [durable, Message])
+def test_what_no_subscription_takes_at_the_commit_is_counted(world: World, controller: Controller, kind: type) -> None:
+    client = controller.client
+    receiver = client.subscriber("news", "goes")
+    sender = client.sender("news", target=Target("news", capabilities=("topic",)))
+    txn, none = controller.declare(), controller.declare()
+    (sent,) = controller.post(sender, txn, kind("a"))
+    receiver.detach()
+    world.settle()
+    (unrouted,) = controller.post(sender, none, kind("b"))
+    assert [controller.provisional(one) for one in (sent, unrouted)] == [Accepted(), Accepted()]
+    assert controller.commit(txn) is None
+    controller.roll_back(none)
+    assert world.core.topics.by_address["news"].counts[EventKind.UNROUTED] == 1
+    world.check_journal()
+    assert balance(world.crash().fold()).balanced
+
+
+def test_durable_messages_for_volatile_subscriptions_alone(world: World, controller: Controller) -> None:
+    client = controller.client
+    receiver = client.subscriber("news", "volatile")
+    sender = client.sender("news", target=Target("news", capabilities=("topic",)))
+    txn = controller.declare()
+    controller.post(sender, txn, durable("a"))
+    assert controller.commit(txn) is None
+    assert client.bodies(receiver) == ["a"]
+    world.check_journal()
+    assert balance(world.crash().fold()).balanced
+
+
+def test_an_unroutable_posting_is_released_where_the_policy_says_so() -> None:
+    world = World(BrokerOptions(address=(AddressRule("news", {"unroutable": "release"}),)))
+    controller = Controller(world.client())
+    sender = controller.client.sender("news", target=Target("news", capabilities=("topic",)))
+    txn = controller.declare()
+    (sent,) = controller.post(sender, txn, durable("a"))
+    assert controller.provisional(sent) == Released()
+    assert controller.commit(txn) is None
+
+
+def with_id(identity: str, body: object = "x") -> Message:
+    return durable(body, application_properties={"_AMQ_DUPL_ID": identity})
+
+
+def test_duplicates_in_transactions(world: World, controller: Controller) -> None:
+    client = controller.client
+    sender, other = client.sender("q"), client.sender("q", "other")
+    txn, rival = controller.declare(), controller.declare()
+    first, again = controller.post(sender, txn, with_id("a"), with_id("a"))
+    assert [controller.provisional(one) for one in (first, again)] == [Accepted(), Accepted()]
+    (refused,) = controller.post(other, rival, with_id("a"))
+    refusal = controller.provisional(refused)
+    assert isinstance(refusal, Rejected)
+    assert refusal.error is not None
+    assert refusal.error.condition == "amqp:resource-locked"
+    controller.roll_back(txn)
+    controller.post(other, rival, with_id("a"))
+    assert controller.commit(rival) is None
+    assert live_of(world, "q") == 1
+    # It is final now, also after a crash.
+    after = world.crash()
+    controller = Controller(after.client())
+    txn = controller.declare()
+    sender = controller.client.sender("q")
+    duplicate, reused = controller.post(sender, txn, with_id("a"), with_id("a", "another body"))
+    assert [controller.provisional(one) for one in (duplicate, reused)] == [Accepted(), Accepted()]
+    assert controller.commit(txn) is None
+    assert live_of(after, "q") == 2
+    assert after.core.queues.by_name["q"].counts[EventKind.DUPLICATE] == 2
+    after.check_journal()
+
+
+def test_a_lock_leaves_what_a_transaction_holds_alone() -> None:
+    world = World(BrokerOptions(address=(AddressRule("q", {"lock_duration_ms": 1_000}),)))
+    controller = Controller(world.client())
+    client = controller.client
+    filled(client, "a", "b")
+    receiver = client.receiver("q", credit=2)
+    world.settle()
+    first, _ = client.held(receiver)
+    txn = controller.declare()
+    controller.retire(txn, first, settled=False)
+    world.advance(2_000)
+    world.settle()
+    queue = world.core.queues.by_name["q"]
+    assert (queue.acquired, queue.available) == (1, 1)
+    assert controller.commit(txn) is None
+    assert queue.counts[EventKind.ACCEPTED] == 1
+    world.check_journal()
+
+
+def test_a_queue_that_is_deleted_refuses_the_commit_of_what_was_to_enter_it(
+    world: World, controller: Controller
+) -> None:
+    client = controller.client
+    filled(client, "a")
+    receiver = client.receiver("q", credit=1)
+    sender = client.sender("doomed")
+    world.settle()
+    txn = controller.declare()
+    controller.post(sender, txn, durable("x"))
+    controller.retire(txn, *client.held(receiver))
+    world.core.administration.delete("doomed", None)
+    world.settle()
+    error = controller.commit(txn)
+    assert error is not None
+    assert error.condition == ROLLBACK
+    assert world.core.queues.by_name["q"].live == 1
+    world.check_journal()
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_queue_that_is_deleted_while_a_transaction_has_its_messages(
+    world: World, controller: Controller, commit: bool
+) -> None:
+    client = controller.client
+    filled(client, "a", "b")
+    receiver = client.receiver("q", credit=1)
+    world.settle()
+    txn = controller.declare()
+    controller.retire(txn, *client.held(receiver), settled=False)
+    queue = world.core.queues.by_name["q"]
+    world.core.administration.delete("q", None)
+    world.settle()
+    assert queue.live == 1
+    if commit:
+        assert controller.commit(txn) is None
+    else:
+        controller.roll_back(txn)
+    assert (queue.live, queue.counts[EventKind.ACCEPTED]) == (0, commit)
+    assert queue not in world.core.removal.queues
+    world.check_journal()
+
+
+def test_a_queue_is_kept_for_what_is_to_enter_it() -> None:
+    world = World(BrokerOptions(address=(AddressRule("#", {"auto_delete": True}),)))
+    controller = Controller(world.client())
+    client = controller.client
+    for ends in (True, False):
+        sender, filler = client.sender("q", f"sender-{ends}"), client.sender("other", f"other-{ends}")
+        txn = controller.declare()
+        controller.post(sender, txn, durable("x"))
+        for link in (sender, filler):
+            link.detach()
+        world.settle()
+        assert "other" not in world.core.queues.by_name
+        assert "q" in world.core.queues.by_name
+        if ends:
+            assert controller.commit(txn) is None
+            assert live_of(world, "q") == 1
+            receiver = client.receiver("q", credit=1)
+            world.settle()
+            client.held(receiver)[0].settle(Accepted())
+            receiver.detach()
+            world.settle()
+        else:
+            controller.roll_back(txn)
+        assert "q" not in world.core.queues.by_name
+
+
+def test_a_dead_letter_whose_body_must_be_read_waits_for_it() -> None:
+    """All of a commit is one batch: what has to be read is read before it."""
+    world = World(BrokerOptions(address=(AddressRule("q", {"memory_bytes_max": 64 * 1024}),)))
+    controller = Controller(world.client())
+    client = controller.client
+    filled(client, *(f"{number}" * 1_000 for number in range(100, 150)))
+    receiver = client.receiver("q", credit=50)
+    world.settle()
+    held = client.held(receiver)
+    assert len(held) == 50
+    assert any(message.body is None for message in world.core.life.live.values())
+    txn = controller.declare()
+    controller.retire(txn, *held[:20], outcome=Rejected(Error("test:bad")))
+    controller.retire(txn, *held[20:40])
+    boundaries = []
+    discharge = controller.discharge(txn)
+    while world.sync():
+        world.carry()
+        boundaries.append(world.crash())
+    assert client.outcome(discharge) == Accepted()
+    for after in boundaries:
+        after.settle()
+        assert (live_of(after, "q"), live_of(after, "DLQ")) in {(50, 0), (10, 20)}
+    assert (live_of(world, "q"), live_of(world, "DLQ")) == (10, 20)
+    world.check_journal()
+
+
+def test_a_link_that_reads_without_acquiring_has_nothing_to_retire() -> None:
+    world = World(BrokerOptions(address=(AddressRule("q", {"non_destructive": True}),)))
+    controller = Controller(world.client())
+    client = controller.client
+    filled(client, "a")
+    receiver = client.receiver("q", credit=1)
+    world.settle()
+    txn = controller.declare()
+    controller.retire(txn, *client.held(receiver))
+    assert controller.commit(txn) is None
+    assert live_of(world, "q") == 1
+
+
+def test_the_ledger_tells_the_story(world: World, controller: Controller) -> None:
+    client = controller.client
+    sender = client.sender("q")
+    kept, lost = controller.declare(), controller.declare()
+    controller.post(sender, kept, durable("a", message_id="kept"))
+    controller.post(sender, lost, durable("b", message_id="lost"))
+    assert controller.commit(kept) is None
+    controller.roll_back(lost)
+    found = history(DATA, message_id="kept", disk=world.crash().disk)
+    assert [[step.kind for step in life.steps] for life in found.lives] == [[EventKind.HELD], [EventKind.POSTED]]
+    assert found.lives[1].came_from == found.lives[0].sequence
+    (life,) = history(DATA, message_id="lost", disk=world.crash().disk).lives
+    assert [step.kind for step in life.steps] == [EventKind.HELD, EventKind.ROLLED_BACK]
+    checked = verify(DATA, disk=world.crash().disk)
+    assert checked.problems == ()
