@@ -213,7 +213,7 @@ def _show_life(life: Life) -> None:
 
 def _note(step: Step) -> str:
     """What is known of the reason, and where it leads."""
-    from acquit.ledger.events import ENTERING, RETIRING, EventFlag
+    from acquit.ledger.events import ENTERING, READ_OUTCOMES, RETIRING, EventFlag, EventKind
 
     notes = []
     if step.cause and step.cause.lower() != step.kind.name.lower():
@@ -230,6 +230,8 @@ def _note(step: Step) -> str:
         notes.append(f"from #{step.origin}")
     elif step.origin and step.kind in RETIRING:
         notes.append(f"became #{step.origin}")
+    elif step.kind == EventKind.READ:
+        notes.append(READ_OUTCOMES[step.origin] if step.origin < len(READ_OUTCOMES) else str(step.origin))
     elif step.origin:
         notes.append(f"not before {time_text(step.origin * 1000)}")
     return "; ".join(notes)

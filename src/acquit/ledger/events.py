@@ -93,6 +93,9 @@ class EventKind(IntEnum):
 ENTERING: Final = frozenset(kind for kind in EventKind if 1 <= kind < 16)
 RETIRING: Final = frozenset(kind for kind in EventKind if 16 <= kind < 32)
 
+READ_OUTCOMES: Final = ("", "accepted", "rejected", "released", "modified", "modified, delivery failed")
+"""What the origin of READ says."""
+
 
 class EventFlag(IntFlag):
     """Circumstances of an event."""

@@ -93,6 +93,19 @@ def test_what_a_message_became_is_told_with_it(shell: Shell, data: Path) -> None
     assert "from #2" in ran.out
 
 
+def test_who_read_a_message_of_a_non_destructive_queue(shell: Shell, data: Path) -> None:
+    author = Author(open_journal(data, sequence_block=100), BEGIN_US + 3_600 * SECOND_US)
+    posted = author.post(1, b"a price", "p-1")
+    for outcome in (1, 5):
+        author.change(EventKind.READ, *posted, actor=7, origin=outcome)
+    write_now(author.opened.recorder)
+    close_journal(author.opened.recorder, author.tick())
+    (life,) = shell("ledger", "show", "p-1", "--data", data, "--json").documents
+    assert life["end"] is None
+    read = [(step["event"], step["why"]) for step in life["steps"][1:]]
+    assert read == [("read", "accepted"), ("read", "modified, delivery failed")]
+
+
 def test_a_life_as_json(shell: Shell, data: Path) -> None:
     original, copy = shell("ledger", "show", "2", "--data", data, "--json").documents
     assert (original["sequence"], original["end"], original["became"]) == (2, "dead_lettered", 3)
