@@ -108,3 +108,35 @@ def test_the_examples_of_the_page_are_valid() -> None:
     page = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text()
     for example in page.split("```toml\n")[1:]:
         parse_options(example.partition("```")[0])
+
+
+def test_the_jitter_of_a_delay_stays_within_its_part_and_below_the_longest() -> None:
+    policy = AddressPolicy(redelivery_delay_ms=1_000, redelivery_multiplier=2.0, redelivery_jitter=0.25)
+    assert [policy.redelivery_delay(1, chance) for chance in (0.0, 0.5, 1.0)] == [750, 1_000, 1_250]
+    assert [policy.redelivery_delay(9, chance) for chance in (0.0, 1.0)] == [7_500, 10_000]
+    assert AddressPolicy(redelivery_delay_ms=1, redelivery_jitter=1.0).redelivery_delay(1, 0.0) == 1, "never at once"
+    assert AddressPolicy(redelivery_jitter=1.0).redelivery_delay(3, 1.0) == 0
+
+
+def test_returns_are_free_at_first_and_then_paced() -> None:
+    policy = AddressPolicy()
+    assert [policy.release_delay(returns) for returns in (1, 10, 11, 12, 20, 21, 65_535)] == [
+        0,
+        0,
+        1,
+        2,
+        512,
+        1_000,
+        1_000,
+    ]
+    assert AddressPolicy(release_delay_ms_max=0).release_delay(50) == 0
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [{"redelivery_jitter": 1.1}, {"redelivery_blocks": "all"}, {"max_releases": -1}, {"lock_duration_ms": -1}],
+    ids=repr,
+)
+def test_what_cannot_be_waited_for_is_refused(setting: dict[str, object]) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(setting))):
+        AddressPolicy(**setting)  # type: ignore[arg-type]
