@@ -15,6 +15,7 @@ from acquit.broker.options import AddressPolicy, AddressRule
 from acquit.errors import ConfigurationError
 
 ADDRESS_BYTES_MAX: Final = 1_024
+TOPIC_WORDS_MAX: Final = 64
 
 
 def address_fault(address: str) -> str | None:
@@ -28,6 +29,17 @@ def address_fault(address: str) -> str | None:
     if address.startswith("$"):
         return f"no node {address!r}; of those that begin with $ there is {NODE}"
     return None
+
+
+def topic_fault(address: str) -> str | None:
+    """Why `address` cannot be a topic, or a pattern of topics; None if it can.
+
+    Matching takes time in the words of both, and there may be many of both.
+    """
+    words = address.count(".") + 1
+    if words > TOPIC_WORDS_MAX:
+        return f"a topic, or a pattern of topics, has at most {TOPIC_WORDS_MAX} words between dots, not {words}"
+    return address_fault(address)
 
 
 def is_pattern(address: str) -> bool:
@@ -108,4 +120,13 @@ class Policies:
         return AddressPolicy(**settings)  # type: ignore[arg-type]  # AddressRule has validated them
 
 
-__all__ = ["ADDRESS_BYTES_MAX", "Policies", "address_fault", "is_pattern", "match_words", "matches", "specificity"]
+__all__ = [
+    "ADDRESS_BYTES_MAX",
+    "Policies",
+    "address_fault",
+    "is_pattern",
+    "match_words",
+    "matches",
+    "specificity",
+    "topic_fault",
+]

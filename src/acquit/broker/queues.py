@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from acquit.broker.addresses import Policies, address_fault
+from acquit.broker.addresses import Policies, address_fault, topic_fault
 from acquit.broker.node import Queue
 from acquit.broker.refusal import Refused
 from acquit.errors import StoreFull
@@ -197,9 +197,9 @@ class Queues:
         return queue
 
 
-def check_address(address: str) -> None:
-    """Raise Refused unless it can be the name of a queue or topic."""
-    if fault := address_fault(address):
+def check_address(address: str, *, topic: bool = False) -> None:
+    """Raise Refused unless it can be the name of a queue, or of a topic or a pattern of topics."""
+    if fault := topic_fault(address) if topic else address_fault(address):
         missing = address.startswith("$")
         raise Refused(fault, condition=AmqpCondition.NOT_FOUND if missing else AmqpCondition.INVALID_FIELD)
 

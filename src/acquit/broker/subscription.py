@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 VERSION: Final = 1
 _HEAD: Final = Struct("<BB")
+NAME_MAX: Final = 500
+"""Characters of a subscription's name, and of its container's. Where nobody finds it by them, as many are shown."""
 _SHARED: Final = 1
 _GLOBAL: Final = 2
 
@@ -93,14 +95,20 @@ class Subscription:
 
     def queue_name(self, address: str, suffix: str = "") -> str:
         """The name of its queue at an address."""
+        name = shown(self.name)
         if self.container is None:
-            return f"{address}::{_escaped(self.name)}{suffix}"
-        return f"{address}::{_escaped(self.container)}/{self.name}{suffix}"
+            return f"{address}::{_escaped(name)}{suffix}"
+        return f"{address}::{_escaped(shown(self.container))}/{name}{suffix}"
 
 
 def subscription_name(link_name: str) -> str:
     """What a link of this name subscribes as."""
     return link_name.partition("|")[0]
+
+
+def shown(name: str) -> str:
+    """A name as it stands in that of a queue, which people read: its beginning, of printable characters."""
+    return "".join(character if character.isprintable() else "?" for character in name[:NAME_MAX])
 
 
 def _text(subscription: Subscription) -> str | None:
@@ -111,4 +119,4 @@ def _escaped(text: str) -> str:
     return text.replace("%", "%25").replace("/", "%2F")
 
 
-__all__ = ["Subscription", "subscription_name"]
+__all__ = ["NAME_MAX", "Subscription", "shown", "subscription_name"]

@@ -23,7 +23,7 @@ from acquit.broker.endpoints import Actor, Consumer
 from acquit.broker.nodes import SEPARATOR
 from acquit.broker.queues import check_address
 from acquit.broker.refusal import Refused
-from acquit.broker.subscription import Subscription, subscription_name
+from acquit.broker.subscription import NAME_MAX, Subscription, shown, subscription_name
 from acquit.protocol._definitions import (
     AmqpCondition,
     Source,
@@ -86,24 +86,22 @@ class Subscriptions:
         """
         durable = source.durable != TerminusDurability.NONE or source.expiry_policy is TerminusExpiryPolicy.NEVER
         shared = SHARED in source.capabilities
+        name = subscription_name(link.name)
+        container = None if GLOBAL in source.capabilities else peer.container
+        if durable or shared:
+            _check_name("the name of a subscription", name)
+            _check_name("the container of a subscription", container if container is not None else name)
         try:
-            wanted = Subscription(
-                subscription_name(link.name),
-                None if GLOBAL in source.capabilities else peer.container,
-                shared=shared,
-                durable=durable,
-                filters=filters,
-            )
+            wanted = Subscription(name, container, shared=shared, durable=durable, filters=filters)
         except ValueError as exc:
             raise Refused(f"a subscription with {exc}", condition=AmqpCondition.INVALID_FIELD) from exc
         topic = self._topics.by_address.get(address)
         if durable and topic is not None and topic.temporary is not None:
             raise Refused("a temporary topic has no durable subscriptions", condition=AmqpCondition.NOT_ALLOWED)
         if not (durable or shared):
+            # Nobody finds it by its name: that is for people.
             number = self._scribe.recorder.table.queue_max + 1
             return self._make(peer, address, wanted, f"|{number}")
-        if not wanted.name:
-            raise Refused("a subscription needs a name: its link has none", condition=AmqpCondition.INVALID_FIELD)
         known = (self._durable if durable else self._shared).get(wanted.identity)
         if known is not None:
             if self._is_that(known, address, wanted, stolen):
@@ -113,12 +111,13 @@ class Subscriptions:
         return self._make(peer, address, wanted, "" if durable else _VOLATILE)
 
     def qualified(self, peer: Peer, address: str) -> Queue:
-        """The queue that ``topic::name`` names: a durable subscription that all may share, begun now. Raises Refused."""
+        """The queue that ``topic::name`` names: a durable subscription that everybody may share, begun now. Raises
+        Refused."""
         node, _, name = address.partition(SEPARATOR)
         if not name or "/" in name or "|" in name:
             raise Refused(f"there is no queue {address!r}", condition=AmqpCondition.NOT_FOUND)
-        check_address(node)
         wanted = Subscription(name.replace("%2F", "/").replace("%25", "%"), None, shared=True)
+        _check_name("the name of a subscription", wanted.name)
         known = self._durable.get(wanted.identity)
         if known is not None:
             raise Refused(f"the subscription {name!r} is of {known.address!r}", condition=AmqpCondition.NOT_ALLOWED)
@@ -156,6 +155,7 @@ class Subscriptions:
         self, peer: Peer, address: str, subscription: Subscription, suffix: str, *, auto_created: bool = False
     ) -> Queue:
         if is_pattern(address):
+            check_address(address, topic=True)
             self._queues.check_creation(peer, address)
         else:
             self._topics.find(peer, address)
@@ -211,6 +211,15 @@ class Subscriptions:
                 if known.get(subscription.identity) is queue:
                     del known[subscription.identity]
         self._topics.remove(queue)
+
+
+def _check_name(what: str, name: str) -> None:
+    """Raise Refused unless it can be part of a queue's name."""
+    if not name or shown(name) != name:
+        raise Refused(
+            f"{what} has 1 to {NAME_MAX} printable characters, not {name!r:.100}",
+            condition=AmqpCondition.INVALID_FIELD,
+        )
 
 
 def describe(queue: Queue, asked: Source | None) -> Source:

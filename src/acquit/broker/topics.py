@@ -4,9 +4,9 @@ A topic holds no messages. It is a node with a number in the journal all the sam
 there is counted as *unrouted* under it. Subscriptions are made and ended by `subscriptions`; here is who gets what.
 
 **Which queues a posting goes to** is the same for every posting to one address but for filters, so it is looked up
-once: `Topic.routes` lists the queues of its own subscriptions and of those whose pattern matches its address, and is kept
-up to date as they come and go. So a posting costs a pass over those that may take it, however many others there are, and
-a pattern that comes or goes a look at each topic.
+once: `Topic.routes` lists the queues of its own subscriptions and of those whose pattern matches its address, and is
+kept up to date as they come and go. So a posting costs a pass over those that may take it, however many others there
+are, and a pattern that comes or goes a look at each topic.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Topics:
         topic = self.by_address.get(address)
         if topic is not None:
             return topic
-        check_address(address)
+        check_address(address, topic=True)
         if is_pattern(address):
             raise Refused(
                 f"{address!r} is a pattern: it can be received from, but messages go to one topic",

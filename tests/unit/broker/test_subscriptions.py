@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from acquit.broker.options import AddressRule, BrokerOptions
+from acquit.broker.filters import AppliedFilters, read_filters
+from acquit.broker.options import AddressRule, BrokerOptions, Role, Security
 from acquit.broker.subscription import Subscription, subscription_name
 from acquit.ledger.balance import balance
 from acquit.ledger.events import EventKind
@@ -85,8 +86,6 @@ def test_no_two_subscriptions_have_one_queue() -> None:
 
 
 def test_a_subscription_reads_back_as_it_was_written() -> None:
-    from acquit.broker.filters import read_filters
-
     one = Subscription("name", None, shared=True, filters=read_filters(selector("a = 1")))
     again = Subscription.decode(one.encoded)
     assert (again.identity, again.shared, again.encoded) == (one.identity, True, one.encoded)
@@ -662,3 +661,90 @@ def test_a_temporary_topic_has_no_durable_subscriptions() -> None:
     assert isinstance(maker.target, Target)
     link = client.subscriber(maker.target.address, "audit", durable=True)
     assert condition_of(client, link) == AmqpCondition.NOT_ALLOWED
+
+
+# -- what peers may say -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["", "n" * 501, "bell\a", "|2"])
+def test_names_that_can_be_no_subscriptions(name: str) -> None:
+    world = World()
+    client = world.client()
+    link = client.subscriber(TOPIC, name, durable=True)
+    assert condition_of(client, link) == AmqpCondition.INVALID_FIELD
+    assert queues(world) == []
+
+
+def test_a_container_with_a_name_that_can_be_no_part_of_a_queues() -> None:
+    world = World()
+    client = world.client("c" * 501)
+    assert condition_of(client, client.subscriber(TOPIC, "audit", durable=True)) == AmqpCondition.INVALID_FIELD
+    assert client.subscriber(TOPIC, "audit|global", durable=True, shared_by_all=True) not in client.detached
+
+
+def test_the_name_of_a_link_is_no_matter_where_its_subscription_goes_with_it() -> None:
+    world = World()
+    client = world.client("c" * 9_000)
+    link = client.subscriber(TOPIC, "line\nbreak " + "n" * 9_000)
+    publish(world, "x")
+    assert client.bodies(link) == ["x"]
+    (name,) = queues(world)
+    assert len(name) < 1_100
+    assert name.isprintable()
+
+
+def test_what_the_journal_cannot_say_is_no_subscription() -> None:
+    too_long = {"key": Described(ULong(0x468C00000004), "a = '" + "x" * 70_000 + "'")}
+    with pytest.raises(ValueError, match="65535"):
+        Subscription("audit", None, filters=AppliedFilters(echo=too_long))
+
+
+@pytest.mark.parametrize("address", ["$SYS.#", "news." * 64 + "*", "n" * 1_025 + ".*", "bell\a.*"])
+def test_patterns_that_are_none(address: str) -> None:
+    world = World()
+    client = world.client()
+    link = client.subscriber(address)
+    assert condition_of(client, link) in (AmqpCondition.INVALID_FIELD, AmqpCondition.NOT_FOUND)
+    assert queues(world) == []
+
+
+def role(**permissions: tuple[str, ...]) -> World:
+    """A broker where those who come in anonymously may do this much."""
+    return World(BrokerOptions(security=Security(roles={"anonymous": Role(**permissions)})))
+
+
+def test_a_pattern_needs_the_right_to_all_it_matches() -> None:
+    world = role(consume=("news.*", "sport.#"), create=("#",))
+    client = world.client()
+    for address, allowed in [
+        ("news.eu", True),
+        ("news.*", True),
+        ("news.#", False),
+        ("sport.#", True),
+        ("sport.*.cup", True),
+        ("#", False),
+        ("*.eu", False),
+    ]:
+        link = client.subscriber(address, address)
+        assert (condition_of(client, link) is None) == allowed, address
+        if not allowed:
+            assert condition_of(client, link) == AmqpCondition.UNAUTHORIZED_ACCESS
+
+
+def test_a_subscription_is_not_ended_by_somebody_who_may_not_receive_from_it() -> None:
+    world = role(consume=("sport",), create=("#",))
+    client = world.client()
+    everything = World()  # who made it had the right
+    maker = everything.client()
+    maker.detach(maker.subscriber(TOPIC, "audit|global", durable=True, shared_by_all=True), closed=False)
+    everything.settle()
+    world = World(world.options, disk=everything.disk)
+    client = world.client()
+    for link in (
+        client.subscriber("sport", "audit|global", durable=True, shared_by_all=True),
+        client.subscriber(None, "audit|global", shared_by_all=True, credit=0),
+        client.subscriber(TOPIC, "audit|global", durable=True, shared_by_all=True),
+        client.receiver(f"{TOPIC}::audit", "by its name"),
+    ):
+        assert condition_of(client, link) == AmqpCondition.UNAUTHORIZED_ACCESS
+    assert queues(world) == [f"{TOPIC}::audit"]
