@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acquit.broker.addresses import Policies, address_fault, matches, specificity
+from acquit.broker.addresses import Policies, address_fault, is_pattern, matches, specificity, topic_fault
 from acquit.broker.options import AddressRule
 from acquit.errors import ConfigurationError
 
@@ -90,3 +90,38 @@ def test_what_is_no_address(address: str) -> None:
 @pytest.mark.parametrize("address", ["a", "orders.eu", "mit Umläuten", "a/b?c=d"])
 def test_what_is_one(address: str) -> None:
     assert address_fault(address) is None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "other", "covers"),
+    [
+        ("a.*", "a.b", True),
+        ("a.*", "a.*", True),
+        ("a.*", "a.#", False),
+        ("a.#", "a.#", True),
+        ("a.#", "a.*.c", True),
+        ("#", "*.#", True),
+        ("*", "#", False),
+        ("*.#", "#", False),
+        ("a.#.b", "a.*.b", True),
+        ("a.#.b", "a.#", False),
+    ],
+)
+def test_a_pattern_matches_another_only_where_it_matches_all_that_one_does(
+    pattern: str, other: str, covers: bool
+) -> None:
+    assert matches(pattern, other) is covers
+
+
+@pytest.mark.parametrize(
+    ("address", "pattern"),
+    [("a", False), ("a.*", True), ("#", True), ("a.#.b", True), ("a*b.c", False), ("#1", False), ("", False)],
+)
+def test_what_is_a_pattern(address: str, pattern: bool) -> None:
+    assert is_pattern(address) is pattern
+
+
+def test_a_topic_has_a_bounded_number_of_words() -> None:
+    assert topic_fault(".".join("a" * 64)) is None
+    assert "64" in str(topic_fault(".".join("a" * 65)))
+    assert topic_fault("") == address_fault("")
