@@ -25,10 +25,8 @@ UNKNOWN: Final = "unknown"
 class Fates:
     """Remembers fates. Times are microseconds since the epoch."""
 
-    def __init__(self, table: StateTable, kept_ms: int, fates_max: int) -> None:
+    def __init__(self, table: StateTable) -> None:
         self._table = table
-        self._kept_us = kept_ms * 1000
-        self._fates_max = fates_max
         self._unrecorded: dict[bytes, tuple[Verdict, str]] = {}
         recorded = [
             (entry.time_us, txn_id) for (namespace, txn_id), entry in table.state.items() if namespace == Namespace.FATE
@@ -41,7 +39,6 @@ class Fates:
         if not recorded:
             self._unrecorded[txn_id] = verdict, user
         self._order.append((time_us, txn_id))
-        self.prune(time_us)
 
     def of(self, txn_id: bytes, user: str) -> str:
         """What became of it, if it was this user's."""
@@ -54,10 +51,10 @@ class Fates:
         verdict, owner = known
         return NAMES[verdict] if owner == user else UNKNOWN
 
-    def prune(self, time_us: int) -> None:
-        """Forget those whose time has passed."""
+    def forget(self, before_us: int, fates_max: int) -> None:
+        """Forget those that ended before this time, and the oldest of more than so many."""
         order = self._order
-        while order and (len(order) > self._fates_max or order[0][0] + self._kept_us < time_us):
+        while order and (len(order) > fates_max or order[0][0] < before_us):
             _, txn_id = order.popleft()
             if self._unrecorded.pop(txn_id, None) is None:
                 self._table.forget_fate(txn_id)

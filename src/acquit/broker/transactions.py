@@ -95,6 +95,7 @@ class Transactions:
         self._life = life
         self._scribe = life.scribe
         self.limits = limits
+        """May be replaced at any time."""
         self._poster = poster
         self._settling = settling
         self._nodes = nodes
@@ -113,7 +114,7 @@ class Transactions:
         """Their payloads."""
         self.memory_bytes = 0
         """What all postings cost."""
-        self.fates = Fates(self._scribe.recorder.table, limits.fates_kept_ms, limits.fates_max)
+        self.fates = Fates(self._scribe.recorder.table)
 
     # -- for the coordinator ------------------------------------------------------------------------------------------
 
@@ -181,7 +182,7 @@ class Transactions:
     def expire(self) -> None:
         """Give back what those hold that were idle for too long, and forget old fates. Now and then."""
         time_us = self._scribe.time_us
-        self.fates.prune(time_us)
+        self._forget_fates()
         timeout_us = self.limits.idle_timeout_ms * 1000
         if not timeout_us:
             return
@@ -507,6 +508,11 @@ class Transactions:
         self.fates.ended(
             transaction.txn_id, fate, transaction.user, self._scribe.time_us, recorded=transaction.number > 0
         )
+        self._forget_fates()
+
+    def _forget_fates(self) -> None:
+        before_us = self._scribe.time_us - self.limits.fates_kept_ms * 1000
+        self.fates.forget(before_us, self.limits.fates_max)
 
     def _give_back(self, transaction: Transaction, ending: Ending) -> None:
         """Roll back what it holds; it may go on."""
