@@ -291,6 +291,7 @@ def _is_id(value: object) -> bool:
 
 Operation = Callable[[Managed, str | None, object, str | None], Value | Later[Value]]
 
+
 def _read_transaction(node: Managed, name: str | None, body: object, user: str | None) -> Later[Value]:
     try:
         txn_id = bytes.fromhex(name or "")
