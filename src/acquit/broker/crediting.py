@@ -91,7 +91,8 @@ class Crediting:
             room = left if room is None else min(room, left)
         rivals = max(1, rivals)
         if room is not None:
-            limit = min(limit, room // (2 * rivals * (producer.average_bytes + OVERHEAD_BYTES)))
+            cost = producer.average_bytes + OVERHEAD_BYTES
+            limit = min(limit, room // (2 * rivals * cost) or int(room >= cost))
         if blocks and policy.messages_max:
             limit = min(limit, (policy.messages_max - queue.live) // rivals or int(queue.live < policy.messages_max))
         return limit

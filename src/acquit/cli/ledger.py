@@ -87,6 +87,7 @@ def balance_(data: Path, archive: bool, as_json: bool) -> int:
                     "suspended": row.live.suspended,
                     "by_entry": _counts(row.entered),
                     "by_exit": _counts(row.retired),
+                    "never_entered": _counts(row.beside),
                     "volatile_unaccounted": row.volatile_unaccounted,
                     "mismatch": row.mismatch or None,
                 }
@@ -269,7 +270,7 @@ def _id_text(value: object) -> str:
 
 
 def _show_balance(rows: tuple[QueueBalance, ...]) -> None:
-    """One line a queue; only the ways in and out that were ever used have a column."""
+    """One line a queue; only the ways in and out that were ever used have a column. In parentheses: never entered."""
     states = ("available", "acquired", "scheduled", "suspended")
     used_states = [name for name in states if any(getattr(row.live, name) for row in rows)]
     ways_in = list(dict.fromkeys(kind for row in rows for kind in row.entered))
@@ -278,6 +279,8 @@ def _show_balance(rows: tuple[QueueBalance, ...]) -> None:
     columns = ["queue", "entered", *([*map(_words, ways_in)] if len(ways_in) > 1 else [])]
     columns += ["= live", *used_states, *(f"+ {_words(kind)}" for kind in ways_out)]
     columns += ["volatile, unaccounted"] if volatile else []
+    beside = list(dict.fromkeys(kind for row in rows for kind in row.beside))
+    columns += [f"({_words(kind)})" for kind in beside]
     counts: list[list[int]] = []
     for row in rows:
         cells = [sum(row.entered.values())]
@@ -285,6 +288,7 @@ def _show_balance(rows: tuple[QueueBalance, ...]) -> None:
         cells += [row.live.total, *(getattr(row.live, name) for name in used_states)]
         cells += [row.retired.get(kind, 0) for kind in ways_out]
         cells += [row.volatile_unaccounted] if volatile else []
+        cells += [row.beside.get(kind, 0) for kind in beside]
         counts.append(cells)
     lines = [[_name(row), *cells] for row, cells in zip(rows, counts, strict=True)]
     table(columns, lines, footer=["total", *map(sum, zip(*counts, strict=True))] if counts else None)

@@ -15,10 +15,13 @@ recorded as lost is *unaccounted*, which after a clean stop is nothing, and afte
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from acquit.ledger.events import ENTERING, RETIRING, EventFlag, EventKind
 from acquit.ledger.fold import Fold
 from acquit.ledger.totals import HASH_MODULUS, QueueTotals, message_hash
+
+_BESIDE: Final = (EventKind.UNROUTED, EventKind.DUPLICATE, EventKind.ROLLED_BACK)
 
 
 @dataclass(slots=True)
@@ -56,6 +59,13 @@ class QueueBalance:
     def retired(self) -> dict[str, int]:
         """By kind, as `EventKind` names it."""
         return {EventKind(kind).name: n for kind, n in sorted(self.totals.counts.items()) if kind in RETIRING}
+
+    @property
+    def beside(self) -> dict[str, int]:
+        """Postings that never entered, durable and volatile, by kind."""
+        durable, volatile = self.totals.counts, self.totals.volatile
+        counts = {kind: durable.get(kind, 0) + volatile.get(kind, 0) for kind in _BESIDE}
+        return {kind.name: count for kind, count in counts.items() if count}
 
     @property
     def volatile_unaccounted(self) -> int:

@@ -80,7 +80,8 @@ class EventKind(IntEnum):
     UNROUTED = 48
     """Posted to an address where nothing matched."""
     DUPLICATE = 49
-    """Suppressed by duplicate detection."""
+    """A posting that repeated this message was suppressed by duplicate detection. Its fingerprint is that of the body
+    alone, which both have."""
     HELD = 50
     """Posted in a transaction: recorded, not in the queue before the commit."""
     ROLLED_BACK = 51

@@ -246,7 +246,8 @@ class _Search:
         for event in decode_events(record):
             if event.sequence in self._wanted:
                 life = self._lives.setdefault(event.sequence, Life(event.sequence))
-                life.size_bytes, life.crc = event.size, event.crc
+                if event.kind != EventKind.DUPLICATE:  # whose fingerprint is that of the posting that came again
+                    life.size_bytes, life.crc = event.size, event.crc
                 life.steps.append(self._step(event, attempt, record, segment))
                 if event.kind in ENTERING or event.kind in RETIRING:
                     self.want(event.origin)

@@ -74,6 +74,14 @@ def test_block_refuses_what_overshoots() -> None:
     assert live_of(world, "q") == 3
 
 
+def test_many_senders_to_a_small_queue_still_get_a_turn() -> None:
+    world = world_with(bytes_max=20_000)
+    client = world.client()
+    senders = [client.sender("q", f"s{number}") for number in range(40)]
+    world.settle()
+    assert all(sender.credit for sender in senders)
+
+
 @pytest.mark.parametrize("limit", [{"messages_max": 3}, {"bytes_max": 3 * 1_060}])
 def test_reject_gives_credit_and_says_no(limit: dict[str, int]) -> None:
     world = world_with(full_policy="reject", **limit)

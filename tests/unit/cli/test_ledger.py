@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 
+import acquit
 from acquit.cli.exits import Exit
 from acquit.ledger.events import Event, EventFlag, EventKind
 from acquit.ledger.records import Actor, Attempt, Cause, MessageId, Queue, encode_id, encode_posting_meta
@@ -214,3 +215,17 @@ def test_queues_of_a_stopped_broker(shell: Shell, data: Path) -> None:
         "orders 1 1 0 5 3",
         "DLQ 1 1 0 7 1",
     ]
+
+
+def test_what_was_suppressed_is_told_beside_the_balance(shell: Shell, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with acquit.Broker(data) as broker, acquit.connect(broker.url) as connection, connection.session() as session:
+        sender = session.sender("orders")
+        for _ in range(3):
+            sender.send(acquit.Message("x", message_id="m", application_properties={"_AMQ_DUPL_ID": "one"}))
+    orders, _ = shell("ledger", "balance", "--data", data, "--json").documents
+    assert (orders["entered"], orders["never_entered"]) == (1, {"duplicate": 2})
+    assert "(duplicate)" in shell("ledger", "balance", "--data", data).out
+    (life,) = shell("ledger", "show", "m", "--data", data, "--json").documents
+    assert [step["event"] for step in life["steps"]].count("duplicate") == 2
+    assert "duplicate" in shell("ledger", "show", "m", "--data", data).out
