@@ -44,6 +44,8 @@ SHARE_MAX: Final = 64
 LOOKS_MAX: Final = 4_096
 """Judgements of one turn on one queue, about: a message for each interest."""
 
+_STEP_MIN: Final = 16
+
 
 class _Pass:
     """One pass over the consumers of a queue that wait: from each interest one is in front, with room."""
@@ -65,10 +67,16 @@ class _Pass:
         """What is aside for those in front stands behind this rank, as far as is known; see `Choosing._before`."""
         for interest in queue.interests:
             if interest.line.count:
-                self.next(interest)
+                self._bring_up(interest)
+        self.order = sorted(self.fronts.values(), key=_turn)
 
     def next(self, interest: Interest) -> None:
-        """Bring up the next consumer of an interest, if there is one with room."""
+        """It is another's turn, in an interest."""
+        self._bring_up(interest)
+        self.order = sorted(self.fronts.values(), key=_turn)
+
+    def _bring_up(self, interest: Interest) -> None:
+        """The next consumer of an interest comes to the front, if there is one with room."""
         line, batches = interest.line, self.batches
         while (consumer := line.pop()) is not None:
             if consumer in batches:
@@ -88,7 +96,6 @@ class _Pass:
         else:
             self.fronts[interest] = consumer
             self.horizon = 0
-        self.order = sorted(self.fronts.values(), key=_turn)
 
     def seat(self, consumer: Consumer) -> bool:
         """Can this one be given something, wherever it stands in line?"""
@@ -170,7 +177,7 @@ class Choosing:
         self._specialise(queue)
         if not any(interest.line.count for interest in queue.interests):
             return False
-        budget = max(SHARE_MAX, LOOKS_MAX // len(queue.interests))
+        budget = max(_STEP_MIN, LOOKS_MAX // len(queue.interests))
         looked = 0 if queue.purging else self._look_aside(queue, budget)
         budget -= looked
         barrier = barrier_of(queue)

@@ -281,6 +281,9 @@ class Life:
                 queue.acquired -= 1
                 if message.holder is not None:
                     message.holder.held -= 1
+                    if queue.policy.prefetch_max:
+                        message.holder.stand_in_line()
+                        self.dirty[queue] = None
                     message.holder = None
                 if message.extra is not None:
                     message.extra.transaction = None
