@@ -161,7 +161,7 @@ class Limits:
 
     def policy_changed(self, queue: Queue) -> None:
         """The queue has another policy, or was just recovered: keep to it from the next turn on."""
-        if queue.values is not None and not queue.values.arrived:
+        if queue.values is not None:
             waiting = (*queue.backlog.next_messages(), *queue.aside)
             queue.values.arrived = sorted(waiting, key=lambda message: message.sequence)
         if queue.displaces:

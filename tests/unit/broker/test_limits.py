@@ -324,6 +324,21 @@ def test_values_are_known_after_a_restart(end: str) -> None:
     world.check_journal()
 
 
+def test_what_was_acquired_when_the_broker_ended_is_displaced_too() -> None:
+    world = world_with(last_value=True)
+    client = world.client()
+    sender = client.sender("q")
+    client.post_all(sender, valued("a", 1), valued("b", 2))
+    client.receiver("q", credit=2)
+    world.settle()
+    client.post_all(sender, valued("a", 3), valued("b", 4))
+    assert live_of(world, "q") == 4
+    world = world.crash()
+    assert bodies(world) == [3, 4]
+    assert displaced(world) == 2
+    world.check_journal()
+
+
 def test_values_survive_the_checkpoint_of_their_segment() -> None:
     world = world_with(last_value=True)
     client = world.client()
