@@ -61,15 +61,17 @@ def test_received_alike(seed: int, wildness: float, credit: int, options: Connec
 
 def test_clients_of_ordinary_habits_are_predicted() -> None:
     """Otherwise the test above would prove nothing."""
-    transfers = dispositions = 0
-    for seed in range(40):
+    transfers = transactional = dispositions = 0
+    for seed in range(80):
         peer = talked_to(ROOMY, 500)
         peer.send_bytes(b"".join(Talk(seed, 0.0).frames(120)))
         assert len(peer.engine.sessions[0].links) == 3, "nothing of this is wrong"
         transfers += bool(peer.engine.predictions.transfers)
+        transactional += any(layout.state is not None for layout in peer.engine.predictions.transfers.values())
         dispositions += bool(peer.engine.predictions.dispositions)
-    assert transfers > 10
-    assert dispositions > 10
+    assert transfers > 20
+    assert transactional > 3
+    assert dispositions > 20
 
 
 def sent(seed: int, mode: SndSettleMode, *, long_way: bool) -> tuple[list[object], list[object]]:

@@ -1,4 +1,4 @@
-"""Transactions and plain traffic in any order, with connections lost and crashes anywhere, against plain sets."""
+"""Transactions and plain traffic in any order, with connections lost and crashes anywhere, against plain sets.
 
 What a transaction has posted is seen by nobody before its commit is synced; after a commit all of it has happened,
 after anything else nothing; and each message is in its queue exactly once.

@@ -113,6 +113,7 @@ class Talk:
             "doff": chance.choice((2, 2, 2, 3)),
             "settled": chance.choice((0, 0, 1, 2)),
             "size": chance.choice((0, 10, 100, 3_000)),
+            "transaction": chance.choice((0, 0, 0, 0, 1, 2, 16)),
         }
 
     def _uint(self, value: int) -> bytes:
@@ -168,12 +169,14 @@ class Talk:
             self._boolean(True) if settled else self.random.choice((null, self._boolean(False))),
             self._boolean(more),
             null,
-            null,
+            self._transaction(),
             null,
             self._boolean(aborted),
             self._boolean(False),
         ]
         count = habits["fields"]
+        if habits["transaction"]:
+            count = max(count, 8)
         if settled:
             count = max(count, 5)
         if more:
@@ -189,6 +192,14 @@ class Talk:
             habits["descriptor"]
         ]
         return self.framed(b"\x00" + descriptor + performative + payload)
+
+    def _transaction(self) -> bytes:
+        """The state of a transfer: of one transaction for a while, or none."""
+        length = self.habits["transaction"]
+        if not length:
+            return b"\x40"
+        txn_id = bytes([self.random.choice((7, 7, 7, 7, 7, 7, 7, 8))]) * length
+        return encode_composite(TransactionalState(txn_id, self.random.choice((None, None, None, Accepted()))))
 
     def framed(self, body: bytes, channel: int = 0) -> bytes:
         doff = self.habits["doff"]

@@ -15,8 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from acquit.broker.limits import Room, admit, full, note_value
 from acquit.broker.groups import CLOSING
+from acquit.broker.limits import Room, admit, full, note_value
 from acquit.broker.message import COPY, DURABLE, OVERHEAD_BYTES, TOLD_DURABLE, Message
 from acquit.broker.node import Queue
 from acquit.broker.queue import NodeEvent, NodeState, step
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from acquit.broker.options import AddressPolicy
     from acquit.broker.shaping import Posting
     from acquit.broker.topics import Topic
+    from acquit.broker.transaction import Transaction
     from acquit.broker.transactions import Transactions
     from acquit.protocol.delivery import Delivery
     from acquit.protocol.session import Session
@@ -93,7 +94,10 @@ class Poster:
     def receive(self, producer: Producer, deliveries: list[Delivery]) -> None:
         """Deliveries of one link, in order."""
         queue = producer.queue
-        if queue is None or not queue.plain or producer.link.stateful:
+        if producer.link.stateful:
+            self._receive_stateful(producer, deliveries)
+            return
+        if queue is None or not queue.plain:
             for delivery in deliveries:
                 self._receive_one(producer, delivery)
             return
@@ -191,9 +195,6 @@ class Poster:
 
     def _receive_one(self, producer: Producer, delivery: Delivery) -> None:
         """One delivery, whatever it is."""
-        if isinstance(delivery.remote_state, TransactionalState):
-            self._receive_held(producer, delivery, delivery.remote_state)
-            return
         try:
             arrival = self._read(producer, delivery)
             arrival.identity = identity = self._duplicates.check(arrival.target, arrival.posting)
@@ -214,22 +215,38 @@ class Poster:
             producer.volatile = not durable
             self._accept(delivery, durable=durable)
 
-    def _receive_held(self, producer: Producer, delivery: Delivery, state: TransactionalState) -> None:
-        """One delivery of a transaction: all but that it enters its queues, which is the commit's to do."""
+    def _receive_stateful(self, producer: Producer, deliveries: list[Delivery]) -> None:
+        """Deliveries of a link that has sent some in transactions."""
+        held: dict[Transaction, list[Delivery]] = {}
+        for delivery in deliveries:
+            if isinstance(delivery.remote_state, TransactionalState):
+                transaction = self._receive_held(producer, delivery, delivery.remote_state)
+                if transaction is not None:
+                    held.setdefault(transaction, []).append(delivery)
+            else:
+                self._receive_one(producer, delivery)
+        for transaction, group in held.items():
+            self.transactions.answer_postings(transaction, group, ACCEPTED)
+
+    def _receive_held(
+        self, producer: Producer, delivery: Delivery, state: TransactionalState
+    ) -> Transaction | None:
+        """One delivery of a transaction: all but that it enters its queues, which is the commit's to do. Gives the
+        transaction if it will, so that its sender is to hear *accepted*."""
         transactions = self.transactions
         try:
             transaction = transactions.find(producer.peer, state.txn_id)
         except Refused as exc:
             self._refuse(producer, [delivery], exc)
-            return
+            return None
         try:
             arrival = self._read(producer, delivery)
             arrival.identity = identity = self._duplicates.check(arrival.target, arrival.posting, transaction)
             if identity is not None and identity.first:
                 self._duplicates.suppress(identity, arrival.target, arrival.actor)
             elif not arrival.queues and arrival.target.policy.unroutable == "release" and not delivery.settled:
-                transactions.answer_posting(transaction, delivery, Released())
-                return
+                transactions.answer_postings(transaction, [delivery], Released())
+                return None
             else:
                 self._admit(arrival)
                 transactions.hold(transaction, arrival)
@@ -240,7 +257,8 @@ class Poster:
             transactions.refuse_posting(transaction, delivery, Error(exc.condition, exc.description))
         else:
             producer.average_bytes += (len(delivery.payload) - producer.average_bytes) // 4
-            transactions.answer_posting(transaction, delivery, ACCEPTED)
+            return transaction
+        return None
 
     def _read(self, producer: Producer, delivery: Delivery) -> Arrival:
         """What the message says, and where it goes. Raises DecodeError or Refused."""

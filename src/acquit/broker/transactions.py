@@ -49,13 +49,13 @@ from acquit.protocol._definitions import (
     AmqpCondition,
     Error,
     Modified,
+    RcvSettleMode,
     Rejected,
     Released,
     TransactionalState,
     TransactionCondition,
 )
 from acquit.protocol.constants import ACCEPTED
-from acquit.protocol.settlement import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,8 +76,6 @@ _ROLLED_BACK: Final = int(EventKind.ROLLED_BACK)
 _ACCEPTED: Final = int(EventKind.ACCEPTED)
 _UNROUTED: Final = int(EventKind.UNROUTED)
 _PASSED: Final = int(EventKind.PASSED)
-_SECOND: Final = frozenset((int(Phase.UNSETTLED_SECOND), int(Phase.OFFERED_SECOND)))
-"""Phases of a received delivery whose sender settles after us, and so must be given a real outcome in the end."""
 
 
 class Transactions:
@@ -250,13 +248,16 @@ class Transactions:
         self.memory_bytes += held.cost
         self._life.memory.bytes += held.cost
 
-    def answer_posting(self, transaction: Transaction, delivery: Delivery, outcome: Outcome) -> None:
-        """Tell its sender the outcome that it will have (4.4.1)."""
+    def answer_postings(self, transaction: Transaction, deliveries: list[Delivery], outcome: Outcome) -> None:
+        """Tell their sender the outcome that they will have (4.4.1)."""
         state = transaction.accepted if outcome is ACCEPTED else TransactionalState(transaction.txn_id, outcome)
-        if delivery.phase in _SECOND:
-            delivery.update(state)
-        elif not delivery.settled:
-            delivery.link.session.settle_all([delivery], state)
+        link = deliveries[0].link
+        if link.rcv_settle_mode is RcvSettleMode.SECOND:
+            # To settle it, an outcome is needed that is not provisional: that comes with the commit.
+            for delivery in deliveries:
+                delivery.update(state)
+        else:
+            link.session.settle_all(deliveries, state)
 
     def refuse_posting(self, transaction: Transaction, delivery: Delivery, error: Error) -> None:
         """It is not taken. Its sender is told, or else the whole transaction fails (4.4.4)."""
@@ -265,7 +266,7 @@ class Transactions:
                 TransactionCondition.TRANSACTION_ROLLBACK, f"a settled message was refused: {error.description}"
             )
         else:
-            self.answer_posting(transaction, delivery, Rejected(error))
+            self.answer_postings(transaction, [delivery], Rejected(error))
 
     # -- retirements --------------------------------------------------------------------------------------------------
 
@@ -468,7 +469,7 @@ class Transactions:
         del self._unsynced[transaction.txn_id]
         self._poster.available(messages)
         for held in transaction.postings:
-            if held.arrival.delivery.phase in _SECOND:
+            if not held.arrival.delivery.settled:  # its sender settles second
                 held.arrival.delivery.settle(ACCEPTED)
         for retirement in transaction.retirements:
             if not retirement.settled:

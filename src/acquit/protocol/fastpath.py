@@ -12,7 +12,7 @@ or is not wholly there, is left to the long way, which gives the very same resul
 tests/properties/test_fastpath.py holds the two against each other, on clients of every habit and on hostile ones.
 
 What can be predicted: a delivery of one frame, unsettled or settled, with its delivery-id as a four-byte uint and a tag
-of the same length as before; a disposition whose ids are four-byte uints. Clients that write small ids in one byte go
+of the same length as before, and in the same transaction, if in any; a disposition whose ids are four-byte uints. Clients that write small ids in one byte go
 the long way until they grow.
 """
 
@@ -21,7 +21,15 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
-from acquit.protocol._definitions import Accepted, Disposition, RcvSettleMode, Released, Role, Transfer
+from acquit.protocol._definitions import (
+    Accepted,
+    Disposition,
+    RcvSettleMode,
+    Released,
+    Role,
+    TransactionalState,
+    Transfer,
+)
 from acquit.protocol.delivery import Delivery
 from acquit.protocol.receiver import ReceivingLink
 from acquit.protocol.serial import MASK
@@ -58,6 +66,7 @@ class TransferLayout:
         "message_format",
         "phase",
         "size_max",
+        "state",
         "tail",
         "unpack",
         "unsettled",
@@ -81,6 +90,7 @@ class TransferLayout:
         self.message_format = 0
         self.phase = 0
         self.unsettled = False
+        self.state: TransactionalState | None = None
 
 
 class DispositionLayout:
@@ -169,7 +179,10 @@ def _transfer_layout(link: ReceivingLink, said: Transfer, frame: bytes) -> Trans
     """The layout of a delivery's only frame, or None if it cannot be predicted."""
     if said.delivery_id is None or said.delivery_tag is None or link.resuming_only:
         return None
-    if said.more or said.aborted or said.resume or said.state is not None or said.rcv_settle_mode is not None:
+    if said.more or said.aborted or said.resume or said.rcv_settle_mode is not None:
+        return None
+    state = said.state
+    if state is not None and not isinstance(state, TransactionalState):
         return None
     if frame[4] != 2 or frame[8:11] != _TRANSFER:
         return None
@@ -183,6 +196,7 @@ def _transfer_layout(link: ReceivingLink, said: Transfer, frame: bytes) -> Trans
     layout = TransferLayout(link, frame, id_at)
     layout.message_format = said.message_format or 0
     layout.unsettled = not said.settled
+    layout.state = state
     if said.settled:
         input_ = Input.RECV_TRANSFER_SETTLED
     elif link.rcv_settle_mode is RcvSettleMode.SECOND:
@@ -226,6 +240,9 @@ def _take_transfers(layout: TransferLayout, decoder: FrameDecoder) -> int:
         next_id = (delivery_id + 1) & MASK
         room -= 1
     if deliveries:
+        if layout.state is not None:
+            for delivery in deliveries:
+                delivery.remote_state = layout.state
         decoder.offset = offset
         session.next_incoming_delivery_id = next_id
         session.count_incoming(len(deliveries))
