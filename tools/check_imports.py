@@ -50,8 +50,9 @@ ACTING = frozenset(
     "asyncio concurrent multiprocessing os selectors signal socket ssl subprocess threading time".split()
 )
 BROKER_DECIDES = (
-    "addresses attaching backlog browsing core crediting dispatch endpoints expiry inspect letters life management"
-    " management_node memory message node options permissions posting purging queue queues recovery scribe settling shaping timers"
+    "addresses administration attaching backlog browsing core crediting dispatch duplicates endpoints expiry inspect"
+    " letters life limits management management_node memory message moving node nodes options permissions posting"
+    " purging queue queues recovery removal scribe settling shaping timers topics transactions"
 ).split()
 PURE = {
     "acquit.protocol": ACTING,

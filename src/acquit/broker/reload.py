@@ -1,4 +1,4 @@
-"""What changes when a running broker reads its configuration again. Pure: options in, a list of changes out.
+"""What changes when a running broker reads its configuration again.
 
 The whole configuration is read and checked first (`load`): the file, the users file, the TLS files, and whether the
 rules fit together. Nothing is changed where any of it is wrong. What has changed is told key by key, with the old value
