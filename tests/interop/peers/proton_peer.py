@@ -355,6 +355,7 @@ class Peer(MessagingHandler):
         scheme = "amqp"
         if authority := command.get("authority"):
             scheme = "amqps"
+            options["sni"] = "localhost"  # proton looks at the names of a certificate only, not at its addresses
             domain = options["ssl_domain"] = SSLDomain(SSLDomain.MODE_CLIENT)
             domain.set_trusted_ca_db(authority)
             domain.set_peer_authentication(SSLDomain.VERIFY_PEER_NAME)
