@@ -1,6 +1,6 @@
 """Which message is for which consumer, where that is not the same for all: selectors, no-local, groups, sizes.
 
-Theory of operation. `dispatch` gives whatever comes next to whoever is next, as long as everybody would take everything.
+Theory of operation. `dispatch` gives whatever comes next to whoever is next, as long as everybody would take all.
 Otherwise messages are placed one by one, in order: each goes to the first consumer, by priority and turn, whose
 `Interest` accepts it and which has room. A message that nobody who waits may have is set `Aside`, so that it holds up
 nobody else, and the interests that accept it remember it for when one of theirs has room. So each message is judged
@@ -12,8 +12,8 @@ once for each interest, with its body in memory at that moment, and is not read 
                                                               ▲ an interest that is new, or remembers no more,
                                                               └ looks through it, a bounded step in each turn
 
-An interest that has not looked at all that is aside is given nothing that stands behind what it has not looked at: order
-within a priority holds for each consumer, whatever was set aside on the way.
+An interest that has not looked at all that is aside is given nothing that stands behind what it has not looked at:
+order within a priority holds for each consumer, whatever was set aside on the way.
 
 A group goes to the consumer it is bound to; while that one has no room, its messages are set aside for it alone.
 """
@@ -319,14 +319,13 @@ class Choosing:
         owner = groups.owner(group)
         if owner is None or owner.interest is None or not fields.accepted(owner.interest):
             return False
-        if pass_.seat(owner):
-            self._aside_for(queue, pass_, owner, place)
-            if pass_.seat(owner) and ((first := self._first(owner)) is None or rank(first) > place):
-                self._bind(queue, message, group, owner)
-                if message.extra is not None and message.extra.returns:
-                    tell_returns(message)
-                pass_.give(owner, message)
-                return True
+        # What is kept for it already goes first, in `_from_aside`.
+        if pass_.seat(owner) and ((first := self._first(owner)) is None or rank(first) > place):
+            self._bind(queue, message, group, owner)
+            if message.extra is not None and message.extra.returns:
+                tell_returns(message)
+            pass_.give(owner, message)
+            return True
         queue.aside.add(message)
         self._keep_for(queue, owner, message)
         self._let_go(queue, message)

@@ -48,4 +48,9 @@ def test_a_random_walk() -> None:
             later = [one for one in places if one >= place]
             assert list(map(rank, aside.since(place, 10))) == later[:10]
             assert aside.first_rank(place) == (later[0] if later else BEYOND)
+    backwards = Aside()
+    for sequence in range(5_000, 0, -1):
+        backwards.add(message(sequence))
+    assert [one.sequence for one in backwards] == list(range(1, 5_001))
+    assert all(len(block) <= 2 * _BLOCK for block in backwards._blocks)
     assert not Aside() and Aside().first_rank(FIRST) == BEYOND and Aside().since(FIRST, 5) == []
