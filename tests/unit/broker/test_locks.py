@@ -14,6 +14,7 @@ from acquit.protocol._definitions import Modified, Received
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.message import Message
 from tests.support.broker_world import World, durable, live_of
+from tests.support.transacting import Controller
 
 FAILED = Modified(delivery_failed=True)
 LOCK_MS = 30_000
@@ -294,3 +295,32 @@ def test_the_cause_is_in_the_ledger() -> None:
     (kept,) = world.fold().messages.values()
     assert kept.notes is not None
     assert [note.cause for note in kept.notes.attempts] == [Cause.LOCK_EXPIRED]
+
+
+@pytest.mark.parametrize("fail", [False, True], ids=["commit", "rollback"])
+def test_a_lock_waits_for_the_transaction_that_has_the_outcome(fail: bool) -> None:
+    world = World(rules())
+    client = world.client()
+    controller = Controller(client)
+    worker = client.receiver("q", credit=1)
+    client.post(client.sender("q"), durable(b"x"))
+    world.settle()
+    (delivery,) = client.received[worker]
+    transaction = controller.declare()
+    controller.retire(transaction, delivery, settled=False)
+    world.advance(LOCK_MS + LOCK_MS // 2)
+    world.settle()
+    assert delivery not in client.answers
+    if not fail:
+        assert controller.commit(transaction) is None
+        assert live_of(world, "q") == 0
+    else:
+        controller.roll_back(transaction)
+        assert live_of(world, "q") == 1
+        queue = world.core.snapshot().queue("q")
+        assert queue is not None and queue.acquired == 1, "the controller has it again"
+        world.advance(LOCK_MS)
+        world.settle()
+        queue = world.core.snapshot().queue("q")
+        assert queue is not None and queue.acquired == 0, "and a lock that runs out"
+    world.check_journal()
