@@ -19,8 +19,10 @@ import pytest
 
 import acquit
 from acquit import errors
+from acquit.broker.configuration import load_options
 from acquit.broker.doors import make_keys
 from acquit.broker.options import BrokerLimits, BrokerOptions, ConnectionLimits, Listen, Role, Security, Tls, User
+from acquit.broker.server import Server
 from acquit.broker.users import Verifier
 from acquit.broker.users_file import editing
 from acquit.client.options import ConnectOptions
@@ -419,6 +421,18 @@ def test_the_broker_stops_while_somebody_is_at_the_door() -> None:
         assert everything(raw) == b""
 
 
+@pytest.mark.parametrize("mode", ["off", "immediate", "offered"])
+def test_who_came_just_before_the_broker_stopped_is_not_left_hanging(mode: str) -> None:
+    """Whether it was at the door already is a race, so it is run a few times."""
+    for _ in range(5):
+        with (
+            acquit.Broker(config=options(tls=Tls(**CERTIFICATE, mode=mode))) as broker,  # type: ignore[arg-type]
+            dialled(broker) as raw,
+        ):
+            broker.close()
+            assert everything(raw) == b""
+
+
 # -- roles
 
 
@@ -526,6 +540,27 @@ def test_keys_without_the_certificate_that_a_listener_needs(tmp_path: Path) -> N
             swap(broker, options(), tmp_path)
         with acquit.connect(broker.url.replace("//", "//ada:s3cret@"), ssl_context=trusting()) as connection:
             send(connection)
+
+
+def test_a_reload_without_that_certificate_changes_nothing_at_all(tmp_path: Path) -> None:
+    config = tmp_path / "acquit.toml"
+    key_files = "\n".join(f'{key} = "{value}"' for key, value in CERTIFICATE.items())
+    config.write_text(f"[security]\nanonymous = 'always'\n[tls]\n{key_files}\n[journal]\nsegment_bytes = 4_194_304\n")
+
+    async def main() -> None:
+        server = Server(tmp_path / "data", load_options(config), port=0, config=config)
+        await server.start()
+        try:
+            before = server._options
+            config.write_text("[connection]\nlinks_max = 7\n[security]\nanonymous = 'always'\n")
+            with pytest.raises(errors.ConfigurationError, match="tls.certificate_file: expected one"):
+                await server.reload()
+            assert server._options is before
+            assert server._core.options is before
+        finally:
+            await server.stop()
+
+    asyncio.run(main())
 
 
 def test_a_new_certificate_is_for_new_connections(tmp_path: Path) -> None:

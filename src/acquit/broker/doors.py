@@ -35,6 +35,8 @@ from acquit.transport.sockets import HeaderReader, listen, secure
 
 logger = logging.getLogger("acquit.broker")
 
+_TURNS_TO_DOOR: Final = 5
+"""Turns of the loop that asyncio takes from an accept to the door, and from there to the end of the socket."""
 _SUBJECT_NAMES: Final = {"dns": "DNS", "email": "email", "uri": "URI"}
 """Kinds of alternative names, as the standard library calls them."""
 
@@ -205,23 +207,36 @@ class Doors:
                 listener = await listen(partial(Door, self, one.tls), one.host, one.port)
                 self._listeners.append((one, listener))
         except BaseException:
-            self.close()
+            self.shut()
             raise
 
-    def replace(self, keys: Keys) -> Keys:
-        """Let in by other keys from now on. Gives those before. Raises ConfigurationError where a listener needs the
-        certificate that these do not have; nothing is changed then."""
+    def check(self, keys: Keys) -> None:
+        """Raise ConfigurationError where a listener needs the certificate that these keys do not have."""
         if keys.tls is None and any(one.tls != "off" for one, _ in self._listeners):
             raise ConfigurationError("tls.certificate_file: expected one, as listeners need it, found none")
+
+    def replace(self, keys: Keys) -> Keys:
+        """Let in by other keys from now on. Gives those before. Raises as `check` does; nothing is changed then."""
+        self.check(keys)
         before, self.keys = self.keys, keys
         return before
 
-    def close(self) -> None:
-        """Listen no more, and turn away who is not in yet."""
+    def shut(self) -> None:
+        """Listen no more, at once, and turn away who is not in yet. Twice is once."""
         for _, listener in self._listeners:
             listener.close()
         for door in list(self.at_door):
             door.turn_away()
+
+    async def close(self) -> None:
+        """The same in order: who was taken from the backlog just before is turned away too. asyncio would forget such a
+        socket if its server closed before it is at the door, and leave it open."""
+        for _, listener in self._listeners:
+            for taking in listener.sockets:
+                self.loop.remove_reader(taking.fileno())
+        for _ in range(_TURNS_TO_DOOR):
+            await asyncio.sleep(0)
+        self.shut()
 
     @property
     def urls(self) -> list[str]:

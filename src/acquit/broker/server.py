@@ -167,7 +167,7 @@ class Server:
         if self._stopping:
             return
         self._stopping = True
-        self._doors.close()
+        await self._doors.close()
         self._core.stopping = True
         forced = Error(ConnectionCondition.CONNECTION_FORCED, "the broker is stopping")
         await self._close_clients(forced)
@@ -231,6 +231,7 @@ class Server:
         async with self._reloading:
             try:
                 options, keys = await self._loop.run_in_executor(None, load, self._config, self._options, self._data)
+                self._doors.check(keys)
             except ConfigurationError as error:
                 logger.warning("the configuration is not valid: nothing has changed", extra={"reason": str(error)})
                 raise
@@ -344,7 +345,7 @@ class Server:
         if not self._ended.done():
             self._ended.set_exception(error)
             self._ended.exception()  # seen, also where nobody waits
-        self._doors.close()
+        self._doors.shut()
         internal = Error(AmqpCondition.INTERNAL_ERROR, "the broker's journal failed")
         for client in list(self._clients):
             client.close(internal)
