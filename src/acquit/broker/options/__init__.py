@@ -1,0 +1,71 @@
+"""What a broker may be told: typed, frozen, validated; one class for each concern.
+
+A value that cannot work raises ConfigurationError naming the field. `configuration` reads these from TOML, where each
+class is a table and each field a key; docs/configuration.md lists them all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Self
+
+from acquit.broker.options.address import POLICY_FIELDS, AddressPolicy, AddressRule
+from acquit.broker.options.checks import TIME_MS_MAX, check_range
+from acquit.broker.options.limits import BrokerLimits, ConnectionLimits, TransactionLimits
+from acquit.broker.options.security import PERMISSIONS, Listen, Role, Security, Tls, TlsMode, User, Where
+from acquit.errors import ConfigurationError
+from acquit.store.options import JournalOptions
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BrokerOptions:
+    """Everything. The defaults are fit for a small machine."""
+
+    connection: ConnectionLimits = field(default_factory=ConnectionLimits)
+    limits: BrokerLimits = field(default_factory=BrokerLimits)
+    transactions: TransactionLimits = field(default_factory=TransactionLimits)
+    security: Security = field(default_factory=Security)
+    tls: Tls = field(default_factory=Tls)
+    listen: tuple[Listen, ...] = ()
+    """Where to listen, if not on the one host and port that are given beside the options."""
+    journal: JournalOptions = field(default_factory=JournalOptions)
+    address: tuple[AddressRule, ...] = ()
+    """Rules, in any order: the most specific one that sets a field decides."""
+
+    stop_timeout_ms: int = 5_000
+    """How long a stopping broker waits for its peers to close."""
+
+    @classmethod
+    def small(cls) -> Self:
+        """For brokers that live as long as a test: little disk space is prepared."""
+        return cls(journal=JournalOptions.small())
+
+    def __post_init__(self) -> None:
+        check_range(self, {"stop_timeout_ms": (0, TIME_MS_MAX)})
+        for listen in self.listen:
+            if listen.tls != "off" and not self.tls.certificate_file:
+                raise ConfigurationError(f"listen: tls = {listen.tls!r} needs tls.certificate_file, found none")
+        seen = set()
+        for rule in self.address:
+            if rule.match in seen:
+                raise ConfigurationError(f"address: expected one rule for each pattern, found two for {rule.match!r}")
+            seen.add(rule.match)
+
+
+__all__ = [
+    "PERMISSIONS",
+    "POLICY_FIELDS",
+    "AddressPolicy",
+    "AddressRule",
+    "BrokerLimits",
+    "BrokerOptions",
+    "ConnectionLimits",
+    "Listen",
+    "Role",
+    "Security",
+    "Tls",
+    "TlsMode",
+    "TransactionLimits",
+    "User",
+    "Where",
+]

@@ -1,0 +1,234 @@
+"""How messages are treated at an address: the policy, and the rules that it is put together from.
+
+Who adds a setting puts it under its concern, says in its docstring what it means, its unit and what 0 means, and lists
+it in docs/configuration.md, which a test compares with this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Final, Literal
+
+from acquit.broker.options.checks import TIME_MS_MAX, UINT_MAX, check_choice, check_pattern, check_range
+from acquit.errors import ConfigurationError
+from acquit.store.options import MIB
+
+RELEASES_UNPACED: Final = 10
+"""So often a message may come back uncounted before its returns are paced."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AddressPolicy:
+    """How messages are treated at an address."""
+
+    # -- nodes --------------------------------------------------------------------------------------------------------
+
+    create: bool = True
+    """A link to an address that does not exist makes a queue of it; otherwise it is refused with amqp:not-found."""
+
+    auto_delete: bool = False
+    """A queue that was made by a link is deleted when it is empty and no link uses it."""
+
+    routing: Literal["", "anycast", "multicast"] = ""
+    """What the address is to links that do not say: "anycast", a queue, where each message goes to one consumer, or
+    "multicast", a topic, where it goes to every subscription. Empty: a topic if there is one of this name and no queue,
+    otherwise a queue."""
+
+    unroutable: Literal["accept", "release"] = "accept"
+    """What becomes of a message to a topic where no subscription takes it: "accept" accepts and counts it (as
+    *unrouted*), "release" gives it back to its sender."""
+
+    # -- messages that nobody takes -----------------------------------------------------------------------------------
+
+    dead_letter_address: str = "DLQ"
+    """Where rejected messages go, and those that were tried too often. Empty: nowhere, they are dropped (and recorded).
+    What is rejected at a dead letter or expiry address itself is always dropped."""
+
+    expiry_address: str = "ExpiryQueue"
+    """Where messages go whose time to live has passed. Empty: nowhere."""
+
+    max_delivery_attempts: int = 10
+    """A message whose delivery-count reaches this is dead-lettered. 0: never."""
+
+    connection_loss: Literal["count", "dead-letter"] = "count"
+    """Whether an attempt may be the last one that ended with a lost connection, or with a link closed over it. The one
+    counts in any case, the other where its default-outcome says so."""
+
+    # -- other attempts -----------------------------------------------------------------------------------------------
+
+    redelivery_delay_ms: int = 0
+    """How long a message waits after a failed attempt."""
+
+    redelivery_multiplier: float = 1.0
+    """The delay grows by this factor with each attempt."""
+
+    redelivery_delay_ms_max: int = 0
+    """And no further than this. 0: ten times redelivery_delay_ms."""
+
+    redelivery_jitter: float = 0.0
+    """Each delay is longer or shorter by up to this part of it, at random, so that messages that failed together are
+    not tried again together. From 0 to 1; the longest delay stays the longest."""
+
+    redelivery_blocks: Literal["none", "queue", "group"] = "none"
+    """What a message that waits for another attempt holds up: nothing, what is behind it in its queue, or what is of
+    its group. What consumers hold already is not held up."""
+
+    max_releases: int = 0
+    """A message that came back this often without its attempt counting (released, or modified without
+    delivery-failed) is dead-lettered. 0: never."""
+
+    release_delay_ms_max: int = 1_000
+    """From the eleventh time on that a message comes back uncounted, it does so no more often than once in 1 ms, then
+    in 2, 4, 8 ..., and at last in this many milliseconds. 0: as often as it is released."""
+
+    # -- time ---------------------------------------------------------------------------------------------------------
+
+    lock_duration_ms: int = 0
+    """How long a consumer may hold a message without an outcome, before the attempt is taken for failed and the message
+    is given to others. The consumer starts it again with a disposition of state *received*. 0: as long as its link
+    lasts."""
+
+    default_ttl_ms: int = 0
+    """For messages that say none. 0: they live for ever."""
+
+    ttl_ms_max: int = 0
+    """A longer time to live is cut to this. 0: none is cut."""
+
+    # -- size, and what gives way -------------------------------------------------------------------------------------
+
+    bytes_max: int = 0
+    """Size of the queue, in bytes of messages as they were posted; what is acquired counts. full_policy says what
+    happens there. 0: no limit."""
+
+    messages_max: int = 0
+    """The same, in messages."""
+
+    full_policy: Literal["page", "block", "reject", "drop-oldest"] = "block"
+    """What becomes of postings to a queue that has reached bytes_max or messages_max. ``page``: they are taken, their
+    bodies stay in the journal until their turn comes. ``block``: senders get less credit as the limit comes near and
+    none there; what overshoots is refused. ``reject``: senders get credit as ever, and amqp:resource-limit-exceeded.
+    ``drop-oldest``: the oldest messages that nobody has acquired are displaced."""
+
+    last_value: bool = False
+    """The queue keeps the newest message of each value of last_value_key; older ones that nobody has acquired are
+    displaced."""
+
+    last_value_key: str = "_AMQ_LVQ_NAME"
+    """The application property that last_value goes by. Messages without it are all kept."""
+
+    ring_size: int = 0
+    """The queue keeps so many messages; beyond, the oldest that nobody has acquired is displaced. 0: no limit."""
+
+    memory_bytes_max: int = 64 * MIB
+    """Bodies of one queue in memory. Durable ones beyond are read back from the journal when they are needed; others
+    are bounded by it as by bytes_max."""
+
+    # -- postings that come twice -------------------------------------------------------------------------------------
+
+    duplicate_detection: Literal["off", "id", "message-id"] = "id"
+    """Postings that come twice are answered and not posted again. ``id``: told by the application property
+    ``_AMQ_DUPL_ID``. ``message-id``: where there is none, by the message id."""
+
+    duplicate_window: int = 20_000
+    """Ids that an address remembers: its latest."""
+
+    # -- who gets what ------------------------------------------------------------------------------------------------
+
+    consumers_max: int = 0
+    """Consumers of a queue; one more is refused. 0: no limit."""
+
+    prefetch_max: int = 0
+    """Messages a consumer may hold unsettled, whatever its credit. 0: no limit."""
+
+    consumers: Literal["shared", "single-active", "exclusive"] = "shared"
+    """Who of a queue's consumers is served. ``shared``: all of them. ``single-active``: one at a time, another takes
+    over when it has gone. ``exclusive``: one, and others are refused with amqp:resource-locked."""
+
+    message_groups: bool = True
+    """All messages of one group-id go to one consumer, while it lives."""
+
+    non_destructive: bool = False
+    """Every receiver reads the whole queue and removes nothing; what it says of a message is recorded."""
+
+    browsers_max: int = 100
+    """Links of a queue that only look; one more is refused. 0: no limit."""
+
+    def __post_init__(self) -> None:
+        check_choice(
+            self,
+            {
+                "connection_loss": ("count", "dead-letter"),
+                "routing": ("", "anycast", "multicast"),
+                "unroutable": ("accept", "release"),
+                "redelivery_blocks": ("none", "queue", "group"),
+                "consumers": ("shared", "single-active", "exclusive"),
+                "full_policy": ("page", "block", "reject", "drop-oldest"),
+                "duplicate_detection": ("off", "id", "message-id"),
+            },
+        )
+        if not self.last_value_key:
+            raise ConfigurationError("last_value_key: expected the name of an application property, found ''")
+        check_range(
+            self,
+            {
+                "max_delivery_attempts": (0, 65_534),
+                "redelivery_delay_ms": (0, TIME_MS_MAX),
+                "redelivery_multiplier": (1, 1000),
+                "redelivery_delay_ms_max": (0, TIME_MS_MAX),
+                "redelivery_jitter": (0, 1),
+                "max_releases": (0, 65_534),
+                "release_delay_ms_max": (0, TIME_MS_MAX),
+                "lock_duration_ms": (0, TIME_MS_MAX),
+                "default_ttl_ms": (0, UINT_MAX),
+                "ttl_ms_max": (0, UINT_MAX),
+                "bytes_max": (0, 1 << 60),
+                "messages_max": (0, 1 << 60),
+                "ring_size": (0, 1 << 60),
+                "duplicate_window": (1, 1 << 24),
+                "memory_bytes_max": (64 * 1024, 1 << 46),
+                "consumers_max": (0, 1 << 30),
+                "browsers_max": (0, 1 << 30),
+                "prefetch_max": (0, 1 << 30),
+            },
+        )
+
+    def redelivery_delay(self, attempt: int, chance: float = 0.5) -> int:
+        """Milliseconds before the attempt that follows `attempt` failed ones. `chance`, from 0 to 1, places it between
+        the shortest and the longest that the jitter allows."""
+        if not self.redelivery_delay_ms:
+            return 0
+        longest = self.redelivery_delay_ms_max or 10 * self.redelivery_delay_ms
+        # The exponent is bounded before the power is taken: 1000.0 ** 65534 is no float.
+        growth = self.redelivery_multiplier ** min(attempt - 1, 100) if attempt > 1 else 1.0
+        delay = min(longest, self.redelivery_delay_ms * growth)
+        return max(1, int(min(longest, delay * (1 + self.redelivery_jitter * (2 * chance - 1)))))
+
+    def release_delay(self, returns: int) -> int:
+        """Milliseconds between two returns of a message that has come back uncounted `returns` times."""
+        beyond = returns - RELEASES_UNPACED
+        if beyond <= 0 or not self.release_delay_ms_max:
+            return 0
+        return min(self.release_delay_ms_max, 1 << min(beyond - 1, 40))
+
+
+POLICY_FIELDS: Final = tuple(spec.name for spec in fields(AddressPolicy))
+
+
+@dataclass(frozen=True, slots=True)
+class AddressRule:
+    """What is different at the addresses that `match`: words between dots, ``*`` for one word, ``#`` for any number."""
+
+    match: str
+    settings: Mapping[str, object] = field(default_factory=dict)
+    """Fields of AddressPolicy. What is not set comes from less specific rules, and at last from AddressPolicy."""
+
+    def __post_init__(self) -> None:
+        check_pattern("match", self.match)
+        for name in self.settings:
+            if name not in POLICY_FIELDS:
+                raise ConfigurationError(f"{name}: no such setting of an address; there are {', '.join(POLICY_FIELDS)}")
+        AddressPolicy(**self.settings)  # type: ignore[arg-type]  # it validates what it is given
+
+
+__all__ = ["POLICY_FIELDS", "RELEASES_UNPACED", "AddressPolicy", "AddressRule"]

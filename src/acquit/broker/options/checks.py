@@ -1,0 +1,38 @@
+"""What options are held to, with errors that name the field."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from acquit.errors import ConfigurationError
+
+UINT_MAX: Final = 0xFFFF_FFFF
+TIME_MS_MAX: Final = 10 * 365 * 24 * 3600 * 1000
+"""Ten years: longer than any broker waits, and no sum of a few overflows a timestamp."""
+
+
+def check_range(owner: object, bounds: Mapping[str, tuple[float, float]]) -> None:
+    """Raise ConfigurationError for a number of `owner` that is outside of its bounds."""
+    for name, (low, high) in bounds.items():
+        value = getattr(owner, name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            raise ConfigurationError(f"{name}: expected a number from {low} to {high}, found {value!r}")
+
+
+def check_choice(owner: object, choices: Mapping[str, tuple[str, ...]]) -> None:
+    """Raise ConfigurationError for a word of `owner` that is none of its choices."""
+    for name, allowed in choices.items():
+        value = getattr(owner, name)
+        if value not in allowed:
+            raise ConfigurationError(f"{name}: expected one of {', '.join(map(repr, allowed))}, found {value!r}")
+
+
+def check_pattern(name: str, pattern: str) -> None:
+    """Raise ConfigurationError for what is no pattern of addresses; `name` is the key that has it."""
+    words = pattern.split(".")
+    if not pattern or not all(words) or any(len(word) > 1 and set(word) & set("*#") for word in words):
+        raise ConfigurationError(f"{name}: expected words between dots, where a word may be * or #, found {pattern!r}")
+
+
+__all__ = ["TIME_MS_MAX", "UINT_MAX", "check_choice", "check_pattern", "check_range"]

@@ -1,0 +1,167 @@
+"""Who may come in, how, and what they may do then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Final, Literal
+
+from acquit.broker.options.checks import check_choice, check_pattern, check_range
+from acquit.errors import ConfigurationError
+
+Where = Literal["never", "loopback", "always"]
+"""Who is offered a SASL mechanism: nobody, peers on this machine, everybody."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class User:
+    """Somebody who may log in."""
+
+    password: str = field(default="", repr=False)
+    """The password itself, or its verifier, ``SCRAM-SHA-256$iterations:salt$stored key:server key`` with base64 but for
+    the number, from which it cannot be read: see `users.Verifier`. Empty: none; such a user logs in by TLS certificate
+    alone."""
+
+    roles: tuple[str, ...] = ()
+    """Names of roles: the user may do what any of them may."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Role:
+    """What those who have it may do: for each permission, patterns of the addresses where they may. In a pattern ``*``
+    is one word between dots, ``#`` any number of words."""
+
+    send: tuple[str, ...] = ()
+    """Send messages there."""
+
+    consume: tuple[str, ...] = ()
+    """Take messages from there."""
+
+    browse: tuple[str, ...] = ()
+    """Look at messages there, and at what the management node tells of queues."""
+
+    create: tuple[str, ...] = ()
+    """Make a node that does not exist, by using its address."""
+
+    delete: tuple[str, ...] = ()
+    """Delete a queue or a topic. A durable subscription is ended by whoever may consume from it."""
+
+    manage: tuple[str, ...] = ()
+    """What the management node does to queues: purge them, for one. ``#`` includes what concerns the whole broker."""
+
+    def __post_init__(self) -> None:
+        for permission in PERMISSIONS:
+            for pattern in getattr(self, permission):
+                check_pattern(permission, pattern)
+
+
+PERMISSIONS: Final = tuple(spec.name for spec in fields(Role))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Security:
+    """Who may come in."""
+
+    anonymous: Where = "loopback"
+    """SASL ANONYMOUS, and peers that begin without SASL."""
+
+    scram: Where = "always"
+    """SASL SCRAM-SHA-256, which shows the password to nobody; without TLS it protects nothing but the password."""
+
+    plain: Where = "loopback"
+    """SASL PLAIN without TLS, which shows the password to the network. With TLS it is always offered."""
+
+    users: Mapping[str, User] = field(default_factory=dict)
+    """By name."""
+
+    users_file: str = ""
+    """More users: a file that `acquit user` keeps. Empty: ``users.toml`` in the data folder, if it is there."""
+
+    roles: Mapping[str, Role] = field(default_factory=dict)
+    """By name. Without any, everybody who comes in may do everything; with one, nobody may do what no role of theirs
+    names, and who comes in anonymously has the role ``anonymous``, if there is one."""
+
+    verifications_max: int = 64
+    """Passwords that wait to be verified; a peer beyond is refused, and may try again."""
+
+    refusal_delay_ms: int = 300
+    """How long a peer whose login failed waits for its answer."""
+
+    def __post_init__(self) -> None:
+        check_choice(self, dict.fromkeys(("anonymous", "plain", "scram"), ("never", "loopback", "always")))
+        check_range(self, {"verifications_max": (1, 1 << 20), "refusal_delay_ms": (0, 10_000)})
+        for name in self.users:
+            if not name or "\0" in name:
+                raise ConfigurationError(f"users: expected names without NUL that are not empty, found {name!r}")
+        for name in self.roles:
+            if not name:
+                raise ConfigurationError("roles: expected names that are not empty, found ''")
+
+
+TlsMode = Literal["off", "offered", "required", "immediate"]
+"""TLS on a listener: none; if the peer asks for it by AMQP's TLS header (5.2.1); only then; from the first byte."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Listen:
+    """Where the broker listens. With any of these, ``--host`` and ``--port`` are not used."""
+
+    host: str = "127.0.0.1"
+    """A name or an address of this machine."""
+
+    port: int = 5672
+    """0: a free one."""
+
+    tls: TlsMode = "off"
+    """"immediate": TLS from the first byte, which is ``amqps://``. "offered": AMQP in the clear, or with TLS if the
+    peer begins with AMQP's TLS header; "required": only that. All but "off" need a certificate in ``[tls]``."""
+
+    def __post_init__(self) -> None:
+        check_choice(self, {"tls": ("off", "offered", "required", "immediate")})
+        check_range(self, {"port": (0, 65_535)})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tls:
+    """TLS, 1.2 or later. Both files, or none."""
+
+    certificate_file: str = ""
+    """The certificate chain, in PEM."""
+
+    key_file: str = ""
+    """Its private key, in PEM, without a passphrase."""
+
+    mode: TlsMode = "immediate"
+    """TLS on the port that ``--port`` names, where there is a certificate; as ``tls`` of ``[[listen]]``."""
+
+    client_certificates: Literal["none", "optional", "required"] = "none"
+    """Whether peers are asked for a certificate, and whether they must have one. A peer with one that names a user may
+    log in as that user with SASL EXTERNAL."""
+
+    client_ca_file: str = ""
+    """Who signs the certificates of peers: certificates in PEM."""
+
+    client_name: Literal["common-name", "dns", "email", "uri"] = "common-name"
+    """Which part of a peer's certificate is the name of the user: the common name of its subject, or the one
+    alternative name of this kind."""
+
+    def __post_init__(self) -> None:
+        if bool(self.certificate_file) != bool(self.key_file):
+            raise ConfigurationError("key_file: expected together with certificate_file, found only one of them")
+        check_choice(
+            self,
+            {
+                "mode": ("off", "offered", "required", "immediate"),
+                "client_certificates": ("none", "optional", "required"),
+                "client_name": ("common-name", "dns", "email", "uri"),
+            },
+        )
+        if bool(self.client_ca_file) != (self.client_certificates != "none"):
+            raise ConfigurationError(
+                "client_ca_file: expected together with client_certificates, found only one of them"
+            )
+        if self.client_ca_file and not self.certificate_file:
+            raise ConfigurationError("client_certificates: expected a certificate_file as well, found none")
+
+
+__all__ = ["PERMISSIONS", "Listen", "Role", "Security", "Tls", "TlsMode", "User", "Where"]
