@@ -556,14 +556,4 @@ def barrier_of(queue: Queue) -> int:
     return BEYOND if barrier is None else rank_of(-barrier[0], barrier[1])
 
 
-def release_group(queue: Queue, group: str) -> None:
-    """The last message of a group that waited for another attempt has gone: the others may."""
-    groups = queue.groups
-    if groups is None:
-        return
-    for message in groups.parked.pop(group, ()):
-        if queue.aside.remove(message):
-            queue.backlog.add(message)
-
-
-__all__ = ["LOOKS_MAX", "SHARE_MAX", "Choosing", "barrier_of", "release_group"]
+__all__ = ["LOOKS_MAX", "SHARE_MAX", "Choosing", "barrier_of"]

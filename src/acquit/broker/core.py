@@ -57,7 +57,7 @@ from acquit.broker.scribe import Scribe
 from acquit.broker.senders import Senders
 from acquit.broker.settling import Settling
 from acquit.broker.subscriptions import Lookup, Subscriptions
-from acquit.broker.succession import depart
+from acquit.broker.succession import depart, reconsider
 from acquit.broker.temporary import TemporaryNodes
 from acquit.broker.timers import Timers
 from acquit.broker.topics import Topic, Topics
@@ -200,6 +200,7 @@ class Core:
             if policy != queue.policy:
                 queue.policy = policy
                 queue.look_at_policy()
+                reconsider(queue)
                 self._limits.policy_changed(queue)
                 self.life.wake(queue)
         for address in self.duplicates.addresses():

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from heapq import heappush
 from typing import TYPE_CHECKING, Final
 
-from acquit.broker.choosing import release_group
 from acquit.broker.message import DISPATCHED, DURABLE, Message
 from acquit.broker.queue import Effect, NodeEvent, NodeState, step
+from acquit.broker.succession import release
 from acquit.errors import StoreFull
 from acquit.ledger.events import EventKind
 from acquit.ledger.records import AttemptNote, Cause, Namespace, StateDeleted
@@ -232,7 +232,7 @@ class Life:
             queue.blocked_groups[extra.group] -= 1
             if not queue.blocked_groups[extra.group]:
                 del queue.blocked_groups[extra.group]
-                release_group(queue, extra.group)
+                release(queue, extra.group)
                 self.dirty[queue] = None
 
     # -- undeliverable here -------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 from acquit.broker.aside import BEYOND
 from acquit.broker.interest import Interest, Wants
-from acquit.broker.message import ASIDE
 
 if TYPE_CHECKING:
     from acquit.broker.endpoints import Consumer
@@ -61,7 +60,7 @@ def depart(consumer: Consumer) -> None:
 
 
 def reconsider(queue: Queue) -> None:
-    """The policy's `consumers` may have changed: who is served now?"""
+    """The policy has changed: who is served now, and with what? The queue is to be woken then."""
     if queue.policy.consumers == SHARED:
         queue.active = None
         chosen = queue.consumers
@@ -76,6 +75,14 @@ def reconsider(queue: Queue) -> None:
     for consumer in chosen:
         if consumer.interest is None or queue.policy.consumers != SHARED:
             _serve(consumer)
+    for consumer in queue.consumers:
+        if not queue.policy.message_groups:
+            _free(consumer)
+        consumer.stand_in_line()  # it may be allowed to hold more
+    if not queue.policy.message_groups and queue.groups is not None:
+        for group in list(queue.groups.parked):
+            release(queue, group)
+        queue.groups = None
 
 
 def specialise(consumer: Consumer, *, bytes_max: int = 0, terminus: str | None = None) -> None:
@@ -135,12 +142,27 @@ def _withdraw(consumer: Consumer) -> None:
         _part(consumer, interest)
     if queue.groups is not None:
         queue.groups.leave(consumer)
+    _free(consumer)
+
+
+def _free(consumer: Consumer) -> None:
+    """What is set aside for it alone is anybody's."""
+    queue = consumer.queue
     queue.owing.pop(consumer, None)
     for _, message in consumer.own:
-        if message.flags & ASIDE:
-            queue.aside.remove(message)
+        if queue.aside.remove(message):
             queue.backlog.add(message)
     consumer.own.clear()
 
 
-__all__ = ["SHARED", "arrive", "depart", "priority_of", "reconsider", "specialise"]
+def release(queue: Queue, group: str) -> None:
+    """What is parked of a group may go: no message of it waits for another attempt any more."""
+    groups = queue.groups
+    if groups is None:
+        return
+    for message in groups.parked.pop(group, ()):
+        if queue.aside.remove(message):
+            queue.backlog.add(message)
+
+
+__all__ = ["SHARED", "arrive", "depart", "priority_of", "reconsider", "release", "specialise"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from acquit.broker.options import AddressPolicy, AddressRule, BrokerOptions
-from acquit.broker.succession import priority_of, reconsider
+from acquit.broker.options import AddressRule, BrokerOptions
+from acquit.broker.succession import priority_of
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.message import Message
 from acquit.protocol.types import UInt
@@ -14,6 +14,12 @@ from tests.support.broker_world import World, durable
 
 def world_of(consumers: str = "shared", **policy: object) -> World:
     return World(BrokerOptions(address=(AddressRule("q", {"consumers": consumers, **policy}),)))
+
+
+def change(world: World, **policy: object) -> None:
+    """The configuration is read again."""
+    world.core.apply(BrokerOptions(address=(AddressRule("q", policy),)))
+    world.settle()
 
 
 def numbered(count: int, *, start: int = 0, **fields: object) -> list[Message]:
@@ -149,15 +155,37 @@ def test_a_policy_that_changes_is_heeded_at_once() -> None:
     client.post_all(sender, *numbered(4))
     assert [len(client.bodies(link)) for link in links] == [2, 2]
     queue = world.core.queues.by_name["q"]
-    queue.policy = AddressPolicy(consumers="single-active")
-    reconsider(queue)
+    change(world, consumers="single-active")
     client.post_all(sender, *numbered(4, start=4))
     assert [len(client.bodies(link)) for link in links] == [6, 2]
-    queue.policy = AddressPolicy()
-    reconsider(queue)
+    change(world)
     client.post_all(sender, *numbered(4, start=8))
     assert [len(client.bodies(link)) for link in links] == [8, 4]
     assert queue.active is None
+
+
+def test_a_consumer_may_hold_more_as_soon_as_the_policy_says_so() -> None:
+    world = world_of(prefetch_max=2)
+    client = world.client()
+    link = client.receiver("q", credit=10)
+    client.post_all(client.sender("q"), *numbered(5))
+    assert len(client.bodies(link)) == 2
+    change(world, prefetch_max=4)
+    assert len(client.bodies(link)) == 4
+
+
+def test_groups_are_free_as_soon_as_the_policy_has_none() -> None:
+    world = world_of()
+    client = world.client()
+    client.receiver("q", "owner", credit=1)
+    sender = client.sender("q")
+    client.post_all(sender, *numbered(1, group_id="g"))
+    other = client.receiver("q", "other", credit=10)
+    client.post_all(sender, *numbered(3, start=1, group_id="g"))
+    assert client.bodies(other) == []
+    change(world, message_groups=False)
+    assert client.bodies(other) == [b"1", b"2", b"3"]
+    assert world.core.queues.by_name["q"].groups is None
 
 
 # -- priorities of consumers ------------------------------------------------------------------------------------------
