@@ -138,8 +138,10 @@ AMQP 1.0 specification, section 3.3, made finer:
 
 *Recorded as* is what the journal says of a durable message (`acquit ledger show`), and what is counted of any; the
 number is what is added to its delivery-count. What the consumer says is weighed before the table is asked: a rejected
-message whose address has a dead letter address is one event, one without is another. Rows of transactions, suspended
-links, displacement and moving belong to the same life; broker options that lead to them come with later versions.
+message whose address has a dead letter address is one event, one without is another. What displaces is said on the
+pages about [queue limits](queue-limits.md) and [last values and rings](last-value-and-ring.md), what moves and purges
+under [administration](administration.md). Rows of suspended links belong to the same life; links that resume come with
+a later version.
 """
 
 ENDING_NOTE = """\

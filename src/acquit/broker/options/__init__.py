@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from acquit.broker.options.address import POLICY_FIELDS, AddressPolicy, AddressRule
-from acquit.broker.options.checks import TIME_MS_MAX, check_range
+from acquit.broker.options.checks import TIME_MS_MAX, UINT_MAX, check_range
 from acquit.broker.options.limits import BrokerLimits, ConnectionLimits, TransactionLimits
 from acquit.broker.options.security import PERMISSIONS, Listen, Role, Security, Tls, TlsMode, User, Where
 from acquit.errors import ConfigurationError
@@ -55,6 +55,7 @@ class BrokerOptions:
 __all__ = [
     "PERMISSIONS",
     "POLICY_FIELDS",
+    "UINT_MAX",
     "AddressPolicy",
     "AddressRule",
     "BrokerLimits",
