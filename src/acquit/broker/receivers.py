@@ -19,6 +19,7 @@ from acquit.broker.filters import NOTHING, AppliedFilters, read_filters
 from acquit.broker.management import NODE
 from acquit.broker.node import Queue
 from acquit.broker.nodes import SEPARATOR, Nodes, wants_topic
+from acquit.broker.options import UINT_MAX
 from acquit.broker.refusal import Refused
 from acquit.broker.succession import SHARED, arrive, priority_of
 from acquit.errors import SelectorError
@@ -32,7 +33,7 @@ from acquit.protocol._definitions import (
     TerminusDurability,
     TerminusExpiryPolicy,
 )
-from acquit.protocol.types import ULong
+from acquit.protocol.types import UInt, ULong
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from acquit.protocol.link import SendingLink
 
 LAST_SEQUENCE: Final = "acquit:last-sequence"
+LOCK_DURATION: Final = "acquit:lock-duration-ms"
+"""How long a message may be held, where that is limited."""
 ACTIVE: Final = "acquit:active"
 """Whether a consumer is served at once, where only one is served at a time."""
 OUTCOMES: Final = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
@@ -239,6 +242,8 @@ class Receivers:
         properties: dict[str, object] = {}
         if queue.policy.consumers != SHARED:
             properties[ACTIVE] = queue.active is None or queue.active is stolen
+        if queue.policy.lock_duration_ms:
+            properties[LOCK_DURATION] = UInt(min(queue.policy.lock_duration_ms, UINT_MAX))
         self._accept(link, asked, queue, replace(said, default_outcome=default_outcome), properties)
         consumer = Consumer(
             peer,

@@ -52,6 +52,13 @@ def test_a_lock_that_runs_out_is_told_and_the_message_goes_to_another() -> None:
     world.check_journal()
 
 
+def test_a_consumer_is_told_how_long_as_it_attaches() -> None:
+    world = World(BrokerOptions(address=(AddressRule("jobs", {"lock_duration_ms": LOCK_MS}),)))
+    client = world.client()
+    told = [client.receiver(address, address).remote_attach.properties for address in ("jobs", "q")]  # type: ignore[union-attr]
+    assert [(properties or {}).get("acquit:lock-duration-ms") for properties in told] == [LOCK_MS, None]
+
+
 def test_who_waits_for_an_answer_hears_what_became_of_a_late_outcome() -> None:
     world = World(rules())
     client = world.client()
