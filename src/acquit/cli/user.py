@@ -220,4 +220,4 @@ def _at_terminal() -> bool:
 
 def _done(what: str, path: Path) -> None:
     click.echo(what)
-    remark(f"acquit: {path} is written; a running broker knows it after a reload")
+    remark(f"acquit: {path} is written; a running broker knows it after `acquit config reload`")

@@ -18,7 +18,7 @@ def test_add_list_passwd_roles_remove(shell: Shell, tmp_path: Path) -> None:
     assert shell("user", "list", *where).out == "no users\n"
     ran = shell("user", "add", "ada", "--role", "clerk", "--role", "auditor", "--password-stdin", *where, stdin="one\n")
     assert (ran.code, ran.out) == (0, "ada: added\n")
-    assert "users.toml is written; a running broker knows it after a reload" in ran.err
+    assert "users.toml is written; a running broker knows it after `acquit config reload`" in ran.err
     path = tmp_path / "data" / "users.toml"
     ada = load_users(path).users["ada"]
     assert ada.roles == ("clerk", "auditor")
