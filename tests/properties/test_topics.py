@@ -2,7 +2,8 @@
 while it was there, once, and the books of the journal balance at every sync and after every crash.
 
 The model knows of each subscription the messages that it must have (durable ones that it keeps durably, whose posting
-was answered), those that it may have (volatile ones, and what was not answered before a crash), and what it is done with.
+was answered), those that it may have (volatile ones, and what was not answered before a crash), and what it is done
+with.
 """
 
 from __future__ import annotations
