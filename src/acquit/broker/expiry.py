@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 TURN_MAX: Final = 1_000
 """Messages that one turn brings up: a million that expire at once are a thousand turns."""
+COPIES_MAX: Final = 200
+"""And how many of them it copies elsewhere, which takes longer."""
 READS_MAX: Final = 256
 """Bodies that are read back at a time."""
 RETRY_MS: Final = 1_000
@@ -33,6 +35,8 @@ class Expiry:
         self._letters = letters
         self._read: dict[Message, None] = {}
         """Those whose bodies are being read back."""
+        self._copied = 0
+        """In this turn."""
         self._paused_until_ms = 0
         """The disk had no room for a copy."""
 
@@ -51,8 +55,9 @@ class Expiry:
         if now_ms < self._paused_until_ms <= now_ms + RETRY_MS:
             return False
         left = TURN_MAX
-        while left and len(self._read) < READS_MAX:
-            due = life.timers.take_due(now_ms, min(left, READS_MAX - len(self._read)))
+        self._copied = 0
+        while left and self._copied < COPIES_MAX and len(self._read) < READS_MAX:
+            due = life.timers.take_due(now_ms, min(left, COPIES_MAX - self._copied, READS_MAX - len(self._read)))
             if not due:
                 return False
             left -= len(due)
@@ -61,7 +66,7 @@ class Expiry:
                 if message.state is NodeState.SCHEDULED and extra is not None and extra.is_due(now_ms):
                     life.apply(message, NodeEvent.DUE)
                 self.expire(message)
-        return not left
+        return len(self._read) < READS_MAX
 
     def clock_set(self, by_ms: int) -> None:
         """The clock jumped: what waits for another attempt still waits for as long; a delivery time is a time."""
@@ -86,6 +91,7 @@ class Expiry:
                 self._read[message] = None
                 self._life.memory.want(message, self._loaded)
                 return
+            self._copied += 1
             try:
                 origin = self._letters.copy(message, address, EventKind.EXPIRED_IN)
             except StoreFull:

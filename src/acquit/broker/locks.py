@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from acquit.broker.settling import Settling
     from acquit.protocol.delivery import Delivery
 
-TURN_MAX: Final = 1_000
-"""Locks that one turn lets run out."""
+TURN_MAX: Final = 250
+"""Locks that one turn lets run out: some may become dead letters, which takes longer."""
 _SWEEP_MIN: Final = 1_000
 
 

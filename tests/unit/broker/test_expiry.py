@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acquit.broker.expiry import READS_MAX, RETRY_MS
+from acquit.broker.expiry import COPIES_MAX, READS_MAX, RETRY_MS
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.errors import StoreFull
 from acquit.protocol._definitions import Modified
@@ -184,4 +184,16 @@ def test_nothing_is_lost_over_a_restart_at_another_time(by_ms: int) -> None:
     world.advance(abs(by_ms) + 20_000)
     world.settle()
     assert sorted(client.bodies(receiver)) == [b"delayed", b"plain", b"scheduled"]  # type: ignore[type-var]
+    world.check_journal()
+
+
+def test_copies_are_made_some_in_a_turn() -> None:
+    world = World()
+    client = world.client()
+    client.post_all(client.sender("q"), *(durable(b"x", ttl_ms=5_000) for _ in range(3 * COPIES_MAX)))
+    world.now_us += 6_000_000
+    assert world.core.turn(world.now_us), "there is more"
+    assert live_of(world, "q") == 2 * COPIES_MAX
+    world.settle()
+    assert live_of(world, "q") == 0
     world.check_journal()
