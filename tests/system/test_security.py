@@ -392,6 +392,21 @@ def test_a_refusal_takes_its_time() -> None:
         assert everything(raw) == b""
 
 
+def test_passwords_that_wait_to_be_verified_are_bounded() -> None:
+    """One too many is told to try again (5.3.3.6), without its password being looked at."""
+    with acquit.Broker(config=options(Security(users=USERS, refusal_delay_ms=1))) as broker:
+        with dialled(broker) as raw:
+            greeted(raw)
+            broker._server._verifying = 1_000
+            raw.sendall(frame(SaslInit("PLAIN", b"\0ada\0s3cret")))
+            assert next_frame(raw) == SaslOutcome(SaslCode.SYS_TEMP)
+        broker._server._verifying = 0
+        with dialled(broker) as raw:
+            greeted(raw)
+            raw.sendall(frame(SaslInit("PLAIN", b"\0ada\0s3cret")))
+            assert next_frame(raw) == SaslOutcome(SaslCode.OK)
+
+
 @pytest.mark.parametrize("mode", ["immediate", "offered"])
 def test_who_says_nothing_to_a_tls_port_is_counted_and_has_its_time(mode: str) -> None:
     config = options(

@@ -19,9 +19,8 @@ import base64
 import binascii
 import hashlib
 import hmac
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, Self
 
 from scramp import ScramException, ScramMechanism  # type: ignore[import-untyped,unused-ignore]
@@ -139,7 +138,7 @@ class ScramLogin:
 class Users:
     """The users a broker knows, by name. Immutable: a changed configuration makes a new one."""
 
-    __slots__ = ("_decoy", "_decoy_key", "_names", "_verifiers")
+    __slots__ = ("_decoy_key", "_looks", "_names", "_verifiers")
 
     def __init__(self, passwords: Mapping[str, str], *, decoy_key: bytes = b"") -> None:
         """`passwords`: for each user a verifier in text form, or the password itself; empty for one who has none, and
@@ -163,10 +162,8 @@ class Users:
                 self._verifiers[name] = Verifier.parse(password) if known else Verifier.of(password)
             except ConfigurationError as exc:
                 raise ConfigurationError(f"users.{name}.password: {exc}") from exc
-        looks = Counter((verifier.iterations, len(verifier.salt)) for verifier in self._verifiers.values())
-        iterations, salt_bytes = max(looks, key=lambda look: (looks[look], look), default=(ITERATIONS, _SALT_BYTES))
-        self._decoy = Verifier(iterations, bytes(min(salt_bytes, _SALT_BYTES)), bytes(32), bytes(32))
-        """What nobody's verifier looks like: as most of them do."""
+        self._looks = sorted((one.iterations, len(one.salt)) for one in self._verifiers.values())
+        """Rounds and length of salt of everybody: nobody looks like one of them."""
         self._decoy_key = decoy_key or b"".join(self._verifiers[name].server_key for name in sorted(self._verifiers))
 
     def __len__(self) -> int:
@@ -186,8 +183,12 @@ class Users:
         verifier = self._verifiers.get(name)
         if verifier is not None:
             return verifier, True
-        salt = hmac.new(self._decoy_key, name.encode(), hashlib.sha256).digest()
-        return replace(self._decoy, salt=salt[: len(self._decoy.salt)]), False
+        digest = hmac.digest(self._decoy_key, name.encode(), hashlib.sha256)
+        iterations, salt_bytes = ITERATIONS, _SALT_BYTES
+        if self._looks:
+            iterations, salt_bytes = self._looks[int.from_bytes(digest[:4], "big") % len(self._looks)]
+        salt = hashlib.shake_256(digest).digest(salt_bytes)
+        return Verifier(iterations, salt, bytes(32), bytes(32)), False
 
     def verify_plain(self, response: bytes) -> str | None:
         """The user whose PLAIN response (RFC 4616) this is, or None. Slow: call it on a worker thread.

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import hmac
 import random
+from collections import Counter
 
 import pytest
 from scramp import ScramClient
@@ -75,11 +76,17 @@ def test_the_salt_of_nobody_lasts_as_long_as_its_secret() -> None:
     assert Users(more, decoy_key=b"one").verifier("eve")[0].salt == first
 
 
-def test_nobody_looks_like_most_where_users_differ() -> None:
-    postgres = [str(Verifier.of("x", salt=bytes(16), iterations=8192)) for _ in range(2)]
-    users = Users({"a": postgres[0], "b": postgres[1], "c": str(Verifier.of("x"))})
-    decoy, known = users.verifier("eve")
-    assert (decoy.iterations, len(decoy.salt), known) == (8192, 16, False)
+def test_where_users_differ_nobody_looks_like_one_of_them() -> None:
+    """Or who has other rounds than those that nobody has would be known to be somebody."""
+    postgres = str(Verifier.of("x", salt=bytes(16), iterations=8192))
+    users = Users({"a": postgres, "b": postgres, "c": str(Verifier.of("x"))})
+    looks: Counter[tuple[int, int]] = Counter()
+    for number in range(300):
+        decoy, known = users.verifier(f"nobody{number}")
+        assert not known
+        looks[decoy.iterations, len(decoy.salt)] += 1
+    assert set(looks) == {(8192, 16), (4096, 32)}
+    assert 150 < looks[8192, 16] < 250, "as often as among users"
 
 
 HOSTILE_FIRST = [
