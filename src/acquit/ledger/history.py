@@ -39,6 +39,8 @@ from acquit.store.record import walk
 _SEQUENCE: Final = Struct("<Q")
 _NAMING_HEADS: Final = (bytes((RecordKind.QUEUE, 1, 0, 0)), bytes((RecordKind.ACTOR, 1, 0, 0)))
 """Kind, version and flags as they stand in the head of a record that names a queue or an actor."""
+_COMMITTED: Final = frozenset((EventKind.UNROUTED, EventKind.PASSED))
+"""How a held posting ends at its commit, where it enters no queue that is recorded."""
 COPIES_MAX: Final = 1000
 """No more copies of one message are followed."""
 
@@ -77,6 +79,8 @@ class Life:
     address: str = ""
     size_bytes: int = 0
     crc: int = 0
+    entered_as: int = 0
+    """Of one that a transaction held: the sequence under which it entered its queue, or the first of several."""
     steps: list[Step] = field(default_factory=list)
     """In order of the journal: of one batch, postings first."""
 
@@ -92,8 +96,21 @@ class Life:
 
     @property
     def end(self) -> EventKind | None:
-        """How it was retired; None: it is live, as far as the journal says."""
+        """How it was retired; None: it is live, as far as the journal says, or a transaction's."""
         return next((step.kind for step in self.steps if step.kind in RETIRING), None)
+
+    @property
+    def standing(self) -> str:
+        """How it ended, or else *live*. A posting that waits for its transaction is *held*, and then *committed* (as
+        `entered_as`, if that is not 0) or *rolled-back*: it was in no queue under this sequence."""
+        if self.end is not None:
+            return self.end.name.lower().replace("_", "-")
+        kinds = {step.kind for step in self.steps}
+        if EventKind.HELD not in kinds:
+            return "live"
+        if EventKind.ROLLED_BACK in kinds:
+            return "rolled-back"
+        return "committed" if self.entered_as or kinds & _COMMITTED else "held"
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +194,12 @@ class _Search:
                     self._progress(done, total)
             searching = bool(self._new)
         lives = tuple(life for _, life in sorted(self._lives.items()))
+        for life in lives:
+            source = self._lives.get(life.came_from)
+            if source is not None and not life.address:  # it entered without a record of its own: a copy, or at a commit
+                life.message_id, life.address = source.message_id, source.address
+            if source is not None and any(step.kind is EventKind.HELD for step in source.steps):
+                source.entered_as = life.sequence
         return History(lives, numbers[0] if numbers else 0, self._truncated)
 
     def _segment(self, number: int, *, newest: bool) -> None:

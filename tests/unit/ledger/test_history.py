@@ -98,6 +98,8 @@ def test_copies_of_a_topic_posting_belong_together(broker: MiniBroker) -> None:
         found = history(DATA, sequence=sequence, disk=broker.disk)
         assert [life.sequence for life in found.lives] == [message.sequence + n for n in range(3)]
         assert found.lives[2].steps[0].flags & EventFlag.COPY
+        assert found.lives[0].address
+        assert len({(life.message_id, life.address) for life in found.lives}) == 1
 
 
 def test_what_a_transaction_held(broker: MiniBroker) -> None:
