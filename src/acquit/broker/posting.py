@@ -168,7 +168,7 @@ class Poster:
             self._count(queue, len(pending), durable_bytes)
             self._life.live_bytes += durable_bytes
             queue.pending += len(pending)
-            self._mark(queue, pending[-1].sequence)
+            self.mark(queue, pending[-1].sequence)
             scribe.when_synced(self._synced, queue, pending, session, waiting)
         if refused:
             self._refuse(producer, refused, full(queue, disk=scribe.journal.full))
@@ -415,7 +415,7 @@ class Poster:
             if arrival.identity is not None:
                 self._duplicates.entered(arrival.identity, message)
             if message.flags & DURABLE:
-                self._mark(queues[0], message.sequence)
+                self.mark(queues[0], message.sequence)
             return message.durable
         messages = self._fan_out(arrival)
         if arrival.identity is not None:
@@ -429,14 +429,14 @@ class Poster:
                 extra.due_at_ms, extra.message_id = posting.due_at_ms, posting.message_id
             if message.flags & DURABLE:
                 message.queue.pending += 1
-                self._mark(message.queue, message.sequence)
+                self.mark(message.queue, message.sequence)
                 pending.append(message)
             elif posting.due_at_ms:
                 self._life.schedule(message, posting.due_at_ms)
             else:
                 self._offer(message.queue, [message])
         if pending:
-            self._scribe.when_synced(self._all_available, pending)
+            self._scribe.when_synced(self.available, pending)
         return bool(pending)
 
     def _fan_out(self, arrival: Arrival) -> list[Message]:
@@ -491,9 +491,17 @@ class Poster:
         self._life.touch(session.connection)
 
     def available(self, messages: list[Message]) -> None:
-        """The commit that these entered by is on the disk."""
+        """What these entered by is on the disk: a commit, or one posting in several queues."""
+        ready: dict[Queue, list[Message]] = {}
         for message in messages:
-            self._available(message)
+            if message.state is _PENDING and not message.due_at_ms:
+                message.state = _AVAILABLE
+                message.queue.pending -= 1
+                ready.setdefault(message.queue, []).append(message)
+            else:
+                self._available(message)
+        for queue, group in ready.items():
+            self._offer(queue, group)
 
     def _available(self, message: Message) -> None:
         """One durable posting is on the disk."""
@@ -506,11 +514,6 @@ class Poster:
             self._life.schedule(message, message.due_at_ms)
         else:
             self._offer(message.queue, [message])
-
-    def _all_available(self, messages: list[Message]) -> None:
-        """The copies of one durable posting are on the disk."""
-        for message in messages:
-            self._available(message)
 
     # -- its own ------------------------------------------------------------------------------------------------------
 
@@ -540,7 +543,7 @@ class Poster:
                     if message.flags & DURABLE:
                         memory.drop(message)
 
-    def _mark(self, queue: Queue, sequence: int) -> None:
+    def mark(self, queue: Queue, sequence: int) -> None:
         """A consumer that waits shall not wait for a second sync, only to learn that it may have the message."""
         if queue.consumers and queue.backlog.count <= _SHALLOW:
             self._scribe.mark_ahead(queue, sequence)

@@ -104,6 +104,8 @@ class Transactions:
         self._live: dict[bytes, Transaction] = {}
         self._counts: dict[Peer, int] = {}
         """Live ones of each connection."""
+        self._unrecorded: list[int] = []
+        """Numbers of transactions that were rolled back while the journal had no room at all."""
         self._unsynced: dict[bytes, Transaction] = {}
         """Committed, and the batch that says so is not synced."""
         self.held: dict[int, Held] = {}
@@ -180,6 +182,7 @@ class Transactions:
     def expire(self) -> None:
         """Give back what those hold that were idle for too long, and forget old fates. Now and then."""
         time_us = self._scribe.time_us
+        self._record_rollbacks()
         self._forget_fates()
         timeout_us = self.limits.idle_timeout_ms * 1000
         if not timeout_us:
@@ -276,6 +279,9 @@ class Transactions:
             transaction = self.find(consumer.peer, state.txn_id)
         except Refused as exc:
             # What is settled cannot be told to anybody any more, and is not to stay acquired for ever.
+            for delivery in deliveries:
+                if isinstance(delivery.context, Retirement):
+                    delivery.context.settled = delivery.context.settled or settled
             self._settling.conclude(consumer, deliveries, None, Ending.SETTLED)
             consumer.link.detach(Error(exc.condition, exc.description))
             return
@@ -332,8 +338,8 @@ class Transactions:
                 return
             try:
                 self._perform(transaction, answer)
-            except StoreFull:
-                error = Error(AmqpCondition.RESOURCE_LIMIT_EXCEEDED, "the broker's disk is full")
+            except StoreFull as exc:
+                error = Error(AmqpCondition.RESOURCE_LIMIT_EXCEEDED, f"the broker has no room for it: {exc}")
         if error is not None:
             self.roll_back(transaction)
             answer(error)
@@ -429,11 +435,14 @@ class Transactions:
         for message in messages:
             queue = message.queue
             if posting.due_at_ms:
-                message.need_extra().due_at_ms = posting.due_at_ms
+                extra = message.need_extra()
+                extra.due_at_ms, extra.message_id = posting.due_at_ms, posting.message_id
             self._life.enter(message)
             queue.pending += 1
             queue.counts[_POSTED] += 1
-            if not message.flags & DURABLE:
+            if message.flags & DURABLE:
+                self._poster.mark(queue, message.sequence)
+            else:
                 scribe.count_volatile(queue, _POSTED, 1)
 
     def _accepting_event(self, retirement: Retirement) -> Event:
@@ -500,10 +509,18 @@ class Transactions:
 
     def _record_rollback(self, transaction: Transaction) -> None:
         if transaction.number:
+            self._unrecorded.append(transaction.number)
+            self._record_rollbacks()
+
+    def _record_rollbacks(self) -> None:
+        """Nobody waits for it: no commit is there, and a restart would say the same."""
+        while self._unrecorded:
             try:
-                self._scribe.recorder.append(records.Rollback(self._scribe.time_us, transaction.number))
+                self._scribe.recorder.append(records.Rollback(self._scribe.time_us, self._unrecorded[0]))
             except StoreFull:
-                self._scribe.exhausted = True  # no commit of it is there: it comes to the same
+                self._scribe.exhausted = True
+                return
+            del self._unrecorded[0]
 
     def _ended(self, transaction: Transaction, fate: Fate) -> None:
         self.fates.ended(

@@ -197,7 +197,9 @@ def _find(data: Path, text: str, *, by_id: bool, progress: Callable[[int, int], 
 
 def _show_life(life: Life) -> None:
     """A line about the message, and one for each event, with a rule where the broker was started again."""
-    end = "live" if life.end is None else _words(life.end.name)
+    end = life.standing
+    if life.entered_as:
+        end += f" as #{life.entered_as}"
     identity = "" if life.message_id is None else f"  id {_id_text(life.message_id)}"
     line((f"#{life.sequence}", "bold"), f"{identity}  {life.address}  {life.size_bytes:,} bytes  ", (end, "bold"))
     run = life.steps[0].run if life.steps else 0
@@ -246,6 +248,8 @@ def _life_document(life: Life) -> dict[str, Json]:
         "bytes": life.size_bytes,
         "crc": life.crc,
         "end": None if life.end is None else life.end.name.lower(),
+        "standing": life.standing,
+        "entered_as": life.entered_as or None,
         "came_from": life.came_from or None,
         "became": life.became or None,
         "steps": [

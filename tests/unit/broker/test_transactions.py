@@ -8,6 +8,7 @@ from acquit.broker.options import AddressRule, BrokerOptions, TransactionLimits
 from acquit.broker.queue import NodeEvent
 from acquit.ledger.balance import balance
 from acquit.ledger.events import EventKind
+from acquit.ledger.fold import Fold
 from acquit.ledger.history import history
 from acquit.ledger.verify import verify
 from acquit.protocol._definitions import (
@@ -23,7 +24,9 @@ from acquit.protocol._definitions import (
 )
 from acquit.protocol.delivery import Delivery, DeliveryState
 from acquit.protocol.message import Message
+from acquit.store.reading import FolderReader
 from tests.support.broker_world import DATA, Client, World, durable, live_of
+from tests.support.disk import FaultyDisk
 from tests.support.transacting import Controller
 
 UNKNOWN_ID = "amqp:transaction:unknown-id"
@@ -966,7 +969,84 @@ def test_the_ledger_tells_the_story(world: World, controller: Controller) -> Non
     found = history(DATA, message_id="kept", disk=world.crash().disk)
     assert [[step.kind for step in life.steps] for life in found.lives] == [[EventKind.HELD], [EventKind.POSTED]]
     assert found.lives[1].came_from == found.lives[0].sequence
+    assert found.lives[0].entered_as == found.lives[1].sequence
+    assert [life.standing for life in found.lives] == ["committed", "live"]
     (life,) = history(DATA, message_id="lost", disk=world.crash().disk).lives
     assert [step.kind for step in life.steps] == [EventKind.HELD, EventKind.ROLLED_BACK]
+    assert life.standing == "rolled-back"
+    controller.post(sender, controller.declare(), durable("c", message_id="open"))
+    world.settle()
+    (life,) = history(DATA, message_id="open", disk=world._disk_after_kill()).lives
+    assert life.standing == "held"
+    (life,) = history(DATA, message_id="open", disk=world.crash().disk).lives
+    assert life.standing == "rolled-back"
+    reading = Fold()
+    FolderReader(DATA, world._disk_after_kill()).replay(reading)
+    assert balance(reading).held == 1
     checked = verify(DATA, disk=world.crash().disk)
     assert checked.problems == ()
+
+
+# -- the disk ----------------------------------------------------------------------------------------------------------
+def test_a_full_disk_refuses_postings_and_serves_commits() -> None:
+    disk = FaultyDisk()
+    world = World(disk=disk)
+    controller = Controller(world.client())
+    client = controller.client
+    sender, held_sender = client.sender("q"), client.sender("held", "held")
+    txn = controller.declare()
+    controller.post(held_sender, txn, durable("held"))
+    disk.capacity_bytes = disk.used_bytes + 256 * 1024
+    while not world.opened.journal.full:
+        client.post(sender, durable(bytes(8_000)))
+        world.settle()
+    other = controller.declare()
+    (late,) = controller.post(held_sender, other, durable("late"))
+    refusal = controller.provisional(late)
+    assert isinstance(refusal, Rejected)
+    assert refusal.error is not None
+    assert refusal.error.condition == LIMIT
+    controller.post(held_sender, other, durable("late"), settled=True)
+    error = controller.commit(other)
+    assert error is not None
+    assert controller.commit(txn) is None
+    assert live_of(world, "held") == 1
+    world.check_journal()
+
+
+def test_without_any_room_a_commit_is_refused_and_a_rollback_waits() -> None:
+    disk = FaultyDisk()
+    world = World(disk=disk)
+    controller = Controller(world.client())
+    client = controller.client
+    filled(client, *range(3_000))
+    receiver, sender = client.receiver("q", credit=10_000), client.sender("out")
+    world.settle()
+    rolled_back, txn = controller.declare(), controller.declare()
+    controller.post(sender, rolled_back, durable("a"))
+    controller.post(sender, txn, durable("b"))
+    world.settle()
+    held = iter(client.held(receiver))
+    disk.capacity_bytes = disk.used_bytes + 100 * 1024
+    while not world.core.scribe.exhausted:
+        next(held).settle(Accepted())
+        world.carry()
+        world.sync()
+    discharge = controller.discharge(rolled_back, fail=True)
+    assert client.outcome(discharge) == Accepted()
+    commit = controller.discharge(txn)
+    refusal = client.outcome(commit)
+    assert isinstance(refusal, Rejected)
+    assert refusal.error is not None
+    assert refusal.error.condition == LIMIT
+    assert not world.core.transactions.held
+    disk.capacity_bytes = None
+    world.advance(5_000)
+    world.chores()
+    world.advance(1_000)
+    world.settle()
+    assert not world.opened.recorder.table.transactions
+    assert live_of(world, "out") == 0
+    world.check_journal()
+    counts = world.crash().core.queues.by_name["out"].counts
+    assert (counts[EventKind.HELD], counts[EventKind.ROLLED_BACK]) == (2, 2)
