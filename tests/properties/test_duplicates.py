@@ -1,5 +1,5 @@
-"""Duplicate detection against a naive model, over random postings, syncs, crashes, segments that leave and policies
-that change.
+"""Duplicate detection against a naive model, over random postings, transactions, syncs, crashes, segments that
+leave and policies that change.
 
 The model is a list for each address: (id, body) of what was posted and synced, oldest first, cut to the window. What a
 posting must become follows from it; what a crash may forget is what was not answered. After every step the window is
@@ -15,8 +15,10 @@ import pytest
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.ledger.events import EventFlag, EventKind
 from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.delivery import Delivery
 from acquit.protocol.message import Message
 from tests.support.broker_world import World, durable
+from tests.support.transacting import Controller
 
 ADDRESSES = ("a", "b")
 
@@ -40,6 +42,8 @@ class Model:
 
     def connect(self) -> None:
         self.client = self.world.client()
+        self.posted: list[Delivery] = []
+        self.control = Controller(self.client)
         self.senders = {address: self.client.sender(address, address) for address in ADDRESSES}
         self.receivers = {address: self.client.receiver(address, f"r-{address}", credit=1_000) for address in ADDRESSES}
         self.settle()
@@ -52,6 +56,7 @@ class Model:
         window = self.windows[address]
         message = durable(body, application_properties={"_AMQ_DUPL_ID": identity})
         (delivery,) = self.client.post(self.senders[address], message)
+        self.posted.append(delivery)
         self.world.carry()
         assert self.client.outcome(delivery) is None, "answered before the sync"
         if (identity, body) in window:
@@ -62,11 +67,47 @@ class Model:
             del window[: -self.limits[address]]
             self.told["entered b"] += address == "b"
 
+    def transact(self) -> None:
+        """Some postings in a transaction, which ends in one way or the other, or not at all."""
+        self.settle()
+        txn_id = self.control.declare()
+        held: dict[str, list[tuple[str, str]]] = {address: [] for address in ADDRESSES}
+        suppressed = flagged = entered = 0
+        for _ in range(self.rng.randrange(1, 5)):
+            address = self.rng.choice(ADDRESSES)
+            identity, body = f"i{self.rng.randrange(12)}", self.rng.choice(("x", "y"))
+            message = durable(body, application_properties={"_AMQ_DUPL_ID": identity})
+            (delivery,) = self.control.post(self.senders[address], txn_id, message)
+            self.world.settle()
+            assert self.control.provisional(delivery) == ACCEPTED
+            known = [*self.windows[address], *held[address]]
+            if (identity, body) in known:
+                suppressed += 1
+            else:
+                flagged += any(other == identity for other, _ in known)
+                held[address].append((identity, body))
+                entered += address == "b"
+        self.told["suppressed"] += suppressed
+        end = self.rng.random()
+        if end < 0.2:
+            self.synced = {address: list(window) for address, window in self.windows.items()}
+            self.told_synced = dict(self.told)
+            self.crash()
+        elif end < 0.4:
+            self.control.roll_back(txn_id)
+        else:
+            assert self.control.commit(txn_id) is None
+            for address, ids in held.items():
+                self.windows[address] = [*self.windows[address], *ids][-self.limits[address] :]
+            self.told["flagged"] += flagged
+            self.told["entered b"] += entered
+        self.settle()
+
     def settle(self) -> None:
         self.world.settle()
         self.synced = {address: list(window) for address, window in self.windows.items()}
         self.told_synced = dict(self.told)
-        assert all(self.client.outcome(one) == ACCEPTED for one in self.client.answers)
+        assert all(self.client.outcome(one) == ACCEPTED for one in self.posted)
 
     def consume(self) -> None:
         for link in self.receivers.values():
@@ -108,8 +149,8 @@ class Model:
 def test_windows_hold_what_a_list_would(seed: int) -> None:
     rng = Random(seed)
     model = Model(rng)
-    steps = [model.post, model.settle, model.consume, model.volatile, model.crash, model.change]
-    for step in rng.choices(steps, (30, 6, 4, 4, 1, 0.7), k=250):
+    steps = [model.post, model.settle, model.consume, model.volatile, model.transact, model.crash, model.change]
+    for step in rng.choices(steps, (30, 6, 4, 4, 5, 1, 0.7), k=250):
         step()
         model.check()
     model.settle()

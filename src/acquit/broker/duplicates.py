@@ -112,15 +112,15 @@ class Duplicates:
         limit = min(policy.duplicate_window, self.ids_max)
         identity = Identity(target.address, window_id(encoded), fingerprint, limit, durable=posting.durable)
         posting.extras += encode_extras([(Extra.BODY_FINGERPRINT, fingerprint.to_bytes(8, "little"))])
-        if not self._is_held(identity, transaction):
-            self._look_up(identity)
+        self._look_up(identity)
+        self._look_up_held(identity, transaction)
         return identity
 
-    def _is_held(self, identity: Identity, transaction: object | None) -> bool:
-        """Does this transaction hold the id? Raises Refused if another does."""
+    def _look_up_held(self, identity: Identity, transaction: object | None) -> None:
+        """Raises Refused if another transaction holds the id."""
         held = self._held.get((identity.address, identity.identity))
-        if held is None:
-            return False
+        if held is None or identity.first:
+            return
         if held[0] is not transaction:
             raise Refused(
                 "a transaction that has not ended holds the same duplicate id: try again later",
@@ -128,7 +128,7 @@ class Duplicates:
             )
         identity.first = held[1].get(identity.fingerprint, 0)
         identity.flags = 0 if identity.first else ID_REUSED
-        return True
+        identity.recorded = identity.durable
 
     def _look_up(self, identity: Identity) -> None:
         address, fingerprint = identity.address, identity.fingerprint

@@ -294,6 +294,14 @@ def test_within_its_transaction_it_is_a_duplicate() -> None:
     assert held.check("a", 1, "other").flags == EventFlag.ID_REUSED
 
 
+def test_a_committed_body_is_a_duplicate_although_another_one_is_held_under_its_id() -> None:
+    held = Held()
+    held.client.post_all(held.sender, with_id("a"))
+    held.hold("a", 1, 1_000, "other")
+    for transaction in (None, 1, 2):
+        assert 0 < held.check("a", transaction).first < 1_000
+
+
 def test_a_rollback_frees_the_id() -> None:
     held = Held()
     held.hold("a", 1, 1_000)
