@@ -196,7 +196,7 @@ class _Search:
         lives = tuple(life for _, life in sorted(self._lives.items()))
         for life in lives:
             source = self._lives.get(life.came_from)
-            if source is not None and not life.address:  # it entered without a record of its own: a copy, or at a commit
+            if source is not None and not life.address:  # it entered by an event alone: a copy, or at a commit
                 life.message_id, life.address = source.message_id, source.address
             if source is not None and any(step.kind is EventKind.HELD for step in source.steps):
                 source.entered_as = life.sequence
