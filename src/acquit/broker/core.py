@@ -405,7 +405,7 @@ class Core:
             if fate is None:
                 self.scribe.when_synced(tell)
             else:
-                later.finish((fate, self.options.transactions.fates_kept_ms))
+                later.finish((fate, self.transactions.fates_kept_ms))
 
         tell()
         return later

@@ -33,6 +33,8 @@ class Fates:
         ]
         self._order: deque[tuple[int, bytes]] = deque(sorted(recorded))
         """When each ended, oldest first."""
+        self._forgotten_us = 0
+        """When the newest ended that was forgotten before its time."""
 
     def ended(self, txn_id: bytes, verdict: Verdict, user: str, time_us: int, *, recorded: bool) -> None:
         """A transaction has ended. Of one that is recorded the journal tells."""
@@ -51,11 +53,17 @@ class Fates:
         verdict, owner = known
         return NAMES[verdict] if owner == user else UNKNOWN
 
+    def known_for_us(self, time_us: int) -> int:
+        """For how long all of them are known, as far as their number sets a limit to that."""
+        return max(0, time_us - self._forgotten_us)
+
     def forget(self, before_us: int, fates_max: int) -> None:
         """Forget those that ended before this time, and the oldest of more than so many."""
         order = self._order
         while order and (len(order) > fates_max or order[0][0] < before_us):
-            _, txn_id = order.popleft()
+            ended_us, txn_id = order.popleft()
+            if ended_us >= before_us:
+                self._forgotten_us = ended_us
             if self._unrecorded.pop(txn_id, None) is None:
                 self._table.forget_fate(txn_id)
 

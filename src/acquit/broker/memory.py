@@ -95,6 +95,11 @@ class Memory:
         return room
 
     @property
+    def left(self) -> int:
+        """How many bytes may be held besides, in all."""
+        return self._limits.memory_bytes_max - self.bytes
+
+    @property
     def scarce(self) -> bool:
         """Should senders get less credit?"""
         return self.bytes > self._shrinking_from

@@ -32,9 +32,9 @@ from typing import TYPE_CHECKING, Final
 
 from acquit.broker.endpoints import verdict_of
 from acquit.broker.fates import Fates
-from acquit.broker.message import COPY, DURABLE, Message
+from acquit.broker.message import COPY, DURABLE, OVERHEAD_BYTES, Message
 from acquit.broker.node import Queue
-from acquit.broker.posting import new_message, posting_meta
+from acquit.broker.posting import new_message, posting_meta, wanted_soon
 from acquit.broker.queue import Ending, NodeState, Verdict
 from acquit.broker.refusal import Refused
 from acquit.broker.shaping import SharedBody
@@ -179,6 +179,12 @@ class Transactions:
             return None
         return self.fates.of(txn_id, user)
 
+    @property
+    def fates_kept_ms(self) -> int:
+        """For how long it is known now what became of a transaction: who declared one later than that, and hears that
+        nothing is known of it, knows that it was not committed."""
+        return min(self.limits.fates_kept_ms, self.fates.known_for_us(self._scribe.time_us) // 1000)
+
     def expire(self) -> None:
         """Give back what those hold that were idle for too long, and forget old fates. Now and then."""
         time_us = self._scribe.time_us
@@ -217,6 +223,10 @@ class Transactions:
         if full or transaction.bytes + len(payload) > limits.bytes_max:
             most = f"{limits.postings_max} messages" if full else f"{limits.bytes_max} bytes"
             raise Refused(f"a transaction holds no more than {most}", condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED)
+        if self._life.memory.left < len(payload) + OVERHEAD_BYTES:
+            raise Refused(
+                "the broker's memory is full: try again later", condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED
+            )
         durable = posting.durable and not (isinstance(target, Queue) and not target.durable)
         flags = (DURABLE if durable else 0) | (0 if identity is None else identity.flags)
         sequence = scribe.sequences.take(scribe.time_us)
@@ -407,7 +417,7 @@ class Transactions:
         messages = []
         for queue in self._nodes.queues_of(arrival):
             sequence = scribe.sequences.take(time_us)
-            body = shared.of(sequence)
+            body = shared.of(sequence) if not (posting.durable and queue.durable) or wanted_soon(queue) else None
             message = new_message(queue, sequence, body, posting, time_us, arrival.expires_at_ms, posting.due_at_ms)
             message.state = NodeState.PENDING
             if message.flags & DURABLE:

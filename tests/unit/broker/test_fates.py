@@ -186,8 +186,11 @@ def test_and_a_number_of_them() -> None:
     for txn in ended:
         controller.post(sender, txn, durable("a"))
         assert controller.commit(txn) is None
+        world.advance(1_000)
     asker = Asker(world.client("asker"))
     assert [asker.fate(txn) for txn in ended] == ["unknown", "unknown", "committed", "committed"]
+    # The last that was forgotten ended three seconds ago: of what is younger, everything is known.
+    assert world.core.transactions.fates_kept_ms == 3_000
 
 
 def test_a_fate_outlives_the_records_that_it_follows_from() -> None:

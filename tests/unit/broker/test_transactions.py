@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acquit.broker.options import AddressRule, BrokerOptions, TransactionLimits
+from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions, TransactionLimits
 from acquit.broker.queue import NodeEvent
 from acquit.ledger.balance import balance
 from acquit.ledger.events import EventKind
@@ -24,6 +24,7 @@ from acquit.protocol._definitions import (
 )
 from acquit.protocol.delivery import Delivery, DeliveryState
 from acquit.protocol.message import Message
+from acquit.store.options import MIB
 from acquit.store.reading import FolderReader
 from tests.support.broker_world import DATA, Client, World, durable, live_of
 from tests.support.disk import FaultyDisk
@@ -1052,3 +1053,18 @@ def test_without_any_room_a_commit_is_refused_and_a_rollback_waits() -> None:
     world.check_journal()
     counts = world.crash().core.queues.by_name["out"].counts
     assert (counts[EventKind.HELD], counts[EventKind.ROLLED_BACK]) == (2, 2)
+
+
+def test_what_transactions_hold_is_bounded_by_the_memory_of_the_broker() -> None:
+    """Also where no queue is there to be full: a topic without subscriptions."""
+    world = World(BrokerOptions(limits=BrokerLimits(memory_bytes_max=MIB)))
+    controller = Controller(world.client())
+    sender = controller.client.sender("news", target=Target("news", capabilities=("topic",)))
+    answers = []
+    for _ in range(4):
+        txn = controller.declare()
+        answers += [controller.provisional(one) for one in controller.post(sender, txn, *[durable(bytes(50_000))] * 6)]
+    assert answers.count(Accepted()) == 20
+    assert isinstance(answers[-1], Rejected)
+    assert world.core.memory.bytes <= MIB
+    world.settle()

@@ -128,8 +128,8 @@ class TransactionLimits:
     fates_kept_ms: int = 3_600_000
     """How long it is known what became of a transaction."""
 
-    fates_max: int = 1_000_000
-    """Of how many, at most; of more, of the latest."""
+    fates_max: int = 100_000
+    """Of how many, at most; of more, of the latest. Each takes half a KiB of memory."""
 
     def __post_init__(self) -> None:
         check_range(
