@@ -351,3 +351,52 @@ def test_unroutable_is_released_where_the_address_says_so(clients: tuple[Peer, P
     client.send("out", *texts("somebody"))
     client.expect("outcome", link="out", delivery=1, outcome="accepted")
     assert ids(other.take("in", 1)) == ["somebody"]
+
+
+# ---- the management node
+
+
+class Asking:
+    """Requests to the management node with a peer, as its README says them."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        peer.sender("requests", "$management")
+        peer.receiver("answers", "$management", target="my answers", credit=100)
+
+    def __call__(self, operation: str, name: str, body: object = None) -> tuple[object, object]:
+        properties = {"operation": operation, "type": "acquit:queue", "name": name}
+        request = {"application_properties": properties, "reply_to": "my answers", "body": {"value": body}}
+        self._peer.send("requests", {"id": f"{operation} {name}", **request})
+        (answer,) = self._peer.take("answers", 1)
+        assert answer["correlation_id"] == f"{operation} {name}"
+        return answer["application_properties"]["statusCode"], answer["body"]["value"]
+
+
+def test_management_by_messages(clients: tuple[Peer, Peer], address: str) -> None:
+    client, other = clients
+    ask = Asking(client)
+    assert ask("CREATE", address) == (200, {"name": address})
+    other.post(address, *numbered(3, application_properties={"part": 1}), *texts("last"))
+    status, found = ask("READ", address)
+    assert isinstance(found, dict)
+    assert (status, found["depth"], found["name"]) == (200, 4, address)
+    assert ask("MOVE", address, {"to": f"{address}.moved", "selector": "part = 1", "max": 2}) == (200, {"moved": 2})
+    other.receiver("moved", f"{address}.moved")
+    assert ids(other.rest("moved")) == ["m0", "m1"]
+    assert ask("PURGE", address) == (200, {"purged": 2})
+    assert ask("READ", f"{address}.nothing")[0] == 404
+
+
+def test_queue_is_deleted_under_its_links(clients: tuple[Peer, Peer], address: str) -> None:
+    client, other = clients
+    other.receiver("in", address, credit=1)
+    other.sender("out", address)
+    client.post(address, *numbered(2))
+    other.expect("message", link="in", id="m0")
+    status, found = Asking(client)("DELETE", address)
+    assert isinstance(found, dict)
+    assert (status, found["messages"], found["links"]) == (200, 2, 2)
+    for link in ("in", "out"):
+        assert other.expect("link_close", link=link)["condition"] == "amqp:resource-deleted"
+    other.post(address, *texts("a new queue"))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.interop.conftest import Look, Server
+from tests.interop.conftest import Look, MortalServer, Server
 from tests.interop.peer import Event, Peer, ids, texts
 
 pytestmark = pytest.mark.interop
@@ -157,6 +157,58 @@ def test_other_filter_is_another_subscription(clients: tuple[Peer, Peer], addres
     other.post(address, *texts("blue", application_properties={"colour": "blue"}))
     assert ids(client.rest("sub")) == ["blue"]
     client.detach("sub")
+
+
+def test_subscriptions_outlive_the_broker(mortal: MortalServer, client: Peer, other: Peer, address: str) -> None:
+    container, shared = f"container-{address}", f"shared-{address}"
+
+    def subscribe() -> None:
+        asked = {"durable_subscription": True, "session": "subscriptions"}
+        client.do("session", session="subscriptions")
+        client.receiver("own", address, capabilities=TOPIC, selector="colour = 'red'", **asked)
+        client.receiver(shared, address, capabilities=SHARED, **asked)
+
+    def post(name: str) -> None:
+        for colour in ("red", "blue"):
+            message = texts(f"{name} {colour}", application_properties={"colour": colour})
+            other.post(address, *message, capabilities=TOPIC)
+
+    client.connect(Server(mortal.url).port, container_id=container)
+    other.connect(Server(mortal.url).port)
+    subscribe()
+    post("before")
+    client.do("credit", link="own", credit=1)
+    client.expect("message", link="own", id="before red")
+    mortal.kill_and_restart()
+    for peer in (client, other):
+        peer.expect("disconnected")
+        peer.reset()
+    other.connect(Server(mortal.url).port)
+    post("after")
+    client.connect(Server(mortal.url).port, container_id=container)
+    subscribe()
+    own = client.rest("own")
+    assert ids(own) == ["before red", "after red"]
+    assert ids(client.rest(shared)) == ["before red", "before blue", "after red", "after blue"]
+    client.detach("own")
+    client.detach(shared)
+
+
+def test_client_that_reconnects_by_itself_has_its_subscription_again(
+    mortal: MortalServer, client: Peer, other: Peer, address: str
+) -> None:
+    client.connect(Server(mortal.url).port, reconnect=True)
+    other.connect(Server(mortal.url).port)
+    client.receiver("sub", address, capabilities=TOPIC, durable_subscription=True)
+    other.post(address, *texts("before"), capabilities=TOPIC)
+    mortal.kill_and_restart()
+    client.expect("connection_open")
+    client.expect("link_open", link="sub")
+    other.expect("disconnected")
+    other.reset()
+    other.connect(Server(mortal.url).port)
+    other.post(address, *texts("after"))
+    assert ids(client.rest("sub")) == ["before", "after"]
 
 
 # ---- shared subscriptions

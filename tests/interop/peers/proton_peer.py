@@ -144,6 +144,7 @@ class Peer(MessagingHandler):
         self._injector = injector
         self._container: Any = None
         self._connection: Any = None
+        self._connected = False
         self._leaving = False
         self._sessions: dict[str, Any] = {}
         self._links: dict[str, Any] = {}
@@ -169,6 +170,7 @@ class Peer(MessagingHandler):
 
     def on_connection_opened(self, event: Any) -> None:
         self._connection = event.connection
+        self._connected = True
         report(
             "connection_open",
             container_id=event.connection.remote_container,
@@ -198,6 +200,7 @@ class Peer(MessagingHandler):
 
     def on_disconnected(self, event: Any) -> None:
         if event.connection == self._connection:
+            self._connected = False
             report("disconnected")
 
     def on_session_opening(self, event: Any) -> None:
@@ -344,7 +347,9 @@ class Peer(MessagingHandler):
         self._container.stop()
 
     def do_connect(self, container: Container, command: dict[str, Any]) -> None:
-        options: dict[str, Any] = {"reconnect": False, "allow_insecure_mechs": True}
+        options: dict[str, Any] = {"allow_insecure_mechs": True}
+        if not command.get("reconnect"):
+            options["reconnect"] = False
         if (milliseconds := command.get("idle_time_out")) is not None:
             options["heartbeat"] = milliseconds / 1000
         for name in ("user", "password", "container_id", "max_frame_size"):
@@ -366,7 +371,8 @@ class Peer(MessagingHandler):
 
     def do_reset(self, container: Container, command: dict[str, Any]) -> None:
         connection = self._connection
-        if connection is not None and connection.state == Endpoint.LOCAL_ACTIVE | Endpoint.REMOTE_ACTIVE:
+        open_both = Endpoint.LOCAL_ACTIVE | Endpoint.REMOTE_ACTIVE
+        if connection is not None and self._connected and connection.state == open_both:
             self._leaving = True
             connection.close()
         else:
@@ -396,7 +402,11 @@ class Peer(MessagingHandler):
         session = self._sessions[command.get("session", "default")]
         self._received[command["link"]] = []
         receiver = container.create_receiver(
-            session, command["address"], name=command["link"], options=receiver_options(command)
+            session,
+            command["address"],
+            target=command.get("target"),
+            name=command["link"],
+            options=receiver_options(command),
         )
         self._links[command["link"]] = receiver
         if credit := command.get("credit"):

@@ -305,7 +305,9 @@ const commands = {
             container_id: command.container_id,
             idle_time_out: command.idle_time_out,
             max_frame_size: command.max_frame_size,
-            reconnect: false,
+            reconnect: Boolean(command.reconnect),
+            initial_reconnect_delay: 20,
+            max_reconnect_delay: 20,
             sasl_mechanisms: mechanismsOf(command),
             ...tlsOf(command),
         }));
@@ -359,6 +361,7 @@ const commands = {
                 durable: command.durable_subscription ? 2 : undefined,
                 expiry_policy: command.durable_subscription ? 'never' : undefined,
             }),
+            target: command.target && { address: command.target },
             properties: command.properties,
             snd_settle_mode: command.snd_settle_mode,
             rcv_settle_mode: command.rcv_settle_mode,
