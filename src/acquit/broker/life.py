@@ -95,7 +95,8 @@ class Life:
         queue = message.queue
         size = message.fingerprint >> 32
         queue.bytes += size
-        self.memory.hold(message)
+        if message.body is not None:
+            self.memory.hold(message)
         if message.flags & DURABLE:
             self.live[message.sequence] = message
             self.live_bytes += size

@@ -300,9 +300,12 @@ class Poster:
         for queue in arrival.queues:
             admit(queue, memory, cost, durable=arrival.posting.durable and queue.durable)
             note_value(queue.policy, arrival.posting)
-        if len(arrival.queues) > 1 and memory.room(arrival.queues[0], volatile=False) < cost * len(arrival.queues):
+        if len(arrival.queues) == 1:
+            return
+        volatile = sum(not (arrival.posting.durable and queue.durable) for queue in arrival.queues)
+        if volatile and memory.room(arrival.queues[0], volatile=False) < cost * volatile:
             raise Refused(
-                f"no memory for {len(arrival.queues)} copies: try again later",
+                f"no memory for {volatile} copies: try again later",
                 condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED,
             )
 
@@ -440,15 +443,24 @@ class Poster:
         return bool(pending)
 
     def _fan_out(self, arrival: Arrival) -> list[Message]:
-        """A copy for each queue, recorded. The first durable one's record has the payload, the others name it."""
+        """A copy for each queue, recorded. The first durable one's record has the payload, the others name it.
+
+        A thousand copies are not a thousand bodies in memory: those that nobody waits for are read back when somebody
+        does.
+        """
         posting, payload = arrival.posting, arrival.payload
         scribe = self._scribe
         time_us = scribe.time_us
         shared = SharedBody(posting.sections, time_us // 1000)
+        cost = len(payload) + OVERHEAD_BYTES
+        room = self._memory.room(arrival.queues[0], volatile=False)
         messages = []
         for queue in arrival.queues:
             sequence = scribe.sequences.take(time_us)
-            body = shared.of(sequence)
+            body = None
+            if not (posting.durable and queue.durable) or (room >= cost and wanted_soon(queue)):
+                body = shared.of(sequence)
+                room -= cost
             messages.append(
                 new_message(queue, sequence, body, posting, time_us, arrival.expires_at_ms, posting.due_at_ms)
             )
@@ -545,14 +557,25 @@ class Poster:
 
     def mark(self, queue: Queue, sequence: int) -> None:
         """A consumer that waits shall not wait for a second sync, only to learn that it may have the message."""
-        if queue.consumers and queue.backlog.count <= _SHALLOW:
+        if queue.consumers and wanted_soon(queue):
             self._scribe.mark_ahead(queue, sequence)
 
 
+def wanted_soon(queue: Queue) -> bool:
+    """Does somebody wait for what is posted to this queue?"""
+    return bool(queue.consumers or queue.browsers) and queue.backlog.count <= _SHALLOW
+
+
 def new_message(
-    queue: Queue, sequence: int, body: bytes, posting: Posting, time_us: int, expires_at_ms: int, due_at_ms: int
+    queue: Queue,
+    sequence: int,
+    body: bytes | None,
+    posting: Posting,
+    time_us: int,
+    expires_at_ms: int,
+    due_at_ms: int,
 ) -> Message:
-    """A message that is about to enter a queue."""
+    """A message that is about to enter a queue; without a body where that is to be read back."""
     durable = posting.durable and queue.durable
     event = NodeEvent.POST_DURABLE if durable else NodeEvent.POST_VOLATILE
     if due_at_ms and not durable:

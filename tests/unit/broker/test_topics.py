@@ -315,6 +315,36 @@ def test_a_thousand_subscriptions_cost_one_payload() -> None:
     balanced(world)
 
 
+def test_copies_that_nobody_waits_for_are_not_kept_in_memory() -> None:
+    limits = BrokerLimits(memory_bytes_max=MIB)
+    world = World(BrokerOptions(limits=limits), journal=replace(SMALL, segment_bytes=MIB, recovery_bytes_max=8 * MIB))
+    client = world.client()
+    live = client.subscriber("news", "live", durable=True)
+    for number in range(50):
+        client.detach(client.subscriber("news", f"s{number}", durable=True), closed=False)
+    publisher = client.publisher("news")
+    client.post_all(publisher, *[durable(bytes([n]) * 100_000) for n in range(4)])  # 20 MB in all
+    assert world.core.memory.bytes < MIB
+    assert [len(body) for body in client.bodies(live)] == [100_000] * 4  # type: ignore[arg-type]
+    link = client.subscriber("news", "s7", durable=True)
+    world.settle()
+    assert client.bodies(link) == [bytes([n]) * 100_000 for n in range(4)]
+
+
+def test_volatile_copies_that_find_no_memory_are_refused_for_all() -> None:
+    world = World(BrokerOptions(limits=BrokerLimits(memory_bytes_max=MIB)))
+    client = world.client()
+    for number in range(20):
+        client.subscriber("news", f"s{number}", credit=0)
+    (delivery,) = client.post(client.publisher("news"), durable(b"x" * 100_000))
+    world.settle()
+    refused = client.outcome(delivery)
+    assert isinstance(refused, Rejected)
+    assert refused.error is not None
+    assert refused.error.condition == AmqpCondition.RESOURCE_LIMIT_EXCEEDED
+    assert all(queue.entered == 0 for queue in world.core.queues.by_name.values())
+
+
 def test_the_first_copy_may_go_before_the_others() -> None:
     world = World()
     client = world.client()
