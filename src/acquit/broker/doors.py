@@ -263,7 +263,9 @@ class Doors:
         if encrypted is not None:
             certified = certified_name(encrypted.getpeercert(), keys.client_name)
             if certified is not None and certified not in keys.users:
-                logger.info("a certificate names nobody who is known", extra={"peer": str(name), "named": certified})
+                logger.info(
+                    "a certificate names nobody who is known", extra={"peer": endpoint_name(name), "named": certified}
+                )
                 certified = None
         offered = mechanisms(
             keys.security,
@@ -273,7 +275,7 @@ class Doors:
             certified=certified is not None,
         )
         if not offered:
-            logger.warning("a connection is turned away: it could not log in", extra={"peer": str(name)})
+            logger.warning("a connection is turned away: it could not log in", extra={"peer": endpoint_name(name)})
             return None
         sasl = SaslServerOptions(mechanisms=offered, required=ANONYMOUS not in offered)
         return self._enter(Caller(transport, sasl, certified, since))
@@ -295,9 +297,7 @@ class Door(HeaderReader):
         assert isinstance(transport, asyncio.Transport)
         super().connection_made(transport)
         if self._doors.crowded(len(self._doors.at_door)):
-            logger.warning(
-                "a connection is turned away: there are too many", extra={"peer": str(self._name(transport))}
-            )
+            logger.warning("a connection is turned away: there are too many", extra={"peer": self._name(transport)})
             transport.abort()
         elif self._mode == "off":
             self._let_in(transport)
