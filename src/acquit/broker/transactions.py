@@ -194,7 +194,8 @@ class Transactions:
         if not timeout_us:
             return
         for transaction in list(self._live.values()):
-            if transaction.used_us + timeout_us <= time_us and (transaction.postings or transaction.retirements):
+            idle = transaction.phase is Phasing.OPEN and transaction.used_us + timeout_us <= time_us
+            if idle and (transaction.postings or transaction.retirements):
                 transaction.fail(
                     TransactionCondition.TRANSACTION_TIMEOUT,
                     f"nothing was done in it for {self.limits.idle_timeout_ms} milliseconds",
@@ -307,7 +308,7 @@ class Transactions:
             if message.__class__ is Message and message.holder is consumer:
                 if len(transaction.retirements) >= limit:
                     transaction.fail(
-                        AmqpCondition.RESOURCE_LIMIT_EXCEEDED, f"a transaction holds no more than {limit} outcomes"
+                        TransactionCondition.TRANSACTION_ROLLBACK, f"a transaction holds no more than {limit} outcomes"
                     )
                     if settled:
                         self._settling.conclude(consumer, deliveries[at:], None, Ending.SETTLED)
@@ -349,7 +350,7 @@ class Transactions:
             try:
                 self._perform(transaction, answer)
             except StoreFull as exc:
-                error = Error(AmqpCondition.RESOURCE_LIMIT_EXCEEDED, f"the broker has no room for it: {exc}")
+                error = Error(TransactionCondition.TRANSACTION_ROLLBACK, f"the broker has no room for it: {exc}")
         if error is not None:
             self.roll_back(transaction)
             answer(error)

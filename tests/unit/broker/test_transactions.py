@@ -645,7 +645,8 @@ def test_limits_of_transactions() -> None:
     world.settle()
     error = controller.commit(two)
     assert error is not None
-    assert error.condition == LIMIT
+    assert error.condition == ROLLBACK
+    assert "no more than 2 outcomes" in str(error.description)
     assert live_of(world, "out") == 2
     assert world.core.queues.by_name["q"].available == 3
     controller.declare()
@@ -1041,7 +1042,8 @@ def test_without_any_room_a_commit_is_refused_and_a_rollback_waits() -> None:
     refusal = client.outcome(commit)
     assert isinstance(refusal, Rejected)
     assert refusal.error is not None
-    assert refusal.error.condition == LIMIT
+    assert refusal.error.condition == ROLLBACK
+    assert "no room" in str(refusal.error.description)
     assert not world.core.transactions.held
     disk.capacity_bytes = None
     world.advance(5_000)
