@@ -59,4 +59,15 @@ class Clock:
         return wall
 
 
-__all__ = ["JUMP_US", "Clock"]
+def compare_with_journal(written_us: int, now_us: int) -> None:
+    """As the broker starts: log it where the clock is behind the last time that the journal knows. Nothing is wrong
+    with that, but times in the ledger do not grow there, and what was to happen at a time waits for it again."""
+    behind_us = written_us - now_us
+    if behind_us > JUMP_US:
+        logger.warning(
+            "the clock is behind the journal: it was set back while the broker was down",
+            extra={"seconds": round(behind_us / 1e6, 3)},
+        )
+
+
+__all__ = ["JUMP_US", "Clock", "compare_with_journal"]

@@ -28,7 +28,7 @@ from typing import Final
 
 from acquit.broker.addresses import Policies
 from acquit.broker.admission import SOLE_CONNECTION
-from acquit.broker.clock import Clock
+from acquit.broker.clock import Clock, compare_with_journal
 from acquit.broker.committer import Committer
 from acquit.broker.core import Core
 from acquit.broker.doors import Caller, Doors, Keys, make_keys
@@ -129,6 +129,7 @@ class Server:
             self._options, opened.recorder, opened.sequences, str(opened.identity.store), _wall_clock_us()
         )
         self._clock = Clock(self._core.clock_set)
+        compare_with_journal(opened.fold.written_us, self._clock.now_us())
         self._committer = Committer(opened.journal, core.scribe, synced=self._synced, failed=self._fail, loop=loop)
         self._checkpointer = Checkpointer(
             opened.recorder, core, recovery_bytes_max=self._options.journal.recovery_bytes_max

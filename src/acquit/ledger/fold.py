@@ -71,6 +71,8 @@ class Fold:
         self.digest = RunningDigest()
         self.start: Start | None = None
         """Of the last run."""
+        self.written_us = 0
+        """When the last batch was written, by the clock of that moment."""
         self.clean = False
         """The last run ended with a STOP and nothing after it."""
         self.incomplete = False
@@ -121,6 +123,7 @@ class Fold:
         self._segment = number
 
     def batch(self, records: Iterator[Record], time_us: int) -> None:
+        self.written_us = time_us
         appliers = _APPLIERS
         for record in records:
             apply = appliers.get(record.kind)

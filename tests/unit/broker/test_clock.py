@@ -6,7 +6,8 @@ import logging
 
 import pytest
 
-from acquit.broker.clock import Clock
+from acquit.broker.clock import Clock, compare_with_journal
+from tests.support.broker_world import World, durable
 
 
 class Hands:
@@ -49,3 +50,20 @@ def test_a_clock_that_is_corrected_gently_was_not_set() -> None:
     for _ in range(100):
         hands.pass_us(1_000_500, 1_000_000)
     assert hands.jumps == []
+
+
+def test_a_clock_behind_the_journal_is_logged_as_the_broker_starts(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    client = world.client()
+    client.post(client.sender("q"), durable(b"x"))
+    world.settle()
+    written_us = world.fold().written_us
+    assert written_us == world.now_us
+    with caplog.at_level(logging.WARNING, "acquit.broker"):
+        compare_with_journal(written_us, written_us)
+        compare_with_journal(written_us, written_us + 3_600_000_000)
+        assert caplog.records == []
+        compare_with_journal(written_us, written_us - 3_600_000_000)
+    (record,) = caplog.records
+    assert "behind the journal" in record.getMessage()
+    assert record.seconds == 3_600  # type: ignore[attr-defined]
