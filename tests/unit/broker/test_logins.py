@@ -11,7 +11,7 @@ from collections import Counter
 import pytest
 from scramp import ScramClient
 
-from acquit.broker.logins import EXTERNAL, LOGINS, PLAIN, SCRAM, Challenge, Login, Proven
+from acquit.broker.logins import EXTERNAL, FIRST_BYTES_MAX, LOGINS, PLAIN, SCRAM, Challenge, Login, Proven
 from acquit.broker.users import Users, Verifier
 
 
@@ -109,12 +109,19 @@ HOSTILE_FIRST = [
     b"\xff\xfe",
     b"n,,n=" + "\u0007".encode() + b",r=abc",
     b"n" * 400,
+    b"n,,n=ada,r=" + b"x" * (FIRST_BYTES_MAX - 10),
 ]
 
 
 @pytest.mark.parametrize("message", HOSTILE_FIRST)
 def test_a_first_message_that_is_none(users: Users, message: bytes) -> None:
     assert login(users).step(message) is None
+
+
+def test_the_longest_first_message(users: Users) -> None:
+    first = b"n,,n=ada,r=" + b"x" * (FIRST_BYTES_MAX - 11)
+    assert len(first) == FIRST_BYTES_MAX
+    assert isinstance(login(users).step(first), Challenge)
 
 
 def test_scram_whose_first_message_is_asked_for(users: Users) -> None:
