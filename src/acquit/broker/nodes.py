@@ -80,6 +80,12 @@ class Nodes:
             return self._queues.by_name.get(node.name) is node and not node.removing
         return self._topics.by_address.get(node.address) is node
 
+    def posted(self, arrival: Arrival) -> None:
+        """A message is where it goes. A topic that no link has, only the message named, may not be needed any more."""
+        topic = arrival.target
+        if not isinstance(topic, Queue) and not topic.in_use:
+            self._topics.let_go(topic)
+
     def queues_of(self, arrival: Arrival) -> list[Queue]:
         """The queues that a posting enters: for a topic those of all subscriptions that take it."""
         target = arrival.target

@@ -203,9 +203,11 @@ class Poster:
                 return
             if not arrival.queues:
                 self._unroutable(arrival)
+                self._nodes.posted(arrival)
                 return
             self._admit(arrival)
             durable = self.enter_all(arrival)
+            self._nodes.posted(arrival)
         except StoreFull:
             self._refuse(producer, [delivery], full(producer.queue, disk=self._scribe.journal.full))
         except (DecodeError, Refused) as exc:

@@ -666,6 +666,24 @@ def test_a_topic_goes_with_its_last_link_where_the_policy_says_so() -> None:
     assert world.fold().table.queues == {}
 
 
+def test_a_topic_that_only_a_message_named_goes_with_it_where_the_policy_says_so() -> None:
+    world = world_of(AddressRule("#", {"auto_delete": True}), queues_max=3)
+    client = world.client()
+    link = client.subscriber("news.#")
+    sender = client.sender(None)
+    for number in range(9):
+        client.post(
+            sender,
+            durable(number, to=f"news.{number}", annotations={"x-opt-jms-dest": Byte(1)}),
+            Message(number, to=f"sport.{number}", annotations={"x-opt-jms-dest": Byte(1)}),
+        )
+        world.settle()
+    assert client.bodies(link) == list(range(9))
+    assert world.core.topics.by_address == {}
+    balanced(world)
+    assert world.fold().totals()[0].volatile[EventKind.UNROUTED] == 9
+
+
 def test_a_topic_is_there_after_a_restart() -> None:
     world = World()
     world.client().publisher("news")
