@@ -368,3 +368,24 @@ def test_a_delayed_message_holds_up_its_group_and_no_other(restart: str) -> None
     world.settle()
     assert client.bodies(receiver)[-2:] == [b"a1", b"a2"]
     world.check_journal()
+
+
+# -- restart ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_queue_that_is_deleted_while_its_last_attempts_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(rules(connection_loss="dead-letter", max_delivery_attempts=1))
+    client = world.client()
+    client.receiver("q", credit=5)
+    client.post(client.sender("q"), *(durable(b"x") for _ in range(3)))
+    world.settle()
+    world = world.crash()
+    assert world.core.memory.wanted, "their dead letters need their bodies"
+    monkeypatch.setattr(world, "_read_back", lambda: False)
+    world.core.administration.delete("q", None)
+    world.settle()
+    monkeypatch.undo()
+    world.settle()
+    assert "q" not in world.core.queues.by_name
+    assert live_of(world, "DLQ") == 0
+    world.check_journal()
