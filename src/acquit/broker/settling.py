@@ -153,8 +153,7 @@ class Settling:
         verdict, ending = ENDINGS[Ending.RESTARTED], Ending.RESTARTED
 
         def perform(_: Message) -> None:
-            if message.state is _ACQUIRED:  # its queue may have been deleted while it was read
-                self._perform(message, verdict, account, ending)
+            self._perform(message, verdict, account, ending)
 
         if self._lacks_body(message, verdict, ending):
             self._memory.want(message, perform)
