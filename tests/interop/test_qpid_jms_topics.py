@@ -464,3 +464,14 @@ def test_shared_durable_subscription_survives(jms: Jms, mortal: MortalServer) ->
     session.send("topic:t", "after")
     arrived = [text for consumer in consumers for text in texts(consumer.rest())]
     assert sorted(arrived) == ["after", "before"]
+
+
+# ---- client ids
+
+
+def test_a_client_id_has_one_connection(jms: Jms, server: Server, client_id: str) -> None:
+    first = jms.connect(server.url, client_id=client_id)
+    with pytest.raises(JmsError, match="InvalidClientIDException"):
+        jms.connect(server.url, client_id=client_id)
+    first.close()
+    jms.connect(server.url, client_id=client_id).close()
