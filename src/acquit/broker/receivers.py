@@ -141,14 +141,13 @@ class Receivers:
         def synced() -> None:
             if link.context is not waiting:
                 return  # it is gone, or its name was taken over
-            del peer.links[waiting]
-            link.context = None
             try:
                 _check_free(queue)
                 context = accept()
             except Refused as exc:
                 link.refuse(Error(exc.condition, exc.description))
             else:
+                del peer.links[waiting]
                 link.context = context
                 peer.links[context] = None
                 if isinstance(context, Consumer):

@@ -631,6 +631,7 @@ def test_of_two_that_wait_for_an_exclusive_subscription_one_gets_it() -> None:
     world.settle()
     assert first.state is LinkState.ATTACHED
     assert condition_of(client, second) == AmqpCondition.RESOURCE_LOCKED
+    assert len(client.peer.links) == 1  # nothing is left of the other
 
 
 def test_another_selector_while_the_first_waits() -> None:
