@@ -32,6 +32,7 @@ from acquit.ledger.records import (
     Attempt,
     Copied,
     CopiedWith,
+    Extra,
     Namespace,
     Posting,
     RecordKind,
@@ -40,6 +41,7 @@ from acquit.ledger.records import (
     StateDeleted,
     Verdict,
     encode_id,
+    extra_tags,
 )
 from acquit.ledger.table import DECODERS, StateTable
 from acquit.ledger.totals import QueueTotals, Row, Summary
@@ -50,6 +52,8 @@ from acquit.store.segment import DeletedSegment, decode_left
 ANOMALIES_MAX: Final = 100
 _KNOWN_EVENTS: Final = frozenset(EventKind)
 _RECORD_VERSION: Final = 1
+_IDLE_EXTRAS: Final = frozenset({int(Extra.DUPLICATE_ID), int(Extra.GROUP_ID)})
+"""Extras of a posting that by themselves change no state."""
 
 
 class Fold:
@@ -165,7 +169,8 @@ class Fold:
             raise ValueError(f"a posting with {len(meta)} bytes of plain fields")
         expires_at_ms, due_at_ms, _, address_bytes, id_bytes, priority = POSTING_META.unpack_from(meta)
         notes = None
-        if len(meta) > POSTING_META.size + address_bytes + id_bytes:
+        extras_at = POSTING_META.size + address_bytes + id_bytes
+        if len(meta) > extras_at and not extra_tags(meta, extras_at) <= _IDLE_EXTRAS:
             posting = Posting.decode(record)
             notes = notes_of(posting)
             if kind == EventKind.POSTED:

@@ -398,6 +398,15 @@ def _read_extras(reader: FieldReader) -> tuple[tuple[int, bytes], ...]:
     return tuple(extras)
 
 
+def extra_tags(meta: bytes, at: int) -> set[int]:
+    """The tags of the extras that begin at `at`; without looking into them, for who reads a million postings."""
+    tags = set()
+    while at + 3 <= len(meta):
+        tags.add(meta[at])
+        at += 3 + (meta[at + 1] | meta[at + 2] << 8)
+    return tags
+
+
 POSTING_META: Final = Struct("<qqIHHB3x")
 """expires_at_ms, due_at_ms, message_format, address length, message id length, priority; then address, id, extras."""
 
