@@ -50,7 +50,7 @@ _STEP_MIN: Final = 16
 class _Pass:
     """One pass over the consumers of a queue that wait: from each interest one is in front, with room."""
 
-    __slots__ = ("_sending", "batches", "fronts", "held_back", "horizon", "order", "rested")
+    __slots__ = ("_sending", "batches", "fronts", "held_back", "horizon", "order", "over", "rested")
 
     def __init__(self, queue: Queue, sending: Sending) -> None:
         self._sending = sending
@@ -63,6 +63,8 @@ class _Pass:
         """Those that may be given more in another pass."""
         self.held_back = False
         """Somebody only waits for what was produced to be written."""
+        self.over = False
+        """Somebody has had its share and could have more: before others get what it was to get, another pass begins."""
         self.horizon = 0
         """What is aside for those in front stands behind this rank, as far as is known; see `Choosing._before`."""
         for interest in queue.interests:
@@ -123,6 +125,8 @@ class _Pass:
         consumer.left -= 1
         self._sending.stamp += 1
         consumer.stamp = self._sending.stamp
+        if consumer.left == 0 and consumer.room > len(self.batches[consumer]):
+            self.over = True
         interest = consumer.interest
         assert interest is not None
         if self.fronts.get(interest) is not consumer:
@@ -135,6 +139,10 @@ class _Pass:
             self.next(interest)
         elif len(self.order) > 1:
             self.order.sort(key=_turn)
+
+    def interests(self) -> list[Interest]:
+        """Of those in front, in the order in which they are asked."""
+        return [consumer.interest for consumer in self.order if consumer.interest is not None]
 
     def block(self, interest: Interest) -> None:
         """What is next for it cannot go out yet: it waits for the next pass."""
@@ -241,11 +249,11 @@ class Choosing:
     def _from_backlog(self, queue: Queue, pass_: _Pass, budget: int, barrier: int) -> int:
         """Place what comes next, while somebody has room. What is left of the budget."""
         backlog = queue.backlog
-        while pass_.fronts and budget > 0 and backlog.count and not queue.held_up:
+        while pass_.fronts and not pass_.over and budget > 0 and backlog.count and not queue.held_up:
             taken = backlog.take(min(SHARE_MAX, budget))
             for index, message in enumerate(taken):
                 place = rank(message)
-                stop = not pass_.fronts or place >= barrier
+                stop = pass_.over or not pass_.fronts or place >= barrier
                 if stop or self.must_wait(queue, message):
                     backlog.put_back(taken[index:])
                     if not stop:
@@ -261,7 +269,7 @@ class Choosing:
         """What is aside for those in front, and stands before `place`, goes first."""
         horizon = BEYOND
         if queue.aside:
-            for interest in list(pass_.fronts):
+            for interest in pass_.interests():
                 while (consumer := pass_.fronts.get(interest)) is not None:
                     self._aside_for(queue, pass_, consumer, place)
                     if pass_.fronts.get(interest) is consumer:
@@ -377,8 +385,8 @@ class Choosing:
                 queue.owing.pop(consumer, None)
         if not queue.aside:
             return
-        for interest in list(pass_.fronts):
-            while (front := pass_.fronts.get(interest)) is not None and interest.first() is not None:
+        for interest in pass_.interests():
+            while not pass_.over and (front := pass_.fronts.get(interest)) is not None and interest.first() is not None:
                 self._aside_for(queue, pass_, front, limit)
                 if pass_.fronts.get(interest) is front:
                     break

@@ -376,19 +376,23 @@ class Walk:
 
     def __init__(self, seed: int, kind: str) -> None:
         self.random = random.Random(seed)
+        self.kind = kind
         policies: dict[str, dict[str, object]] = {
             "paged": {"memory_bytes_max": 65_536},
             "bounded": {"prefetch_max": 3},
         }
         # A quarter of the output that one grant may ask for: whoever is held back must come again by itself.
         connection = ConnectionLimits(output_bytes_max=32_768)
-        rule = AddressRule("#", policies.get(kind, {}))
+        nowhere: dict[str, object] = {"dead_letter_address": "", "expiry_address": ""}
+        rule = AddressRule("#", nowhere | policies.get(kind, {}))  # nowhere: sequences are numbers of postings
         self.world = World(BrokerOptions(address=(rule,), connection=connection))
         self.durable = kind != "volatile"
         self.client = self.world.client()
         self.sender = self.client.sender("q")
         self.queue = self.world.core.queues.by_name["q"]
         self.links: dict[ReceivingLink, str | None] = {}
+        self.priorities: dict[ReceivingLink, int] = {}
+        self.excluded: dict[ReceivingLink, set[int]] = {}
         self.facts: dict[int, dict[str, object]] = {}
         self.posted = 0
         self.names = 0
@@ -415,7 +419,13 @@ class Walk:
             self.facts[self.posted] = fact
             body = b"%d" % self.posted
             messages.append(
-                Message(body.ljust(2_000), durable=self.durable, priority=priority, application_properties=fact)
+                Message(
+                    body.ljust(2_000),
+                    durable=self.durable,
+                    priority=priority,
+                    ttl_ms=self.random.choice((None, None, 300)),
+                    application_properties=fact,
+                )
             )
             self.posted += 1
         self.client.post_all(self.sender, *messages)
@@ -424,8 +434,17 @@ class Walk:
         if len(self.links) < 8:
             self.names += 1
             selector = self.random.choice(self.SELECTORS)
-            link = self.client.receiver("q", f"c{self.names}", selector=selector, presettled=self.random.random() < 0.2)
+            priority = self.random.choice((0, 0, 0, 7, -7))
+            link = self.client.receiver(
+                "q",
+                f"c{self.names}",
+                selector=selector,
+                presettled=self.random.random() < 0.2,
+                properties={"priority": priority},
+            )
             self.links[link] = selector
+            self.priorities[link] = priority
+            self.excluded[link] = set()
 
     def detach(self) -> None:
         if self.links:
@@ -440,25 +459,42 @@ class Walk:
     def give_back(self) -> None:
         held = [delivery for link in self.links for delivery in self.client.held(link)]
         for delivery in self.random.sample(held, len(held) // 2):
-            delivery.settle(self.random.choice((ACCEPTED, RELEASED, Modified(True, self.random.random() < 0.3))))
+            outcome = self.random.choice((ACCEPTED, RELEASED, Modified(True, self.random.random() < 0.3)))
+            if isinstance(outcome, Modified) and outcome.undeliverable_here:
+                assert isinstance(delivery.link, ReceivingLink)
+                self.excluded[delivery.link].add(int(Message.decode(delivery.payload).body))  # type: ignore[call-overload]
+            delivery.settle(outcome)
+
+    def wait(self) -> None:
+        self.world.advance(self.random.choice((10, 400)))
+
+    def purge(self) -> None:
+        if self.random.random() < 0.2:
+            self.world.core.purge("q", None)
 
     def step(self) -> None:
         before = {link: len(self.client.received.get(link, [])) for link in self.links}
-        operation = self.random.choice((self.post, self.attach, self.detach, self.grant, self.grant, self.give_back))
+        often = (self.post, self.post, self.grant, self.grant, self.give_back)
+        operation = self.random.choice((*often, self.attach, self.detach, self.wait, self.purge))
         operation()
         self.world.settle()
-        waiting = {number_of(message): message for message in self.available()}
+        waiting = [number_of(message) for message in self.available()]
         for link, selector in self.links.items():
             new = [int(body) for body in self.client.bodies(link)[before.get(link, 0) :]]  # type: ignore[call-overload]
             assert all(self.matches(selector, number) for number in new)
             if operation != self.post:  # a sync brings messages in at another time than others
                 assert new == sorted(new, key=self.rank)
-            for number, message in waiting.items():
-                terminus = f"client/{link.name}"
-                if self.matches(selector, number) and not (message.extra and terminus in message.extra.excluded):
+            for higher in self.links if self.kind != "paged" else ():  # there, one that is new has to read first
+                if self.priorities[higher] > self.priorities[link] and higher.credit and not self.full(higher):
+                    assert not [one for one in new if self.is_for(higher, one)]
+            for number in waiting:
+                if self.is_for(link, number):
                     assert link.credit == 0 or self.full(link), (selector, number)
                     if operation != self.post:
                         assert all(self.rank(one) < self.rank(number) for one in new)
+
+    def is_for(self, link: ReceivingLink, number: int) -> bool:
+        return self.matches(self.links[link], number) and number not in self.excluded[link]
 
     def full(self, link: ReceivingLink) -> bool:
         return any(consumer.full for consumer in self.queue.consumers if consumer.link_name == link.name)

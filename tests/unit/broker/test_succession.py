@@ -216,6 +216,36 @@ def test_higher_consumers_come_first_while_they_have_credit(name: str, selective
     assert client.bodies(low) == [b"6", b"8"]
 
 
+@pytest.mark.parametrize("selective", [False, True])
+def test_a_higher_consumer_gets_all_that_it_has_credit_for(selective: bool) -> None:
+    """Also where that is more than what one gets in one turn."""
+    world = world_of()
+    client = world.client()
+    client.post_all(client.sender("q"), *numbered(500))
+    selector = "n IS NULL" if selective else None
+    low = client.receiver("q", "low", selector=selector)
+    high = client.receiver("q", "high", properties={"priority": 1})
+    low.grant(1_000)
+    high.grant(300)
+    world.settle()
+    assert client.bodies(high) == [b"%d" % n for n in range(300)]
+    assert client.bodies(low) == [b"%d" % n for n in range(300, 500)]
+
+
+def test_a_higher_consumer_comes_first_for_what_is_aside() -> None:
+    world = world_of()
+    client = world.client()
+    client.receiver("q", "none", selector="n = 1", credit=1)
+    client.post_all(client.sender("q"), *numbered(200))
+    low = client.receiver("q", "low", selector="n IS NULL")
+    high = client.receiver("q", "high", properties={"priority": 1})
+    low.grant(1_000)
+    high.grant(150)
+    world.settle()
+    assert client.bodies(high) == [b"%d" % n for n in range(150)]
+    assert client.bodies(low) == [b"%d" % n for n in range(150, 200)]
+
+
 def test_priorities_of_messages_hold_with_those_of_consumers() -> None:
     world = world_of()
     client = world.client()
