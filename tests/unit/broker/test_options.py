@@ -120,15 +120,7 @@ def test_the_jitter_of_a_delay_stays_within_its_part_and_below_the_longest() -> 
 
 def test_returns_are_free_at_first_and_then_paced() -> None:
     policy = AddressPolicy()
-    assert [policy.release_delay(returns) for returns in (1, 10, 11, 12, 20, 21, 65_535)] == [
-        0,
-        0,
-        1,
-        2,
-        512,
-        1_000,
-        1_000,
-    ]
+    assert [policy.release_delay(returns) for returns in (1, 10, 11, 12, 18, 19, 65_535)] == [0, 0, 1, 2, 128, 200, 200]
     assert AddressPolicy(release_delay_ms_max=0).release_delay(50) == 0
 
 

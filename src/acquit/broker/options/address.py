@@ -78,7 +78,7 @@ class AddressPolicy:
     """A message that came back this often without its attempt counting (released, or modified without
     delivery-failed) is dead-lettered. 0: never."""
 
-    release_delay_ms_max: int = 1_000
+    release_delay_ms_max: int = 200
     """From the eleventh time on that a message comes back uncounted, it does so no more often than once in 1 ms, then
     in 2, 4, 8 ..., and at last in this many milliseconds. 0: as often as it is released."""
 
