@@ -76,6 +76,8 @@ class Crediting:
             rivals = len(producer.topic.producers)
             for queue in self._topics.routes_of(producer.topic):
                 limit = self._room_in(queue, producer, rivals, limit)
+                if limit <= 0:
+                    break
         return max(0, limit)
 
     @staticmethod

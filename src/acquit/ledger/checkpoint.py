@@ -166,7 +166,8 @@ class Checkpointer:
         for _ in range(min(self._step_records, len(self._keys))):
             entry = self._recorder.table.renewed(self._keys[0], segment.end, time_us)
             if entry is not None:
-                self._recorder.append(entry)
+                position = self._recorder.append(entry)
+                self._copied_bytes += self._journal.end - position
             self._keys.popleft()
 
     def _due(self) -> SegmentInfo | None:

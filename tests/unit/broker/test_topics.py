@@ -18,6 +18,7 @@ from acquit.protocol._definitions import (
     Released,
     Source,
     Target,
+    TerminusDurability,
 )
 from acquit.protocol.message import Message
 from acquit.protocol.types import Byte, Described, ULong
@@ -412,6 +413,25 @@ def test_copies_survive_their_segment(taken: list[str]) -> None:
         world.settle()
         assert client.bodies(link) == ([] if name in taken else [bytes([n]) * 900 for n in range(9)])
     balanced(world)
+
+
+def test_more_subscriptions_than_recovery_is_to_read_leave_the_journal_in_peace() -> None:
+    """What is written again makes no room: it is not written again for that alone."""
+    world = World()
+    client = world.client()
+    for number in range(1_200):
+        client.begun.attach_receiver(  # type: ignore[attr-defined]
+            f"s{number}", source=Source("news", TerminusDurability.CONFIGURATION, capabilities=("topic",))
+        )
+    world.settle()
+    assert world.opened.journal.end > SMALL.recovery_bytes_max
+    before = world.opened.journal.end
+    for _ in range(20):
+        world.advance(1_000)
+        world.settle()
+        world.checkpoint()
+    assert world.opened.journal.end == before
+    assert len(world.crash().core.queues.by_name) == 1_200
 
 
 def test_copies_with_a_story_of_their_own_take_it_along() -> None:
