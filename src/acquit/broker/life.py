@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from heapq import heappush
 from typing import TYPE_CHECKING, Final
 
-from acquit.broker.message import DISPATCHED, DURABLE, Message
+from acquit.broker.message import COPY, DISPATCHED, DURABLE, Message
 from acquit.broker.queue import Effect, NodeEvent, NodeState, step
 from acquit.broker.succession import release
 from acquit.errors import StoreFull
@@ -70,7 +70,7 @@ class Life:
         self.live: dict[int, Message] = {}
         """Durable messages, by sequence."""
         self.live_bytes = 0
-        """Their payloads together."""
+        """Their payloads together, copies left out: a topic's posting is one payload on the disk."""
         self.dirty: dict[Queue, None] = {}
         """Queues where something may be handed out now."""
         self.touched: dict[Connection, None] = {}
@@ -99,7 +99,8 @@ class Life:
             self.memory.hold(message)
         if message.flags & DURABLE:
             self.live[message.sequence] = message
-            self.live_bytes += size
+            if not message.flags & COPY:
+                self.live_bytes += size
         if message.expires_at_ms:
             self.timers.add(message.expires_at_ms, message)
 
@@ -152,11 +153,15 @@ class Life:
             queue.values.arrived.append(message)
         for browser in queue.browsers:
             browser.offered(message)
-        if message.expires_at_ms and message.expires_at_ms * 1000 <= self.scribe.time_us:
-            self.timers.add(message.expires_at_ms, message)  # it ran out while it was acquired: up at the next turn
+        self.look_at_time(message)
         if message.flags & DURABLE and self.memory.crowded(queue):
             self.memory.drop(message)
         self.dirty[queue] = None
+
+    def look_at_time(self, message: Message) -> None:
+        """It has become AVAILABLE. If its time ran out while it could not expire, it is up at the next turn."""
+        if message.expires_at_ms and message.expires_at_ms * 1000 <= self.scribe.time_us:
+            self.timers.add(message.expires_at_ms, message)
 
     def retire(self, message: Message) -> None:
         """It has left for good: nothing of it is kept."""
@@ -166,7 +171,8 @@ class Life:
         self.memory.drop(message)
         if message.flags & DURABLE:
             del self.live[message.sequence]
-            self.live_bytes -= size
+            if not message.flags & COPY:
+                self.live_bytes -= size
         if message.expires_at_ms:
             self.timers.forget(message)
 

@@ -72,6 +72,7 @@ class Move:
         self._step: list[Message] = []
         self._unread: set[Message] = set()
         self._moved = 0
+        self._recorded = False
 
     @property
     def ready(self) -> bool:
@@ -112,7 +113,10 @@ class Move:
         return taken
 
     def _end(self, why: str) -> bool:
-        self._done(self._moved, why)
+        if self._recorded:  # who is told that it is done finds it done after a crash, and the messages there
+            self._life.scribe.when_synced(self._done, self._moved, why)
+        else:
+            self._done(self._moved, why)
         return True
 
     def _look_at(self, message: Message) -> None:
@@ -136,6 +140,7 @@ class Move:
         )
         self._life.apply(message, NodeEvent.MOVE, actor=self._actor, origin=copy.sequence)
         self._moved += 1
+        self._recorded = self._recorded or message.durable or copy.durable
         if self._left is not None:
             self._left -= 1
 

@@ -230,9 +230,7 @@ class Poster:
         for transaction, group in held.items():
             self.transactions.answer_postings(transaction, group, ACCEPTED)
 
-    def _receive_held(
-        self, producer: Producer, delivery: Delivery, state: TransactionalState
-    ) -> Transaction | None:
+    def _receive_held(self, producer: Producer, delivery: Delivery, state: TransactionalState) -> Transaction | None:
         """One delivery of a transaction: all but that it enters its queues, which is the commit's to do. Gives the
         transaction if it will, so that its sender is to hear *accepted*."""
         transactions = self.transactions
@@ -508,7 +506,7 @@ class Poster:
         """What these entered by is on the disk: a commit, or one posting in several queues."""
         ready: dict[Queue, list[Message]] = {}
         for message in messages:
-            if message.state is _PENDING and not message.due_at_ms:
+            if message.state is _PENDING and not (message.due_at_ms or message.expires_at_ms):
                 message.state = _AVAILABLE
                 message.queue.pending -= 1
                 ready.setdefault(message.queue, []).append(message)
@@ -528,6 +526,7 @@ class Poster:
             self._life.schedule(message, message.due_at_ms)
         else:
             self._offer(message.queue, [message])
+            self._life.look_at_time(message)
 
     # -- its own ------------------------------------------------------------------------------------------------------
 

@@ -151,6 +151,18 @@ def test_moves_bypass_duplicates_and_limits() -> None:
     assert live_of(world, "a") == 0, "the window of its address still knows it"
 
 
+def test_answer_comes_when_the_disk_has_it() -> None:
+    world = World()
+    client = world.client()
+    client.post_all(client.sender("a"), durable(1))
+    world.settle()
+    later = world.core.administration.move("a", "b", None, messages_max=None, selector=None)
+    world.carry()
+    assert result(later) is None
+    world.settle()
+    assert result(later) == 1
+
+
 def test_a_queue_that_goes_ends_the_move() -> None:
     world = World(BrokerOptions(address=(AddressRule("a", {"memory_bytes_max": 65_536}),)))
     client = world.client()

@@ -7,7 +7,7 @@ import pytest
 from acquit.broker.expiry import COPIES_MAX, READS_MAX, RETRY_MS
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.errors import StoreFull
-from acquit.protocol._definitions import Modified
+from acquit.protocol._definitions import Modified, Target
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.message import Message
 from tests.support.broker_world import World, durable, live_of
@@ -88,6 +88,22 @@ def test_without_room_for_copies_it_is_tried_again_and_nothing_is_lost(monkeypat
     world.advance(1)
     world.settle()
     assert (live_of(world, "q"), live_of(world, "ExpiryQueue")) == (0, 2)
+    world.check_journal()
+
+
+@pytest.mark.parametrize("topic", [False, True])
+def test_what_runs_out_before_it_is_on_the_disk_expires_when_it_is(topic: bool) -> None:
+    world = World()
+    client = world.client()
+    if topic:
+        for name in ("one", "two"):
+            client.subscriber("q", name, durable=True, credit=0)
+    sender = client.sender("q", target=Target("q", capabilities=("topic",) if topic else ()))
+    client.post(sender, durable(b"x", ttl_ms=20))
+    world.carry()
+    world.advance(20)  # the disk is slow
+    world.settle()
+    assert live_of(world, "ExpiryQueue") == (2 if topic else 1)
     world.check_journal()
 
 
