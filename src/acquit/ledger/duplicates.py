@@ -73,14 +73,23 @@ class Entry(NamedTuple):
 
 
 class _Block:
-    """Entries that follow each other, and the place of the oldest record that tells of them."""
+    """Entries that follow each other, and the place of the oldest record that tells of any of them."""
 
-    __slots__ = ("entries", "number", "position")
+    __slots__ = ("entries", "position")
 
-    def __init__(self, number: int, position: Position) -> None:
-        self.number = number
+    def __init__(self, position: Position, entries: Iterable[Entry] = ()) -> None:
         self.position = position
-        self.entries: deque[Entry] = deque()
+        self.entries = deque(entries)
+
+    @property
+    def first(self) -> int:
+        """The lowest sequence. No block is empty."""
+        return self.entries[0].sequence
+
+    @property
+    def last(self) -> int:
+        """The highest sequence."""
+        return self.entries[-1].sequence
 
 
 def window_id(encoded: bytes) -> bytes:
@@ -113,12 +122,12 @@ class Window:
     @property
     def oldest(self) -> int:
         """The sequence of the oldest id; 0 where there is none."""
-        return self._blocks[0].entries[0].sequence if self._blocks else 0
+        return self._blocks[0].first if self._blocks else 0
 
     @property
     def newest(self) -> int:
         """The sequence of the newest id; 0 where there is none."""
-        return self._blocks[-1].entries[-1].sequence if self._blocks else 0
+        return self._blocks[-1].last if self._blocks else 0
 
     def look_up(self, identity: bytes, fingerprint: int) -> tuple[Known, int]:
         """What is known of them, and for REPEATED the sequence of the first posting."""
@@ -136,7 +145,7 @@ class Window:
             return
         blocks = self._blocks
         if not blocks or len(blocks[-1].entries) >= BLOCK_IDS:
-            blocks.append(_Block(entry.sequence, position))
+            blocks.append(_Block(position))
         elif blocks[-1].position > position:
             blocks[-1].position = position
         blocks[-1].entries.append(entry)
@@ -144,22 +153,25 @@ class Window:
 
     def set_block(self, entries: Iterable[Entry], position: Position) -> None:
         """A block was written again: its ids are in the window, and that record tells of them."""
-        block = _Block(0, position)
-        for entry in sorted(entries):
-            if self._admit(entry):
-                block.entries.append(entry)
-        if not block.entries:
+        told = [entry for entry in sorted(entries) if self._admit(entry)]
+        if not told:
             return
-        block.number = block.entries[0].sequence
-        there = set(block.entries)
+        first, last, there = told[0].sequence, told[-1].sequence, set(told)
         before: list[_Block] = []
         after: list[_Block] = []
         for other in self._blocks:
-            if other.entries[-1].sequence >= block.number and other.entries[0].sequence <= block.entries[-1].sequence:
-                other.entries = deque(entry for entry in other.entries if entry not in there)
-            if other.entries:
-                (before if other.entries[0].sequence < block.number else after).append(other)
-        self._blocks = deque((*before, block, *after))
+            # A fold that began elsewhere has cut its blocks elsewhere.
+            for aside, apart in (
+                (before, [entry for entry in other.entries if entry.sequence < first]),
+                (after, [entry for entry in other.entries if entry.sequence > last]),
+            ):
+                if apart:
+                    aside.append(_Block(other.position, apart))
+            between = [entry for entry in other.entries if first < entry.sequence < last and entry not in there]
+            if between:
+                told = sorted((*told, *between))
+                position = min(position, other.position)
+        self._blocks = deque((*before, _Block(position, told), *after))
         self.trim()
 
     def trim(self) -> None:
@@ -174,12 +186,13 @@ class Window:
             self._forget_oldest()
 
     def stale(self, before: Position) -> list[int]:
-        """Numbers of the blocks of which a record below that position tells."""
-        return [block.number for block in self._blocks if block.position < before]
+        """The lowest sequences of the blocks of which a record below that position tells."""
+        return [block.first for block in self._blocks if block.position < before]
 
     def block(self, number: int) -> tuple[Position, Iterable[Entry]] | None:
-        """Place and entries of a block; None where it has gone."""
-        found = next((block for block in self._blocks if block.number == number), None)
+        """Place and entries of the block that began with this sequence, whose oldest may be forgotten since; None where
+        all of it and what is behind it is."""
+        found = next((block for block in self._blocks if block.last >= number), None)
         return None if found is None else (found.position, found.entries)
 
     def _admit(self, entry: Entry) -> bool:
