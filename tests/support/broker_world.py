@@ -13,6 +13,7 @@ from pathlib import Path
 
 from acquit.broker.core import Core
 from acquit.broker.endpoints import Peer
+from acquit.broker.message import COPY
 from acquit.broker.options import BrokerOptions
 from acquit.errors import StoreFull
 from acquit.ledger.checkpoint import Checkpointer
@@ -425,7 +426,7 @@ class World:
             assert queue.backlog.count == len(list(queue.backlog.next_messages()))
             memory += queue.memory_bytes
         for message in core.life.live.values():
-            live_bytes += message.size_bytes
+            live_bytes += 0 if message.flags & COPY else message.size_bytes
             live_count += 1
         transactions = core.transactions
         assert core.memory.bytes == memory + transactions.memory_bytes

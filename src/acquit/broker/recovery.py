@@ -120,7 +120,7 @@ def _take_over(fold: Fold, by_number: dict[int, Queue], life: Life) -> list[tupl
         for terminus in kept.notes.excluded if kept.notes is not None else ():
             life.exclude(message, terminus)
         size = message.size_bytes
-        life.live_bytes += size
+        life.live_bytes += 0 if message.flags & COPY else size
         queue.bytes += size
         if message.expires_at_ms:
             life.timers.add(message.expires_at_ms, message)

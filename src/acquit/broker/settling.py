@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from acquit.broker.endpoints import Consumer, verdict_of
 from acquit.broker.life import EXCLUDED_MAX, Account
-from acquit.broker.message import DURABLE, Message
+from acquit.broker.message import COPY, DURABLE, Message
 from acquit.broker.queue import ENDINGS, LEFT_BEHIND, LOSSES, RETURNS, Ending, NodeEvent, NodeState, Verdict, decide
 from acquit.broker.scribe import CONNECTION_LOST, UNDELIVERABLE_HERE
 from acquit.broker.shaping import merge_annotations
@@ -181,7 +181,8 @@ class Settling:
             if message.flags & DURABLE:
                 durable.append(message)
                 del live[message.sequence]
-                life.live_bytes -= size
+                if not message.flags & COPY:
+                    life.live_bytes -= size
             else:
                 volatile += 1
             if message.body is not None:
