@@ -196,7 +196,7 @@ class Consumer(Actor):
             session.unsettled_max - len(session.outgoing),
         )
         prefetch_max = self.queue.policy.prefetch_max
-        return min(room, prefetch_max - self.held) if prefetch_max else room
+        return min(room, prefetch_max - self.held) if prefetch_max and not self.presettled else room
 
     @property
     def full(self) -> bool:
