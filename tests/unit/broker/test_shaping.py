@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acquit.broker.shaping import (
+    SharedBody,
     learn_template,
+    make_body,
     merge_annotations,
     own_annotations,
     read_plain,
@@ -198,3 +200,24 @@ def test_a_template_does_not_take_what_is_cut_or_followed_by_more(body: bytes, d
     assert template is not None
     assert not [size for size in range(len(payload)) if template.fits(payload[:size])]
     assert template.fits(payload + more) is not bool(more)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message(b"body"),
+        Message(b"body", durable=True, annotations={"x-opt-a": 1, "x-opt-acquit-sequence": 7, "x-opt-b": "z"}),
+        # what stands where the sequence is to be put, as somebody else's value
+        Message(b"body", annotations={"x-opt-a": b"\xa3\x15x-opt-acquit-sequence\x80" + b"\xff" * 8}),
+        Message(b"\xa3\x15x-opt-acquit-sequence\x80" + b"\xff" * 8, message_id="m", application_properties={"a": "b"}),
+    ],
+    ids=["bare", "annotated", "imitated in an annotation", "imitated in the body"],
+)
+@pytest.mark.parametrize("sequence", [1, 300, (1 << 64) - 1])
+def test_copies_differ_in_their_sequence_alone(message: Message, sequence: int) -> None:
+    sections = scan_sections(message.encode())
+    copy = SharedBody(sections, 1_700_000_000_000).of(sequence)
+    whole = Message.decode(make_body(sections, sequence, 1_700_000_000_000))
+    again = Message.decode(copy)
+    assert again == whole
+    assert again.annotations["x-opt-acquit-sequence"] == sequence
