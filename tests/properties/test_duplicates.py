@@ -52,7 +52,7 @@ class Model:
 
     def post(self) -> None:
         address = self.rng.choice(ADDRESSES)
-        identity, body = f"i{self.rng.randrange(12)}", self.rng.choice(("x", "y", "z" * 3_000))
+        identity, body = f"i{self.rng.randrange(40)}", self.rng.choice(("x", "y", "z" * 3_000))
         window = self.windows[address]
         message = durable(body, application_properties={"_AMQ_DUPL_ID": identity})
         (delivery,) = self.client.post(self.senders[address], message)
@@ -146,7 +146,9 @@ class Model:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_windows_hold_what_a_list_would(seed: int) -> None:
+def test_windows_hold_what_a_list_would(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("acquit.ledger.duplicates.BLOCK_IDS", 4)  # many blocks of few ids
+    monkeypatch.setattr("acquit.broker.duplicates.BLOCK_IDS", 4)
     rng = Random(seed)
     model = Model(rng)
     steps = [model.post, model.settle, model.consume, model.volatile, model.transact, model.crash, model.change]
