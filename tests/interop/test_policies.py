@@ -12,9 +12,10 @@ from tests.interop.peer import Peer, ids, texts
 
 pytestmark = pytest.mark.interop
 
-LOCK_S = 0.4
+LOCK_S = 0.5
 DELAY_S = 0.1
 LIMIT = 3
+GROUP_ENDS = 2**32 - 1
 ACTIVE_CONSUMER = "active_consumer"
 CONFIG = f"""
 address = [
@@ -67,6 +68,18 @@ def test_groups_stay_together_and_move_on(clients: tuple[Peer, Peer], address: s
     kept = ids(second)
     client.detach("one")
     assert ids(other.take("two", len(sent)))[len(kept) :] == ids(first), "with its consumer, a group changes hands"
+
+
+def test_last_message_of_a_group_frees_it(clients: tuple[Peer, Peer], address: str) -> None:
+    client, other = clients
+    client.receiver("one", address, credit=2)
+    client.post(address, {"id": "a", "group_id": "g"})
+    client.expect("message", link="one", id="a")
+    other.receiver("two", address, credit=5)
+    client.post(address, {"id": "z", "group_id": "g", "group_sequence": GROUP_ENDS})
+    client.expect("message", link="one", id="z")
+    client.post(address, {"id": "b", "group_id": "g"})
+    assert other.expect("message", link="two")["id"] == "b"
 
 
 def test_higher_priorities_first(clients: tuple[Peer, Peer], address: str) -> None:
@@ -191,9 +204,13 @@ def test_lock_runs_out(clients: tuple[Peer, Peer], address: str, look: Look) -> 
 def test_lock_begins_again_with_a_disposition_of_state_received(clients: tuple[Peer, Peer], address: str) -> None:
     client, other = clients
     address = f"locks.{address}"
+    clock = f"clock.{address}"
+    client.receiver("clock", clock, credit=1)
     other.post(address, *texts("renewed", "not"))
     client.receiver("in", address, credit=2)
     client.expect_many(2, "message", link="in")
+    other.post(clock, *texts("some time later", deliver_after_ms=int(LOCK_S * 500)))
+    client.expect("message", link="clock")
     client.settle("in", 0, outcome="received", settled=False)
     other.receiver("next", address, credit=2)
     assert ids(other.expect_many(2, "message", link="next")) == ["not", "renewed"]

@@ -5,6 +5,10 @@ Each test has one library as `client` and the other as `other`, and runs both wa
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import random
+
 import pytest
 
 from tests.interop.conftest import Look, MortalServer, Server
@@ -17,6 +21,10 @@ SHARED = ["topic", "shared", "global"]
 QUEUE = ["queue"]
 CONFIGURATION = 1
 """terminus-durability configuration (3.5.5): what the broker says where a client asks for unsettled-state."""
+SENDER_SETTLES = 1
+"""snd-settle-mode settled (2.8.2)."""
+RECEIVER_SECOND = 1
+"""rcv-settle-mode second (2.8.3)."""
 DELETE_ON_NO_LINKS = "amqp:delete-on-no-links:list"
 
 
@@ -101,6 +109,65 @@ def test_message_that_no_subscription_takes_is_accepted_and_counted(
     client, _ = clients
     client.post(address, *texts("a", "b"), capabilities=TOPIC)
     assert look(address)["unrouted"] == 2
+
+
+def test_large_messages_to_many_subscriptions(client: Peer, other: Peer, server: Server, address: str) -> None:
+    body = random.Random(1).randbytes(300_000)
+    client.connect(server.port, max_frame_size=1024)
+    other.connect(server.port)
+    links = [f"in {number}" for number in range(5)]
+    for peer in (client, other):
+        for link in links:
+            peer.receiver(link, address, capabilities=TOPIC, credit=3)
+    large = {"id": "large", "body": {"data": base64.b64encode(body).decode()}, "durable": True}
+    client.post(address, *texts("before"), large, *texts("after"), capabilities=TOPIC)
+    for peer in (client, other):
+        for link in links:
+            arrived = peer.take(link, 3)
+            assert ids(arrived) == ["before", "large", "after"]
+            assert arrived[1]["body"] == {"data_bytes": len(body), "sha256": hashlib.sha256(body).hexdigest()}
+
+
+def test_settle_modes_of_subscriptions(clients: tuple[Peer, Peer], address: str, look: Look) -> None:
+    client, other = clients
+    client.receiver("before", address, capabilities=TOPIC, snd_settle_mode=SENDER_SETTLES, credit=10)
+    client.receiver("second", address, capabilities=TOPIC, rcv_settle_mode=RECEIVER_SECOND, credit=10)
+    client.receiver("rejects", address, capabilities=TOPIC, credit=10)
+    other.sender("out", address, capabilities=TOPIC, snd_settle_mode=SENDER_SETTLES)
+    other.send("out", *texts("a", "b"))
+    assert [message["settled"] for message in client.expect_many(2, "message", link="before")] == [True, True]
+    client.expect_many(2, "message", link="second")
+    client.settle("second", 0, 1, settled=False)
+    for number in (0, 1):
+        client.expect("settled", link="second", delivery=number)
+    client.expect_many(2, "message", link="rejects")
+    client.settle("rejects", 0, outcome="rejected", condition="test:unfit", description="for a reason")
+    client.settle("rejects", 1, outcome="released")
+    assert ids(client.rest("rejects")) == ["b"], "an outcome is of one copy alone"
+    client.receiver("dead", "DLQ", selector=f"\"m.x-opt-ORIG-ADDRESS\" = '{address}'", credit=2)
+    (letter,) = client.take("dead", 1)
+    assert letter["id"] == "a"
+    client.barrier("DLQ")
+    assert client.seen("message") == []
+
+
+def test_volatile_subscription_ends_with_its_link_however_that_ends(
+    clients: tuple[Peer, Peer], address: str, look: Look
+) -> None:
+    client, other = clients
+    before = look.names()
+    client.receiver("closes", address, capabilities=TOPIC)
+    client.receiver("detaches", address, capabilities=TOPIC)
+    client.do("session", session="ends")
+    client.receiver("session ends", address, capabilities=TOPIC, session="ends")
+    other.receiver("connection ends", address, capabilities=TOPIC)
+    assert len(look.names() - before) == 5, "the topic and four subscriptions"
+    client.detach("closes")
+    client.detach("detaches", closed=False)
+    client.do("end", session="ends")
+    client.expect("session_close", session="ends")
+    other.reset()
+    assert look.names() - before == {address}
 
 
 # ---- durable subscriptions
@@ -211,6 +278,25 @@ def test_client_that_reconnects_by_itself_has_its_subscription_again(
     assert ids(client.rest("sub")) == ["before", "after"]
 
 
+def test_subscription_taken_over_by_its_container(clients: tuple[Peer, Peer], server: Server, address: str) -> None:
+    client, other = clients
+    container = f"container-{address}"
+    asked = {"capabilities": TOPIC, "durable_subscription": True, "credit": 2}
+    for peer in clients:
+        peer.reset()
+        peer.connect(server.port, container_id=container)
+    client.receiver("sub", address, **asked)
+    other.post(address, *texts("a", "b"), capabilities=TOPIC)
+    client.expect_many(2, "message", link="sub")
+    client.settle("sub", 0)
+    client.barrier(address)
+    other.receiver("sub", address, **asked)
+    assert client.expect("link_close", link="sub")["condition"] == "amqp:link:stolen"
+    (again,) = other.take("sub", 1)
+    assert again["id"] == "b"
+    other.detach("sub")
+
+
 # ---- shared subscriptions
 
 
@@ -230,6 +316,19 @@ def test_shared_by_two_containers(clients: tuple[Peer, Peer], address: str, dura
     assert ids(client.rest("alone")) == names
     for peer in clients:
         peer.detach(name)
+
+
+def test_those_who_share_want_the_same(clients: tuple[Peer, Peer], address: str) -> None:
+    client, other = clients
+    name = f"shared-{address}"
+    client.receiver(name, address, capabilities=SHARED, selector="a = 1")
+    for number, asked in enumerate(({"selector": "a = 2"}, {})):
+        refused = other.refused("receiver", f"{name}|{number}", address, capabilities=SHARED, **asked)
+        assert refused["condition"].startswith("amqp:")
+        assert name in refused["description"]
+    other.receiver(name, address, capabilities=SHARED, selector="a = 1", credit=1)
+    other.post(address, *texts("x", application_properties={"a": 1}), capabilities=TOPIC)
+    assert ids(other.take(name, 1)) == ["x"]
 
 
 def test_shared_durable_subscription_outlives_its_links(clients: tuple[Peer, Peer], address: str, look: Look) -> None:
