@@ -140,6 +140,10 @@ class _Pass:
         elif len(self.order) > 1:
             self.order.sort(key=_turn)
 
+    def goes_on(self) -> bool:
+        """Is there somebody for the next message, as far as this pass goes?"""
+        return bool(self.fronts) and not self.over
+
     def interests(self) -> list[Interest]:
         """Of those in front, in the order in which they are asked."""
         return [consumer.interest for consumer in self.order if consumer.interest is not None]
@@ -249,11 +253,11 @@ class Choosing:
     def _from_backlog(self, queue: Queue, pass_: _Pass, budget: int, barrier: int) -> int:
         """Place what comes next, while somebody has room. What is left of the budget."""
         backlog = queue.backlog
-        while pass_.fronts and not pass_.over and budget > 0 and backlog.count and not queue.held_up:
+        while pass_.goes_on() and budget > 0 and backlog.count and not queue.held_up:
             taken = backlog.take(min(SHARE_MAX, budget))
             for index, message in enumerate(taken):
                 place = rank(message)
-                stop = pass_.over or not pass_.fronts or place >= barrier
+                stop = not pass_.goes_on() or place >= barrier
                 if stop or self.must_wait(queue, message):
                     backlog.put_back(taken[index:])
                     if not stop:
