@@ -1,9 +1,10 @@
 """Deleting a queue, whatever is in it and whoever uses it.
 
-It goes at once for all who ask: nobody finds it, nothing is posted to it, its links end with amqp:resource-deleted. What
-is in it is purged, message by message and with who asked, over as many turns as that takes; what was held comes back
-with the end of its link, or with the outcome that is still being performed. When it is empty its deletion is recorded.
-A durable queue that is not empty is marked in the journal first, so that a crash in between only delays the rest.
+It goes at once for all who ask: nobody finds it, nothing is posted to it, its links end with amqp:resource-deleted.
+What is in it is purged, message by message and with who asked, over as many turns as that takes; what was held comes
+back with the end of its link, or with the outcome that is still being performed. When it is empty its deletion is
+recorded. A durable queue that is not empty is marked in the journal first, so that a crash in between only delays the
+rest.
 """
 
 from __future__ import annotations

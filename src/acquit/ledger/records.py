@@ -575,7 +575,8 @@ class Copied:
 @dataclass(frozen=True, slots=True)
 class CopiedWith:
     """A live message, copied forward beside another copy of the same posting: its payload and its plain fields are
-    those of the message that `event.origin` names, which is live at this moment. Otherwise the event is as of COPIED."""
+    those of the message that `event.origin` names, which is live at this moment. The event is otherwise as of COPIED.
+    """
 
     event: Event
 
