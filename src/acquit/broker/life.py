@@ -7,6 +7,7 @@ the effects of their row and no others; tests hold them to the table. Everything
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import heappush
 from typing import TYPE_CHECKING, Final
@@ -138,6 +139,8 @@ class Life:
             message.note(note)
         if effects & _RETIRE:
             self.retire(message)
+            if message.extra is not None and message.extra.excluded:
+                self._forget_exclusions(message, message.extra.excluded)
         elif effects & _SCHEDULE:
             self.schedule(message, due_at_ms)
         elif effects & _OFFER:
@@ -254,6 +257,14 @@ class Life:
             for gone in [one for one in excluded if one.state is NodeState.ARCHIVED]:
                 del excluded[gone]
             self._exclusions_swept[terminus] = 1_000 + 2 * len(excluded)
+
+    def _forget_exclusions(self, message: Message, termini: Iterable[str]) -> None:
+        for terminus in termini:
+            excluded = self.exclusions.get(terminus)
+            if excluded is not None:
+                excluded.pop(message, None)
+                if not excluded:
+                    del self.exclusions[terminus]
 
     def terminus_over(self, terminus: str) -> None:
         """A terminus is destroyed: what it shall not see is for the next one of its name."""

@@ -322,6 +322,31 @@ def test_the_terminus_of_a_durable_subscription_outlives_its_links(end: str) -> 
     world.check_journal()
 
 
+def test_what_is_gone_is_undeliverable_nowhere() -> None:
+    world = World(rules(max_delivery_attempts=2, dead_letter_address=""))
+    client = world.client()
+    link = client.subscriber("news", "mine", durable=True)
+    client.post(client.publisher("news"), durable(b"x"), durable(b"y"))
+    world.settle()
+    for delivery in client.received[link]:
+        delivery.settle(Modified(True, True))
+    world.settle()
+    assert len(world.core.life.exclusions) == 1
+    client.detach(link)
+    world.settle()
+    assert world.core.life.exclusions == {}, "closed: its terminus is destroyed"
+    one = client.receiver("q", "one", credit=5)
+    client.post(client.sender("q"), durable(b"x"))
+    world.settle()
+    client.received[one][0].settle(Modified(True, True))
+    world.settle()
+    assert len(world.core.life.exclusions) == 1
+    world.core.purge("q", None)
+    world.settle()
+    assert world.core.life.exclusions == {}
+    world.check_journal()
+
+
 def test_so_many_termini_and_no_more_are_remembered() -> None:
     from acquit.broker.life import EXCLUDED_MAX
 
