@@ -56,6 +56,7 @@ from acquit.protocol._definitions import (
     TransactionCondition,
 )
 from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.sections import MESSAGE_ANNOTATIONS, PROPERTIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -212,7 +213,8 @@ class Transactions:
     # -- postings -----------------------------------------------------------------------------------------------------
 
     def hold(self, transaction: Transaction, arrival: Arrival) -> None:
-        """Record a posting, which enters its queues at the commit. Raises Refused or StoreFull; nothing is changed."""
+        """Record a posting, which enters its queues at the commit. Raises Refused, DecodeError or StoreFull; nothing is
+        changed then."""
         limits, scribe = self.limits, self._scribe
         transaction.used_us = scribe.time_us
         if transaction.failed is not None:
@@ -228,6 +230,9 @@ class Transactions:
             raise Refused(
                 "the broker's memory is full: try again later", condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED
             )
+        bounds = posting.sections.bounds
+        if bounds[MESSAGE_ANNOTATIONS] != bounds[PROPERTIES]:
+            SharedBody(posting.sections, 0)  # annotations that make no sense are refused now, not at the commit
         durable = posting.durable and not (isinstance(target, Queue) and not target.durable)
         flags = (DURABLE if durable else 0) | (0 if identity is None else identity.flags)
         sequence = scribe.sequences.take(scribe.time_us)

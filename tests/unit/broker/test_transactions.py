@@ -1070,3 +1070,21 @@ def test_what_transactions_hold_is_bounded_by_the_memory_of_the_broker() -> None
     assert isinstance(answers[-1], Rejected)
     assert world.core.memory.bytes <= MIB
     world.settle()
+
+
+@pytest.mark.parametrize("annotations", [b"\xc1\x02\x01\x40", b"\xc1\x03\x02\xa3\x05"])
+@pytest.mark.parametrize("header", [b"", b"\x00\x53\x70\xc0\x02\x01\x41"])
+def test_a_message_that_makes_no_sense_is_refused_when_it_is_posted(
+    world: World, controller: Controller, header: bytes, annotations: bytes
+) -> None:
+    client = controller.client
+    sender = client.sender("q")
+    txn = controller.declare()
+    payload = header + b"\x00\x53\x72" + annotations + b"\x00\x53\x75\xa0\x01x"
+    (plain,) = client.post(sender, payload)
+    (sent,) = controller.post(sender, txn, payload)
+    world.settle()
+    assert isinstance(client.outcome(plain), Rejected)
+    assert controller.provisional(sent) == client.outcome(plain)
+    assert controller.commit(txn) is None
+    world.check_journal()
