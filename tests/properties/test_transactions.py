@@ -12,11 +12,24 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from acquit.broker.options import AddressRule, BrokerOptions, TransactionLimits
 from acquit.ledger.balance import balance
-from acquit.protocol._definitions import Accepted, Modified, Rejected, Released
+from acquit.protocol._definitions import (
+    Accepted,
+    Declare,
+    Declared,
+    Discharge,
+    Modified,
+    Rejected,
+    Released,
+    Target,
+    TransactionalState,
+)
 from acquit.protocol.delivery import Delivery
-from acquit.protocol.link import ReceivingLink
+from acquit.protocol.endpoint import LinkState
+from acquit.protocol.link import Link, ReceivingLink, SendingLink
 from acquit.protocol.message import Message
+from acquit.protocol.settlement import Phase
 from acquit.store.interface import Position
 from tests.support.broker_world import Client, World
 from tests.support.transacting import Controller
@@ -307,3 +320,176 @@ def contents(world: World) -> Contents:
 @given(seed=st.integers(0, 1 << 32), steps=st.integers(5, 60))
 def test_a_transaction_happens_as_a_whole_or_not_at_all(seed: int, steps: int) -> None:
     Story(seed).play(steps)
+
+
+class Mischief:
+    """Controllers that do anything: wrong ids, two outcomes for one delivery, links that go in between, queues that are
+    purged or deleted, locks and transactions that run out."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.world = World(
+            BrokerOptions(
+                address=(
+                    AddressRule("#", {"auto_delete": self.rng.random() < 0.5, "full_policy": "reject"}),
+                    AddressRule("a", {"lock_duration_ms": 3_000, "messages_max": 30}),
+                    AddressRule("c", {"last_value": True, "last_value_key": "k"}),
+                ),
+                transactions=TransactionLimits(
+                    per_connection_max=4, postings_max=6, retirements_max=6, idle_timeout_ms=5_000, fates_max=10
+                ),
+            )
+        )
+        self.names = 0
+        self.txns = [bytes(16)]
+        self.clients: list[tuple[Client, Controller]] = []
+        self.connect()
+        self.connect()
+
+    def connect(self) -> None:
+        self.names += 1
+        client = self.world.client(f"client-{self.names}")
+        self.clients.append((client, Controller(client)))
+
+    def play(self, steps: int) -> None:
+        actions = (
+            (self.declare, 4),
+            (self.post, 8),
+            (self.plain, 4),
+            (self.receive, 4),
+            (self.outcome, 12),
+            (self.discharge, 5),
+            (self.detach, 1),
+            (self.lose, 1),
+            (self.administer, 1),
+            (self.wait, 2),
+            (self.crash, 1),
+            (self.settle, 3),
+        )
+        for _ in range(steps):
+            (action,) = self.rng.choices([one for one, _ in actions], [weight for _, weight in actions])
+            action(*self.rng.choice(self.clients))
+            for client, controller in list(self.clients):
+                if client.ended is not None or controller.link in client.detached:
+                    self.clients.remove((client, controller))
+                    self.connect()
+            self.world.carry()
+            self.world.check()
+        self.settle(*self.clients[0])
+        self.crash(*self.clients[0])
+
+    def link(self, client: Client, queue: str, kind: str) -> Link | None:
+        """A link that is there, or a new one."""
+        name = f"{kind}-{queue}"
+        for session in client.engine.sessions:
+            for link in session.links:
+                if link.name == name and link not in client.detached:
+                    return link if link.state is LinkState.ATTACHED else None
+        if kind == "to":
+            target = Target(queue, capabilities=("topic",) if queue == "t" else ())
+            return client.sender(queue, name, target=target)
+        if queue == "t":
+            return client.subscriber("t", name, credit=2)
+        default = self.rng.choice((None, Released(), Modified(delivery_failed=True)))
+        return client.receiver(queue, name, credit=2, second=queue == "b", default_outcome=default)
+
+    def queue(self) -> str:
+        return self.rng.choice(("a", "b", "c", "t"))
+
+    def message(self) -> Message:
+        properties = {"k": self.rng.choice("xyz")} if self.rng.random() < 0.5 else {}
+        if self.rng.random() < 0.3:
+            properties["_AMQ_DUPL_ID"] = self.rng.choice("uvw")
+        annotations = {"x-opt-delivery-delay": 2_000} if self.rng.random() < 0.1 else None
+        ttl_ms = 4_000 if self.rng.random() < 0.2 else None
+        durable = self.rng.random() < 0.8
+        return Message(
+            "body", durable=durable, ttl_ms=ttl_ms, application_properties=properties, annotations=annotations
+        )
+
+    def state(self) -> TransactionalState:
+        outcome = self.rng.choice((*OUTCOMES, None, Modified(undeliverable_here=True)))
+        return TransactionalState(self.rng.choice(self.txns[-5:]), outcome)
+
+    def declare(self, client: Client, controller: Controller) -> None:
+        if controller.link.sendable:
+            answer = client.outcome(controller.ask(Declare()))
+            if isinstance(answer, Declared):
+                self.txns.append(answer.txn_id)
+
+    def post(self, client: Client, controller: Controller) -> None:
+        sender = self.link(client, self.queue(), "to")
+        if isinstance(sender, SendingLink) and sender.sendable:
+            client.tags += 1
+            settled = self.rng.random() < 0.3
+            payload = self.message().encode() if self.rng.random() < 0.97 else b"nonsense"
+            sender.send(client.tags.to_bytes(4, "big"), payload, settled=settled, state=self.state())
+
+    def plain(self, client: Client, controller: Controller) -> None:
+        sender = self.link(client, self.queue(), "to")
+        if isinstance(sender, SendingLink) and sender.sendable:
+            client.post(sender, self.message())
+
+    def receive(self, client: Client, controller: Controller) -> None:
+        link = self.link(client, self.queue(), "from")
+        if isinstance(link, ReceivingLink):
+            link.grant(self.rng.randrange(4))
+
+    def outcome(self, client: Client, controller: Controller) -> None:
+        """Of any delivery that was not settled, in any state."""
+        deliveries = [one for group in client.received.values() for one in group if not one.settled]
+        for delivery in self.rng.sample(deliveries, min(len(deliveries), self.rng.randint(1, 3))):
+            if delivery.phase not in (Phase.UNSETTLED, Phase.UNSETTLED_SECOND):
+                continue
+            plain = self.rng.random() < 0.15
+            state = self.rng.choice(OUTCOMES) if plain else self.state()
+            if plain or (self.rng.random() < 0.5 and delivery.phase is Phase.UNSETTLED):
+                delivery.settle(state)
+            else:
+                delivery.update(state)
+            if self.rng.random() < 0.3:
+                self.world.carry()
+
+    def discharge(self, client: Client, controller: Controller) -> None:
+        if controller.link.sendable:
+            controller.ask(Discharge(self.rng.choice(self.txns[-5:]), self.rng.random() < 0.3))
+
+    def detach(self, client: Client, controller: Controller) -> None:
+        links = [link for session in client.engine.sessions for link in session.links if link not in client.detached]
+        if links:
+            self.rng.choice(links).detach()
+
+    def lose(self, client: Client, controller: Controller) -> None:
+        client.lose()
+
+    def administer(self, client: Client, controller: Controller) -> None:
+        queue = self.queue()
+        if self.rng.random() < 0.5 and (queue in self.world.core.queues.by_name or queue == "t"):
+            self.world.core.administration.delete(queue, None)
+        elif queue in self.world.core.queues.by_name:
+            self.world.core.administration.purge(queue, None)
+
+    def wait(self, client: Client, controller: Controller) -> None:
+        self.world.advance(self.rng.choice((100, 1_500, 4_000)))
+
+    def settle(self, client: Client, controller: Controller) -> None:
+        self.world.settle()
+        self.world.check_journal()
+        assert balance(self.world.fold()).balanced
+
+    def crash(self, client: Client, controller: Controller) -> None:
+        if self.rng.random() < 0.5:
+            self.world.sync()
+        self.world = self.world.crash()
+        self.world.settle()
+        self.world.check_journal()
+        assert not self.world.core.transactions.held
+        self.clients = []
+        self.connect()
+        self.connect()
+
+
+@settings(max_examples=60)
+@given(seed=st.integers(0, 1 << 32), steps=st.integers(5, 100))
+def test_nothing_that_controllers_do_upsets_the_accounts(seed: int, steps: int) -> None:
+    Mischief(seed).play(steps)
