@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import acquit
+from acquit.cli.app import run as acquit_command
 from acquit.cli.management import QUEUE, Management, management
 from acquit.demo.broker import BrokerProcess
 from acquit.demo.children import Children
@@ -152,6 +153,17 @@ def serve(folder: Path, config: str) -> Iterator[Server]:
         broker.start()
         yield Server(broker.url)
         assert broker.stop() == 0, "acquit serve did not end in order"
+    assert_in_order(folder)
+
+
+def assert_in_order(folder: Path) -> None:
+    """After all that was done to a broker: it complained of nothing, and its books balance."""
+    for log in (folder / "logs").iterdir():
+        said = log.read_text(encoding="utf-8")
+        assert "[error" not in said, said
+        assert "Traceback" not in said, said
+    for what in (["verify"], ["balance", "--archive"]):
+        assert acquit_command(["ledger", *what, "--data", str(folder / "data")]) == 0, "see what it printed"
 
 
 @pytest.fixture(scope="session")
@@ -338,3 +350,4 @@ def mortal(tmp_path: Path) -> Iterator[MortalServer]:
         running = MortalServer(broker)
         yield running
         assert not running.alive or broker.stop() == 0, "acquit serve did not end in order"
+    assert_in_order(tmp_path)
