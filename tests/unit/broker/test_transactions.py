@@ -14,6 +14,7 @@ from acquit.ledger.verify import verify
 from acquit.protocol._definitions import (
     Accepted,
     Declare,
+    Discharge,
     Error,
     Modified,
     RcvSettleMode,
@@ -28,7 +29,7 @@ from acquit.store.options import MIB
 from acquit.store.reading import FolderReader
 from tests.support.broker_world import DATA, Client, World, durable, live_of
 from tests.support.disk import FaultyDisk
-from tests.support.transacting import Controller
+from tests.support.transacting import Controller, control_message
 
 UNKNOWN_ID = "amqp:transaction:unknown-id"
 ROLLBACK = "amqp:transaction:rollback"
@@ -1088,3 +1089,103 @@ def test_a_message_that_makes_no_sense_is_refused_when_it_is_posted(
     assert controller.provisional(sent) == client.outcome(plain)
     assert controller.commit(txn) is None
     world.check_journal()
+
+
+# -- what few do -------------------------------------------------------------------------------------------------------
+def test_volatile_messages_are_retired_too(world: World, controller: Controller) -> None:
+    client = controller.client
+    client.post_all(client.sender("q", "filler"), Message("a"), Message("b"))
+    receiver = client.receiver("q", credit=2)
+    world.settle()
+    first, second = client.held(receiver)
+    txn = controller.declare()
+    controller.retire(txn, first)
+    controller.retire(txn, second, outcome=Modified(delivery_failed=True))
+    assert controller.commit(txn) is None
+    queue = world.core.queues.by_name["q"]
+    assert (queue.counts[EventKind.ACCEPTED], queue.available) == (1, 1)
+
+
+def test_a_state_without_an_outcome(world: World, controller: Controller) -> None:
+    """Unsettled it asks for nothing; settled it leaves the message to the default-outcome, either way."""
+    client = controller.client
+    filled(client, "a", "b")
+    receiver = client.receiver("q", credit=2, default_outcome=Accepted())
+    world.settle()
+    first, second = client.held(receiver)
+    txn = controller.declare()
+    controller.retire(txn, first, outcome=None, settled=False)
+    controller.retire(txn, second, outcome=None, settled=True)
+    assert controller.commit(txn) is None
+    queue = world.core.queues.by_name["q"]
+    assert (queue.acquired, queue.counts[EventKind.ACCEPTED]) == (1, 1)
+
+
+def test_an_outcome_of_a_message_that_was_taken_away_makes_the_commit_fail() -> None:
+    world = World(BrokerOptions(address=(AddressRule("q", {"lock_duration_ms": 1_000}),)))
+    controller = Controller(world.client())
+    client = controller.client
+    filled(client, "a")
+    receiver = client.receiver("q", credit=1)
+    world.settle()
+    (delivery,) = client.held(receiver)
+    world.advance(1_500)
+    world.settle()
+    assert client.answers[delivery][0] == Modified(delivery_failed=True)
+    txn = controller.declare()
+    controller.retire(txn, delivery)
+    error = controller.commit(txn)
+    assert error is not None
+    assert error.condition == ROLLBACK
+    assert world.core.queues.by_name["q"].live == 1
+    world.check_journal()
+
+
+def test_a_connection_that_is_lost_while_its_commit_waits_for_bodies_is_rolled_back() -> None:
+    world = World(BrokerOptions(address=(AddressRule("q", {"memory_bytes_max": 64 * 1024}),)))
+    client = world.client()
+    controller = Controller(client)
+    filled(client, *(f"{number}" * 1_000 for number in range(100, 150)))
+    receiver, sender = client.receiver("q", credit=50), client.sender("out")
+    world.settle()
+    txn = controller.declare()
+    controller.retire(txn, *client.held(receiver), outcome=Rejected(), settled=False)
+    controller.post(sender, txn, durable("x"))
+    world.settle()
+    controller.link.send(b"commit", control_message(Discharge(txn, False)))
+    data = client.engine.data_to_send()
+    world.core.handle(client.peer, client.server.receive_data(data, world.now_s), world.now_us)
+    assert world.core.transactions.fate(txn, "") == "unknown"
+    client.lose()
+    world.settle()
+    assert world.core.transactions.fate(txn, "") == "rolled-back"
+    assert (live_of(world, "q"), live_of(world, "DLQ"), live_of(world, "out")) == (50, 0, 0)
+    world.check_journal()
+
+
+def test_a_clock_that_is_set_ends_no_transaction() -> None:
+    world = World(BrokerOptions(transactions=TransactionLimits(idle_timeout_ms=1_000)))
+    controller = Controller(world.client())
+    txn = controller.declare()
+    controller.post(controller.client.sender("q"), txn, durable("a"))
+    world.now_us += 3_600_000_000
+    world.core.clock_set(3_600_000_000)
+    world.advance(500)
+    assert controller.commit(txn) is None
+    assert live_of(world, "q") == 1
+
+
+def test_an_unknown_transaction_settles_what_another_one_holds(world: World, controller: Controller) -> None:
+    client = controller.client
+    filled(client, "a")
+    receiver = client.receiver("q", credit=1)
+    world.settle()
+    (delivery,) = client.held(receiver)
+    txn = controller.declare()
+    controller.retire(txn, delivery, settled=False)
+    controller.retire(bytes(16), delivery, settled=True)
+    world.settle()
+    assert receiver in client.detached
+    assert world.core.queues.by_name["q"].acquired == 1
+    controller.roll_back(txn)
+    assert world.core.queues.by_name["q"].available == 1
