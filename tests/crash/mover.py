@@ -26,7 +26,7 @@ from acquit.protocol._definitions import (
 )
 from acquit.protocol.connection import Connection
 from acquit.protocol.delivery import Delivery, DeliveryState
-from acquit.protocol.events import ConnectionEnded, DeliveriesReceived, LinkDetached, StatesReceived
+from acquit.protocol.events import ConnectionEnded, DeliveriesReceived, LinkDetached, LinkDrained, StatesReceived
 from acquit.protocol.link import Link, ReceivingLink, SendingLink
 from acquit.protocol.message import Message
 from acquit.protocol.options import ConnectionOptions
@@ -45,12 +45,15 @@ class Lost(Exception):
 class Wire:
     """One connection, and what was heard on it."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, container: str = "mover") -> None:
         host, port = url.removeprefix("amqp://").split(":")
         self.socket = socket.create_connection((host, int(port)), TIMEOUT_S)
-        self.engine = Connection(ConnectionOptions(container_id="mover"), server=False, sasl=None, now=time.monotonic())
+        self.engine = Connection(
+            ConnectionOptions(container_id=container), server=False, sasl=None, now=time.monotonic()
+        )
         self.received: dict[Link, list[Delivery]] = {}
         self.answers: dict[Delivery, DeliveryState | None] = {}
+        self.drained: set[Link] = set()
         self._tags = 0
         self.engine.open()
         self.until(lambda: self.engine.writable)
@@ -76,6 +79,8 @@ class Wire:
                         self.received.setdefault(link, []).extend(deliveries)
                     case StatesReceived(deliveries=deliveries, state=state):
                         self.answers.update(dict.fromkeys(deliveries, state))
+                    case LinkDrained(link=link):
+                        self.drained.add(link)
                     case LinkDetached(error=error):
                         raise AssertionError(f"a link ended: {error}")
                     case ConnectionEnded():
@@ -91,6 +96,21 @@ class Wire:
     def answer(self, sent: Delivery) -> DeliveryState | None:
         self.until(lambda: sent in self.answers)
         return self.answers[sent]
+
+
+def ask_fate(wire: Wire, txn_id: bytes) -> str:
+    """What the broker says became of a transaction."""
+    name = f"fate-{txn_id.hex()}"
+    answers = wire.session.attach_receiver(f"answers-{name}", source=Source("$management"), target=Target(name))
+    answers.grant(1)
+    requests = wire.session.attach_sender(f"requests-{name}", source=Source(), target=Target("$management"))
+    properties = {"operation": "READ", "type": "acquit:transaction", "name": txn_id.hex()}
+    request = Message(None, message_id="1", reply_to=name, application_properties=properties)
+    assert not isinstance(wire.answer(wire.send(requests, request.encode())), Rejected)
+    wire.until(lambda: bool(wire.received.get(answers)))
+    body = Message.decode(wire.received[answers][0].payload).body
+    assert isinstance(body, dict)
+    return str(body["fate"])
 
 
 class Mover(threading.Thread):
@@ -189,20 +209,12 @@ class Mover(threading.Thread):
     def _ask(self, wire: Wire) -> None:
         """What became of the commit whose answer did not come?"""
         assert self.doubtful is not None
-        answers = wire.session.attach_receiver("answers", source=Source("$management"), target=Target("me"))
-        answers.grant(1)
-        requests = wire.session.attach_sender("requests", source=Source(), target=Target("$management"))
-        properties = {"operation": "READ", "type": "acquit:transaction", "name": self.doubtful[0].hex()}
-        request = Message(None, message_id="1", reply_to="me", application_properties=properties)
-        assert not isinstance(wire.answer(wire.send(requests, request.encode())), Rejected)
-        wire.until(lambda: bool(wire.received.get(answers)))
-        body = Message.decode(wire.received[answers][0].payload).body
-        assert isinstance(body, dict)
-        self.resolved.append(str(body["fate"]))
-        if body["fate"] == "committed":
+        fate = ask_fate(wire, self.doubtful[0])
+        self.resolved.append(fate)
+        if fate == "committed":
             self._committed()
         else:
             self.doubtful = None  # rolled back, or never heard of: not committed, in so short a time
 
 
-__all__ = ["FROM", "TO", "Mover"]
+__all__ = ["FROM", "TO", "Lost", "Mover", "Wire", "ask_fate"]
