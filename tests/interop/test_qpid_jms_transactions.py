@@ -369,22 +369,24 @@ def test_committed_transaction_survives(jms: Jms, mortal: MortalServer) -> None:
 
 
 def test_forwarding_over_kills_neither_loses_nor_doubles(jms: Jms, mortal: MortalServer) -> None:
-    connection = jms.connect(mortal.failover_url_with("jms.prefetchPolicy.all=20"))
-    names = [f"m{number:03}" for number in range(200)]
+    # With messages sent ahead Qpid JMS doubles some itself: when it rolls back what a lost connection left in doubt, it
+    # releases those it has not handed out, and hands them out all the same.
+    connection = jms.connect(mortal.failover_url_with(ONE_AT_A_TIME))
+    names = [f"m{number:03}" for number in range(100)]
     connection.session().send(QUEUE, *names)
     session = connection.session(TRANSACTED)
     consumer, producer = session.consumer(QUEUE), session.producer("queue:out")
     failed = 0
     for turn in itertools.count():
         taken = texts([Received(jms, message) for message in consumer.begin_receive(10, 0.2).result()])
-        if turn in (3, 12):
+        if turn == 2:
             mortal.kill_and_restart()
         sending = producer.begin_send(*taken)
-        if turn == 6:
+        if turn == 4:
             mortal.kill_and_restart()
         sending.result()
         committing = jms.begin("commit", session=session.handle)
-        if turn in (9, 15, 18):
+        if turn in (6, 8, 10):
             mortal.kill_and_restart()
         try:
             committing.result()
@@ -393,7 +395,7 @@ def test_forwarding_over_kills_neither_loses_nor_doubles(jms: Jms, mortal: Morta
         else:
             if not taken:
                 break
-    assert failed >= 3, "a kill over an open transaction was not noticed"
+    assert failed >= 2, "a kill over an open transaction was not noticed"
     assert sorted(texts(connection.session().consumer("queue:out").rest())) == names
 
 

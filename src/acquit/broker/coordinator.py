@@ -144,6 +144,9 @@ class Coordinator:
     def _settle(self, delivery: Delivery, state: DeliveryState) -> None:
         session = delivery.link.session
         session.settle_all([delivery], state)
+        # Before what it made available is sent: a message that comes between a rollback and its answer is released by
+        # Qpid JMS as one that it held before, and handed to its user all the same, who then gets it twice.
+        session.flush_dispositions()
         self._touch(session.connection)
 
 

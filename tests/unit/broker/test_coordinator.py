@@ -14,6 +14,7 @@ from acquit.protocol._definitions import (
     Rejected,
     TransactionalState,
 )
+from acquit.protocol.events import DeliveriesReceived, Event, StatesReceived
 from acquit.protocol.message import AmqpValue, Message
 from tests.support.broker_world import Client, World, durable, live_of
 from tests.support.transacting import Controller, control_message
@@ -46,6 +47,38 @@ def test_credit_comes_back(client: Client) -> None:
         ids.add(txn)
         assert controller.commit(txn) is None
     assert len(ids) == 3 * CREDIT
+
+
+@pytest.mark.parametrize("fail", [True, False], ids=["rollback", "commit"])
+def test_a_discharge_is_answered_before_what_it_makes_available_is_sent(
+    client: Client, monkeypatch: pytest.MonkeyPatch, fail: bool
+) -> None:
+    world = client.world
+    controller = Controller(client)
+    client.post(client.sender("q"), durable(b"x"))
+    receiver = client.receiver("q", credit=10)
+    world.settle()
+    heard: list[str] = []
+    hear = client.hear
+
+    def listen(events: list[Event]) -> None:
+        for event in events:
+            if isinstance(event, DeliveriesReceived):
+                heard.append("message")
+            elif isinstance(event, StatesReceived) and isinstance(event.state, Accepted):
+                heard.append("answer")
+        hear(events)
+
+    monkeypatch.setattr(client, "hear", listen)
+    txn = controller.declare()
+    if fail:
+        controller.retire(txn, *client.held(receiver))
+    else:
+        controller.post(client.sender("q", "second"), txn, durable(b"y"))
+    heard.clear()
+    controller.discharge(txn, fail=fail)
+    world.settle()
+    assert heard == ["answer", "message"]
 
 
 def test_an_empty_transaction_leaves_nothing_in_the_journal(client: Client) -> None:
