@@ -61,13 +61,21 @@ from acquit.broker.succession import depart, reconsider
 from acquit.broker.temporary import TemporaryNodes
 from acquit.broker.timers import Timers
 from acquit.broker.topics import Topic, Topics
+from acquit.broker.transaction import Retirement
 from acquit.broker.transactions import Transactions
 from acquit.ledger.events import EventKind
 from acquit.ledger.fold import Fold
 from acquit.ledger.live import LiveMessage
 from acquit.ledger.recorder import Recorder
 from acquit.ledger.sequences import Sequences
-from acquit.protocol._definitions import AmqpCondition, ConnectionCondition, Error, Role, TerminusExpiryPolicy
+from acquit.protocol._definitions import (
+    AmqpCondition,
+    ConnectionCondition,
+    Error,
+    Role,
+    TerminusExpiryPolicy,
+    TransactionalState,
+)
 from acquit.protocol.connection import Connection
 from acquit.protocol.delivery import Delivery
 from acquit.protocol.endpoint import LinkState
@@ -366,6 +374,16 @@ class Core:
             self._settling.heard(context, event.deliveries, event.state, event.settled)
         elif isinstance(context, Browser) and context.reads:
             self._reading.heard(context, event.deliveries, event.state, event.settled)
+        elif context is None:
+            # The link has ended since this came, by what came with it: it was stolen, or its queue deleted. What the
+            # peer has settled already was not among what its link still held then, and is not heard of again.
+            for delivery in event.deliveries:
+                held = delivery.context
+                consumer = held.consumer if isinstance(held, Retirement) else getattr(held, "holder", None)
+                if consumer is not None:
+                    self._settling.heard(consumer, [delivery], event.state, event.settled)
+                elif isinstance(event.state, TransactionalState):
+                    self.transactions.fail(peer, event.state.txn_id)
         elif not event.settled and isinstance(context, Browser | Replies):
             event.link.session.settle_all(event.deliveries, event.state)
 

@@ -1189,3 +1189,33 @@ def test_an_unknown_transaction_settles_what_another_one_holds(world: World, con
     assert world.core.queues.by_name["q"].acquired == 1
     controller.roll_back(txn)
     assert world.core.queues.by_name["q"].available == 1
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_an_outcome_that_crosses_the_end_of_its_link_makes_the_commit_fail(world: World, settled: bool) -> None:
+    """The link was stolen, and its message given to somebody else; the controller does not know yet."""
+    client = world.client("same")
+    controller = Controller(client)
+    filled(client, "a")
+    receiver = client.receiver("q", credit=1)
+    world.settle()
+    (delivery,) = client.held(receiver)
+    txn = controller.declare()
+    client.reading = False
+    thief = world.client("same")
+    stolen = thief.receiver("q", credit=1)
+    world.settle()
+    assert thief.held(stolen)
+    controller.retire(txn, delivery, settled=settled)
+    discharge = controller.discharge(txn)
+    world.settle()
+    client.reading = True
+    world.settle()
+    refusal = client.outcome(discharge)
+    assert isinstance(refusal, Rejected)
+    assert refusal.error is not None
+    assert refusal.error.condition == ROLLBACK
+    thief.held(stolen)[0].settle(Accepted())
+    world.settle()
+    assert live_of(world, "q") == 0
+    world.check_journal()
