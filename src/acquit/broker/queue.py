@@ -18,8 +18,8 @@ event, one without is another. So every row can be checked by eye.
 An outcome reaches the table only through a delivery that still holds the message. What comes for a message that was
 purged or taken back meanwhile is stale, and changes nothing.
 
-Rows of transactions, suspended links, displacement and moving are here, although not every broker option that leads to
-them exists yet: the table is the whole life. A case without a row is refused, loudly.
+Rows of suspended links are here, although no link resumes yet: the table is the whole life. A case without a row is
+refused, loudly.
 """
 
 from __future__ import annotations
