@@ -81,10 +81,16 @@ class Sending:
         send, tag = link.send, consumer.tag
         if queue.policy.lock_duration_ms:
             send = self._locks.noting(queue, send)
+        session = link.session
+        # What several links of a session were promised is the session's: the first ones may have used it up.
+        unsettled_room = max(0, session.unsettled_max - len(session.outgoing))
+        if unsettled_room < len(messages):
+            queue.backlog.put_back(messages[unsettled_room:])
+            del messages[unsettled_room:]
         durable = []
         produced = 0
         for at, message in enumerate(messages):
-            if link.half_written is not None:  # one larger than a frame is on its way
+            if link.half_written is not None or session.remote_incoming_window <= 0:  # messages have several frames
                 queue.backlog.put_back(messages[at:])
                 del messages[at:]
                 break

@@ -519,3 +519,42 @@ def test_a_random_walk_keeps_to_the_order_and_leaves_nobody_waiting(kind: str, s
     for _ in range(120):
         walk.step()
     walk.world.check_journal()
+
+
+# -- what a session takes ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("window", range(2, 9))
+@pytest.mark.parametrize("body_bytes", [10, 700, 1_300], ids=["one frame", "two", "three"])
+def test_links_of_one_session_share_its_window(window: int, body_bytes: int) -> None:
+    world = World()
+    client = world.client(max_frame_size=512, window=window)
+    links = [client.receiver("q", f"n{rest}", selector=f"n % 3 = {rest}", credit=100) for rest in range(3)]
+    bodies = [b"%d" % number + bytes(body_bytes) for number in range(30)]
+    other = world.client("other")
+    sent = [Message(body, application_properties={"n": number}) for number, body in enumerate(bodies)]
+    other.post_all(other.sender("q"), *sent)
+    world.settle()
+    assert [client.bodies(link) for link in links] == [bodies[rest::3] for rest in range(3)]
+    assert other.ended is client.ended is None
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_links_of_one_session_share_what_may_be_unsettled(plain: bool) -> None:
+    world = World()
+    client = world.client()
+    links = [
+        client.receiver("q", f"link {n}", selector=None if plain else f"n % 3 = {n}", credit=100) for n in range(3)
+    ]
+    client.server.sessions[0].unsettled_max = 5
+    other = world.client("other")
+    other.post_all(other.sender("q"), *numbered(30))
+    world.settle()
+    assert sum(len(got(client, link)) for link in links) == 5
+    for _ in range(6):
+        for delivery in [delivery for link in links for delivery in client.received.get(link, [])]:
+            if not delivery.settled:
+                delivery.settle(ACCEPTED)
+        world.settle()
+    assert sorted(number for link in links for number in got(client, link)) == list(range(30))
+    assert other.ended is client.ended is None
