@@ -554,6 +554,8 @@ def _topic_snapshot(topic: Topic) -> QueueSnapshot:
         consumers=len(topic.queues),
         producers=len(topic.producers),
         unrouted=topic.counts[EventKind.UNROUTED],
+        held=topic.held,
+        rolled_back=topic.counts[EventKind.ROLLED_BACK],
         duplicates=topic.counts[EventKind.DUPLICATE],
     )
 
@@ -575,6 +577,8 @@ def _queue_snapshot(queue: Queue) -> QueueSnapshot:
         body_bytes=queue.bytes,
         memory_bytes=queue.memory_bytes,
         entered=queue.entered,
+        held=queue.held,
+        rolled_back=queue.counts[EventKind.ROLLED_BACK],
         **{name: queue.counts[kind] for name, kind in _COUNTED},
     )
 

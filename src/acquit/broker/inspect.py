@@ -59,6 +59,10 @@ class QueueSnapshot:
     """Postings that were no more than a repetition: answered, and never entered."""
     unrouted: int = 0
     """Of a topic: what was posted to it and no subscription took."""
+    held: int = 0
+    """Postings of transactions that have not ended: they are to enter it, or go through it, and have not."""
+    rolled_back: int = 0
+    """Such that never entered."""
 
     @property
     def links(self) -> int:

@@ -100,7 +100,13 @@ def test_a_posting_that_is_rolled_back_never_enters(world: World, controller: Co
     sender, receiver = client.sender("q"), client.receiver("q", credit=10)
     txn = controller.declare()
     controller.post(sender, txn, kind("a"))
+    held = world.core.snapshot().queue("q")
+    assert held is not None
+    assert (held.held, held.rolled_back, held.depth) == (1, 0, 0)
     controller.roll_back(txn)
+    after = world.core.snapshot().queue("q")
+    assert after is not None
+    assert (after.held, after.rolled_back) == (0, 1)
     assert client.bodies(receiver) == []
     queue = world.core.queues.by_name["q"]
     assert (queue.counts[EventKind.HELD], queue.counts[EventKind.ROLLED_BACK], queue.entered) == (1, 1, 0)
