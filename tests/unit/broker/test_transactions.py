@@ -1225,3 +1225,24 @@ def test_an_outcome_that_crosses_the_end_of_its_link_makes_the_commit_fail(world
     world.settle()
     assert live_of(world, "q") == 0
     world.check_journal()
+
+
+def test_a_clean_stop_rolls_back(world: World, controller: Controller) -> None:
+    client = controller.client
+    filled(client, "a")
+    receiver = client.receiver("q", credit=1)
+    world.settle()
+    txn = controller.declare()
+    controller.post(client.sender("out"), txn, durable("x"))
+    controller.retire(txn, *client.held(receiver))
+    after = world.stop()
+    after.settle()
+    assert (live_of(after, "q"), live_of(after, "out")) == (1, 0)
+    assert after.core.transactions.fate(txn, "") == "rolled-back"
+    counts = after.core.queues.by_name["out"].counts
+    assert (counts[EventKind.HELD], counts[EventKind.ROLLED_BACK]) == (1, 1)
+    again = after.client()
+    receiver = again.receiver("q", credit=1)
+    after.settle()
+    assert attempt_of(again.held(receiver)[0]) == 0  # as of a link that is closed
+    after.check_journal()
