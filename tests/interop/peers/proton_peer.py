@@ -288,7 +288,7 @@ class Peer(MessagingHandler):
     def on_message(self, event: Any) -> None:
         link, delivery, message = event.link, event.delivery, event.message
         received = self._received.setdefault(link.name, [])
-        self._numbers[(link.name, delivery.tag)] = len(received)
+        delivery.number = len(received)  # proton takes a tag for text, which the broker's are not
         report(
             "message",
             link=link.name,
@@ -333,7 +333,7 @@ class Peer(MessagingHandler):
     def on_settled(self, event: Any) -> None:
         if event.link.is_receiver:
             delivery = event.delivery
-            number = self._numbers[(event.link.name, delivery.tag)]
+            number = delivery.number
             delivery.settle()
             report("settled", link=event.link.name, delivery=number)
 
