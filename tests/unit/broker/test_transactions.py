@@ -1246,3 +1246,25 @@ def test_a_clean_stop_rolls_back(world: World, controller: Controller) -> None:
     after.settle()
     assert attempt_of(again.held(receiver)[0]) == 0  # as of a link that is closed
     after.check_journal()
+
+
+@pytest.mark.parametrize("settled", [True, False])
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_consumer_that_may_hold_one_gets_the_next_after_the_end(settled: bool, commit: bool) -> None:
+    world = World(BrokerOptions(address=(AddressRule("q", {"prefetch_max": 1}),)))
+    controller = Controller(world.client())
+    client = controller.client
+    filled(client, "a", "b")
+    receiver = client.receiver("q", credit=10)
+    world.settle()
+    (delivery,) = client.held(receiver)
+    txn = controller.declare()
+    controller.retire(txn, delivery, settled=settled)
+    world.settle()
+    assert client.bodies(receiver) == ["a"]
+    if commit:
+        assert controller.commit(txn) is None
+        assert client.bodies(receiver) == ["a", "b"]
+    else:
+        controller.roll_back(txn)
+        assert client.bodies(receiver) == (["a", "a"] if settled else ["a"])
