@@ -372,7 +372,7 @@ class Transactions:
 
     def _perform(self, transaction: Transaction, answer: Callable[[Error | None], None]) -> None:
         """All of it, in one turn. Raises StoreFull, with nothing changed."""
-        scribe = self._scribe
+        scribe, life = self._scribe, self._life
         if not transaction.postings and not transaction.retirements:
             self._end(transaction)
             self._ended(transaction, Fate.COMMITTED)
@@ -408,7 +408,7 @@ class Transactions:
                 self._give(retirement)
                 self._settling.conclude(retirement.consumer, [retirement.delivery], retirement.state, Ending.SETTLED)
         for retirement in transaction.retirements:
-            self._look_again(retirement)
+            life.wake(retirement.message.queue)  # it may be empty now, and not needed any more
         self._end(transaction)
         self._unsynced[transaction.txn_id] = transaction
         self._ended(transaction, Fate.COMMITTED)
@@ -579,7 +579,7 @@ class Transactions:
             if retirement.settled:
                 how = retirement.ending if retirement.ending is not None else ending
                 self._settling.conclude(retirement.consumer, [retirement.delivery], None, how)
-                self._look_again(retirement)
+                self._life.wake(retirement.message.queue)
         transaction.postings = []
         transaction.retirements = []
         transaction.bytes = 0
@@ -596,13 +596,6 @@ class Transactions:
             self.held_bytes -= len(held.arrival.payload)
         self.memory_bytes -= held.cost
         self._life.memory.bytes -= held.cost
-
-    def _look_again(self, retirement: Retirement) -> None:
-        """Its consumer holds one less, and may have another."""
-        consumer = retirement.consumer
-        if consumer.queue.policy.prefetch_max and consumer.link.context is consumer:
-            consumer.stand_in_line()
-        self._life.wake(retirement.message.queue)
 
     @staticmethod
     def _give(retirement: Retirement) -> None:
