@@ -248,7 +248,11 @@ class Scribe:
 
     def when_synced(self, call: Callable[..., None], *arguments: object) -> None:
         """Call it once everything recorded so far is durable."""
-        self._waiting.append((call, arguments))
+        if self.journal.in_flight and not self.recorder.pending:
+            # All of it is in the batch that is being synced, and there may be no other after that one.
+            self._in_flight.append((call, arguments))
+        else:
+            self._waiting.append((call, arguments))
 
     @property
     def pending(self) -> bool:
@@ -270,8 +274,14 @@ class Scribe:
     def synced(self, position: Position) -> None:
         """The batch in flight is durable: release those who waited for it."""
         released, self._in_flight = self._in_flight, []
+        failure: Exception | None = None
         for call, arguments in released:
-            call(*arguments)
+            try:
+                call(*arguments)
+            except Exception as exc:  # those behind it wait for answers of their own
+                failure = failure or exc
+        if failure is not None:
+            raise failure
 
     def mark_ahead(self, queue: Queue, sequence: int) -> bool:
         """May messages up to `sequence` be handed out? If not, the next sync brings the mark."""
