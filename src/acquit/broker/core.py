@@ -377,13 +377,11 @@ class Core:
         elif context is None:
             # The link has ended since this came, by what came with it: it was stolen, or its queue deleted. What the
             # peer has settled already was not among what its link still held then, and is not heard of again.
-            for delivery in event.deliveries:
-                held = delivery.context
-                consumer = held.consumer if isinstance(held, Retirement) else getattr(held, "holder", None)
-                if consumer is not None:
-                    self._settling.heard(consumer, [delivery], event.state, event.settled)
-                elif isinstance(event.state, TransactionalState):
-                    self.transactions.fail(peer, event.state.txn_id)
+            held = _held_by(event.deliveries)
+            for consumer, deliveries in held.items():
+                self._settling.heard(consumer, deliveries, event.state, event.settled)
+            if isinstance(event.state, TransactionalState) and sum(map(len, held.values())) < len(event.deliveries):
+                self.transactions.fail(peer, event.state.txn_id)  # others have, or had, what this counts on
         elif not event.settled and isinstance(context, Browser | Replies):
             event.link.session.settle_all(event.deliveries, event.state)
 
@@ -491,6 +489,10 @@ class Core:
         to again, and what was undeliverable there still is. `destroyed`: its peer says that its terminus goes too."""
         context = link.context
         if context is None:
+            # We ended it ourselves since this came, when the engine had given up its deliveries already.
+            for consumer, held in _held_by(deliveries).items():
+                self._settling.ended(consumer, held, ending)
+                self.life.wake(consumer.queue)
             return
         link.context = None
         peer.links.pop(context, None)
@@ -539,6 +541,17 @@ class Core:
                 self.life.wake(context.queue)
             elif isinstance(context, Replies):
                 self._management.answerable(context)
+
+
+def _held_by(deliveries: list[Delivery]) -> dict[Consumer, list[Delivery]]:
+    """Of deliveries whose link has ended, those that hold a message still, by who was given it."""
+    held: dict[Consumer, list[Delivery]] = {}
+    for delivery in deliveries:
+        context = delivery.context
+        consumer = context.consumer if isinstance(context, Retirement) else getattr(context, "holder", None)
+        if consumer is not None and consumer.link is delivery.link:
+            held.setdefault(consumer, []).append(delivery)
+    return held
 
 
 def _outlives(link: Link) -> bool:
