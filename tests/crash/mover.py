@@ -55,10 +55,14 @@ class Wire:
         self.answers: dict[Delivery, DeliveryState | None] = {}
         self.drained: set[Link] = set()
         self._tags = 0
-        self.engine.open()
-        self.until(lambda: self.engine.writable)
-        self.session = self.engine.begin()
-        self.until(lambda: self.session.mapped)
+        try:
+            self.engine.open()
+            self.until(lambda: self.engine.writable)
+            self.session = self.engine.begin()
+            self.until(lambda: self.session.mapped)
+        except BaseException:
+            self.socket.close()
+            raise
 
     def until(self, what: Callable[[], bool]) -> None:
         """Carry bytes until this is so. Raises Lost."""
