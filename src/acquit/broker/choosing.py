@@ -287,6 +287,8 @@ class Choosing:
         """Give a message to somebody, or set it aside."""
         extra = message.extra
         group = None if extra is None else extra.group
+        if extra is not None and extra.returns:
+            tell_returns(message)  # it is larger then, and judged as large as it is
         fields = _Judged(message)
         if group is not None and queue.policy.message_groups:
             if self._to_owner(queue, pass_, message, place, group, fields):
@@ -298,22 +300,29 @@ class Choosing:
             assert interest is not None
             if interest.looked <= place and queue.aside.first_rank(interest.looked) < place:
                 continue  # what it has not looked at goes first
-            if consumer.body_bytes_max < len(message.body or b"") and not interest.wants.bytes_max:
-                # The first that is too large for it: from now on it is one of those who look at that.
-                pass_.block(interest)
-                pass_.rested.remove(consumer)
-                specialise(consumer, bytes_max=consumer.body_bytes_max)
-                consumer.stand_in_line()
+            if self._too_large(pass_, consumer, message):
                 self._set_aside(queue, message, place, fields)
                 return
             if fields.accepted(interest):
                 if group is not None:
                     self._bind(queue, message, group, consumer)
-                if extra is not None and extra.returns:
-                    tell_returns(message)
                 pass_.give(consumer, message)
                 return
         self._set_aside(queue, message, place, fields)
+
+    @staticmethod
+    def _too_large(pass_: _Pass, consumer: Consumer, message: Message) -> bool:
+        """Is this the first message that is too large for a consumer? From now on it is one of those who look at that,
+        and back in line."""
+        interest = consumer.interest
+        if interest is None or interest.wants.bytes_max or consumer.body_bytes_max >= len(message.body or b""):
+            return False
+        if pass_.fronts.get(interest) is consumer:
+            pass_.block(interest)
+            pass_.rested.remove(consumer)
+        specialise(consumer, bytes_max=consumer.body_bytes_max)
+        consumer.stand_in_line()
+        return True
 
     # -- groups -------------------------------------------------------------------------------------------------------
 
@@ -331,11 +340,11 @@ class Choosing:
         owner = groups.owner(group)
         if owner is None or owner.interest is None or not fields.accepted(owner.interest):
             return False
+        if self._too_large(pass_, owner, message):
+            return False
         # What is kept for it already goes first, in `_from_aside`.
         if pass_.seat(owner) and ((first := self._first(owner)) is None or rank(first) > place):
             self._bind(queue, message, group, owner)
-            if message.extra is not None and message.extra.returns:
-                tell_returns(message)
             pass_.give(owner, message)
             return True
         queue.aside.add(message)
@@ -409,11 +418,21 @@ class Choosing:
                     return
                 continue
             extra = message.extra
+            if extra is not None and extra.returns:
+                tell_returns(message)
+            if consumer.body_bytes_max < len(message.body or b""):
+                if consumer.own and consumer.own[0][1] is message:
+                    heappop(consumer.own)
+                    queue.aside.remove(message)
+                    queue.backlog.add(message)
+                elif consumer.interest is not interest or interest.wants.bytes_max:
+                    self._forget(consumer, message)
+                if self._too_large(pass_, consumer, message):
+                    return
+                continue
             if (extra is not None or message.flags & DISPATCHED) and not self._still_for(queue, consumer, message):
                 continue
             queue.aside.remove(message)
-            if extra is not None and extra.returns:
-                tell_returns(message)
             pass_.give(consumer, message)
             if in_front and pass_.fronts.get(interest) is not consumer:
                 return

@@ -158,7 +158,7 @@ class Consumer(Actor):
         self.default_outcome = default_outcome
         """The source's (3.5.3): for deliveries that it does not settle itself."""
         size_max = link.remote_max_message_size
-        self.body_bytes_max = size_max - _HEADER_MAX if size_max else _UNLIMITED
+        self.body_bytes_max = max(1, size_max - _HEADER_MAX) if size_max else _UNLIMITED
         """The largest body that it takes: its max-message-size, less the header we write."""
         self.tag = 0
         """Of the last delivery: they are counted."""

@@ -171,7 +171,7 @@ def _columns(body: object) -> list[str]:
     wanted = body.get("attributeNames") if isinstance(body, Mapping) else None
     if not wanted:
         return list(QUEUE_COLUMNS)
-    if not isinstance(wanted, list) or not set(wanted) <= set(QUEUE_COLUMNS):
+    if not isinstance(wanted, list) or not all(name in QUEUE_COLUMNS for name in wanted):
         raise Failure(400, f"attributeNames must be a list of some of: {', '.join(QUEUE_COLUMNS)}")
     return [str(name) for name in wanted]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from acquit.broker.endpoints import Actor, Peer, held_back
 from acquit.broker.management import NODE, Failure, Later, Managed, answer, reply_address
 from acquit.errors import DecodeError
-from acquit.protocol._definitions import AmqpCondition, Error, Rejected
+from acquit.protocol._definitions import AmqpCondition, Error, LinkCondition, Rejected
 from acquit.protocol.constants import ACCEPTED
 
 if TYPE_CHECKING:
@@ -52,7 +52,12 @@ class Replies(Actor):
     def send(self) -> bool:
         """Send what waits, as far as credit reaches. True if more could go once this is written."""
         link = self.link
+        limit = link.remote_max_message_size
         while self.outbox and link.sendable:
+            if limit and len(self.outbox[0]) > limit:
+                link.detach(Error(LinkCondition.MESSAGE_SIZE_EXCEEDED, f"an answer has {len(self.outbox[0])} bytes"))
+                self.outbox.clear()
+                break
             self.tag += 1
             link.send(self.tag.to_bytes(8, "big"), self.outbox.popleft())
         if link.drain and link.credit and not self.outbox:

@@ -187,7 +187,11 @@ class Receivers:
         else:
             # What is subscribed to ends with a restart at the latest, so that nothing here is durable.
             source = replace(source, durable=TerminusDurability.NONE, expiry_policy=TerminusExpiryPolicy.LINK_DETACH)
-            queue = self._subscriptions.open(peer, link, source, node.address, filters, None)
+            try:
+                queue = self._subscriptions.open(peer, link, source, node.address, filters, None)
+            except Refused:
+                self._temporary.unmake(node)  # nobody has heard of it, and no link will ever end for it
+                raise
             said = subscriptions.describe(queue, source)
             filters = NOTHING
         said = replace(said, dynamic=True, dynamic_node_properties=dynamic)

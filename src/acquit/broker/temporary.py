@@ -112,6 +112,10 @@ class TemporaryNodes:
             return self._topics.make(address, actor, temporary)
         return self._queues.make(address, address, actor, durable=False, temporary=temporary)
 
+    def unmake(self, topic: Topic) -> None:
+        """A topic that was made just now, and whose first link is refused after all."""
+        self._topics.delete(topic, 0)
+
 
 def describe(node: Queue | Topic, *, queue: bool) -> dict[str, object] | None:
     """The dynamic-node-properties of an answer: what is true of the node. None for one that is not dynamic."""

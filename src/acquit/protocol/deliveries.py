@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from acquit.errors import LocalProtocolError
 from acquit.protocol._definitions import AmqpCondition, Role, TransactionalState
-from acquit.protocol.delivery import Delivery, DeliveryState, is_outcome
+from acquit.protocol.delivery import Delivery, DeliveryState, is_outcome, shortened
 from acquit.protocol.dispositions import FRAME_OVERHEAD, DispositionRuns, encode_state
 from acquit.protocol.events import StatesReceived, TransactionalStateMissed
 from acquit.protocol.receiver import ReceivingLink
@@ -299,6 +299,9 @@ class SessionDeliveries:
     def _encode_state(self, state: DeliveryState | None) -> bytes:
         encoded = encode_state(state)
         if len(encoded) + FRAME_OVERHEAD > self.connection.peer_frame_size_max:
+            if self.connection.server:
+                # Often the peer's own words, and always in answer to it: a server has nobody else to tell.
+                return encode_state(shortened(state))
             raise LocalProtocolError(f"a {type(state).__name__} of {len(encoded)} bytes does not fit the peer's frame")
         return encoded
 

@@ -12,9 +12,11 @@ from acquit.protocol._definitions import (
     Accepted,
     Declared,
     DeliveryState,
+    Error,
     Modified,
     Rejected,
     Released,
+    TransactionalState,
 )
 from acquit.protocol.constants import Outcome
 from acquit.protocol.settlement import Input, Phase
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 
 OUTCOME_CLASSES: Final = frozenset((Accepted, Rejected, Released, Modified, Declared))
 """The states that are final (3.4). A transactional state is provisional until the discharge, so it is not here."""
+
+SHORT_MAX: Final = 60
+"""Of a shortened state: characters of a text, of up to four octets each, or octets of an id."""
 
 _SETTLED: Final = int(Phase.SETTLED)
 
@@ -110,4 +115,19 @@ def is_outcome(state: object) -> bool:
     return state.__class__ in OUTCOME_CLASSES
 
 
-__all__ = ["OUTCOME_CLASSES", "Delivery", "DeliveryState", "Outcome", "ResumedDelivery", "is_outcome"]
+def shortened(state: object) -> DeliveryState:
+    """A state that says what this one does, without what can be left out: it fits the smallest frame (2.3.1)."""
+    match state:
+        case TransactionalState(txn_id=txn_id, outcome=outcome) if len(txn_id) <= SHORT_MAX:
+            return TransactionalState(txn_id, None if outcome is None else shortened(outcome))
+        case Rejected(error=Error(condition=condition, description=description)) if len(condition) <= SHORT_MAX:
+            return Rejected(Error(condition, (description or "")[:SHORT_MAX]))
+        case Rejected():
+            return Rejected()
+        case Modified(delivery_failed=failed, undeliverable_here=here):
+            return Modified(failed, here)
+        case _:
+            return Released()
+
+
+__all__ = ["OUTCOME_CLASSES", "Delivery", "DeliveryState", "Outcome", "ResumedDelivery", "is_outcome", "shortened"]

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 
 from acquit.errors import FrameTooLarge, LocalProtocolError
@@ -10,6 +13,7 @@ from acquit.protocol._definitions import (
     Begin,
     Close,
     ConnectionCondition,
+    Declared,
     Detach,
     Disposition,
     End,
@@ -28,6 +32,7 @@ from acquit.protocol._definitions import (
 )
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.delivery import Delivery, DeliveryState
 from acquit.protocol.events import (
     CreditChanged,
     DeliveriesReceived,
@@ -53,7 +58,7 @@ from tests.support.peer import (
     sending_engine,
     transfer,
 )
-from tests.support.wire import frames_in, kinds, only, opened
+from tests.support.wire import SERVER, frames_in, kinds, only, opened
 
 # -- begin and end
 
@@ -413,17 +418,48 @@ def test_settle_all_passes_over_what_is_over_and_refuses_what_is_not_its_own() -
 
 
 def test_a_state_larger_than_the_peers_frame_is_refused_and_nothing_changes() -> None:
-    peer = begun_server(max_frame_size=512)
-    link = attach_to(peer, sending_attach())
-    link.grant(1)  # type: ignore[attr-defined]
-    peer.hear()
-    (delivery,) = only(peer.say(transfer(0)), DeliveriesReceived).deliveries
+    wire = opened(server=replace(SERVER, max_frame_size=512))
+    session, _ = wire.begin()
+    receiver, sender = wire.attach_receiver(session, credit=1)
+    wire.run()
+    sender.send(b"1", b"x")
+    (delivery,) = only(wire.run()[0], DeliveriesReceived).deliveries
     too_large = Rejected(Error("amqp:internal-error", "x" * 600))
-    for attempt in (lambda: delivery.settle(too_large), lambda: link.session.settle_all([delivery], too_large)):
+    for attempt in (lambda: delivery.settle(too_large), lambda: receiver.session.settle_all([delivery], too_large)):
         with pytest.raises(LocalProtocolError):
             attempt()
     assert delivery.phase == Phase.UNSETTLED
     assert delivery.settle(RELEASED)
+
+
+LONG = "x" * 600
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        (Rejected(Error("amqp:internal-error", LONG)), Rejected(Error("amqp:internal-error", LONG[:60]))),
+        (Rejected(Error(LONG)), Rejected()),
+        (Modified(True, True, {"x-opt-a": LONG}), Modified(True, True)),
+        (TransactionalState(b"id", Rejected(Error(LONG))), TransactionalState(b"id", Rejected())),
+        (TransactionalState(LONG.encode(), Accepted()), RELEASED),
+        (Declared(LONG.encode()), RELEASED),
+    ],
+)
+def test_a_server_says_a_state_larger_than_the_peers_frame_in_short(state: DeliveryState, said: DeliveryState) -> None:
+    peer = begun_server(max_frame_size=512)
+    link = attach_to(peer, sending_attach())
+    link.grant(2)  # type: ignore[attr-defined]
+    peer.hear()
+    ways: tuple[Callable[[Delivery], object], ...] = (
+        lambda delivery: delivery.settle(state),
+        lambda delivery: link.session.settle_all([delivery], state),
+    )
+    for id_, settle in enumerate(ways):
+        (delivery,) = only(peer.say(transfer(id_)), DeliveriesReceived).deliveries
+        assert settle(delivery)
+        (disposition,) = [said for said in peer.hear() if isinstance(said, Disposition)]
+        assert disposition.state == said
 
 
 # -- settling second

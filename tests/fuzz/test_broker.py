@@ -1,0 +1,99 @@
+"""Peers that keep to no promise, in a broker with every policy there is: its accounts are right at every moment.
+
+Nothing raises, each queue has what entered and did not leave, and the journal alone, read at any moment as after a kill
+at that moment, says so as well and contradicts itself nowhere.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions, ConnectionLimits, TransactionLimits
+from acquit.ledger.balance import balance
+from tests.support.broker_world import World
+from tests.support.raw_peer import RawPeer
+
+OPTIONS = BrokerOptions(
+    address=(
+        AddressRule("last", {"last_value": True}),
+        AddressRule("ring", {"ring_size": 5}),
+        AddressRule("once", {"consumers": "exclusive", "duplicate_detection": "message-id", "duplicate_window": 3}),
+        AddressRule("lock", {"lock_duration_ms": 30, "redelivery_delay_ms": 20, "max_delivery_attempts": 3}),
+        AddressRule("read", {"non_destructive": True}),
+        AddressRule("group", {"redelivery_delay_ms": 25, "redelivery_blocks": "group", "consumers": "single-active"}),
+        AddressRule("gone.#", {"auto_delete": True, "messages_max": 20, "full_policy": "drop-oldest"}),
+        AddressRule("topic.#", {"auto_delete": True, "unroutable": "release"}),
+    ),
+    limits=BrokerLimits(queues_max=60, requests_max=5),
+    connection=ConnectionLimits(links_max=60),
+    transactions=TransactionLimits(
+        per_connection_max=6, postings_max=30, retirements_max=30, idle_timeout_ms=200, fates_max=10
+    ),
+)
+
+
+def check_books(world: World) -> None:
+    """What is on the disk now makes sense by itself."""
+    fold = world.fold()
+    assert fold.anomalies == []
+    told = balance(fold)
+    assert told.balanced, [row.mismatch for row in told.queues]
+
+
+def play(seed: int, steps: int) -> None:
+    chance = random.Random(seed)
+    world = World(OPTIONS)
+    ids: list[bytes] = []
+    peers: list[RawPeer] = []
+    for step in range(steps):
+        peers = [peer for peer in peers if not peer.over]
+        world.clients = [client for client in world.clients if client in peers]
+        if len(peers) < 4:
+            peers.append(RawPeer(world, chance.randrange(1 << 40), shared=ids))
+        peer = chance.choice(peers)
+        for _ in range(chance.choice((1, 1, 3, 10))):
+            peer.step()
+        if chance.random() < 0.9:
+            world.carry()
+        if peer.over or chance.random() < 0.01:
+            peer.lose()
+        if chance.random() < 0.3:
+            world.sync()
+        if chance.random() < 0.1:
+            world.advance(chance.choice((1, 10, 100, 1_000)))
+        world.check()
+        if chance.random() < 0.02:
+            world.settle()
+            world.check_journal()
+        if chance.random() < 0.02:
+            check_books(world)
+        if chance.random() < 0.01:
+            world = world.crash() if chance.random() < 0.7 else world.stop()
+            peers = []
+            check_books(world)
+    world.settle()
+    world.check_journal()
+    for peer in peers:
+        peer.lose()
+    world.settle()
+    world.check_journal()
+    core = world.core
+    assert not core.transactions.held and not core._peers
+    assert not core._attaching._links
+    unowned = [
+        node
+        for node in (*core.queues.by_name.values(), *core.topics.by_address.values())
+        if node.producers or (node.temporary is not None and not node.live)
+    ]
+    assert not unowned, unowned
+    for queue in core.queues.by_name.values():
+        assert not queue.acquired and not queue.consumers and not queue.browsers and not queue.producers
+        assert not queue.held, queue
+        assert queue.temporary is None or queue.live, queue
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_books_are_right_whatever_peers_do(seed: int) -> None:
+    play(seed, 300)

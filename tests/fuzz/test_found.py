@@ -1,0 +1,225 @@
+"""What one peer can say that must not hurt another: the least of what `test_broker` once found."""
+
+from __future__ import annotations
+
+import pytest
+
+from acquit.broker.options import AddressRule, BrokerOptions
+from acquit.protocol._definitions import (
+    Accepted,
+    AmqpCondition,
+    Attach,
+    Detach,
+    Disposition,
+    Flow,
+    LinkCondition,
+    Modified,
+    Rejected,
+    Role,
+    Source,
+    Target,
+    TerminusExpiryPolicy,
+)
+from acquit.protocol.constants import RELEASED
+from acquit.protocol.message import AmqpValue, Message
+from tests.support.broker_world import World, durable
+from tests.support.raw_peer import RawPeer
+
+
+def asked(world: World, body: object, **options: object) -> tuple[object, object]:
+    """A client's links to and from the management node, with a question that is on its way."""
+    client = world.client("asker")
+    replies = client.begun.attach_receiver(  # type: ignore[attr-defined]
+        "replies", source=Source("$management"), target=Target("replies"), **options
+    )
+    replies.grant(10)
+    requests = client.sender("$management", "requests")
+    world.settle()
+    question = Message(
+        AmqpValue(body),  # type: ignore[arg-type]
+        message_id=1,
+        reply_to="replies",
+        application_properties={"operation": "QUERY", "type": "acquit:queue"},
+    )
+    client.post(requests, question)
+    world.settle()
+    return client, replies
+
+
+@pytest.mark.parametrize("names", [[[1]], [{}], [None], [[]]])
+def test_attribute_names_of_any_type_are_answered(names: list[object]) -> None:
+    client, replies = asked(World(), {"attributeNames": names})
+    (answer,) = client.received[replies]  # type: ignore[attr-defined]
+    assert Message.decode(answer.payload).application_properties["statusCode"] == 400
+
+
+def test_an_answer_larger_than_the_asker_takes_ends_its_link_alone() -> None:
+    world = World()
+    client, replies = asked(world, None, max_message_size=40)
+    error = client.detached[replies].error  # type: ignore[attr-defined]
+    assert error is not None and error.condition == LinkCondition.MESSAGE_SIZE_EXCEEDED
+    other = world.client("other")
+    other.post_all(other.sender("q"), durable("x"))
+
+
+CREDIT = Flow(0, 1 << 20, 0, 1 << 20, 0, 0, 10)
+"""For the link of handle 0."""
+
+
+def raw(world: World) -> RawPeer:
+    """A peer that says what the test has it say."""
+    return RawPeer(world, 1)
+
+
+def receiving(name: str, handle: int, address: str = "q", **fields: object) -> Attach:
+    return Attach(name, handle, Role.RECEIVER, source=Source(address), target=Target("there"), **fields)  # type: ignore[arg-type]
+
+
+def filled(world: World, *bodies: object, name: str = "q", **fields: object) -> None:
+    """Messages in a queue."""
+    filler = world.client("filler")
+    filler.post_all(filler.sender(name), *(durable(body, **fields) for body in bodies))
+    filler.close()
+    world.settle()
+
+
+@pytest.mark.parametrize("state", [Accepted(), Modified(True), None])
+def test_what_was_settled_just_before_a_link_is_stolen_counts(state: object) -> None:
+    world = World()
+    filled(world, "a")
+    peer = raw(world)
+    peer.say(receiving("r", 0))
+    peer.say(CREDIT)
+    world.settle()
+    peer.say(receiving("r", 1))  # steals
+    peer.say(Disposition(Role.RECEIVER, 0, 0, settled=True, state=state))  # type: ignore[arg-type]
+    peer.say(Detach(1, closed=True))
+    world.settle()
+    queue = world.core.queues.by_name["q"]
+    assert (queue.acquired, queue.live) == (0, 0 if isinstance(state, Accepted) else 1)
+    world.check_journal()
+
+
+def test_what_a_link_held_comes_back_where_its_detach_comes_with_what_ends_it() -> None:
+    world = World()
+    filled(world, "a")
+    peer = raw(world)
+    peer.say(receiving("r", 0))
+    peer.say(CREDIT)
+    world.settle()
+    assert world.core.queues.by_name["q"].acquired == 1
+    peer.say(receiving("r", 1))  # steals
+    peer.say(Detach(0, closed=True))
+    peer.say(Detach(1, closed=True))
+    world.settle()
+    queue = world.core.queues.by_name["q"]
+    assert (queue.acquired, queue.available) == (0, 1)
+    world.check_journal()
+
+
+def test_a_session_that_ends_with_what_ends_its_link_gives_back_what_that_held() -> None:
+    world = World()
+    filled(world, "a")
+    peer = raw(world)
+    peer.say(receiving("r", 0))
+    peer.say(CREDIT)
+    world.settle()
+    peer.say(receiving("r", 1))
+    peer.end()
+    world.settle()
+    queue = world.core.queues.by_name["q"]
+    assert (queue.acquired, queue.available) == (0, 1)
+
+
+def test_an_error_that_is_larger_than_the_peers_frames_is_told_in_short() -> None:
+    world = World()
+    client = world.client("client", max_frame_size=512)
+    sender = client.sender(None)
+    (sent,) = client.post(sender, durable("x", to="a::" + "z" * 400))
+    world.settle()
+    outcome = client.outcome(sent)
+    assert isinstance(outcome, Rejected) and outcome.error is not None
+    assert outcome.error.condition == AmqpCondition.NOT_FOUND
+
+
+def test_a_link_with_an_incomplete_map_is_refused() -> None:
+    world = World()
+    filled(world, "a")
+    peer = raw(world)
+    peer.say(receiving("r", 0, unsettled={}, incomplete_unsettled=True))
+    peer.say(CREDIT)
+    world.settle()
+    assert world.core.queues.by_name["q"].available == 1
+
+
+@pytest.mark.parametrize("size_max", [1, 32, 33, 60])
+@pytest.mark.parametrize("presettled", [False, True])
+def test_a_message_of_a_group_that_is_too_large_for_its_owner_goes_to_another(size_max: int, presettled: bool) -> None:
+    world = World()
+    client = world.client()
+    small = client.receiver("q", "small", credit=10, presettled=presettled, max_message_size=160)
+    tiny = client.receiver("q", "tiny", credit=10, presettled=presettled, max_message_size=size_max)
+    sender = client.sender("q")
+    client.post_all(sender, durable("a", group_id="g"))
+    client.post_all(sender, durable("b" * 200, group_id="g"), durable("c" * 200))
+    world.settle()
+    assert client.bodies(small) == ["a"]
+    assert client.bodies(tiny) == []
+    large = client.receiver("q", "large", credit=10)
+    world.settle()
+    assert client.bodies(large) == ["b" * 200, "c" * 200]
+    world.check_journal()
+
+
+def test_a_message_that_grows_by_its_returns_is_judged_as_it_is() -> None:
+    world = World(BrokerOptions(address=(AddressRule("q", {"release_delay_ms_max": 0}),)))
+    client = world.client()
+    filled(world, "x" * 50)
+    exact = client.receiver("q", "exact", credit=1)
+    world.settle()
+    (held,) = client.held(exact)
+    size = len(held.payload)
+    held.settle(RELEASED)
+    world.settle()
+    client.detach(exact)
+    for allowance in range(30, 80):
+        tight = client.receiver("q", f"tight{allowance}", credit=1, max_message_size=size + allowance)
+        for delivery in client.held(tight):
+            assert len(delivery.payload) <= size + allowance
+        world.settle()
+        client.detach(tight)
+        world.settle()
+    world.check_journal()
+
+
+def test_a_temporary_topic_whose_link_is_refused_is_not_left_behind() -> None:
+    world = World()
+    peer = raw(world)
+    for handle in range(3):
+        source = Source(
+            None,
+            expiry_policy=TerminusExpiryPolicy.LINK_DETACH,
+            dynamic=True,
+            capabilities=("temporary-topic", "shared"),
+        )
+        peer.say(Attach("|nameless", handle, Role.RECEIVER, source=source, target=Target("there")))
+    world.settle()
+    assert not world.core.topics.by_address
+
+
+def test_one_answer_that_fails_keeps_no_other_from_being_told() -> None:
+    world = World()
+    client = world.client()
+    sender = client.sender("q")
+
+    def fail() -> None:
+        raise RuntimeError("a fault of ours")
+
+    world.core.scribe.when_synced(fail)
+    (sent,) = client.post(sender, durable("x"))
+    world.carry()
+    with pytest.raises(RuntimeError, match="a fault of ours"):
+        world.sync()
+    world.settle()
+    assert isinstance(client.outcome(sent), Accepted)
+    assert world.core.queues.by_name["q"].available == 1
