@@ -230,6 +230,8 @@ class Queue:
     @property
     def undeliverable(self) -> int:
         """Available messages that all of the consumers that are here called undeliverable."""
+        if self.consumers and not any(interest.wants.terminus for interest in self.interests):
+            return 0  # nobody who is here called anything so: there may be a million to look at
         termini = {consumer.terminus for consumer in self.consumers}
         return sum(
             message.extra is not None and bool(message.extra.excluded) and termini <= message.extra.excluded
