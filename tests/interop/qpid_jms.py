@@ -52,7 +52,7 @@ def classpath() -> str:
     """Compile the peer where it is older than its sources; what Java needs to run it."""
     path = BUILT / "classpath"
     newest = max(source.stat().st_mtime for source in (*SOURCES, HERE / "pom.xml"))
-    if not path.exists() or path.stat().st_mtime < newest:
+    if not (path.exists() and path.stat().st_mtime >= newest and _is_whole(path.read_text(encoding="utf-8"))):
         for program in ("java", "javac", "mvn"):
             if shutil.which(program) is None:
                 raise PeerMissing(f"Qpid JMS needs {program} on the PATH (a JDK, 17 or newer, and Maven)")
@@ -71,6 +71,11 @@ def classpath() -> str:
         _run("javac", "-Xlint:all", "-Werror", "-d", str(BUILT / "classes"), "-cp", whole, *map(str, SOURCES))
         path.write_text(whole, encoding="utf-8")
     return path.read_text(encoding="utf-8")
+
+
+def _is_whole(classes: str) -> bool:
+    """Is all of it still there? Maven's repository is not ours."""
+    return all(Path(entry).exists() for entry in classes.split(":"))
 
 
 def _run(*command: str) -> None:
