@@ -47,7 +47,7 @@ def play(seed: int, steps: int) -> None:
     world = World(OPTIONS)
     ids: list[bytes] = []
     peers: list[RawPeer] = []
-    for step in range(steps):
+    for _ in range(steps):
         peers = [peer for peer in peers if not peer.over]
         world.clients = [client for client in world.clients if client in peers]
         if len(peers) < 4:
@@ -80,7 +80,7 @@ def play(seed: int, steps: int) -> None:
     world.settle()
     world.check_journal()
     core = world.core
-    assert not core.transactions.held and not core._peers
+    assert not core.transactions.postings.durable and not core._peers
     assert not core._attaching._links
     unowned = [
         node

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from acquit.broker.options import AddressRule, BrokerOptions
+from acquit.broker.schedule import found_by_id, listed
 from acquit.protocol._definitions import (
     Accepted,
     AmqpCondition,
@@ -22,6 +23,7 @@ from acquit.protocol._definitions import (
 )
 from acquit.protocol.constants import RELEASED
 from acquit.protocol.message import AmqpValue, Message
+from acquit.store.options import JournalOptions
 from tests.support.broker_world import World, durable
 from tests.support.raw_peer import RawPeer
 
@@ -223,3 +225,27 @@ def test_one_answer_that_fails_keeps_no_other_from_being_told() -> None:
     world.settle()
     assert isinstance(client.outcome(sent), Accepted)
     assert world.core.queues.by_name["q"].available == 1
+
+
+def test_long_ids_are_not_kept_in_memory() -> None:
+    world = World(journal=JournalOptions(segment_bytes=1 << 20))
+    client = world.client()
+    sender = client.sender("q")
+    long = "x" * 60_000
+    client.post_all(sender, durable("a", group_id=long), durable("b", group_id=long + "y"))
+    later = durable("c", message_id=long, annotations={"x-opt-delivery-delay": 1_000})
+    client.post_all(sender, later)
+    for again in (world, world.crash()):
+        client = again.client("again")
+        reader = client.receiver("q", credit=10)
+        again.settle()
+        assert sorted(map(str, client.bodies(reader))) == ["a", "b"]
+        extras = [message.extra for message in again.core.life.live.values() if message.extra is not None]
+        assert {len(extra.group) for extra in extras if extra.group is not None} == {96}
+        assert {len(extra.message_id) for extra in extras if extra.message_id} == {33}
+        assert len({extra.group for extra in extras if extra.group is not None}) == 2
+        client.close()
+    queue = again.core.queues.by_name["q"]
+    assert [one.message_id for one in listed(queue, 0, 10)] == [None]
+    assert len(found_by_id(queue, long)) == 1
+    assert not found_by_id(queue, long[1:])

@@ -16,6 +16,7 @@ from acquit.broker.message import COPY, DISPATCHED, DURABLE, Message
 from acquit.broker.queue import Effect, NodeEvent, NodeState, step
 from acquit.broker.succession import release
 from acquit.errors import StoreFull
+from acquit.ledger.duplicates import window_id
 from acquit.ledger.events import EventKind
 from acquit.ledger.records import AttemptNote, Cause, Namespace, StateDeleted
 
@@ -189,6 +190,7 @@ class Life:
         self.timers.add(due_at_ms, message)
         if not message.came_back:
             if extra.message_id:
+                extra.message_id = window_id(extra.message_id)  # it is in memory although the message may not be
                 queue.scheduled_ids.setdefault(extra.message_id, {})[message] = None
         elif queue.policy.redelivery_blocks == "queue":
             heappush(queue.delayed, (-message.priority, message.sequence, message))

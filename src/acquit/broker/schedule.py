@@ -15,6 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from acquit.broker.queue import NodeEvent, NodeState
+from acquit.ledger.duplicates import window_id
 from acquit.ledger.records import MessageId, decode_id, encode_id
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 STEP: Final = 5_000
 """Messages that one turn cancels."""
+_HASHED: Final = b"h"
+"""Begins an id of which only a hash is kept (`window_id`)."""
 LISTED_MAX: Final = 1_000
 """Messages of one answer."""
 
@@ -33,7 +36,7 @@ class Scheduled(NamedTuple):
 
     sequence: int
     message_id: MessageId | None
-    """None also for one that waits for another attempt."""
+    """None also for one that waits for another attempt, and for an id of more than 63 bytes."""
     due_at_ms: int
     posted_at_ms: int
     size_bytes: int
@@ -51,7 +54,7 @@ def _describe(message: Message) -> Scheduled:
     extra = message.extra
     return Scheduled(
         message.sequence,
-        decode_id(extra.message_id) if extra is not None else None,
+        decode_id(extra.message_id) if extra is not None and extra.message_id[:1] != _HASHED else None,
         message.due_at_ms,
         message.posted_us // 1000,
         message.size_bytes,
@@ -82,7 +85,7 @@ class Cancel:
         if not left:
             return False
         if self._durable:
-            self._life.scribe.when_synced(self._done, self.count)
+            self._life.scribe.once_durable(self._done, self.count)
         else:
             self._done(self.count)
         return True
@@ -96,7 +99,7 @@ def found_by_sequence(queue: Queue, sequence: int) -> list[Message]:
 
 def found_by_id(queue: Queue, message_id: MessageId) -> list[Message]:
     """The messages with this message-id that wait for their delivery time: usually one."""
-    return list(queue.scheduled_ids.get(encode_id(message_id), ()))
+    return list(queue.scheduled_ids.get(window_id(encode_id(message_id)), ()))
 
 
 def all_of(queue: Queue) -> list[Message]:

@@ -11,7 +11,7 @@ waits for them is said, nothing durable is handed out, and nothing is lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -254,6 +254,13 @@ class Scribe:
         else:
             self._waiting.append((call, arguments))
 
+    def once_durable(self, call: Callable[..., None], *arguments: object) -> None:
+        """As `when_synced`; at once where all of it is durable already, and no batch may come for a long time."""
+        if self.recorder.pending or self.journal.in_flight:
+            self.when_synced(call, *arguments)
+        else:
+            call(*arguments)
+
     @property
     def pending(self) -> bool:
         """There is something for a batch, or somebody who waits for one."""
@@ -274,14 +281,15 @@ class Scribe:
     def synced(self, position: Position) -> None:
         """The batch in flight is durable: release those who waited for it."""
         released, self._in_flight = self._in_flight, []
-        failure: Exception | None = None
-        for call, arguments in released:
-            try:
+        self._release(iter(released))
+
+    def _release(self, waiting: Iterator[tuple[Callable[..., None], tuple[object, ...]]]) -> None:
+        try:
+            for call, arguments in waiting:
                 call(*arguments)
-            except Exception as exc:  # those behind it wait for answers of their own
-                failure = failure or exc
-        if failure is not None:
-            raise failure
+        except BaseException:
+            self._release(waiting)  # those behind it wait for answers of their own
+            raise
 
     def mark_ahead(self, queue: Queue, sequence: int) -> bool:
         """May messages up to `sequence` be handed out? If not, the next sync brings the mark."""

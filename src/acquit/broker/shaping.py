@@ -17,6 +17,7 @@ else that matters here, is read by `read_plain`. Everything else takes `read_pos
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from struct import Struct
 from typing import Final
 from uuid import UUID
@@ -47,6 +48,8 @@ DELIVERY_DELAY: Final = "x-opt-delivery-delay"
 DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
 """Application property: the id to detect duplicates by, as Artemis names it; without it, the message id."""
 
+GROUP_KEPT_MAX: Final = 64
+"""Characters of a group-id that are kept as they are."""
 _DUPLICATE_ID: Final = DUPLICATE_ID.encode()
 TTL_MAX: Final = 0xFFFF_FFFF
 TIME_MAX_MS: Final = (1 << 63) - 1
@@ -259,9 +262,15 @@ class Posting:
 
 
 def read_group(sections: Sections) -> tuple[str | None, int | None]:
-    """group-id and group-sequence of a message (3.2.4). Raises DecodeError."""
+    """group-id and group-sequence of a message (3.2.4). Raises DecodeError.
+
+    Of a long id its hash stands for its end: it is kept in memory also while the message is not.
+    """
     group, sequence = sections.property_values(PropertyIndex.GROUP_ID, PropertyIndex.GROUP_SEQUENCE)
-    return None if group is None else str(group), sequence if isinstance(sequence, int) else None
+    text = None if group is None else str(group)
+    if text is not None and len(text) > GROUP_KEPT_MAX:
+        text = text[:GROUP_KEPT_MAX] + blake2b(text.encode(), digest_size=16).hexdigest()
+    return text, sequence if isinstance(sequence, int) else None
 
 
 def read_posting(payload: bytes, now_ms: int) -> Posting:
