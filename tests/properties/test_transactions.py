@@ -483,7 +483,7 @@ class Mischief:
         self.world = self.world.crash()
         self.world.settle()
         self.world.check_journal()
-        assert not self.world.core.transactions.held
+        assert not self.world.core.transactions.postings.durable
         self.clients = []
         self.connect()
         self.connect()

@@ -384,6 +384,13 @@ class World:
         self.core.tick(self.now_us)
         self.carry()
 
+    def purge(self, name: str, user: str | None = None) -> int:
+        """Begin to purge a queue; how many messages that is about."""
+        queue = self.core.queues.by_name[name]
+        waiting = queue.available + len(queue.scheduled)
+        self.core.administration.purge(name, user)
+        return waiting
+
     # -- ends ---------------------------------------------------------------------------------------------------------
 
     def crash(self) -> World:
@@ -429,10 +436,10 @@ class World:
             live_bytes += 0 if message.flags & COPY else message.size_bytes
             live_count += 1
         transactions = core.transactions
-        assert core.memory.bytes == memory + transactions.memory_bytes
-        assert min(memory, transactions.memory_bytes) >= 0
-        live_bytes += sum(held.size_bytes for held in transactions.held.values())
-        live_count += len(transactions.held)
+        assert core.memory.bytes == memory + transactions.postings.memory_bytes
+        assert min(memory, transactions.postings.memory_bytes) >= 0
+        live_bytes += sum(held.size_bytes for held in transactions.postings.durable.values())
+        live_count += len(transactions.postings.durable)
         assert (core.live_bytes, core.live_count) == (live_bytes, live_count)
 
     def check_journal(self) -> None:

@@ -146,7 +146,9 @@ class Core:
         self.administration = Administration(
             self.snapshot, self.life, self._poster, self.queues, self.topics, self.removal, self.duplicates
         )
-        management = ManagementNode(self.administration, options.limits.requests_max, self.life.touch)
+        management = ManagementNode(
+            self.administration, options.limits.requests_max, self.life, self._poster, self.queues
+        )
         self._management = management
         self.transactions = Transactions(
             self.life, options.transactions, self._poster, self._settling, nodes, self.duplicates
@@ -316,28 +318,30 @@ class Core:
     @property
     def live_bytes(self) -> int:
         """Payloads of all live durable messages, and of those that transactions hold."""
-        return self.life.live_bytes + self.transactions.held_bytes
+        return self.life.live_bytes + self.transactions.postings.durable_bytes
 
     @property
     def live_count(self) -> int:
         """How many those are."""
-        return len(self.life.live) + len(self.transactions.held)
+        return len(self.life.live) + len(self.transactions.postings.durable)
 
     def candidates(self, before: Position) -> Iterable[int]:
         """Live messages whose record stands below `before`."""
         live = [sequence for sequence, message in self.life.live.items() if message.position < before]
-        return live + [sequence for sequence, held in self.transactions.held.items() if held.position < before]
+        return live + [
+            sequence for sequence, held in self.transactions.postings.durable.items() if held.position < before
+        ]
 
     def live(self, sequence: int) -> LiveMessage | None:
         """A live message as the ledger sees it."""
         message = self.life.live.get(sequence)
-        return self.transactions.held_message(sequence) if message is None else to_live(message)
+        return self.transactions.postings.live(sequence) if message is None else to_live(message)
 
     def moved(self, sequence: int, position: Position) -> None:
         """Its record stands there now."""
-        (self.life.live.get(sequence) or self.transactions.held[sequence]).position = position
+        (self.life.live.get(sequence) or self.transactions.postings.durable[sequence]).position = position
 
-    # -- for the management node (`management.Managed`) ---------------------------------------------------------------
+    # -- for the management node --------------------------------------------------------------------------------------
 
     def snapshot(self) -> BrokerSnapshot:
         """What is where."""
@@ -351,10 +355,6 @@ class Core:
             ),
             connections=tuple(_connection_snapshot(peer) for peer in self._peers.values()),
         )
-
-    def purge(self, queue: str, user: str | None) -> int:
-        """As `Administration.purge`."""
-        return self.administration.purge(queue, user)
 
     # -- the engine's events ------------------------------------------------------------------------------------------
 

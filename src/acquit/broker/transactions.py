@@ -32,17 +32,14 @@ from typing import TYPE_CHECKING, Final
 
 from acquit.broker.endpoints import verdict_of
 from acquit.broker.fates import Fates
-from acquit.broker.message import COPY, DURABLE, OVERHEAD_BYTES, Message
-from acquit.broker.node import Queue
-from acquit.broker.posting import new_message, posting_meta, wanted_soon
+from acquit.broker.held_postings import HeldPostings, append_entering
+from acquit.broker.message import DURABLE, Message
 from acquit.broker.queue import Ending, NodeState, Verdict
 from acquit.broker.refusal import Refused
-from acquit.broker.shaping import SharedBody
 from acquit.broker.transaction import CONTESTED, Held, Phasing, Retirement, Transaction
 from acquit.errors import StoreFull
 from acquit.ledger import records
 from acquit.ledger.events import ATTEMPT_MAX, Event, EventKind
-from acquit.ledger.live import LiveMessage
 from acquit.ledger.records import Verdict as Fate
 from acquit.protocol._definitions import (
     Accepted,
@@ -56,7 +53,6 @@ from acquit.protocol._definitions import (
     TransactionCondition,
 )
 from acquit.protocol.constants import ACCEPTED
-from acquit.protocol.sections import MESSAGE_ANNOTATIONS, PROPERTIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,7 +97,6 @@ class Transactions:
         self._duplicates = duplicates
         self.terminate: Callable[[Transaction, Error], None] = lambda transaction, error: None
         """End a transaction's control link. Set by the coordinator."""
-        self._numbers = 0
         self._live: dict[bytes, Transaction] = {}
         self._counts: dict[Peer, int] = {}
         """Live ones of each connection."""
@@ -109,12 +104,7 @@ class Transactions:
         """Numbers of transactions that were rolled back while the journal had no room at all."""
         self._unsynced: dict[bytes, Transaction] = {}
         """Committed, and the batch that says so is not synced."""
-        self.held: dict[int, Held] = {}
-        """Durable postings of all transactions, by provisional sequence."""
-        self.held_bytes = 0
-        """Their payloads."""
-        self.memory_bytes = 0
-        """What all postings cost."""
+        self.postings = HeldPostings(life, poster, nodes)
         self.fates = Fates(self._scribe.recorder.table)
 
     # -- for the coordinator ------------------------------------------------------------------------------------------
@@ -215,57 +205,14 @@ class Transactions:
     def hold(self, transaction: Transaction, arrival: Arrival) -> None:
         """Record a posting, which enters its queues at the commit. Raises Refused, DecodeError or StoreFull; nothing is
         changed then."""
-        limits, scribe = self.limits, self._scribe
-        transaction.used_us = scribe.time_us
+        transaction.used_us = self._scribe.time_us
         if transaction.failed is not None:
             raise Refused(
                 f"the transaction has failed: {transaction.failed.description}", condition=transaction.failed.condition
             )
-        posting, payload, target, identity = arrival.posting, arrival.payload, arrival.target, arrival.identity
-        full = len(transaction.postings) >= limits.postings_max
-        if full or transaction.bytes + len(payload) > limits.bytes_max:
-            most = f"{limits.postings_max} messages" if full else f"{limits.bytes_max} bytes"
-            raise Refused(f"a transaction holds no more than {most}", condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED)
-        if self._life.memory.left < len(payload) + OVERHEAD_BYTES:
-            raise Refused(
-                "the broker's memory is full: try again later", condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED
-            )
-        bounds = posting.sections.bounds
-        if bounds[MESSAGE_ANNOTATIONS] != bounds[PROPERTIES]:
-            SharedBody(posting.sections, 0)  # annotations that make no sense are refused now, not at the commit
-        durable = posting.durable and not (isinstance(target, Queue) and not target.durable)
-        flags = (DURABLE if durable else 0) | (0 if identity is None else identity.flags)
-        sequence = scribe.sequences.take(scribe.time_us)
-        held = Held(transaction, arrival, sequence, scribe.time_us, durable=durable, flags=flags)
-        if durable:
-            self._record(transaction)
-            meta = posting_meta(target.address, posting, arrival.expires_at_ms, posting.due_at_ms)
-            held.position, held.fingerprint = scribe.recorder.posted(
-                held.sequence,
-                target.number,
-                payload,
-                meta,
-                scribe.time_us,
-                actor=arrival.actor,
-                kind=_HELD,
-                flags=flags,
-                transaction=transaction.number,
-            )
-            self.held[held.sequence] = held
-            self.held_bytes += len(payload)
-        else:
-            scribe.count_volatile(target, _HELD, 1)
-        target.counts[_HELD] += 1
-        if identity is not None:
-            self._duplicates.held(identity, transaction, held.sequence)
-        held.nodes = [target, *(queue for queue in arrival.queues if queue is not target)]
-        for node in held.nodes:
-            node.held += 1
-            node.held_bytes += len(payload)
-        transaction.postings.append(held)
-        transaction.bytes += len(payload)
-        self.memory_bytes += held.cost
-        self._life.memory.bytes += held.cost
+        held = self.postings.hold(transaction, arrival, self.limits)
+        if arrival.identity is not None:
+            self._duplicates.held(arrival.identity, transaction, held.sequence)
 
     def answer_postings(self, transaction: Transaction, deliveries: list[Delivery], outcome: Outcome) -> None:
         """Tell their sender the outcome that they will have (4.4.1)."""
@@ -378,14 +325,14 @@ class Transactions:
             self._ended(transaction, Fate.COMMITTED)
             answer(None)
             return
-        self._record(transaction)
+        self.postings.record(transaction)
         events: list[Event] = []
         entering: list[tuple[Held, list[Message]]] = []
         fresh: dict[int, int] = {}
         for held in transaction.postings:
-            messages = self._messages(held)
+            messages = self.postings.messages(held)
             entering.append((held, messages))
-            _append_entering(events, held, messages, scribe.time_us)
+            append_entering(events, held, messages, scribe.time_us)
             if messages:
                 fresh[held.sequence] = messages[0].sequence
         accepted = [one for one in transaction.retirements if _is_accepted(one)]
@@ -394,8 +341,8 @@ class Transactions:
         # From here on nothing can be refused any more: where the journal has no room, it keeps what it is told.
         entered = []
         for held, messages in entering:
-            self._let_go(held)
-            self._enter(held, messages)
+            self.postings.let_go(held)
+            self.postings.enter(held, messages)
             entered += messages
         try:
             self._duplicates.commit(transaction, fresh)
@@ -413,53 +360,6 @@ class Transactions:
         self._unsynced[transaction.txn_id] = transaction
         self._ended(transaction, Fate.COMMITTED)
         scribe.when_synced(self._committed, transaction, entered, answer)
-
-    def _messages(self, held: Held) -> list[Message]:
-        """What a posting becomes in each of its queues, which are those of this moment. Raises StoreFull."""
-        arrival, scribe = held.arrival, self._scribe
-        posting = arrival.posting
-        time_us = scribe.time_us
-        shared = SharedBody(posting.sections, time_us // 1000)
-        messages = []
-        for queue in self._nodes.queues_of(arrival):
-            sequence = scribe.sequences.take(time_us)
-            body = shared.of(sequence) if not (posting.durable and queue.durable) or wanted_soon(queue) else None
-            message = new_message(queue, sequence, body, posting, time_us, arrival.expires_at_ms, posting.due_at_ms)
-            message.state = NodeState.PENDING
-            if message.flags & DURABLE:
-                message.position, message.fingerprint = held.position, held.fingerprint
-                message.flags |= held.flags
-            else:
-                message.fingerprint = len(arrival.payload) << 32
-            messages.append(message)
-        # The first one is the posting itself, and the others are copies of it: a durable one, if there is any.
-        messages.sort(key=lambda message: not message.flags & DURABLE)
-        for message in messages[1:]:
-            if message.flags & DURABLE:
-                message.flags |= COPY
-        return messages
-
-    def _enter(self, held: Held, messages: list[Message]) -> None:
-        """HELD, COMMIT: they are in their queues, and not yet visible."""
-        scribe = self._scribe
-        posting = held.arrival.posting
-        if not messages:
-            assert not isinstance(held.arrival.target, Queue)
-            held.arrival.target.counts[_UNROUTED] += 1
-            if not held.durable:
-                scribe.count_volatile(held.arrival.target, _UNROUTED, 1)
-        for message in messages:
-            queue = message.queue
-            if posting.due_at_ms:
-                extra = message.need_extra()
-                extra.due_at_ms, extra.message_id = posting.due_at_ms, posting.message_id
-            self._life.enter(message)
-            queue.pending += 1
-            queue.counts[_POSTED] += 1
-            if message.flags & DURABLE:
-                self._poster.mark(queue, message.sequence)
-            else:
-                scribe.count_volatile(queue, _POSTED, 1)
 
     def _accepting_event(self, retirement: Retirement) -> Event:
         message = retirement.message
@@ -506,15 +406,6 @@ class Transactions:
 
     # -- both ends ----------------------------------------------------------------------------------------------------
 
-    def _record(self, transaction: Transaction) -> None:
-        """Tell the journal of it, if it does not know. Raises StoreFull."""
-        if not transaction.number:
-            number = self._numbers + 1
-            self._scribe.recorder.append(
-                records.Transaction(self._scribe.time_us, number, transaction.txn_id, transaction.user)
-            )
-            self._numbers = transaction.number = number
-
     def _end(self, transaction: Transaction) -> None:
         transaction.phase = Phasing.ENDED
         del self._live[transaction.txn_id]
@@ -550,26 +441,8 @@ class Transactions:
 
     def _give_back(self, transaction: Transaction, ending: Ending) -> None:
         """Roll back what it holds; it may go on."""
-        scribe = self._scribe
         for held in transaction.postings:
-            self._let_go(held)
-            target = held.arrival.target
-            target.counts[_ROLLED_BACK] += 1
-            if not held.durable:
-                scribe.count_volatile(target, _ROLLED_BACK, 1)
-                continue
-            try:
-                scribe.recorder.transition(
-                    _ROLLED_BACK,
-                    held.sequence,
-                    target.number,
-                    held.fingerprint,
-                    scribe.time_us,
-                    held.arrival.actor,
-                    transaction=transaction.number,
-                )
-            except StoreFull:
-                scribe.exhausted = True
+            self.postings.roll_back(held)
         self._duplicates.release(transaction)
         for retirement in transaction.retirements:
             if not retirement.valid:
@@ -584,19 +457,6 @@ class Transactions:
         transaction.retirements = []
         transaction.bytes = 0
 
-    def _let_go(self, held: Held) -> None:
-        """A posting is held no more."""
-        for node in held.nodes:
-            node.held -= 1
-            node.held_bytes -= len(held.arrival.payload)
-            if isinstance(node, Queue):
-                self._life.wake(node)  # it may have been kept for this alone
-        if held.durable:
-            del self.held[held.sequence]
-            self.held_bytes -= len(held.arrival.payload)
-        self.memory_bytes -= held.cost
-        self._life.memory.bytes -= held.cost
-
     @staticmethod
     def _give(retirement: Retirement) -> None:
         """The message is its delivery's again."""
@@ -605,55 +465,9 @@ class Transactions:
         message.extra.transaction = None
         retirement.delivery.context = message
 
-    def held_message(self, sequence: int) -> LiveMessage | None:
-        """A held posting as the ledger sees it, for the checkpoint."""
-        held = self.held.get(sequence)
-        return None if held is None else _to_live(held)
-
 
 def _is_accepted(retirement: Retirement) -> bool:
     return verdict_of(retirement.state) is Verdict.ACCEPTED
-
-
-def _append_entering(events: list[Event], held: Held, messages: list[Message], time_us: int) -> None:
-    """The events by which a posting ends to be held and enters its queues, those that are recorded."""
-    if not held.durable:
-        return
-    if not messages or not messages[0].flags & DURABLE:
-        kind = _PASSED if messages else _UNROUTED
-        events.append(_posting_event(held, held.sequence, 0, held.arrival.target.number, kind, held.flags, time_us))
-        return
-    first = messages[0]
-    for message in messages:
-        if message.flags & DURABLE:
-            copied = message is not first
-            origin = first.sequence if copied else held.sequence
-            flags = held.flags | (COPY if copied else 0)
-            events.append(_posting_event(held, message.sequence, origin, message.queue.number, _POSTED, flags, time_us))
-
-
-def _posting_event(held: Held, sequence: int, origin: int, queue: int, kind: int, flags: int, time_us: int) -> Event:
-    actor, number = held.arrival.actor, held.transaction.number
-    return Event(sequence, origin, time_us, held.fingerprint, queue, actor, kind, flags, 0, number)
-
-
-def _to_live(held: Held) -> LiveMessage:
-    arrival = held.arrival
-    posting = arrival.posting
-    return LiveMessage(
-        held.sequence,
-        arrival.target.number,
-        held.position,
-        held.fingerprint,
-        held.flags,
-        0,
-        held.posted_us,
-        arrival.expires_at_ms,
-        posting.due_at_ms,
-        posting.priority,
-        0,
-        held.transaction.number,
-    )
 
 
 __all__ = ["Transactions"]

@@ -561,7 +561,7 @@ def test_a_session_that_ends_takes_its_control_links_along(world: World) -> None
     session.end()
     world.settle()
     assert live_of(world, "out") == 0
-    assert not world.core.transactions.held
+    assert not world.core.transactions.postings.durable
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -604,10 +604,10 @@ def test_an_idle_transaction_gives_back_what_it_holds() -> None:
     world.advance(900)
     controller.post(sender, idle, durable("x"))
     world.advance(900)
-    assert world.core.transactions.held
+    assert world.core.transactions.postings.durable
     world.advance(200)
     world.settle()
-    assert not world.core.transactions.held
+    assert not world.core.transactions.postings.durable
     assert world.core.queues.by_name["q"].available == 1
     world.check_journal()
     (late,) = controller.post(sender, idle, durable("late"))
@@ -719,7 +719,7 @@ def test_held_postings_are_copied_forward_while_their_transaction_is_open() -> N
         world.settle()
     journal = world.opened.journal
     assert journal.left_through > first
-    (position, _) = (held.position for held in world.core.transactions.held.values())
+    (position, _) = (held.position for held in world.core.transactions.postings.durable.values())
     assert position > next(info for info in journal.segments if not info.archived).base
     world.check_journal()
     assert balance(world.fold()).held == 0  # a fold of its own begins a run, which rolls back
@@ -1051,7 +1051,7 @@ def test_without_any_room_a_commit_is_refused_and_a_rollback_waits() -> None:
     assert refusal.error is not None
     assert refusal.error.condition == ROLLBACK
     assert "no room" in str(refusal.error.description)
-    assert not world.core.transactions.held
+    assert not world.core.transactions.postings.durable
     disk.capacity_bytes = None
     world.advance(5_000)
     world.chores()
