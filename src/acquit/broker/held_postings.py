@@ -62,8 +62,7 @@ class HeldPostings:
             self._numbers = transaction.number = number
 
     def hold(self, transaction: Transaction, arrival: Arrival, limits: TransactionLimits) -> Held:
-        """Record a posting, which enters its queues at the commit. Raises Refused, DecodeError or StoreFull; nothing is
-        changed then."""
+        """Record one more. Raises Refused for one too many, DecodeError or StoreFull; nothing is changed then."""
         scribe = self._scribe
         posting, payload, target, identity = arrival.posting, arrival.payload, arrival.target, arrival.identity
         full = len(transaction.postings) >= limits.postings_max

@@ -2,7 +2,7 @@
 
 Theory of operation. A transaction belongs to the connection that declared it, and gathers two things:
 
-    postings       recorded as HELD under a provisional sequence, and in no queue
+    postings       recorded as HELD under a provisional sequence, and in no queue: see `held_postings`
     retirements    outcomes of deliveries. Their messages stay ACQUIRED, and the transaction has their outcome: in
                    `message.extra.transaction`, and as a `Retirement` in the place where the delivery had its message,
                    so that an outcome from elsewhere finds no message there
@@ -67,12 +67,7 @@ if TYPE_CHECKING:
     from acquit.protocol.delivery import Delivery, Outcome
 
 TXN_ID_BYTES: Final = 16
-_POSTED: Final = int(EventKind.POSTED)
-_HELD: Final = int(EventKind.HELD)
-_ROLLED_BACK: Final = int(EventKind.ROLLED_BACK)
 _ACCEPTED: Final = int(EventKind.ACCEPTED)
-_UNROUTED: Final = int(EventKind.UNROUTED)
-_PASSED: Final = int(EventKind.PASSED)
 
 
 class Transactions:
