@@ -4,9 +4,10 @@ A topic holds no messages. It is a node with a number in the journal all the sam
 there is counted as *unrouted* under it. Subscriptions are made and ended by `subscriptions`; here is who gets what.
 
 **Which queues a posting goes to** is the same for every posting to one address but for filters, so it is looked up
-once: `Topic.routes` lists the queues of its own subscriptions and of those whose pattern matches its address, and is
-kept up to date as they come and go. So a posting costs a pass over those that may take it, however many others there
-are, and a pattern that comes or goes a look at each topic.
+once: `Topic.routes` lists the queues of its own subscriptions and of those whose pattern matches its address. Patterns
+that came and went since are a short list, of which the next posting to the topic takes note. So a posting costs a pass
+over those that may take it, however many others there are, and a pattern that comes or goes costs nothing where nobody
+posts: neither many patterns nor many topics make the other slow.
 """
 
 from __future__ import annotations
@@ -23,8 +24,6 @@ from acquit.ledger.records import QueueFlag
 from acquit.protocol._definitions import AmqpCondition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from acquit.broker.addresses import Policies
     from acquit.broker.endpoints import Peer, Producer
     from acquit.broker.options import AddressPolicy
@@ -34,6 +33,10 @@ if TYPE_CHECKING:
     from acquit.broker.selector import Fields
     from acquit.broker.temporary import Temporary
 
+CHANGES_MAX: Final = 1_000
+"""Patterns that came or went, which topics have not taken note of yet. Beyond, they look up all."""
+ROUTES_MAX: Final = 1_000_000
+"""Queues in the routes of all topics together. Beyond, topics give way that looked theirs up first."""
 _TOPIC: Final = QueueFlag.TOPIC | QueueFlag.MULTICAST
 
 
@@ -51,6 +54,7 @@ class Topic:
         "producers",
         "queues",
         "routes",
+        "seen",
         "temporary",
         "volatile",
     )
@@ -75,6 +79,8 @@ class Topic:
         """Of the subscriptions that name it."""
         self.routes: list[Queue] | None = None
         """Of all subscriptions that its address matches; None until they are looked up."""
+        self.seen = 0
+        """Changes of patterns that its routes know of."""
         self.producers: dict[Producer, None] = {}
         self.held = 0
         """Postings of transactions that are to go through it."""
@@ -115,6 +121,14 @@ class Topics:
         queues.topics = self.by_address
         self._patterns: dict[Queue, list[str]] = {}
         """Of subscriptions whose address is a pattern, with its words."""
+        self._changes: list[tuple[Queue, list[str] | None]] = []
+        """The latest: a queue with its pattern, which came, or None, which went."""
+        self._changed = 0
+        """How many there were of them, all in all."""
+        self._routed: dict[Topic, int] = {}
+        """Topics that have looked up their routes, and how many they were then."""
+        self._routes = 0
+        """Of these, all together."""
 
     # -- nodes --------------------------------------------------------------------------------------------------------
 
@@ -168,15 +182,15 @@ class Topics:
         """It is no more. Nobody uses it."""
         if self.by_address.get(topic.address) is topic and self._queues.record_deleted(topic.number, actor):
             del self.by_address[topic.address]
+            self._routes -= self._routed.pop(topic, 0)
 
     # -- subscriptions ------------------------------------------------------------------------------------------------
 
     def add(self, queue: Queue) -> None:
         """A subscription begins: its queue is fed from now on. The topic of one that is no pattern is there."""
         if is_pattern(queue.address):
-            self._patterns[queue] = queue.address.split(".")
-            for routes in self._routes_of_pattern(queue):
-                routes.append(queue)
+            self._patterns[queue] = pattern = queue.address.split(".")
+            self._change(queue, pattern)
         else:
             topic = self.by_address.get(queue.address) or self.make(queue.address, 0)
             topic.queues[queue] = None
@@ -186,9 +200,8 @@ class Topics:
     def remove(self, queue: Queue) -> None:
         """It ends, and with it the topic if that is to go with its last subscription."""
         if queue in self._patterns:
-            for routes in self._routes_of_pattern(queue):
-                routes.remove(queue)
             del self._patterns[queue]
+            self._change(queue, None)
             return
         topic = self.by_address.get(queue.address)
         if topic is not None and queue in topic.queues:
@@ -197,24 +210,43 @@ class Topics:
                 topic.routes.remove(queue)
             self.let_go(topic)
 
-    def _routes_of_pattern(self, queue: Queue) -> Iterator[list[Queue]]:
-        """The routes, where they are looked up, of all topics that a pattern matches."""
-        pattern = self._patterns[queue]
-        for topic in self.by_address.values():
-            if topic.routes is not None and match_words(pattern, topic.address.split(".")):
-                yield topic.routes
+    def _change(self, queue: Queue, pattern: list[str] | None) -> None:
+        if len(self._changes) >= CHANGES_MAX:
+            self._changes.clear()
+        self._changes.append((queue, pattern))
+        self._changed += 1
 
     # -- postings -----------------------------------------------------------------------------------------------------
 
     def routes_of(self, topic: Topic) -> list[Queue]:
         """The queues of all subscriptions that get what is posted to the topic, but for their filters."""
         routes = topic.routes
-        if routes is None:
-            words = topic.address.split(".")
-            routes = topic.routes = [
+        if routes is None or topic.seen != self._changed:
+            routes = self._look_up(topic, routes)
+        return routes
+
+    def _look_up(self, topic: Topic, routes: list[Queue] | None) -> list[Queue]:
+        """The same, where they are not known as they are now."""
+        words = topic.address.split(".")
+        missed = self._changed - topic.seen
+        if routes is None or missed > len(self._changes):
+            routes = [
                 *topic.queues,
                 *(queue for queue, pattern in self._patterns.items() if match_words(pattern, words)),
             ]
+        else:
+            changes = self._changes[-missed:]
+            routes += [queue for queue, pattern in changes if pattern is not None and match_words(pattern, words)]
+            gone = {queue for queue, pattern in changes if pattern is None}
+            if gone:
+                routes = [queue for queue in routes if queue not in gone]
+        topic.routes, topic.seen = routes, self._changed
+        self._routes += len(routes) - self._routed.pop(topic, 0)
+        self._routed[topic] = len(routes)
+        while self._routes > ROUTES_MAX and len(self._routed) > 1:
+            other = next(iter(self._routed))
+            self._routes -= self._routed.pop(other)
+            other.routes = None
         return routes
 
     def matching(self, topic: Topic, arrival: Arrival) -> list[Queue]:

@@ -149,26 +149,61 @@ def test_patterns_that_come_and_go_are_seen_by_topics_that_are_there() -> None:
     assert counts_of(world, "news.eu")[EventKind.UNROUTED] == 2
 
 
-def test_routes_are_looked_up_once_and_kept_up_to_date() -> None:
+def test_routes_are_looked_up_once_and_take_note_of_changes() -> None:
     world = World()
     client = world.client()
     client.subscriber("a", "one")
     publisher = client.publisher("a")
     client.post(publisher, Message(1))
     world.settle()
-    topic = world.core.topics.by_address["a"]
+    topics = world.core.topics
+    topic = topics.by_address["a"]
     routes = topic.routes
     assert routes is not None
     others = [
         client.subscriber(address, f"more {number}") for number, address in enumerate(["a", "b", "*", "b.*", "#"])
     ]
-    assert topic.routes is routes
+    assert topics.routes_of(topic) is routes, "what came is added"
     assert {queue.address for queue in routes} == {"a", "*", "#"}
     assert len(routes) == 4
     for link in others:
         client.detach(link)
-    assert topic.routes is routes
-    assert [queue.address for queue in routes] == ["a"]
+    assert [queue.address for queue in topics.routes_of(topic)] == ["a"]
+    assert topics.routes_of(topic) is topic.routes
+
+
+def test_routes_are_right_after_more_changes_than_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("acquit.broker.topics.CHANGES_MAX", 3)
+    world = World()
+    client = world.client()
+    publisher = client.publisher("a")
+    client.post(publisher, Message(0))
+    world.settle()
+    links = []
+    for number in range(12):
+        links.append(client.subscriber("#", f"s{number}"))
+        if number % 5 == 4:
+            client.post(publisher, Message(number))
+            world.settle()
+        if number % 3 == 2:
+            client.detach(links[number - 1])
+    client.post(publisher, Message("last"))
+    world.settle()
+    gone = {1, 4, 7, 10}
+    assert {number for number, link in enumerate(links) if "last" in client.bodies(link)} == set(range(12)) - gone
+
+
+def test_routes_of_all_topics_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("acquit.broker.topics.ROUTES_MAX", 10)
+    world = World()
+    client = world.client()
+    links = [client.subscriber("#", f"s{number}") for number in range(4)]
+    for at, number in enumerate((*range(6), 0)):
+        client.post(client.publisher(f"t{number}", f"to {at}"), Message(number))
+        world.settle()
+        kept = [topic.routes for topic in world.core.topics.by_address.values() if topic.routes is not None]
+        assert sum(map(len, kept)) <= 10
+    assert [client.bodies(link) for link in links] == [[0, 1, 2, 3, 4, 5, 0]] * 4
 
 
 def test_nothing_is_sent_to_a_pattern() -> None:
