@@ -12,6 +12,7 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from acquit.broker import tags
 from acquit.broker.endpoints import Actor, Peer
 from acquit.broker.message import DISPATCHED, Message
 from acquit.broker.queue import NodeState
@@ -111,8 +112,8 @@ class Browser(Actor):
 
     def show(self, message: Message, payload: bytes) -> None:
         """Send it; it stays where it is."""
-        self.tag = self.tag + 1 & 0xFFFF_FFFF
-        self.link.send(self.tag.to_bytes(4, "big"), payload, context=message if self.reads else None)
+        self.tag = self.tag + tags.STEP & tags.MASK
+        self.link.send(tags.encode(self.tag), payload, context=message if self.reads else None)
         self.peer.unwritten_bytes += len(payload)
 
     def seen(self) -> None:

@@ -6,9 +6,9 @@ first byte leaves. So it is recorded as consumed first, and goes out, from the c
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from acquit.broker import tags
 from acquit.broker.message import DISPATCHED, DURABLE, TOLD_DURABLE, Message
 from acquit.broker.queue import NodeState
 from acquit.broker.shaping import transfer_header
@@ -24,8 +24,9 @@ _ACQUIRED_STATE = NodeState.ACQUIRED
 _ARCHIVED = NodeState.ARCHIVED
 _ACQUIRED: Final = int(EventKind.ACQUIRED)
 _CONSUMED: Final = int(EventKind.CONSUMED)
-_TAG: Final = Struct(">I").pack
-_TAG_MASK: Final = 0xFFFF_FFFF
+_TAG: Final = tags.encode
+_TAG_STEP: Final = tags.STEP
+_TAG_MASK: Final = tags.MASK
 _TOLD_FLAGS: Final = DURABLE | DISPATCHED | TOLD_DURABLE
 _HEADERS_MAX: Final = 4_096
 
@@ -94,7 +95,7 @@ class Sending:
                 queue.backlog.put_back(messages[at:])
                 del messages[at:]
                 break
-            tag = tag + 1 & _TAG_MASK
+            tag = tag + _TAG_STEP & _TAG_MASK
             payload = payload_of(message)
             send(_TAG(tag), payload, context=message)
             produced += len(payload)
@@ -149,7 +150,7 @@ class Sending:
         link = consumer.link
         while consumer.outbox and link.sendable:
             payload = consumer.outbox.popleft()
-            consumer.tag = consumer.tag + 1 & _TAG_MASK
+            consumer.tag = consumer.tag + _TAG_STEP & _TAG_MASK
             link.send(_TAG(consumer.tag), payload, settled=True)
             consumer.peer.unwritten_bytes += len(payload)
             consumer.reserved -= 1

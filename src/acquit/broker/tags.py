@@ -1,0 +1,18 @@
+"""Delivery tags: numbers in four octets, each below 0x80.
+
+A tag is any 32 octets to AMQP (2.8.7); but there are clients that read it as text, and fail at the first that is none.
+So the numbers leave the top bit of each octet free. Counting them costs what counting costs: `STEP` sets those bits
+before it adds one, so that a carry goes through them, and `MASK` clears them again. After 2**28 they begin anew.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+STEP: Final = 0x0080_8081
+MASK: Final = 0x7F7F_7F7F
+"""The number after `tag` is ``tag + STEP & MASK``; the first is 0."""
+encode: Final = Struct(">I").pack
+
+__all__ = ["MASK", "STEP", "encode"]
