@@ -193,6 +193,7 @@ class Receivers:
                 self._temporary.unmake(node)  # nobody has heard of it, and no link will ever end for it
                 raise
             said = subscriptions.describe(queue, source)
+            said = replace(said, capabilities=(*said.capabilities, "temporary-topic"))
             filters = NOTHING
         said = replace(said, dynamic=True, dynamic_node_properties=dynamic)
         consumer = self._consumer(peer, link, queue, said, filters, None)

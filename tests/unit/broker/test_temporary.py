@@ -139,6 +139,8 @@ def test_a_dynamic_source_of_a_topic() -> None:
     world = World()
     client = world.client()
     link = make_receiver(client, "temporary-topic")
+    assert link.source is not None
+    assert link.source.capabilities == ("topic", "temporary-topic")
     client.post(client.sender(address_of(link)), Message("x"))
     world.settle()
     assert client.bodies(link) == ["x"]
