@@ -393,7 +393,7 @@ class Asking:
 def test_management_by_messages(clients: tuple[Peer, Peer], address: str) -> None:
     client, other = clients
     ask = Asking(client)
-    assert ask("CREATE", address) == (200, {"name": address})
+    assert ask("CREATE", address) == (201, {"name": address})
     other.post(address, *numbered(3, application_properties={"part": 1}), *texts("last"))
     status, found = ask("READ", address)
     assert isinstance(found, dict)
@@ -411,9 +411,7 @@ def test_queue_is_deleted_under_its_links(clients: tuple[Peer, Peer], address: s
     other.sender("out", address)
     client.post(address, *numbered(2))
     other.expect("message", link="in", id="m0")
-    status, found = Asking(client)("DELETE", address)
-    assert isinstance(found, dict)
-    assert (status, found["messages"], found["links"]) == (200, 2, 2)
+    assert Asking(client)("DELETE", address) == (204, {})
     for link in ("in", "out"):
         assert other.expect("link_close", link=link)["condition"] == "amqp:resource-deleted"
     other.post(address, *texts("a new queue"))

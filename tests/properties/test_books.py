@@ -167,7 +167,7 @@ class Run:
     def purge(self) -> None:
         queue = self.random.choice((*TAKEN_FROM, "wall"))
         if queue in self.world.core.queues.by_name:
-            self.world.core.purge(queue, None)
+            self.world.purge(queue, None)
             self.books.purge(queue)
 
     def move(self) -> None:

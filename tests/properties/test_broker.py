@@ -193,7 +193,7 @@ class Model:
         self.attach(QUEUES.index(queue))
 
     def purge(self, which: int) -> None:
-        self.purged += self.world.core.purge(QUEUES[which % 2], None)
+        self.purged += self.world.purge(QUEUES[which % 2], None)
 
     def stall(self, which: int, reading: bool) -> None:
         client, _, _ = self.receivers[which % len(self.receivers)]

@@ -481,7 +481,7 @@ def test_purged() -> None:
     client = world.client()
     receiver = client.receiver("q", credit=1)
     post(client, *(durable(b"x") for _ in range(3)), durable(b"later", annotations={"x-opt-delivery-delay": 9_000}))
-    assert world.core.purge("q", "somebody") == 3
+    assert world.purge("q", "somebody") == 3
     world.settle()
     assert (queue_of(world).purged, queue_of(world).acquired, queue_of(world).depth) == (3, 1, 1)
     client.received[receiver][0].settle(ACCEPTED)

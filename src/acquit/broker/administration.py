@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from acquit.broker.addresses import is_pattern
+from acquit.broker.limits import full
 from acquit.broker.management import NODE, Failure, Later
 from acquit.broker.moving import Move, Moves
 from acquit.broker.nodes import SEPARATOR
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from acquit.broker.duplicates import Duplicates
     from acquit.broker.inspect import BrokerSnapshot
     from acquit.broker.life import Life
+    from acquit.broker.node import Queue
     from acquit.broker.posting import Poster
     from acquit.broker.queues import Queues
     from acquit.broker.removal import Removal
@@ -69,8 +71,9 @@ class Administration:
 
     # -- queues -------------------------------------------------------------------------------------------------------
 
-    def create(self, name: str, user: str | None, *, topic: bool) -> None:
-        """Make a queue, or a topic, that stays until somebody deletes it. Raises Refused."""
+    def create(self, name: str, user: str | None, *, topic: bool) -> Later[str]:
+        """Make a queue, or a topic, that stays until somebody deletes it; its name, once that is durable. Raises
+        Refused."""
         check_address(name)
         if is_pattern(name) or SEPARATOR in name:
             raise Refused(f"{name!r} is no plain address", condition=AmqpCondition.INVALID_FIELD)
@@ -79,25 +82,48 @@ class Administration:
             self._topics.make(name, self._actor(user, name), auto_created=False)
         else:
             self._queues.make(name, name, self._actor(user, name), auto_created=False)
+        made = Later[str]()
+        self._scribe.once_durable(made.finish, name)
+        return made
 
-    def delete(self, name: str, user: str | None) -> None:
-        """Delete a queue or topic with all that is in it, whoever uses it. What its address remembers of ids goes too:
-        who makes it again makes another."""
+    def delete(self, name: str, user: str | None) -> Later[str]:
+        """Delete a queue or topic with all that is in it, whoever uses it; its name, once that is done and durable.
+        What its address remembers of ids goes too: who makes it again makes another. Raises Refused."""
         queue, topic = self._queues.by_name.get(name), self._topics.by_address.get(name)
+        going: list[Queue] = []
         if queue is not None:
+            going = [queue]
             self._removal.remove(queue, self._actor(user, queue.address))
         elif topic is not None:
+            going = list(topic.queues)
             self._removal.remove_topic(topic, self._actor(user, topic.address))
+            if self._topics.by_address.get(name) is topic:
+                raise full(None)
         if name not in self._queues.by_name and name not in self._topics.by_address:
             self._duplicates.forget(name)
+        deleted = Later[str]()
+        left = set(going)
+
+        def gone(one: Queue) -> None:
+            left.discard(one)
+            if not left:
+                self._scribe.once_durable(deleted.finish, name)
+
+        for one in going:
+            self._removal.when_gone(one, gone)
+        if not going:
+            self._scribe.once_durable(deleted.finish, name)
+        return deleted
 
     # -- messages -----------------------------------------------------------------------------------------------------
 
-    def purge(self, queue: str, user: str | None) -> int:
-        """Remove what is in the queue and not acquired; how many messages. Large ones are purged over some turns."""
+    def purge(self, queue: str, user: str | None) -> Later[int]:
+        """Remove what is in the queue and not acquired, over some turns where it is much; how many messages, once that
+        is done and durable."""
         node = self._queues.by_name[queue]
-        purge = Purge(self._life, node, self._actor(user, node.address))
-        return self._begin(purge)
+        purged = Later[int]()
+        self._begin(Purge(self._life, node, self._actor(user, node.address), purged.finish))
+        return purged
 
     def scheduled(self, queue: str, after: int, limit: int) -> list[Scheduled]:
         """The next messages of the queue, above this sequence, that wait for their time."""
@@ -128,6 +154,7 @@ class Administration:
         node = self._queues.by_name[source]
         compiled = None if selector is None else compile_selector(selector)
         other = self._queues.by_name.get(target)
+        made = other is None
         if other is None:
             self._queues.check_policy(target)
             self.create(target, user, topic=False)
@@ -135,7 +162,11 @@ class Administration:
         moved = Later[int]()
 
         def done(count: int, why: str) -> None:
-            moved.finish(Failure(507, f"{why}: {count} messages were moved before") if why else count)
+            told = Failure(507, f"{why}: {count} messages were moved before") if why else count
+            if made and not count:
+                self._scribe.once_durable(moved.finish, told)  # the queue is there to stay, though nothing is in it
+            else:
+                moved.finish(told)
 
         move = Move(
             self._life,
@@ -152,11 +183,10 @@ class Administration:
 
     # -- its own ------------------------------------------------------------------------------------------------------
 
-    def _begin(self, purge: Purge | Cancel) -> int:
-        """Do the first step, and see to the others; how many messages it is about."""
+    def _begin(self, purge: Purge | Cancel) -> None:
+        """Do the first step, and see to the others."""
         if not purge.step():
             self._purges.append(purge)
-        return purge.count
 
     def _actor(self, user: str | None, address: str) -> int:
         return self._scribe.declare("", NODE, user, address)

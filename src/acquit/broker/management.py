@@ -10,10 +10,10 @@ operation  type           request                                      body of t
 QUERY      acquit:queue   body, optional: {attributeNames: [name...]}  {attributeNames: [...], results: [[...]...]}
 READ       acquit:queue   name: the queue                              {attribute: value, ...}
 READ       acquit:broker                                               {broker_id, last_sequence, accepting}
-CREATE     acquit:queue   name: the queue; body, optional:             {name: queue}
+CREATE     acquit:queue   name: the queue; body, optional:             {name: queue}; status 201
                           {kind: "topic"}
-DELETE     acquit:queue   name: the queue or topic; body, optional:    {messages: number, that are purged with it,
-                          {if_unused: true, if_empty: true}            links: number, that are ended}
+DELETE     acquit:queue   name: the queue or topic; body, optional:    {}; status 204. Application properties: messages,
+                          {if_unused: true, if_empty: true}            how many went with it, links, how many ended
 PURGE      acquit:queue   name: the queue                              {purged: number of messages}
 MOVE       acquit:queue   name: the queue; body: {to: another queue,   {moved: number of messages}
                           max: number, selector: text}, the last two
@@ -32,6 +32,8 @@ move needs that of both queues. Other requests are answered with status 403. The
 user whose it was; one that is live is fenced first: its connection is closed, so that it is rolled back, unless its
 commit is on the way to the disk already, which is then awaited.
 
+What changes something is answered when it is done, to its last step, and durable.
+
 This module is pure: bytes of a request in, bytes of an answer out, some of them only `Later`. Links and replies are the
 core's.
 """
@@ -39,7 +41,7 @@ core's.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeGuard, TypeVar
 from uuid import UUID
 
@@ -71,8 +73,9 @@ class Managed(Protocol):
         """What is in it now."""
         ...
 
-    def purge(self, queue: str, user: str | None) -> int:
-        """Remove all messages of the queue; how many there were. `user` is recorded as who asked."""
+    def purge(self, queue: str, user: str | None) -> Later[int]:
+        """Remove all messages of the queue; how many there were, once that is durable. `user` is recorded as who
+        asked."""
         ...
 
     def scheduled(self, queue: str, after: int, limit: int) -> list[Scheduled]:
@@ -86,13 +89,14 @@ class Managed(Protocol):
         that is durable."""
         ...
 
-    def create(self, name: str, user: str | None, *, topic: bool) -> None:
-        """Make a queue, or a topic, that stays until somebody deletes it. Raises RemoteProtocolError where it may not
-        be."""
+    def create(self, name: str, user: str | None, *, topic: bool) -> Later[str]:
+        """Make a queue, or a topic, that stays until somebody deletes it; its name, once that is durable. Raises
+        RemoteProtocolError where it may not be."""
         ...
 
-    def delete(self, name: str, user: str | None) -> None:
-        """Delete a queue or topic with all that is in it, whoever uses it."""
+    def delete(self, name: str, user: str | None) -> Later[str]:
+        """Delete a queue or topic with all that is in it, whoever uses it; its name, once that is durable. Raises
+        RemoteProtocolError where it cannot be."""
         ...
 
     def move(
@@ -118,6 +122,14 @@ class Failure(Exception):
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
         self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """What went with a node that was deleted. The draft leaves no room for it in the body of the answer."""
+
+    messages: int
+    links: int
 
 
 class Later(Generic[T]):
@@ -192,12 +204,12 @@ def _read_broker(node: Managed, name: str | None, body: object, user: str | None
     return {"broker_id": broker.broker_id, "last_sequence": broker.last_sequence, "accepting": broker.accepting}
 
 
-def _purge_queue(node: Managed, name: str | None, body: object, user: str | None) -> Value:
+def _purge_queue(node: Managed, name: str | None, body: object, user: str | None) -> Later[Value]:
     queue = _holder(node.snapshot(), name)
-    return {"purged": node.purge(queue.name, user)}
+    return node.purge(queue.name, user).then(lambda count: {"purged": count})
 
 
-def _create_queue(node: Managed, name: str | None, body: object, user: str | None) -> Value:
+def _create_queue(node: Managed, name: str | None, body: object, user: str | None) -> Later[Value]:
     kind = _options(body, {"kind": str}).get("kind", "queue")
     if name is None:
         raise Failure(400, "the application property 'name' must be the name of a queue")
@@ -205,19 +217,17 @@ def _create_queue(node: Managed, name: str | None, body: object, user: str | Non
         raise Failure(400, f"kind must be 'queue' or 'topic', not {kind!r:.64}")
     if any(row.name == name and ("topic" in row.kind) == (kind == "topic") for row in node.snapshot().queues):
         raise Failure(409, f"there is a {kind} {name!r} already")
-    node.create(name, user, topic=kind == "topic")
-    return {"name": name}
+    return node.create(name, user, topic=kind == "topic").then(lambda made: {"name": made})
 
 
-def _delete_queue(node: Managed, name: str | None, body: object, user: str | None) -> Value:
+def _delete_queue(node: Managed, name: str | None, body: object, user: str | None) -> Later[Deleted]:
     options = _options(body, {"if_unused": bool, "if_empty": bool})
     queue = _queue(node.snapshot(), name)
     if options.get("if_unused") and queue.links:
         raise Failure(409, f"{queue.name!r} is in use: it has {queue.links} links")
     if options.get("if_empty") and queue.depth:
         raise Failure(409, f"{queue.name!r} is not empty: it has {queue.depth} messages")
-    node.delete(queue.name, user)
-    return {"messages": queue.depth, "links": queue.links}
+    return node.delete(queue.name, user).then(lambda _: Deleted(queue.depth, queue.links))
 
 
 def _move_messages(node: Managed, name: str | None, body: object, user: str | None) -> Later[Value]:
@@ -289,7 +299,7 @@ def _is_id(value: object) -> bool:
     return not isinstance(value, int) or _is_number(value)
 
 
-Operation = Callable[[Managed, str | None, object, str | None], Value | Later[Value]]
+Operation = Callable[[Managed, str | None, object, str | None], Value | Later[Value] | Later[Deleted]]
 
 
 def _read_transaction(node: Managed, name: str | None, body: object, user: str | None) -> Later[Value]:
@@ -341,14 +351,14 @@ class _Seen:
         )
         return replace(whole, queues=tuple(seen))
 
-    def purge(self, queue: str, user: str | None) -> int:
+    def purge(self, queue: str, user: str | None) -> Later[int]:
         return self._node.purge(queue, user)
 
-    def create(self, name: str, user: str | None, *, topic: bool) -> None:
-        self._node.create(name, user, topic=topic)
+    def create(self, name: str, user: str | None, *, topic: bool) -> Later[str]:
+        return self._node.create(name, user, topic=topic)
 
-    def delete(self, name: str, user: str | None) -> None:
-        self._node.delete(name, user)
+    def delete(self, name: str, user: str | None) -> Later[str]:
+        return self._node.delete(name, user)
 
     def move(
         self, source: str, target: str, user: str | None, *, messages_max: int | None, selector: str | None
@@ -417,6 +427,7 @@ def answer(payload: bytes, node: Managed, user: str | None, rights: Rights) -> b
             _check_permission(node, rights, (str(operation), str(kind)), name)
             node = _Seen(node, rights)
         result = perform(node, name, getattr(body, "value", body), user)
+        status = _SUCCESS.get((str(operation), str(kind)), _OK)
     except Failure as exc:
         return _encode(exc, correlation_id)
     except (DecodeError, SelectorError) as exc:
@@ -425,11 +436,14 @@ def answer(payload: bytes, node: Managed, user: str | None, rights: Rights) -> b
         return _encode(Failure(_STATUS.get(str(exc.condition), 400), exc.description), correlation_id)
     if isinstance(result, Later):
         encoded = Later[bytes]()
-        result.when_finished(lambda value: encoded.finish(_encode(value, correlation_id)))
+        result.when_finished(lambda value: encoded.finish(_encode(value, correlation_id, status)))
         return encoded
     return _encode(result, correlation_id)
 
 
+_OK: Final = 200, "OK"
+_SUCCESS: Final = {("CREATE", QUEUE): (201, "Created"), ("DELETE", QUEUE): (204, "No Content")}
+"""Statuses of what went well, where they are not 200."""
 _STATUS: Final = {
     "amqp:not-found": 404,
     "amqp:unauthorized-access": 403,
@@ -437,13 +451,20 @@ _STATUS: Final = {
 }
 
 
-def _encode(result: Value | Failure, correlation_id: MessageId | None) -> bytes:
-    status, text = (result.status, str(result)) if isinstance(result, Failure) else (200, "OK")
-    return Message(
-        AmqpValue(None if isinstance(result, Failure) else result),
-        correlation_id=correlation_id,
-        application_properties={"statusCode": status, "statusDescription": text},
-    ).encode()
+def _encode(
+    result: Value | Deleted | Failure, correlation_id: MessageId | None, success: tuple[int, str] = _OK
+) -> bytes:
+    body: Value = None
+    properties: dict[str, object] = {}
+    match result:
+        case Failure():
+            success = result.status, str(result)
+        case Deleted():
+            body, properties = {}, {"messages": result.messages, "links": result.links}
+        case _:
+            body = result
+    properties["statusCode"], properties["statusDescription"] = success
+    return Message(AmqpValue(body), correlation_id=correlation_id, application_properties=properties).encode()
 
 
 __all__ = ["BROKER", "MESSAGE", "NODE", "QUEUE", "Failure", "Later", "Managed", "answer", "reply_address"]

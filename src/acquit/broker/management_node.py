@@ -1,24 +1,35 @@
-"""The links of ``$management``: requests come in on one, answers go out on another of the same connection.
+"""The links of ``$management``: requests come in on one, answers go to their *reply-to*.
 
-No node is made for the answers. A request's *reply-to* is the target address of the client's own receiving link from
-``$management``, and the broker finds it by that. Answers that wait for credit are bounded: a client that asks on and
-never takes an answer is refused.
+That is one of two things. The target address of the client's own receiving link from ``$management``: no node is made
+for the answers then, and the broker finds the link by it. Or a queue, usually one that the client has had made for
+itself (a dynamic source, as most clients ask for replies): it gets the answer as an ordinary volatile message. Whose
+own it is not needs the permission to send there.
+
+Answers that wait are bounded, for credit as in a queue: a client that asks on and never takes an answer is refused,
+before anything is done for it.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from acquit.broker import tags
 from acquit.broker.endpoints import Actor, Peer, held_back
+from acquit.broker.limits import admit
 from acquit.broker.management import NODE, Failure, Later, Managed, answer, reply_address
-from acquit.errors import DecodeError
+from acquit.broker.message import OVERHEAD_BYTES
+from acquit.broker.node import Queue
+from acquit.broker.refusal import Refused
+from acquit.errors import DecodeError, StoreFull
 from acquit.protocol._definitions import AmqpCondition, Error, LinkCondition, Rejected
 from acquit.protocol.constants import ACCEPTED
 
 if TYPE_CHECKING:
-    from acquit.protocol.connection import Connection
+    from acquit.broker.life import Life
+    from acquit.broker.posting import Poster
+    from acquit.broker.queues import Queues
     from acquit.protocol.delivery import Delivery
     from acquit.protocol.link import ReceivingLink, SendingLink
 
@@ -28,11 +39,13 @@ REQUEST_CREDIT: Final = 16
 class Requests(Actor):
     """A client's link for requests."""
 
-    __slots__ = ("link",)
+    __slots__ = ("awaited", "link")
 
     def __init__(self, peer: Peer, link: ReceivingLink) -> None:
         super().__init__(peer, link.name, NODE)
         self.link = link
+        self.awaited = 0
+        """Answers that will be posted to queues later."""
 
 
 class Replies(Actor):
@@ -58,8 +71,8 @@ class Replies(Actor):
                 link.detach(Error(LinkCondition.MESSAGE_SIZE_EXCEEDED, f"an answer has {len(self.outbox[0])} bytes"))
                 self.outbox.clear()
                 break
-            self.tag += 1
-            link.send(self.tag.to_bytes(8, "big"), self.outbox.popleft())
+            self.tag = self.tag + tags.STEP & tags.MASK
+            link.send(tags.encode(self.tag), self.outbox.popleft())
         if link.drain and link.credit and not self.outbox:
             link.drained()
         return bool(self.outbox) and held_back(self.peer, link)
@@ -68,10 +81,12 @@ class Replies(Actor):
 class ManagementNode:
     """Answers requests."""
 
-    def __init__(self, managed: Managed, requests_max: int, touch: Callable[[Connection], None]) -> None:
+    def __init__(self, managed: Managed, requests_max: int, life: Life, poster: Poster, queues: Queues) -> None:
         self._managed = managed
         self.requests_max = requests_max
-        self._touch = touch
+        self._life = life
+        self._poster = poster
+        self._queues = queues
         self._answerable: dict[Replies, None] = {}
 
     def requests(self, peer: Peer, link: ReceivingLink) -> Requests:
@@ -84,47 +99,64 @@ class ManagementNode:
         return Replies(peer, link, target)
 
     def receive(self, requests: Requests, deliveries: list[Delivery]) -> None:
-        """Requests arrived: each is settled, and answered on the client's own link."""
+        """Requests arrived: each is settled, and answered where it says."""
         for delivery in deliveries:
-            error = self._perform(requests.peer, delivery.payload)
+            error = self._perform(requests, delivery.payload)
             if not delivery.settled:
                 delivery.settle(ACCEPTED if error is None else Rejected(error))
         if requests.link.credit <= REQUEST_CREDIT // 2:
             requests.link.grant(REQUEST_CREDIT)
 
-    def _perform(self, peer: Peer, payload: bytes) -> Error | None:
+    def _perform(self, requests: Requests, payload: bytes) -> Error | None:
+        peer = requests.peer
         try:
-            reply_to = reply_address(payload)
-        except DecodeError as exc:
+            mailbox = self._mailbox(peer, reply_address(payload))
+            waiting = len(mailbox.outbox) + mailbox.awaited if isinstance(mailbox, Replies) else requests.awaited
+            if waiting >= self.requests_max:
+                raise Refused("too many answers wait", condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED)
+        except (DecodeError, Refused) as exc:
             return Error(exc.condition, exc.description)
-        replies = next(
-            (
-                link
-                for link in peer.links
-                if isinstance(link, Replies) and reply_to is not None and link.target == reply_to
-            ),
-            None,
-        )
-        if replies is None:
-            return Error(
-                AmqpCondition.PRECONDITION_FAILED,
-                f"reply-to must be the target address of a link of this connection that receives from {NODE}",
-            )
-        if len(replies.outbox) + replies.awaited >= self.requests_max:
-            return Error(AmqpCondition.RESOURCE_LIMIT_EXCEEDED, "too many answers wait for credit")
         answered = answer(payload, self._managed, peer.user, peer.rights)
-        replies.awaited += 1
+        counted = mailbox if isinstance(mailbox, Replies) else requests
+        counted.awaited += 1
+
+        def finished(encoded: bytes | Failure) -> None:
+            counted.awaited -= 1
+            if isinstance(encoded, bytes):
+                self._answer(mailbox, encoded)
+
         if isinstance(answered, Later):
-            answered.when_finished(lambda encoded: self._answer(replies, encoded))
+            answered.when_finished(finished)
         else:
-            self._answer(replies, answered)
+            finished(answered)
         return None
 
-    def _answer(self, replies: Replies, encoded: bytes | Failure) -> None:
-        replies.awaited -= 1
-        if isinstance(encoded, bytes) and replies in replies.peer.links:
-            replies.outbox.append(encoded)
-            self.answerable(replies)
+    def _mailbox(self, peer: Peer, reply_to: str | None) -> Replies | Queue:
+        """Where answers of this *reply-to* go. Raises Refused."""
+        for link in peer.links:
+            if isinstance(link, Replies) and reply_to is not None and link.target == reply_to:
+                return link
+        queue = self._queues.by_name.get(reply_to or "")
+        if queue is None or queue.subscription is not None:
+            raise Refused(
+                f"reply-to must be the target address of a link of this connection that receives from {NODE}, "
+                "or a queue that is there",
+                condition=AmqpCondition.PRECONDITION_FAILED,
+            )
+        owner = None if queue.temporary is None else queue.temporary.owner
+        if not isinstance(owner, Actor) or owner.peer is not peer:
+            peer.rights.check("send", queue.address)
+        admit(queue, self._life.memory, OVERHEAD_BYTES, durable=False)
+        return queue
+
+    def _answer(self, mailbox: Replies | Queue, encoded: bytes) -> None:
+        if isinstance(mailbox, Replies):
+            if mailbox in mailbox.peer.links:
+                mailbox.outbox.append(encoded)
+                self.answerable(mailbox)
+        elif self._queues.by_name.get(mailbox.name) is mailbox:
+            with suppress(Refused, StoreFull):  # it has become full meanwhile: what was asked for is done all the same
+                self._poster.post(mailbox, encoded)
 
     def answerable(self, replies: Replies) -> None:
         """It has answers that wait, or credit, or room."""
@@ -142,7 +174,7 @@ class ManagementNode:
         for replies in answerable:
             if replies.send():
                 self._answerable[replies] = None
-            self._touch(replies.peer.engine)
+            self._life.touch(replies.peer.engine)
         return bool(self._answerable)
 
 

@@ -114,7 +114,7 @@ class Move:
 
     def _end(self, why: str) -> bool:
         if self._recorded:  # who is told that it is done finds it done after a crash, and the messages there
-            self._life.scribe.when_synced(self._done, self._moved, why)
+            self._life.scribe.once_durable(self._done, self._moved, why)
         else:
             self._done(self._moved, why)
         return True

@@ -357,6 +357,15 @@ class Poster:
 
     # -- from anywhere ------------------------------------------------------------------------------------------------
 
+    def post(self, queue: Queue, payload: bytes) -> None:
+        """Post a volatile message of the broker's own, as a client would. Raises Refused or StoreFull, with nothing
+        changed."""
+        now_ms = self._scribe.time_us // 1000
+        posting = read_posting(payload, now_ms)
+        admit(queue, self._memory, len(payload) + OVERHEAD_BYTES, durable=False)
+        expires_at_ms = _expiry(queue.policy, posting, now_ms)
+        self.enter(queue, payload, posting, address=queue.address, expires_at_ms=expires_at_ms)
+
     def enter(
         self,
         queue: Queue,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -9,6 +10,7 @@ from acquit.broker.queue import NodeEvent, NodeState
 
 if TYPE_CHECKING:
     from acquit.broker.life import Life
+    from acquit.broker.message import Message
     from acquit.broker.node import Queue
 
 STEP: Final = 5_000
@@ -18,13 +20,17 @@ _WAITING: Final = (NodeState.AVAILABLE, NodeState.SCHEDULED)
 class Purge:
     """One purge. What is posted after it began stays; nothing is handed out of the queue before it has ended."""
 
-    def __init__(self, life: Life, queue: Queue, actor: int) -> None:
+    def __init__(self, life: Life, queue: Queue, actor: int, done: Callable[[int], None] | None = None) -> None:
+        """`done` hears how many messages were purged, once that is recorded durably."""
         self._life = life
         self._queue = queue
         self._actor = actor
-        messages = [*queue.backlog.next_messages(), *queue.aside, *queue.scheduled.values()]
-        self.count = len(messages)
-        self._messages = iter(messages)
+        self._done = done
+        self._durable = False
+        self._count = 0
+        self._messages: Iterator[Message] = iter(
+            [*queue.backlog.next_messages(), *queue.aside, *queue.scheduled.values()]
+        )
         queue.purging += 1
 
     def step(self) -> bool:
@@ -34,10 +40,16 @@ class Purge:
             left -= 1
             if message.state in _WAITING:
                 self._life.apply(message, NodeEvent.PURGE, actor=self._actor)
+                self._count += 1
+                self._durable = self._durable or message.durable
         if not left:
             return False
         self._queue.purging -= 1
         self._life.wake(self._queue)
+        if self._done is not None and self._durable:
+            self._life.scribe.once_durable(self._done, self._count)
+        elif self._done is not None:
+            self._done(self._count)
         return True
 
 

@@ -43,6 +43,9 @@ class Removal:
         self._going: dict[Queue, int] = {}
         """With who asked."""
         self._purges: dict[Queue, Purge] = {}
+        self._unmarked: set[Queue] = set()
+        """Those that the journal is still to be told of."""
+        self._awaited: dict[Queue, Callable[[Queue], None]] = {}
 
     @property
     def queues(self) -> Iterable[Queue]:
@@ -85,7 +88,7 @@ class Removal:
             self._end_link(link, DELETED)
         self._going[queue] = actor
         if queue.durable and queue.live:
-            self._mark(queue)
+            self._unmarked.add(queue)
         self._step(queue)
 
     def remove_topic(self, topic: Topic, actor: int) -> None:
@@ -96,6 +99,12 @@ class Removal:
             self._end_link(producer.link, DELETED)
         self._topics.delete(topic, actor)
 
+    def when_gone(self, queue: Queue, call: Callable[[Queue], None]) -> None:
+        """Call it once what is recorded, as soon as that is durable, lets no crash bring back a queue that is being
+        deleted, and all is purged that no transaction has taken from it."""
+        self._awaited[queue] = call
+        self._tell(queue)
+
     def run(self) -> bool:
         """Go on with what has been begun. True if there is more that can be done at once."""
         for queue in list(self._going):
@@ -103,6 +112,8 @@ class Removal:
         return bool(self._purges)
 
     def _step(self, queue: Queue) -> None:
+        if queue in self._unmarked:
+            self._mark(queue)
         purge = self._purges.get(queue)
         if purge is None and (queue.available or queue.scheduled):
             purge = self._purges[queue] = Purge(self._life, queue, self._going[queue])
@@ -110,12 +121,21 @@ class Removal:
             del self._purges[queue]
         if not queue.live and self._queues.record_deleted(queue.number, self._going[queue]):
             del self._going[queue]
+            self._unmarked.discard(queue)
+        if queue in self._awaited:
+            self._tell(queue)
+
+    def _tell(self, queue: Queue) -> None:
+        held_alone = queue.live and queue.live == queue.acquired and queue not in self._unmarked
+        if held_alone or queue not in self._going:
+            self._awaited.pop(queue)(queue)
 
     def _mark(self, queue: Queue) -> None:
         recorder = self._life.scribe.recorder
         entry = recorder.table.queues[queue.number]
         try:
             recorder.append(replace(entry, time_us=self._life.scribe.time_us, flags=entry.flags | QueueFlag.ENDING))
+            self._unmarked.discard(queue)
         except StoreFull:
             self._life.scribe.exhausted = True
 

@@ -44,7 +44,11 @@ class Management:
         self._timeout_s = timeout_s
 
     def request(self, operation: str, kind: str, *, name: str | None = None, body: Value = None) -> object:
-        """The body of the answer to a request with this body.
+        """The body of the answer to a request with this body. Raises as `ask`."""
+        return self.ask(operation, kind, name=name, body=body).body
+
+    def ask(self, operation: str, kind: str, *, name: str | None = None, body: Value = None) -> Message:
+        """The answer to a request with this body.
 
         Raises NotFound (404), Unauthorized (401, 403) and ManagementFailed (anything else but 2xx) with the broker's
         description, and ConnectTimeout where no answer comes in time.
@@ -64,7 +68,7 @@ class Management:
         text = answer.application_properties.get("statusDescription") or f"status {status}"
         match status:
             case int() if 200 <= status < 300:
-                return answer.body
+                return answer
             case 404:
                 raise NotFound(f"{text}", condition="amqp:not-found", remote=True)
             case 401 | 403:

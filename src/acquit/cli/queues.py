@@ -78,8 +78,8 @@ def delete(name: str, if_unused: bool, if_empty: bool, yes: bool, timeout_s: flo
     if not yes and not click.confirm(f"Delete {name} and all that is in it?", err=True):
         return Exit.FAILED
     with management(url, timeout_s) as node:
-        answer = node.request("DELETE", QUEUE, name=name, body={"if_unused": if_unused, "if_empty": if_empty})
-    told = {str(key): to_json(value) for key, value in answer.items()} if isinstance(answer, Mapping) else {}
+        answer = node.ask("DELETE", QUEUE, name=name, body={"if_unused": if_unused, "if_empty": if_empty})
+    told = {key: to_json(answer.application_properties.get(key)) for key in ("messages", "links")}
     if as_json:
         emit_json({"name": name, **told})
     else:

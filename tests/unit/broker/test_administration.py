@@ -7,16 +7,20 @@ import pytest
 from acquit.broker.management import Failure, Later
 from acquit.broker.moving import STEP
 from acquit.broker.options import AddressRule, BrokerOptions
+from acquit.broker.purging import STEP as PURGE_STEP
 from acquit.broker.refusal import Refused
 from acquit.errors import SelectorError
 from acquit.ledger.events import EventKind
 from acquit.protocol._definitions import Modified
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.message import Message
+from acquit.store.options import JournalOptions
 from tests.support.broker_world import World, durable, live_of
+from tests.support.disk import FaultyDisk
+from tests.support.transacting import Controller
 
 
-def result(later: Later[int]) -> object:
+def result(later: Later[int] | Later[str]) -> object:
     results: list[object] = []
     later.when_finished(results.append)
     return results[0] if results else None
@@ -185,6 +189,55 @@ def test_no_target_where_none_is_made() -> None:
         world.core.administration.move("a", "no.thing", None, messages_max=None, selector=None)
 
 
+def test_a_move_of_whole_steps_is_answered_although_all_of_it_is_durable_before_its_end() -> None:
+    world = World()
+    client = world.client()
+    client.post_all(client.sender("a"), *[durable(number) for number in range(STEP)])
+    later = world.core.administration.move("a", "b", None, messages_max=None, selector=None)
+    while world.sync():  # no turn in between
+        pass
+    world.carry()
+    assert result(later) == STEP
+
+
+# -- purging ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_purge_is_answered_when_the_disk_has_it() -> None:
+    world = World()
+    client = world.client()
+    client.post_all(client.sender("q"), durable(1), Message("volatile"), durable(2))
+    later = world.core.administration.purge("q", "ada")
+    world.carry()
+    assert result(later) is None
+    assert live_of(world, "q") == 0
+    assert live_of(world.crash(), "q") == 2
+    world.settle()
+    assert result(later) == 3
+    assert live_of(world.crash(), "q") == 0
+
+
+@pytest.mark.parametrize("count", [PURGE_STEP, PURGE_STEP + 5])
+def test_a_purge_of_many_is_answered_after_its_last_step(count: int) -> None:
+    world = World(journal=JournalOptions())
+    client = world.client()
+    client.post_all(client.sender("q"), *[durable("")] * count)
+    later = world.core.administration.purge("q", None)
+    while world.sync():  # what the first step did is durable before the second
+        pass
+    assert result(later) is None
+    world.settle()
+    assert result(later) == count
+
+
+@pytest.mark.parametrize("messages", [(), (Message("volatile"),)], ids=["nothing", "volatile"])
+def test_a_purge_of_what_no_disk_has_waits_for_no_disk(messages: tuple[Message, ...]) -> None:
+    world = World()
+    client = world.client()
+    client.post_all(client.sender("q"), *messages)
+    assert result(world.core.administration.purge("q", None)) == len(messages)
+
+
 # -- making and deleting ----------------------------------------------------------------------------------------------
 
 
@@ -254,3 +307,101 @@ def test_a_deleted_queue_can_be_made_again() -> None:
     world.settle()
     assert client.bodies(link) == [2]
     world.check_journal()
+
+
+@pytest.mark.parametrize("topic", [False, True])
+def test_what_is_made_is_said_to_be_when_it_is_durable(topic: bool) -> None:
+    world = World()
+    made = world.core.administration.create("q", "ada", topic=topic)
+    world.carry()
+    assert result(made) is None
+    assert world.crash().core.snapshot().queues == ()
+    world.settle()
+    assert result(made) == "q"
+    assert [row.name for row in world.crash().core.snapshot().queues] == ["q"]
+
+
+def test_what_is_deleted_is_said_to_be_when_it_is_durable() -> None:
+    world = World()
+    client = world.client()
+    client.post_all(client.sender("q"), durable(1))
+    deleted = world.core.administration.delete("q", "ada")
+    world.carry()
+    assert result(deleted) is None
+    assert live_of(world.crash(), "q") == 1
+    world.settle()
+    assert result(deleted) == "q"
+    assert world.crash().core.snapshot().queues == ()
+
+
+def test_a_deletion_of_many_is_answered_after_its_last_step() -> None:
+    world = World(journal=JournalOptions())
+    client = world.client()
+    client.post_all(client.sender("q"), *[durable("")] * (PURGE_STEP + 5))
+    deleted = world.core.administration.delete("q", "ada")
+    while world.sync():
+        pass
+    assert result(deleted) is None
+    world.settle()
+    assert result(deleted) == "q"
+    assert not world.core.life.live
+
+
+def test_a_deletion_waits_for_postings_that_are_on_their_way_to_the_disk() -> None:
+    world = World()
+    client = world.client()
+    sender = client.sender("q")
+    world.settle()
+    client.post(sender, durable(1))
+    world.carry()
+    deleted = world.core.administration.delete("q", "ada")
+    assert result(deleted) is None
+    world.settle()
+    assert result(deleted) == "q"
+    assert world.crash().core.snapshot().queues == ()
+
+
+def test_a_deletion_waits_for_no_transaction() -> None:
+    world = World()
+    client = world.client()
+    client.post_all(client.sender("q"), durable(1), durable(2))
+    link = client.receiver("q", credit=1)
+    world.settle()
+    controller = Controller(client)
+    controller.retire(controller.declare(), *client.held(link), settled=False)
+    deleted = world.core.administration.delete("q", "ada")
+    world.settle()
+    assert result(deleted) == "q"
+    assert len(world.core.life.live) == 1, "what the transaction has"
+    assert world.crash().core.snapshot().queues == ()
+
+
+def test_a_topic_is_deleted_when_its_subscriptions_are() -> None:
+    world = World()
+    client = world.client()
+    links = [client.subscriber("t", name, durable=True, credit=0) for name in ("one", "two")]
+    client.post_all(client.publisher("t"), durable(1), durable(2))
+    deleted = world.core.administration.delete("t", "ada")
+    world.carry()
+    assert result(deleted) is None
+    world.settle()
+    assert result(deleted) == "t"
+    assert {str(client.detached[link].error.condition) for link in links} == {  # type: ignore[union-attr]
+        "amqp:resource-deleted"
+    }
+    assert world.crash().core.snapshot().queues == ()
+
+
+def test_a_deletion_that_the_disk_does_not_take_is_not_said_to_be_done() -> None:
+    disk = FaultyDisk()
+    world = World(disk=disk)
+    client = world.client()
+    sender = client.sender("q")
+    client.post_all(sender, *[durable(number) for number in range(5)])
+    disk.capacity_bytes = disk.used_bytes
+    told: list[object] = []
+    world.core.administration.delete("q", None).when_finished(told.append)
+    world.carry()
+    while not world.stuck and world.sync():
+        world.carry()
+    assert bool(told) == (world.crash().core.snapshot().queues == ())

@@ -928,7 +928,7 @@ def test_a_queue_whose_last_message_goes_after_its_last_link_is_deleted_as_well(
     world.settle()
     assert live_of(world, "q") == 2
     if end == "purge":
-        world.core.purge("q", None)
+        world.purge("q", None)
     world.advance(1_000)
     world.settle()
     assert "q" not in world.core.queues.by_name
@@ -1033,7 +1033,7 @@ def test_purge_takes_what_nobody_has() -> None:
         client.sender("q"), *(durable(b"x") for _ in range(5)), durable(b"z", annotations={"x-opt-delivery-delay": 9})
     )
     world.settle()
-    assert world.core.purge("q", "somebody") == 5
+    assert world.purge("q", "somebody") == 5
     world.settle()
     queue = world.core.snapshot().queue("q")
     assert queue is not None
@@ -1051,7 +1051,7 @@ def test_a_large_purge_takes_turns_and_hands_nothing_out_meanwhile() -> None:
     sender = client.sender("q")
     client.post_all(sender, *[Message(b"")] * (STEP + 500))
     count = live_of(world, "q")
-    assert world.core.purge("q", None) == count
+    assert world.purge("q", None) == count
     assert live_of(world, "q") == count - STEP
     client.post(sender, Message(b"later"))
     receiver = client.receiver("q", credit=10)

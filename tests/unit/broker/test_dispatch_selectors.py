@@ -470,7 +470,7 @@ class Walk:
 
     def purge(self) -> None:
         if self.random.random() < 0.2:
-            self.world.core.purge("q", None)
+            self.world.purge("q", None)
 
     def step(self) -> None:
         before = {link: len(self.client.received.get(link, [])) for link in self.links}

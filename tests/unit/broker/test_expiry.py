@@ -60,7 +60,7 @@ def test_a_message_that_is_purged_while_it_is_read_frees_its_place() -> None:
     world.now_us += 6_000_000
     world.core.turn(world.now_us)
     assert len(world.core.memory.wanted) == READS_MAX
-    world.core.purge("q", None)
+    world.purge("q", None)
     world.settle()
     client.post(client.sender("q", "again"), durable(b"x", ttl_ms=5_000))
     world.settle()

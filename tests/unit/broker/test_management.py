@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from acquit.broker.inspect import QUEUE_COLUMNS, BrokerSnapshot, QueueSnapshot
 from acquit.broker.management import Failure, Later, answer, reply_address
 from acquit.broker.options import Role, Security, User
 from acquit.broker.permissions import EVERYTHING, Permissions, Rights
 from acquit.broker.refusal import Refused
 from acquit.protocol.message import Message
+
+T = TypeVar("T")
 
 
 class FakeBroker:
@@ -24,17 +28,19 @@ class FakeBroker:
         )
         return BrokerSnapshot(broker_id="b", last_sequence=9, accepting=True, queues=queues)
 
-    def purge(self, queue: str, user: str | None) -> int:
+    def purge(self, queue: str, user: str | None) -> Later[int]:
         self.purged.append((queue, user))
-        return 5
+        return ready(5)
 
-    def create(self, name: str, user: str | None, *, topic: bool) -> None:
+    def create(self, name: str, user: str | None, *, topic: bool) -> Later[str]:
         if name == "no":
             raise Refused("no", condition="amqp:not-found")
         self.done.append(("create", name, user, topic))
+        return ready(name)
 
-    def delete(self, name: str, user: str | None) -> None:
+    def delete(self, name: str, user: str | None) -> Later[str]:
         self.done.append(("delete", name, user))
+        return ready(name)
 
     def move(
         self, source: str, target: str, user: str | None, *, messages_max: int | None, selector: str | None
@@ -44,9 +50,13 @@ class FakeBroker:
         return self.later
 
     def reload(self) -> Later[list[object]]:
-        later = Later[list[object]]()
-        later.finish([{"key": "a", "old": 1, "new": 2}])
-        return later
+        return ready([{"key": "a", "old": 1, "new": 2}])
+
+
+def ready(result: T) -> Later[T]:
+    later = Later[T]()
+    later.finish(result)
+    return later
 
 
 def ask(
@@ -161,8 +171,8 @@ def test_what_everybody_may_know() -> None:
 
 def test_create() -> None:
     broker = FakeBroker()
-    assert ask(broker, operation="CREATE", type="acquit:queue", name="new")[::2] == (200, {"name": "new"})
-    assert ask(broker, {"kind": "topic"}, operation="CREATE", type="acquit:queue", name="orders")[0] == 200
+    assert ask(broker, operation="CREATE", type="acquit:queue", name="new")[::2] == (201, {"name": "new"})
+    assert ask(broker, {"kind": "topic"}, operation="CREATE", type="acquit:queue", name="orders")[0] == 201
     assert broker.done == [("create", "new", "ada", False), ("create", "orders", "ada", True)]
     assert ask(broker, operation="CREATE", type="acquit:queue", name="orders")[0] == 409
     assert ask(broker, operation="CREATE", type="acquit:queue")[0] == 400
@@ -179,13 +189,21 @@ def test_delete() -> None:
     assert (status, text) == (409, "'orders' is not empty: it has 5 messages")
     assert ask(broker, {"if_full": True}, operation="DELETE", type="acquit:queue", name="orders")[0] == 400
     assert broker.done == []
-    assert ask(broker, operation="DELETE", type="acquit:queue", name="orders")[::2] == (
-        200,
-        {"messages": 5, "links": 1},
-    )
+    assert ask(broker, operation="DELETE", type="acquit:queue", name="orders")[::2] == (204, {})
     both = {"if_unused": True, "if_empty": True}
-    assert ask(broker, both, operation="DELETE", type="acquit:queue", name="DLQ")[0] == 200
+    assert ask(broker, both, operation="DELETE", type="acquit:queue", name="DLQ")[0] == 204
     assert broker.done == [("delete", "orders", "ada"), ("delete", "DLQ", "ada")]
+
+
+def test_what_went_with_it_is_beside_the_empty_body() -> None:
+    request = Message(None, application_properties={"operation": "DELETE", "type": "acquit:queue", "name": "orders"})
+    answered = answer(request.encode(), FakeBroker(), "ada", EVERYTHING)  # type: ignore[arg-type]
+    assert isinstance(answered, Later)
+    replies: list[bytes] = []
+    answered.when_finished(replies.append)  # type: ignore[arg-type]
+    reply = Message.decode(replies[0])
+    said = {"messages": 5, "links": 1, "statusCode": 204, "statusDescription": "No Content"}
+    assert (reply.body, reply.application_properties) == ({}, said)
 
 
 def test_a_move_is_answered_when_it_has_ended() -> None:
@@ -226,12 +244,12 @@ def test_moves_that_make_no_sense() -> None:
 
 def test_who_may_create_and_delete() -> None:
     for asker in (rights(create=("new",)), rights(manage=("#",))):
-        assert ask(FakeBroker(), rights=asker, operation="CREATE", type="acquit:queue", name="new")[0] == 200
+        assert ask(FakeBroker(), rights=asker, operation="CREATE", type="acquit:queue", name="new")[0] == 201
     assert (
         ask(FakeBroker(), rights=rights(delete=("#",)), operation="CREATE", type="acquit:queue", name="new")[0] == 403
     )
     may_delete = rights(delete=("orders",), browse=("#",))
-    assert ask(FakeBroker(), rights=may_delete, operation="DELETE", type="acquit:queue", name="orders")[0] == 200
+    assert ask(FakeBroker(), rights=may_delete, operation="DELETE", type="acquit:queue", name="orders")[0] == 204
     assert ask(FakeBroker(), rights=may_delete, operation="DELETE", type="acquit:queue", name="DLQ")[0] == 403
 
 

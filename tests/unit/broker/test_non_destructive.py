@@ -115,7 +115,7 @@ def test_time_and_purge_still_end_messages() -> None:
     client.received[reader][0].settle(ACCEPTED)
     world.settle()
     assert world.core.queues.by_name["q"].counts[EventKind.READ] == 0, "what is gone is not read"
-    world.core.purge("q", None)
+    world.purge("q", None)
     world.settle()
     assert live_of(world, "q") == 0
     world.check_journal()

@@ -116,7 +116,7 @@ def test_a_delayed_message_that_is_purged_holds_up_nothing_more() -> None:
     world.settle()
     client.received[receiver][0].settle(FAILED)
     world.settle()
-    world.core.purge("q", None)
+    world.purge("q", None)
     client.post(client.sender("q", "more"), durable(b"2"))
     receiver.grant(5)
     world.settle()
@@ -341,7 +341,7 @@ def test_what_is_gone_is_undeliverable_nowhere() -> None:
     client.received[one][0].settle(Modified(True, True))
     world.settle()
     assert len(world.core.life.exclusions) == 1
-    world.core.purge("q", None)
+    world.purge("q", None)
     world.settle()
     assert world.core.life.exclusions == {}
     world.check_journal()
