@@ -127,6 +127,12 @@ def test_request_and_reply(server: Server, address: str, library: str, client: s
 
 
 @pytest.mark.parametrize("library", EACH)
+def test_management(server: Server, address: str, library: str) -> None:
+    out = run(*EACH[library]("management", server, address))
+    assert out.splitlines() == ["CREATE 201", "READ 200 0", "PURGE 200", "DELETE 204", "READ 404"]
+
+
+@pytest.mark.parametrize("library", EACH)
 def test_selected(server: Server, ours: acquit.Connection, address: str, library: str) -> None:
     with ours.session() as session, session.sender(address) as sender:
         for number in range(6):

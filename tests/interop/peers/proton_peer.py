@@ -288,7 +288,8 @@ class Peer(MessagingHandler):
     def on_message(self, event: Any) -> None:
         link, delivery, message = event.link, event.delivery, event.message
         received = self._received.setdefault(link.name, [])
-        delivery.number = len(received)  # proton takes a tag for text, which the broker's are not
+        delivery.number = len(received)
+        assert delivery.tag.isascii()  # it fails to read a tag that is no text
         report(
             "message",
             link=link.name,
