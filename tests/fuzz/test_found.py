@@ -249,3 +249,33 @@ def test_long_ids_are_not_kept_in_memory() -> None:
     assert [one.message_id for one in listed(queue, 0, 10)] == [None]
     assert len(found_by_id(queue, long)) == 1
     assert not found_by_id(queue, long[1:])
+
+
+def test_what_is_said_of_many_messages_at_once_is_kept_while_it_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("acquit.broker.settling.SAID_BYTES_MAX", 10_000)
+    world = World(journal=JournalOptions(segment_bytes=1 << 20))
+    filled(world, *range(20))
+    client = world.client()
+    reader = client.receiver("q", "n" * 5_000, credit=20)
+    world.settle()
+    said = {"x-opt-short": "y" * 40}, {"x-opt-long": "z" * 5_000}
+    for words in said:
+        reader.session.settle_all(client.held(reader), Modified(message_annotations=words))
+        world.settle()
+        reader.grant(20)
+        world.settle()
+    (one, *_) = client.held(reader)
+    told = Message.decode(one.payload).annotations
+    assert "x-opt-short" in told and "x-opt-long" not in told
+    one.settle(Modified(message_annotations=said[1], undeliverable_here=True))
+    world.settle()
+    (extra,) = (message.extra for message in world.core.life.live.values() if message.extra and message.extra.excluded)
+    assert sum(map(len, extra.annotations)) > 5_000, "of one alone it may be long"
+    (terminus,) = extra.excluded
+    assert len(terminus) < 1_100
+    world.check_journal()
+    again = world.crash()
+    other = again.client()
+    others = other.receiver("q", "n" * 5_000, credit=20), other.receiver("q", "n" * 5_000 + "x", credit=20)
+    again.settle()
+    assert [len(other.bodies(link)) for link in others] in ([19, 1], [10, 10])

@@ -7,7 +7,8 @@ which do not, are in `browsing`. Each is the `context` of its protocol link.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final
 
 from acquit.broker.permissions import EVERYTHING
 from acquit.broker.queue import Verdict
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from acquit.protocol.connection import Connection
     from acquit.protocol.delivery import DeliveryState
     from acquit.protocol.link import ReceivingLink, SendingLink
+
+TERMINUS_MAX: Final = 1_024
+"""Characters of a terminus's name that are kept as they are."""
 
 
 class Peer:
@@ -84,8 +88,12 @@ class Actor:
 
     @property
     def terminus(self) -> str:
-        """What *undeliverable-here* is bound to: the container and the link's name."""
-        return f"{self.peer.container}/{self.link_name}"
+        """What *undeliverable-here* is bound to: the container and the link's name. It is kept with each message that
+        is, so of one that is very long a hash stands for the end."""
+        text = f"{self.peer.container}/{self.link_name}"
+        if len(text) > TERMINUS_MAX:
+            text = text[:TERMINUS_MAX] + blake2b(text.encode(), digest_size=16).hexdigest()
+        return text
 
 
 class Producer(Actor):

@@ -55,6 +55,10 @@ _COPIED: Final = frozenset({NodeEvent.REJECT, NodeEvent.FAIL_LAST, NodeEvent.RET
 _PACED: Final = frozenset({NodeEvent.RELEASE_LATER, NodeEvent.MODIFY_LATER})
 _TAKEN: Final = Rejected(Error(AmqpCondition.RESOURCE_DELETED, "the message was removed from its queue meanwhile"))
 """The answer to an outcome of a message that was purged, or moved, while it was acquired."""
+SAID_BYTES_MAX: Final = 1 << 20
+"""What one outcome of many messages may add to all of them together: annotations, or the words of an error."""
+SHORT_MAX: Final = 100
+"""Bytes of it that each message may have in any case."""
 TEXT_MAX: Final = 1_024
 """Characters of an error's description that are kept with a message."""
 ANNOTATIONS_BYTES_MAX: Final = 16_384
@@ -222,9 +226,9 @@ class Settling:
             return
         if verdict is None:
             verdict, state = ENDINGS[ending], None
-        account = self._account(consumer, state, ending)
         stale = self._stale(consumer, deliveries) if answer else None
         held = self._take_held(consumer, deliveries)
+        account = _within_reason(self._account(consumer, state, ending), len(held))
 
         def performed(otherwise: list[Delivery]) -> None:
             """`otherwise`: those that became a failed attempt in place of what was said."""
@@ -416,6 +420,19 @@ class Settling:
                 )
             case _:
                 return Account(Cause.CONNECTION_LOST if lost else Cause.RELEASED, actor, flags)
+
+
+def _within_reason(account: Account, messages: int) -> Account:
+    """What is said of very many messages at once is kept with each of them, so it must be short: one frame is not to
+    become gigabytes."""
+    share = SAID_BYTES_MAX // max(1, messages)
+    if len(account.annotations) + len(account.condition) + len(account.description) <= share:
+        return account
+    kept = max(SHORT_MAX, share // 2)
+    annotations = account.annotations if len(account.annotations) <= kept else b""
+    return replace(
+        account, annotations=annotations, condition=account.condition[:kept], description=account.description[:kept]
+    )
 
 
 def _encode_annotations(annotations: Mapping[str, object] | None) -> bytes:
