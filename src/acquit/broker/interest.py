@@ -119,7 +119,7 @@ class Interest:
         self._ahead: list[tuple[int, Message]] = []
 
     def accepts(self, message: Message, fields: Fields | None) -> bool:
-        """Is the message for it? `fields` are the message's, for the selector; its body is in memory if `needs_body`."""
+        """Is a message for it? `fields` are its own, for the selector; its body is in memory if `needs_body`."""
         wants, extra = self.wants, message.extra
         if extra is not None:
             if wants.terminus is not None and wants.terminus in extra.excluded:

@@ -174,8 +174,8 @@ class StatesReceived:
 
 @dataclass(slots=True)
 class TransactionalStateMissed:
-    """The peer told a transactional state of deliveries that it received, of which some are settled here, or never were:
-    what it believes to be part of the transaction is not. Of those that there are, StatesReceived follows."""
+    """The peer told a transactional state of deliveries that it received, of which some are settled here, or never
+    were: what it believes to be part of the transaction is not. Of those that there are, StatesReceived follows."""
 
     state: TransactionalState
 

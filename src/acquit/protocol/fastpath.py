@@ -12,8 +12,8 @@ or is not wholly there, is left to the long way, which gives the very same resul
 tests/properties/test_fastpath.py holds the two against each other, on clients of every habit and on hostile ones.
 
 What can be predicted: a delivery of one frame, unsettled or settled, with its delivery-id as a four-byte uint and a tag
-of the same length as before, and in the same transaction, if in any; a disposition whose ids are four-byte uints. Clients that write small ids in one byte go
-the long way until they grow.
+of the same length as before, and in the same transaction, if in any; a disposition whose ids are four-byte uints.
+Clients that write small ids in one byte go the long way until they grow.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ def message(sequence: int, priority: int = 4) -> Message:
 def test_higher_priorities_and_lower_sequences_come_first() -> None:
     order = [message(5, 9), message(7, 9), message(1), message(2), message(1 << 63), message(3, 0)]
     assert sorted(order, key=rank) == order
-    assert FIRST <= rank(order[0]) and rank(order[-1]) < BEYOND
+    assert rank(order[0]) >= FIRST and rank(order[-1]) < BEYOND
     assert rank_of(255, 0) == FIRST
 
 

@@ -96,7 +96,6 @@ def test_kinds_keep_their_numbers() -> None:
         "ROLLED_BACK": 51,
         "COPIED_FORWARD": 52,
         "PASSED": 53,
-        "PASSED": 53,
     }
     assert {int(kind) for kind in ENTERING} == {1, 2, 3, 4}
     assert {int(kind) for kind in RETIRING} == set(range(16, 25))
