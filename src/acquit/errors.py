@@ -33,6 +33,9 @@
     │   ├── MessageModified           as released, and the attempt may count as failed
     │   └── NotSent                   the message never left: no credit within the time-out
     ├── DeliveryInDoubt               no outcome was heard: the message may or may not have been taken
+    ├── TransactionFailed             a transaction was not committed, or we cannot know
+    │   ├── TransactionRolledBack     nothing of it has happened, or will
+    │   └── TransactionInDoubt        the commit was sent and not answered
     ├── SettlementError               an acknowledgement that cannot be made
     │   ├── AlreadySettled            this delivery has its outcome
     │   ├── Unreliable                the link is pre-settled: there is nothing to acknowledge
@@ -234,6 +237,35 @@ class NotSent(SendFailed):
 
 class DeliveryInDoubt(AcquitError):
     """No outcome was heard before the time-out or the loss of the peer: the message may or may not have been taken."""
+
+
+class TransactionFailed(AcquitError):
+    """A transaction was not committed, as far as we know.
+
+    `txn_id` is the broker's name for it (None: it was never declared), by which ours tells its fate for an hour (see
+    docs/transactions.md); `condition` and `description` are the peer's reason where it gave one.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        txn_id: bytes | None = None,
+        condition: str | None = None,
+        description: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.txn_id = txn_id
+        self.condition = condition
+        self.description = description
+
+
+class TransactionRolledBack(TransactionFailed):
+    """Nothing of the transaction has happened, or will: what was sent in it is gone, what was received comes again."""
+
+
+class TransactionInDoubt(TransactionFailed):
+    """The commit was sent and no answer heard: all of the transaction has happened, or nothing of it."""
 
 
 class SettlementError(AcquitError):

@@ -25,7 +25,16 @@ from acquit.client.receiving import ReceiverCore
 from acquit.client.sending import SenderCore
 from acquit.protocol import events as ev
 from acquit.protocol import sasl
-from acquit.protocol._definitions import Error, Source
+from acquit.protocol._definitions import (
+    Coordinator,
+    Declare,
+    Declared,
+    Discharge,
+    Error,
+    Source,
+    TransactionalState,
+)
+from acquit.protocol.composite import decode_composite
 from acquit.protocol.connection import Connection
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.delivery import Delivery, DeliveryState
@@ -42,7 +51,8 @@ class Server:
     `verdict` gives the state that a posting is settled with (None: it is left unsettled, for the test to settle);
     `answers`: outcomes that come unsettled (rcv-settle-mode second) are settled; `refusals` refuses an attach by its
     address; `silent`: no attach is answered; `credit` is granted to senders, and again when it is used up; `drains`:
-    credit is given back when asked; `browsable`: distribution-mode copy is granted.
+    credit is given back when asked; `browsable`: distribution-mode copy is granted. Transactions are declared as
+    `declaration` says and discharged as `commits` says, in `controlled` is what the coordinator was asked for.
     """
 
     def __init__(
@@ -68,6 +78,9 @@ class Server:
         self.silent = False
         self.refusals: dict[str, Error] = {}
         self.browsable = True
+        self.declaration: Callable[[bytes], DeliveryState | None] = Declared
+        self.commits: Callable[[Discharge], DeliveryState | None] = lambda discharge: ACCEPTED
+        self.controlled: list[Declare | Discharge] = []
         self.heard: list[ev.Event] = []
         self.taken: list[Delivery] = []
         self.connections: list[ServerConnection] = []
@@ -214,17 +227,36 @@ class ServerConnection:
                 answered.distribution_mode = None
             link.accept_attach(source=answered)
         else:
-            link.accept_attach()
+            target = link.remote_attach.target
+            link.accept_attach(target=target if isinstance(target, Coordinator) else None)
             assert isinstance(link, ReceivingLink)
             link.grant(self.server.credit)
 
     def _take(self, event: ev.DeliveriesReceived) -> None:
         for delivery in event.deliveries:
+            if isinstance(event.link.target, Coordinator):
+                self._control(delivery)
+                continue
             self.server.taken.append(delivery)
             if not delivery.settled and (state := self.server.verdict(delivery)) is not None:
+                within = delivery.remote_state
+                if isinstance(within, TransactionalState):
+                    state = TransactionalState(within.txn_id, state)
                 delivery.settle(state)
         if event.link.credit == 0 and self.server.credit:
             event.link.grant(self.server.credit)
+
+    def _control(self, delivery: Delivery) -> None:
+        server = self.server
+        request, _ = decode_composite(delivery.payload, 3)  # behind the descriptor of the amqp-value section
+        assert isinstance(request, Declare | Discharge)
+        server.controlled.append(request)
+        if isinstance(request, Declare):
+            state = server.declaration(b"txn-%d" % sum(isinstance(r, Declare) for r in server.controlled))
+        else:
+            state = server.commits(request) if not request.fail else ACCEPTED
+        if state is not None:
+            delivery.settle(state)
 
 
 class Rig:

@@ -23,10 +23,11 @@ import asyncio
 import inspect
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Literal, Self, overload
 
-from acquit.client.closing import close, finish, flush, still_in_doubt
+from acquit.client.closing import close, end_transaction, finish, flush, still_in_doubt
 from acquit.client.core import Kinds, SessionCore
 from acquit.client.driver import Driver, open_driver
 from acquit.client.modes import AckMode, find_mode
@@ -43,6 +44,7 @@ from acquit.client.received import MessageCore, modified, rejected
 from acquit.client.receiving import ReceiverCore
 from acquit.client.sending import SenderCore
 from acquit.client.subscriptions import Subscription
+from acquit.client.transacting import Transactions
 from acquit.client.waiting import Deadline, Opening, Waiters, wait
 from acquit.errors import EndpointError, LinkDetached, NotSent, SessionEnded
 from acquit.protocol._definitions import Accepted, Error
@@ -275,7 +277,7 @@ class Receiver(AsyncIterator[ReceivedMessage]):
         """The next message, or None at the time-out.
 
         In AUTO mode it is accepted as it is returned. Raises CreditExhausted at the time-out when nothing could come
-        because the prefetch limit is reached and nothing was acknowledged (modes CLIENT and INDIVIDUAL), LinkDetached
+        because the limit is reached and nothing was acknowledged (modes CLIENT, INDIVIDUAL, TRANSACTED), LinkDetached
         and its kin, SessionEnded or ConnectionLost when nothing will come any more.
         """
         message = self._core.take()
@@ -302,9 +304,11 @@ class Receiver(AsyncIterator[ReceivedMessage]):
         In AUTO mode a message is accepted after its handler has returned; when it raised, the message goes back as
         modified(delivery-failed), the exception is logged, and the next message is handled. An outcome that the
         handler gave by itself stands, and is needed where the handler closes the receiver: a message that has none by
-        then was not acknowledged. In the other modes an exception of the handler ends the listening.
+        then was not acknowledged. DUPS_OK does the same, lazily; in PRE_ACK a message is accepted before its handler is
+        called. In the other modes an exception of the handler ends the listening.
         """
         core = self._core
+        before = core.mode.listener_called is not None
         while True:
             message = core.take_for_listener()
             if message is None:
@@ -315,6 +319,8 @@ class Receiver(AsyncIterator[ReceivedMessage]):
                         return
                     raise
                 continue
+            if before:
+                self._driver.act()
             with core.listening(message):
                 result = handler(message)  # type: ignore[arg-type]  # of our KINDS
                 if inspect.isawaitable(result):
@@ -544,11 +550,43 @@ class Session:
     async def recover(self) -> int:
         """Hand out again, in order and before anything else, what was handed out and not acknowledged; returns how
         many. Their `delivery_count` grows by one here; the broker hears only of the outcome they get in the end. Has
-        nothing to do in AUTO and NO_ACK."""
+        nothing to do in AUTO and its kin and in NO_ACK; raises LocalProtocolError in TRANSACTED."""
         return self._core.recover()
 
+    async def commit(self, timeout: float | None = None) -> None:
+        """Make all that was sent and received in the session since the last end of a transaction happen (TRANSACTED).
+
+        Waits for the outcomes of all sends first. Raises TransactionRolledBack where nothing of it has happened: the
+        peer refused, or the connection was lost before, or a send in it failed that nobody has heard of, or a message
+        received in it was taken back. Raises TransactionInDoubt where no answer to the commit was heard before the
+        time-out (by default the connection's send_timeout_ms) or the loss of the connection. A commit that is cancelled
+        goes on; the next `commit` raises what became of it, and `rollback` stops it if it was not sent yet.
+        """
+        await end_transaction(self._driver, self._core, self._timeout_s(timeout), commit=True)
+
+    async def rollback(self, timeout: float | None = None) -> None:
+        """Undo all that was sent and received in the session since the last end of a transaction (TRANSACTED): what
+        was received comes again, with a raised `delivery_count`; what was prefetched goes back and comes again as well.
+        Raises nothing when the connection is lost: that is a rollback, too."""
+        await end_transaction(self._driver, self._core, self._timeout_s(timeout), commit=False)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        """A block that ends with `commit`, or, when it raises, with `rollback`. What was sent and received in the
+        session before is part of it."""
+        try:
+            yield
+        except BaseException:
+            await self.rollback()
+            raise
+        await self.commit()
+
+    def _timeout_s(self, timeout: float | None) -> float:
+        return timeout if timeout is not None else self._core.core.options.send_timeout_ms / 1000
+
     async def close(self, timeout: float | None = None) -> None:
-        """Close its senders and receivers as they do by themselves, and end the session."""
+        """Close its senders and receivers as they do by themselves, and end the session. An open transaction is rolled
+        back."""
         await close(self._driver, self._driver.close_timeout_s(timeout), sessions=[self._core])
 
     async def __aenter__(self) -> Self:
@@ -570,6 +608,19 @@ class Session:
         receiver = Receiver(core, self._driver)
         await self._attached(core)
         return receiver
+
+    async def _attach_control(self, transactions: Transactions) -> None:
+        control = transactions.open()
+        self._driver.act()
+        timeout_s = self._core.core.options.answer_timeout_ms / 1000
+        try:
+            if not await wait(control.attached, timeout_s):
+                raise LinkDetached(f"the peer did not answer the attach of {control.what} within {timeout_s:g} s")
+            control.attached.check()
+        except BaseException:
+            self._core.end()
+            self._driver.act()
+            raise
 
     async def _attached(self, link: SenderCore | ReceiverCore) -> None:
         self._driver.act()
@@ -619,7 +670,8 @@ class Connection:
     def session(self, mode: AckMode | str | int = AckMode.AUTO) -> Opening[Session]:
         """Begin a session in an acknowledgement mode, given as AckMode, by name, or by its JMS value.
 
-        Raises ConfigurationError for a mode that is not there.
+        A TRANSACTED one attaches its control link, and raises LinkDetached or its kin where the peer has no
+        transactions. Raises ConfigurationError for a mode that is not there.
         """
         row = find_mode(mode)
 
@@ -635,7 +687,10 @@ class Connection:
                 self._driver.act()
                 raise
             core.begun.check()
-            return Session(core, self._driver)
+            session = Session(core, self._driver)
+            if core.transactions is not None:
+                await session._attach_control(core.transactions)
+            return session
 
         return Opening(begin, "connection.session(...)")
 

@@ -15,6 +15,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Literal, Self, cast, overload
 
@@ -274,7 +275,7 @@ class Receiver(Iterator[ReceivedMessage]):
         """The next message, or None at the time-out.
 
         In AUTO mode it is accepted as it is returned. Raises CreditExhausted at the time-out when nothing could come
-        because the prefetch limit is reached and nothing was acknowledged (modes CLIENT and INDIVIDUAL), LinkDetached
+        because the limit is reached and nothing was acknowledged (modes CLIENT, INDIVIDUAL, TRANSACTED), LinkDetached
         and its kin, SessionEnded or ConnectionLost when nothing will come any more.
         """
         message = self._core.take()
@@ -301,9 +302,11 @@ class Receiver(Iterator[ReceivedMessage]):
         In AUTO mode a message is accepted after its handler has returned; when it raised, the message goes back as
         modified(delivery-failed), the exception is logged, and the next message is handled. An outcome that the
         handler gave by itself stands, and is needed where the handler closes the receiver: a message that has none by
-        then was not acknowledged. In the other modes an exception of the handler ends the listening.
+        then was not acknowledged. DUPS_OK does the same, lazily; in PRE_ACK a message is accepted before its handler is
+        called. In the other modes an exception of the handler ends the listening.
         """
         core = self._core
+        before = core.mode.listener_called is not None
         while True:
             message = core.take_for_listener()
             if message is None:
@@ -314,6 +317,8 @@ class Receiver(Iterator[ReceivedMessage]):
                         return
                     raise
                 continue
+            if before:
+                self._loop.run(self._said())
             with core.listening(message):
                 handler(message)  # type: ignore[arg-type]  # of our KINDS
 
@@ -357,6 +362,10 @@ class Receiver(Iterator[ReceivedMessage]):
         self.close()
 
     # -- inside --------------------------------------------------------------------------------------------------------
+
+    async def _said(self) -> None:
+        """What was posted before is said now."""
+        self._aio._driver.act()
 
     def _receive_slowly(self, timeout: float | None) -> ReceivedMessage | None:
         core = self._core
@@ -508,11 +517,40 @@ class Session:
     def recover(self) -> int:
         """Hand out again, in order and before anything else, what was handed out and not acknowledged; returns how
         many. Their `delivery_count` grows by one here; the broker hears only of the outcome they get in the end. Has
-        nothing to do in AUTO and NO_ACK."""
+        nothing to do in AUTO and its kin and in NO_ACK; raises LocalProtocolError in TRANSACTED."""
         return self._loop.run(self._aio.recover())
 
+    def commit(self, timeout: float | None = None) -> None:
+        """Make all that was sent and received in the session since the last end of a transaction happen (TRANSACTED).
+
+        Waits for the outcomes of all sends first. Raises TransactionRolledBack where nothing of it has happened: the
+        peer refused, or the connection was lost before, or a send in it failed that nobody has heard of, or a message
+        received in it was taken back. Raises TransactionInDoubt where no answer to the commit was heard before the
+        time-out (by default the connection's send_timeout_ms) or the loss of the connection. A commit that is cancelled
+        goes on; the next `commit` raises what became of it, and `rollback` stops it if it was not sent yet.
+        """
+        self._loop.run(self._aio.commit(timeout))
+
+    def rollback(self, timeout: float | None = None) -> None:
+        """Undo all that was sent and received in the session since the last end of a transaction (TRANSACTED): what
+        was received comes again, with a raised `delivery_count`; what was prefetched goes back and comes again as well.
+        Raises nothing when the connection is lost: that is a rollback, too."""
+        self._loop.run(self._aio.rollback(timeout))
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """A block that ends with `commit`, or, when it raises, with `rollback`. What was sent and received in the
+        session before is part of it."""
+        try:
+            yield
+        except BaseException:
+            self.rollback()
+            raise
+        self.commit()
+
     def close(self, timeout: float | None = None) -> None:
-        """Close its senders and receivers as they do by themselves, and end the session."""
+        """Close its senders and receivers as they do by themselves, and end the session. An open transaction is rolled
+        back."""
         if not self._core.ended.done:
             self._loop.run(self._aio.close(timeout))
 
@@ -560,7 +598,8 @@ class Connection:
     def session(self, mode: AckMode | str | int = AckMode.AUTO) -> Session:
         """Begin a session in an acknowledgement mode, given as AckMode, by name, or by its JMS value.
 
-        Raises ConfigurationError for a mode that is not there.
+        A TRANSACTED one attaches its control link, and raises LinkDetached or its kin where the peer has no
+        transactions. Raises ConfigurationError for a mode that is not there.
         """
 
         async def begin() -> Session:

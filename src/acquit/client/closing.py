@@ -1,4 +1,5 @@
-"""Closing in order: what is under way comes to its end first, within one time-out for all of it."""
+"""Ending in order, sends, transactions, links: what is under way comes to its end first, within one time-out for all of
+it."""
 
 from __future__ import annotations
 
@@ -9,8 +10,9 @@ from acquit.client.driver import Driver
 from acquit.client.receipts import Promise
 from acquit.client.receiving import ReceiverCore
 from acquit.client.sending import SenderCore
+from acquit.client.transacting import Transaction, Transactions
 from acquit.client.waiting import Deadline, wait
-from acquit.errors import DeliveryInDoubt
+from acquit.errors import DeliveryInDoubt, LocalProtocolError
 
 
 async def flush(sender: SenderCore, timeout_s: float | None) -> None:
@@ -27,6 +29,41 @@ def still_in_doubt(timeout_s: float | None) -> DeliveryInDoubt:
     """What a send raises that has no outcome in time."""
     within = "" if timeout_s is None else f" within {timeout_s:g} s"
     return DeliveryInDoubt(f"no outcome{within}: the message may or may not be taken")
+
+
+async def end_transaction(driver: Driver, session: SessionCore, timeout_s: float, *, commit: bool) -> None:
+    """End the session's transaction. Raises what `commit` raises; a rollback raises nothing.
+
+    The end goes on by itself if the wait for it is cancelled. Who asks for the next end hears of that one first.
+    """
+    transactions = session.transactions
+    if transactions is None:
+        verb = "commit" if commit else "rollback"
+        raise LocalProtocolError(f"{verb} is for sessions in mode TRANSACTED, this one is in {session.mode.name.name}")
+    deadline = Deadline(timeout_s)
+    driver.act()
+    while (before := transactions.unheard) is not None:
+        if not commit:
+            transactions.turn(before)
+        await _ended(driver, transactions, before, deadline, timeout_s)
+        if commit and (error := before.error()) is not None:
+            raise error
+    if commit and transactions.current.fate is None:
+        session.check()
+    ending = transactions.end(commit=commit)
+    await _ended(driver, transactions, ending, deadline, timeout_s)
+    if commit and (error := ending.error()) is not None:
+        raise error
+
+
+async def _ended(
+    driver: Driver, transactions: Transactions, ending: Transaction, deadline: Deadline, timeout_s: float
+) -> None:
+    driver.act()
+    if not await wait(ending, deadline.left()):
+        transactions.give_up(ending, f" within {timeout_s:g} s")
+        driver.act()
+    ending.heard = True
 
 
 async def finish(
@@ -49,6 +86,9 @@ async def finish(
     driver.act()
     for session in sessions:
         session.closing = True
+    for session in sessions:
+        if session.transactions is not None:
+            await end_transaction(driver, session, max(0.0, deadline.left() or 0.0), commit=False)
     for sender in senders:
         sender.closing = True
     for receiver in receivers:

@@ -42,6 +42,7 @@ from acquit.client.received import MessageCore, describe
 from acquit.client.receiving import ReceiverCore, lose
 from acquit.client.sending import SenderCore
 from acquit.client.subscriptions import Subscription
+from acquit.client.transacting import Control, TransactedSender, Transactions
 from acquit.errors import ConfigurationError, ConnectionClosed, ConnectionLost, LocalProtocolError, SessionEnded
 from acquit.protocol import events as ev
 from acquit.protocol._definitions import AmqpCondition, Error, Open, Target
@@ -63,6 +64,9 @@ _ANSWERED: Final = frozenset((Phase.UNSETTLED_SECOND, Phase.OFFERED_SECOND))
 
 _UNANSWERED_MIN: Final = 1_000
 """So many receipts may be kept before it is worth looking which are done."""
+
+_TRANSACTION_OVERHEAD: Final = 64
+"""Octets that an outcome grows by within a transaction: its id, in practice 4 to 36, and what is around it."""
 
 _TAKEN_BACK: Final = object()
 """The context of a delivery that the peer has given an outcome to of its own accord."""
@@ -94,6 +98,11 @@ class SessionCore:
         """Handed out and not acknowledged, in the order of handing out, by their number."""
         self.number = 0
         """Of the next message that arrives."""
+        self.transactions = Transactions(self) if mode.transacted else None
+        self.eager = not (mode.transacted or mode.lazy_messages)
+        """Whether nothing that was done waits for something else, or for a while."""
+        self._lazy_max = min(mode.lazy_messages, max(1, core.options.unsettled_max // 2))
+        self._hurried = False
         self._said: Outcome | None = None
         self._about: list[Delivery] = []
 
@@ -147,8 +156,11 @@ class SessionCore:
     def recover(self) -> int:
         """What was handed out and not acknowledged goes back to the front of the buffers, in order. How many.
 
-        Only in modes where the user acknowledges: elsewhere nothing is left to be recovered.
+        Only in modes where the user acknowledges: elsewhere nothing is left to be recovered. Raises LocalProtocolError
+        in TRANSACTED, where that is what a rollback does.
         """
+        if self.transactions is not None:
+            raise LocalProtocolError("recover is not for sessions in mode TRANSACTED: roll back")
         if self.mode.scope is Scope.NOTHING:
             return 0
         claimed = [message for message in list(self.handed_out.values()) if self.claim(message)]
@@ -168,7 +180,7 @@ class SessionCore:
     def add_sender(self, spec: SenderSpec) -> SenderCore:
         """Attach a sender."""
         self.check()
-        sender = SenderCore(self, spec)
+        sender = SenderCore(self, spec) if self.transactions is None else TransactedSender(self, spec)
         sender.attach()
         self.senders.append(sender)
         return sender
@@ -194,6 +206,9 @@ class SessionCore:
         if self.failure is not None:
             return
         self.failure = failure
+        self.core.gathering.pop(self, None)
+        if self.transactions is not None:
+            self.transactions.on_session_ended(failure)
         lost = self.engine.unsettled()
         for sender in tuple(self.senders):
             sender.on_ended(failure, [delivery for delivery in lost if delivery.link is sender.link])
@@ -238,12 +253,38 @@ class SessionCore:
             deliveries, self._about = self._about, []
             self.engine.settle_all(deliveries, self._said)
 
+    def after_batch(self, now: float) -> None:
+        """All that user code has asked for since the last time is done, in a session that is not eager."""
+        if self.transactions is not None:
+            self.transactions.advance()
+        elif self._hurried or len(self._about) >= self._lazy_max:
+            self.say_gathered()
+        elif self._about and self not in self.core.gathering:
+            self.core.gathering[self] = now + self.mode.lazy_ms / 1000
+
+    def say_gathered(self) -> None:
+        """Acknowledge what has waited for more of its kind."""
+        self._hurried = False
+        self.core.gathering.pop(self, None)
+        self.say_all()
+        for receiver in self.receivers:
+            self.core.short_of_credit[receiver] = None
+
+    def settle_lazily(self, message: MessageCore, outcome: Outcome) -> None:
+        """Give a message, which was claimed before, its outcome with others (user side)."""
+        message._outcome = outcome
+        self.core.post((self._say, outcome, message._delivery))
+
     def _settle(self, messages: Sequence[MessageCore], outcome: Outcome, receipt: SettlementReceipt) -> None:
+        if self.transactions is not None:
+            self.transactions.settle(messages, outcome, receipt)
+            return
+        self._hurried = True
         sent = answered = 0
         for message in messages:
             delivery = message._delivery
             if delivery.settled or delivery.context is _TAKEN_BACK:
-                receipt._note(ReceiptStatus.STALE, 1, self._why_stale(message))
+                receipt._note(ReceiptStatus.STALE, 1, self.why_stale(message))
                 continue
             if delivery.phase in _ANSWERED:
                 delivery.context = receipt
@@ -260,7 +301,7 @@ class SessionCore:
                 message._receiver.give_back(message)
                 self.core.short_of_credit[message._receiver] = None
 
-    def _why_stale(self, message: MessageCore) -> str:
+    def why_stale(self, message: MessageCore) -> str:
         failure = message._receiver.failure
         if failure is not None:
             return failure.message
@@ -320,11 +361,15 @@ class SessionCore:
         receiver.begin_close()
         if receiver.failure is not None:
             return
+        self.say_all()
         handed_out = [m for m in list(self.handed_out.values()) if m._receiver is receiver and self.claim(m)]
-        for messages, outcome in (
-            (receiver.empty_buffer(), self.mode.left_in_buffer),
-            (handed_out, self.mode.left_handed_out),
-        ):
+        buffered = receiver.empty_buffer()
+        if self.transactions is not None:
+            # What was handed out stays part of the transaction; what was not never was.
+            self.engine.settle_all([message._delivery for message in buffered], RELEASED)
+            self.settle(handed_out, ACCEPTED)
+            return
+        for messages, outcome in ((buffered, self.mode.left_in_buffer), (handed_out, self.mode.left_handed_out)):
             if messages and outcome is not None:
                 self.settle(messages, receiver.spec.default_outcome or outcome)
 
@@ -393,6 +438,8 @@ class ClientCore:
         self.sent: list[tuple[SettlementReceipt, int]] = []
         """Acknowledgements that nobody will answer, until they are written."""
         self.short_of_credit: dict[ReceiverCore, None] = {}
+        self.gathering: dict[SessionCore, float] = {}
+        """Sessions whose acknowledgements wait for more of their kind, and until when."""
         self._wake = wake
         self._is_awake = False
         self._commands: deque[Command] = deque()
@@ -422,7 +469,7 @@ class ClientCore:
         if outcome is ACCEPTED or outcome is RELEASED:
             return
         check_outcome("an outcome", outcome)
-        size = len(encode_state(outcome)) + FRAME_OVERHEAD
+        size = len(encode_state(outcome)) + FRAME_OVERHEAD + _TRANSACTION_OVERHEAD
         if size > self.engine.peer_frame_size_max:
             raise LocalProtocolError(
                 f"the outcome has {size} bytes, the peer takes frames of {self.engine.peer_frame_size_max} at most"
@@ -449,7 +496,10 @@ class ClientCore:
             else:
                 command._receiver.session.handed_over(command)  # type: ignore[union-attr, arg-type]  # a message
         for session in self.sessions:
-            session.say_all()
+            if session.eager:
+                session.say_all()
+            else:
+                session.after_batch(now)
         self._top_up()
 
     def handle(self, events: list[ev.Event], now: float) -> None:
@@ -479,13 +529,20 @@ class ClientCore:
         unanswered = self._unanswered
         while unanswered and unanswered[0][1].done:
             unanswered.popleft()
-        return unanswered[0][0] if unanswered else None
+        deadline = unanswered[0][0] if unanswered else None
+        if self.gathering:
+            due = min(self.gathering.values())
+            return due if deadline is None else min(due, deadline)
+        return deadline
 
     def handle_deadline(self, now: float) -> None:
         """End what has waited too long."""
         unanswered = self._unanswered
         while unanswered and (unanswered[0][1].done or unanswered[0][0] <= now):
             unanswered.popleft()[1]._expire(f"no answer within {self.options.ack_timeout_ms} ms")
+        for session in [session for session, due in self.gathering.items() if due <= now]:
+            session.say_gathered()
+        self._top_up()
 
     # -- loop side: operations -----------------------------------------------------------------------------------------
 
@@ -575,12 +632,12 @@ class ClientCore:
 
     def _on_link_attached(self, event: ev.LinkAttached) -> None:
         endpoint = event.link.context
-        if isinstance(endpoint, SenderCore | ReceiverCore | Removal):
+        if isinstance(endpoint, SenderCore | ReceiverCore | Removal | Control):
             endpoint.on_attached()
 
     def _on_link_detached(self, event: ev.LinkDetached) -> None:
         endpoint = event.link.context
-        if isinstance(endpoint, Removal):
+        if isinstance(endpoint, Removal | Control):
             endpoint.on_ended(link_failure(event, endpoint.what))
         if not isinstance(endpoint, SenderCore | ReceiverCore):
             return
@@ -595,14 +652,20 @@ class ClientCore:
             links = endpoint.session.receivers
         if endpoint in links:
             links.remove(endpoint)  # type: ignore[arg-type]  # the list of its own kind
+        if endpoint.session.transactions is not None:
+            endpoint.session.transactions.advance()
 
     def _on_credit(self, event: ev.CreditChanged) -> None:
         if isinstance(sender := event.link.context, SenderCore):
             sender.on_credit()
+        elif isinstance(control := event.link.context, Control):
+            control.pump()
 
     def _on_drained(self, event: ev.LinkDrained) -> None:
         if isinstance(receiver := event.link.context, ReceiverCore):
             receiver.on_drained()
+            if receiver.session.transactions is not None:
+                receiver.session.transactions.advance()
 
     def _on_flow(self, event: ev.FlowReceived) -> None:
         if isinstance(receiver := event.link.context, ReceiverCore):
@@ -622,6 +685,8 @@ class ClientCore:
             endpoint.on_states(event.deliveries, event.state, event.settled)
         elif isinstance(endpoint, ReceiverCore):
             endpoint.session.on_answers(event.deliveries, event.state, event.settled)
+        elif isinstance(endpoint, Control):
+            endpoint.on_states(event.deliveries, event.state, event.settled)
 
 
 _HANDLERS: Final[dict[type, Callable[..., None]]] = {

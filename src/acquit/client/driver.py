@@ -161,6 +161,7 @@ class Driver:
     def _on_deadline(self) -> None:
         self._timer = None
         self.core.handle_deadline(self._loop.time())
+        self.pump.touch()
         self._arm()
 
 

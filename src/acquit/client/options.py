@@ -78,7 +78,11 @@ class ConnectOptions:
     """How long an acknowledgement waits for the peer's answer before its receipt says *unknown*."""
 
     send_timeout_ms: int = 60_000
-    """How long `send` waits for its outcome if its `timeout` says nothing."""
+    """How long `send`, `commit` and `rollback` wait for their outcome if their `timeout` says nothing."""
+
+    unsettled_max: int = 10_000
+    """How many messages one receiver may have that were not acknowledged, in the buffer or handed out, in the modes
+    that give credit back on hand-over and acknowledge later (TRANSACTED, DUPS_OK)."""
 
     idle_timeout_ms: int = 30_000
     """What we ask the peer to keep (2.4.5). One that is silent for twice as long is dropped. 0: we never do that."""
@@ -114,6 +118,7 @@ class ConnectOptions:
         ):
             check_range(name, getattr(self, name), 1, _TIME_MS_MAX)
         check_range("idle_timeout_ms", self.idle_timeout_ms, 0, _TIME_MS_MAX)
+        check_range("unsettled_max", self.unsettled_max, 1, _COUNT_MAX)
         check_mechanisms(self.sasl_mechanisms)
 
 

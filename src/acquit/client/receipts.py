@@ -14,7 +14,9 @@ a lock) is the business of the subclasses in `aio` and `blocking`, which make th
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 from acquit.client.failures import Failure
 from acquit.errors import (
@@ -28,6 +30,9 @@ from acquit.errors import (
 )
 from acquit.protocol._definitions import Accepted, Modified, Rejected, Released
 from acquit.protocol.delivery import DeliveryState, Outcome
+
+if TYPE_CHECKING:
+    from acquit.client.transacting import Transaction
 
 
 class Promise:
@@ -154,6 +159,14 @@ class SettlementReceipt(Promise):
         return f"<{type(self).__name__} {status} of {self.count}{f': {self.reason}' if self.reason else ''}>"
 
 
+@dataclass(slots=True)
+class Provisional:
+    """The state of a send in a transaction: the outcome that the peer says it will have, if all of it is committed."""
+
+    transaction: Transaction
+    outcome: Outcome | None
+
+
 class SendPromise(Promise):
     """What became of one send."""
 
@@ -165,17 +178,26 @@ class SendPromise(Promise):
         self._callbacks = None
         self._payload = payload
         self._transferred = False
-        self._state: DeliveryState | None = None
+        self._state: DeliveryState | Provisional | None = None
         self._failure: Failure | None = None
         self._asked = False
 
     @property
     def outcome(self) -> Outcome | None:
-        """The peer's outcome, whatever it is; None before it came and where none will come."""
+        """The peer's outcome, whatever it is; None before it came and where none will come. See `provisional`."""
         state = self._state
+        if isinstance(state, Provisional):
+            return state.outcome
         return state if isinstance(state, Accepted | Rejected | Released | Modified) else None
 
-    def _settled(self, state: DeliveryState | None) -> None:
+    @property
+    def provisional(self) -> bool:
+        """Whether it is part of a transaction of which it is not known how it ends. Then `outcome` is what the message
+        will have if that is committed. Once it is known to be rolled back, `result` raises TransactionRolledBack."""
+        state = self._state
+        return isinstance(state, Provisional) and state.transaction.fate is None
+
+    def _settled(self, state: DeliveryState | Provisional | None) -> None:
         """The peer decided (loop side)."""
         self._state = state
         self.done = True
@@ -191,6 +213,12 @@ class SendPromise(Promise):
     def _error(self) -> AcquitError | None:
         """What to raise, freshly made; None for an accepted message. Only when done."""
         state = self._state
+        if isinstance(state, Provisional):
+            if state.outcome is None or isinstance(state.outcome, Accepted):
+                error = state.transaction.error()
+                if error is not None:
+                    return error
+            state = state.outcome
         match state:
             case Accepted():
                 return None
@@ -204,13 +232,13 @@ class SendPromise(Promise):
             case _:
                 pass
         if self._transferred:
-            error = DeliveryInDoubt(
+            doubt = DeliveryInDoubt(
                 "the peer settled the message without an outcome"
                 if self._failure is None
                 else f"no outcome was heard: {self._failure.message}"
             )
-            error.__cause__ = self._failure.error() if self._failure is not None else None
-            return error
+            doubt.__cause__ = self._failure.error() if self._failure is not None else None
+            return doubt
         if self._failure is None:
             return NotSent("the peer gave no credit in time: the message never left")
         return self._failure.error()
@@ -221,8 +249,9 @@ class SendPromise(Promise):
         error = self._error()
         if error is not None:
             raise error
-        assert isinstance(self._state, Accepted)
-        return self._state
+        outcome = self.outcome
+        assert isinstance(outcome, Accepted)
+        return outcome
 
     def __repr__(self) -> str:
         if not self.done:

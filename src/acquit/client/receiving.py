@@ -49,12 +49,15 @@ class ReceiverCore:
 
     __slots__ = (
         "_average_bytes",
+        "_before_listener",
         "_on_handover",
         "_paused",
         "_pulling",
         "_queries",
         "_received",
         "_reliable",
+        "_resumes_paused",
+        "_unsettled_max",
         "_warned",
         "attached",
         "buffer",
@@ -67,6 +70,7 @@ class ReceiverCore:
         "link",
         "mode",
         "notify",
+        "returning",
         "session",
         "spec",
     )
@@ -87,7 +91,12 @@ class ReceiverCore:
         self.closing = False
         self.notify: Callable[[], None] = _nobody
         """Called on the loop side when the buffer has got something, or nothing will come any more."""
+        self.returning = False
+        """Messages are not wanted now: what arrives goes back (a rollback)."""
         self._received = session.mode.received
+        self._before_listener = session.mode.listener_called
+        self._unsettled_max = session.core.options.unsettled_max if session.mode.bounded else 0
+        self._resumes_paused = False
         self._reliable = session.mode.reliable
         self._on_handover = session.mode.credit is CreditReturn.ON_HANDOVER
         self._paused = False
@@ -118,7 +127,9 @@ class ReceiverCore:
             message = self.buffer.popleft()
         except IndexError:
             return None
-        if self._reliable:
+        if self._before_listener is not None:
+            message._outcome = self._before_listener
+        elif self._reliable:
             self.session.handed_out[message._number] = message
         if self._on_handover:
             self.session.core.post(message)
@@ -175,12 +186,21 @@ class ReceiverCore:
         loop side.
         """
         spec = self.spec
-        if self._on_handover or spec.prefetch == 0 or self.buffer:
+        if self.buffer:
+            return False
+        if self._unsettled_max:
+            # What is acknowledged by itself makes room by itself.
+            return self._received is None and self._unacknowledged >= self._unsettled_max
+        if self._on_handover or spec.prefetch == 0:
             return False
         if self.held < spec.prefetch and self.held_bytes < spec.prefetch_bytes:
             return False
         held = [message for message in list(self.session.handed_out.values()) if message._receiver is self]
         return len(held) >= spec.prefetch or sum(len(m.payload) for m in held) >= spec.prefetch_bytes
+
+    @property
+    def _unacknowledged(self) -> int:
+        return self.link.unsettled_count if self.failure is None else 0
 
     def _warn_if_exhausted(self) -> None:
         # Once each time it comes to that.
@@ -191,6 +211,11 @@ class ReceiverCore:
 
     def exhaustion(self) -> CreditExhausted:
         """What `receive` raises then."""
+        if self._unsettled_max:
+            return CreditExhausted(
+                f"{self.spec.what} has handed out {self._unsettled_max} messages in this transaction (unsettled_max), "
+                "and nothing more comes before it ends"
+            )
         return CreditExhausted(
             f"{self.spec.what} has handed out all of its prefetch ({self.spec.prefetch} messages, "
             f"{self.spec.prefetch_bytes} bytes) in mode {self.mode.name.name}, and nothing more comes before some are "
@@ -209,7 +234,7 @@ class ReceiverCore:
         spec, mode = self.spec, self.mode
         self.link = self.session.engine.attach_receiver(
             spec.name,
-            source=make_source(spec, OUTCOMES, named=self.session.core.named),
+            source=make_source(spec, OUTCOMES, named=self.session.core.named, default_outcome=mode.default_outcome),
             target=Target(address=spec.target),
             snd_settle_mode=mode.snd_settle_mode,
             rcv_settle_mode=mode.rcv_settle_mode,
@@ -273,7 +298,7 @@ class ReceiverCore:
 
     def on_deliveries(self, deliveries: list[Delivery]) -> None:
         """Messages arrived."""
-        if self.closing:
+        if self.closing or self.returning:
             self._return_to_sender(deliveries)
             return
         number = self.session.number
@@ -328,16 +353,44 @@ class ReceiverCore:
                 break
         return left
 
+    def return_buffer(self) -> list[MessageCore]:
+        """Begin a rollback: ask for the credit back, and take what was never handed out. What arrives from now on goes
+        back by itself, until `resume`."""
+        self.returning = True
+        self._resumes_paused = self._paused
+        self.drain()
+        left = self.empty_buffer()
+        for message in left:
+            self.give_back(message)
+        return left
+
+    @property
+    def returned(self) -> bool:
+        """Whether no credit is left that something could arrive for."""
+        return self.failure is not None or self.drained is None or self.drained.done
+
+    def resume(self) -> None:
+        """The rollback is over: messages are wanted again."""
+        self.returning = False
+        self._paused = self._resumes_paused and not self._pulling
+        if not self.returned:
+            # The peer does not drain. To grant anew is to forget what it still may use.
+            self.drained = None
+            self.link.grant(0)
+        self.top_up()
+
     # -- loop side: credit ---------------------------------------------------------------------------------------------
 
     def top_up(self) -> None:
         """Grant what the prefetch has room for, if that is worth a flow."""
-        if self.closing or self.failure is not None:
+        if self.closing or self.returning or self.failure is not None:
             return
         credit = self.link.credit
         prefetch = self.spec.prefetch
         if prefetch == 0 or self._paused:
             wanted = self._pulling - len(self.buffer)
+            if self._unsettled_max:
+                wanted = min(wanted, self._unsettled_max - self.link.unsettled_count)
             if wanted > credit:
                 self.link.grant(wanted)
             return
@@ -347,6 +400,8 @@ class ReceiverCore:
             if by_bytes < room:
                 # One message must always be able to come, however large it is.
                 room = max(by_bytes, 0 if self.held else 1)
+        if self._unsettled_max:
+            room = min(room, self._unsettled_max - self.link.unsettled_count)
         # Half of the prefetch is worth a flow. Less is, too, when somebody has nothing to do before it comes.
         if room < credit or (room > credit and (room - credit >= prefetch // 2 or not (credit or self.buffer))):
             self.link.grant(max(room, 0))
@@ -408,6 +463,8 @@ class ReceiverCore:
         """Receipts that wait for the peer's answer about deliveries of this link."""
         if self.failure is not None:
             return []
+        if self.session.transactions is not None:
+            return self.session.transactions.open_receipts()
         found = {id(d.context): d.context for d in self.link.unsettled() if isinstance(d.context, SettlementReceipt)}
         return [receipt for receipt in found.values() if not receipt.done]
 
@@ -436,10 +493,15 @@ class Listening:
         mode, session = receiver.mode, receiver.session
         outcome = mode.listener_returned if exc is None else mode.listener_failed
         if outcome is not None and session.claim(self._message):
-            session.settle([self._message], outcome)
-        if outcome is None or not isinstance(exc, Exception):
+            if mode.lazy_messages:
+                session.settle_lazily(self._message, outcome)
+            else:
+                session.settle([self._message], outcome)
+        automatic = outcome is not None or mode.listener_called is not None
+        if not automatic or not isinstance(exc, Exception):
             return False  # nobody has dealt with it, or somebody wants the listening to end
-        logger.error("the listener of %s failed; the message goes back", receiver.spec.what, exc_info=exc)
+        becomes = "goes back" if outcome is not None else "is acknowledged already"
+        logger.error("the listener of %s failed; the message %s", receiver.spec.what, becomes, exc_info=exc)
         return True
 
 

@@ -21,6 +21,7 @@ from acquit.protocol._definitions import (
     TerminusDurability,
     TerminusExpiryPolicy,
 )
+from acquit.protocol.constants import Outcome
 from acquit.protocol.types import Described, Symbol, ULong
 
 if TYPE_CHECKING:
@@ -94,8 +95,10 @@ class Subscription:
         return (("shared",) if named else ("shared", "global")) if self.shared else ()
 
 
-def make_source(spec: ReceiverSpec, outcomes: Iterable[str], *, named: bool) -> Source:
-    """The source that a receiver asks for."""
+def make_source(
+    spec: ReceiverSpec, outcomes: Iterable[str], *, named: bool, default_outcome: Outcome | None = None
+) -> Source:
+    """The source that a receiver asks for. `default_outcome`: for a spec that names none."""
     subscription = spec.subscription
     topic = spec.topic or subscription is not None
     capabilities = [*spec.capabilities]
@@ -113,7 +116,7 @@ def make_source(spec: ReceiverSpec, outcomes: Iterable[str], *, named: bool) -> 
         dynamic=spec.address is None,
         dynamic_node_properties={"lifetime-policy": DeleteOnClose()} if spec.address is None else None,
         distribution_mode=StdDistMode.COPY if spec.browse or kept else None,
-        default_outcome=spec.default_outcome,
+        default_outcome=spec.default_outcome or default_outcome,
         outcomes=tuple(outcomes),
         filter=asked_filters(spec),
         capabilities=tuple(capabilities),

@@ -88,7 +88,7 @@ def test_what_may_wait_is_awaited_there_and_not_here(name: str) -> None:
             continue
         assert not inspect.iscoroutinefunction(mine)
         other = inspect.getattr_static(theirs, attribute)
-        opens = attribute in ("session", "sender", "receiver")
+        opens = attribute in ("session", "sender", "receiver", "transaction")
         assert inspect.iscoroutinefunction(other) or opens, attribute
 
 

@@ -931,3 +931,141 @@ def test_a_link_belongs_to_the_mode_of_its_session() -> None:
     receiver = rig.receiver(rig.session(AckMode.CLIENT))
     assert receiver.mode.name is AckMode.CLIENT
     assert isinstance(rig.peer.sending, SendingLink)
+
+
+# -- DUPS_OK and PRE_ACK -----------------------------------------------------------------------------------------------
+
+
+def test_dups_ok_gathers_acknowledgements_up_to_a_number() -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session("dups_ok"), prefetch=200)
+    rig.server.offer("q", *(str(number) for number in range(150)))
+    rig.run()
+    for _ in range(99):
+        rig.take(receiver, 1)
+        rig.run()
+    assert rig.server.outcomes() == []
+    rig.take(receiver, 1)
+    rig.run()
+    assert rig.server.outcomes() == [(str(number), ACCEPTED, True) for number in range(100)]
+    assert len(rig.server.all(ev.StatesReceived)) == 1
+    assert rig.core.next_deadline() is None
+
+
+def test_dups_ok_gathers_acknowledgements_for_a_time() -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session("dups_ok"))
+    rig.server.offer("q", "1", "2")
+    rig.run()
+    rig.take(receiver, 1)
+    rig.run()
+    assert rig.core.next_deadline() == rig.now + 0.1
+    rig.now += 0.05
+    rig.take(receiver, 1)
+    rig.run()
+    rig.advance(0.049)
+    rig.run()
+    assert rig.server.outcomes() == []
+    rig.advance(0.002)
+    rig.run()
+    assert rig.server.outcomes() == [("1", ACCEPTED, True), ("2", ACCEPTED, True)]
+    assert rig.core.next_deadline() is None
+
+
+def test_dups_ok_gives_credit_back_on_hand_over_up_to_unsettled_max() -> None:
+    rig = Rig(options=ConnectOptions(unsettled_max=6))
+    receiver = rig.receiver(rig.session("dups_ok"), prefetch=4)
+    rig.server.offer("q", *(str(number) for number in range(9)))
+    rig.run()
+    rig.take(receiver, 2)
+    rig.run()
+    assert receiver.link.unsettled_count + receiver.link.credit == 6
+    assert rig.server.outcomes() == []
+    rig.take(receiver, 1)
+    rig.run()
+    assert len(rig.server.outcomes()) == 3  # half of what may be unsettled
+    for _ in range(2):
+        rig.take(receiver, 3)
+        rig.run()
+    assert len(rig.server.outcomes()) == 9
+
+
+def test_dups_ok_says_an_explicit_outcome_at_once_and_in_order() -> None:
+    rig = Rig()
+    session = rig.session("dups_ok")
+    receiver = rig.receiver(session)
+    rig.server.offer("q", "1", "2")
+    rig.run()
+    rig.take(receiver, 1)
+    message = receiver.take_for_listener()
+    assert message is not None
+    with receiver.listening(message):
+        receipt = message._settle(RELEASED)
+        rig.run()
+    assert receipt.status is ReceiptStatus.SENT
+    assert rig.server.outcomes() == [("1", ACCEPTED, True), ("2", RELEASED, True)]
+
+
+def test_dups_ok_acknowledges_lazily_after_a_listener() -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session("dups_ok"))
+    rig.server.offer("q", "1", "2")
+    rig.run()
+    for fails in (False, True):
+        message = receiver.take_for_listener()
+        assert message is not None
+        with receiver.listening(message):
+            rig.run()
+            if fails:
+                raise ValueError
+    rig.run()
+    assert rig.server.outcomes() == [("1", ACCEPTED, True)]  # another outcome ends the run of the first
+    rig.advance(0.2)
+    rig.run()
+    assert rig.server.outcomes()[1:] == [("2", FAILED, True)]
+
+
+def test_dups_ok_says_everything_at_the_close() -> None:
+    rig = Rig()
+    session = rig.session("dups_ok")
+    receiver = rig.receiver(session)
+    rig.server.offer("q", "1")
+    rig.run()
+    rig.take(receiver, 1)
+    rig.run()
+    session.settle_leftovers(receiver)
+    receiver.detach()
+    rig.run()
+    assert rig.server.outcomes() == [("1", ACCEPTED, True)]
+
+
+def test_what_dups_ok_has_gathered_is_gone_with_the_connection() -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session("dups_ok"))
+    rig.server.offer("q", "1")
+    rig.run()
+    rig.take(receiver, 1)
+    rig.run()
+    rig.cut()
+    assert rig.core.next_deadline() is None
+
+
+def test_pre_ack_accepts_before_the_listener_has_the_message(caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session("pre_ack"))
+    rig.server.offer("q", "1", "2")
+    rig.run()
+    message = receiver.take_for_listener()
+    rig.run()
+    assert message is not None
+    assert rig.server.outcomes() == [("1", ACCEPTED, True)]
+    with pytest.raises(errors.AlreadySettled):
+        message._settle(RELEASED)
+    with receiver.listening(message):
+        raise ValueError
+    rig.run()
+    assert "failed; the message is acknowledged already" in caplog.text
+    assert rig.server.outcomes() == [("1", ACCEPTED, True)]
+    rig.take(receiver, 1)
+    rig.run()
+    assert rig.server.outcomes()[1:] == [("2", ACCEPTED, True)]

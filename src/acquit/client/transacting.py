@@ -1,0 +1,636 @@
+"""Transactions of a session, as their controller sees them (specification 4.2 to 4.4).
+
+Theory of operation. All of it is loop side. A session in mode TRANSACTED has one control link, and at most two
+transactions: the *current* one, which new work joins, and the one that is *ending*. The first work of a transaction (a
+send, an outcome, a message handed out) asks the coordinator to declare it; until its id is there sends wait in their
+queues and outcomes here.
+
+::
+
+    work ─▶ declare ─▶ declared: sends and outcomes carry the id ─▶ end ─▶ discharge ─▶ answered: the fate is known
+
+What was handed out and has no outcome stays unsettled, and is accepted with the commit, in one disposition just before
+the discharge. So an explicit outcome is possible until then, and a rollback gives it back by itself. Outcomes in the
+transaction are settled; for what is rolled back of these the link's default-outcome speaks.
+
+**Commit** waits for the peer's word on every send. Where one was refused and nobody has heard of it, or a message of
+the transaction is not ours any more, it becomes a rollback: all of it, or nothing.
+
+**Rollback** asks all credit back and waits until it is there, gives back what was prefetched (released) and handed out
+(modified, delivery-failed), and discharges with *fail*. Then credit is granted again.
+
+A transaction that cannot be committed any more (not declared, its control link gone) is rolled back at once, and
+refuses its further sends, until somebody ends it and so hears of it. One whose commit was sent and not answered is *in
+doubt*.
+
+`advance` does what can be done now, and is called after whatever may have made something possible.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+from acquit.client.failures import Failure
+from acquit.client.modes import FAILED
+from acquit.client.options import link_name
+from acquit.client.receipts import Milestone, Promise, Provisional, ReceiptStatus, SendPromise, SettlementReceipt
+from acquit.client.sending import TAG_BYTES, SenderCore
+from acquit.errors import TransactionFailed, TransactionInDoubt, TransactionRolledBack
+from acquit.protocol._definitions import (
+    Coordinator,
+    Declare,
+    Declared,
+    Discharge,
+    Rejected,
+    Source,
+    TransactionalState,
+    TxnCapability,
+)
+from acquit.protocol.composite import encode_composite
+from acquit.protocol.constants import ACCEPTED, RELEASED, Outcome
+from acquit.protocol.delivery import Delivery, DeliveryState, is_outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from acquit.client.core import SessionCore
+    from acquit.client.received import MessageCore
+
+OUTCOMES: Final = ("amqp:accepted:list", "amqp:rejected:list", "amqp:declared:list")
+"""What a control link understands: *rejected* is how a commit is refused without an end of the link (4.3)."""
+
+_AMQP_VALUE: Final = b"\x00\x53\x77"
+_BY_US: Final = "the transaction was rolled back by us"
+
+
+class Fate(IntEnum):
+    """What became of a transaction."""
+
+    COMMITTED = 0
+    ROLLED_BACK = 1
+    IN_DOUBT = 2
+    """The commit was sent, and not answered (yet)."""
+
+
+class Transaction(Promise):
+    """One transaction. It is done when its end is, one way or another."""
+
+    __slots__ = (
+        "claimed",
+        "condition",
+        "declaring",
+        "description",
+        "discharging",
+        "failed",
+        "fate",
+        "given_back",
+        "gone",
+        "heard",
+        "missed",
+        "reason",
+        "sends",
+        "txn_id",
+        "waiting",
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.txn_id: bytes | None = None
+        self.fate: Fate | None = None
+        self.reason = ""
+        self.condition: str | None = None
+        self.description: str | None = None
+        self.declaring = False
+        self.discharging = False
+        """The discharge is sent, or waits for credit of the control link."""
+        self.gone = False
+        """Its control link is: there is nobody to discharge it to."""
+        self.given_back = False
+        self.heard = False
+        """Whether somebody has been told its end."""
+        self.sends: set[SendPromise] = set()
+        """While it is ending: those whose outcome is awaited."""
+        self.failed: list[SendPromise] = []
+        self.claimed: list[MessageCore] = []
+        """While it is ending: what was handed out without an outcome."""
+        self.waiting: list[tuple[Sequence[MessageCore], Outcome, SettlementReceipt]] = []
+        """Outcomes that wait for its id."""
+        self.missed: str | None = None
+        """Why an outcome that was given in it has no effect."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing was done in it."""
+        return self.txn_id is None and not (self.declaring or self.claimed or self.waiting or self.failed)
+
+    def roll_back(self, reason: str, condition: str | None = None, description: str | None = None) -> None:
+        """It will not be committed any more."""
+        if self.fate is None:
+            self.fate = Fate.ROLLED_BACK
+            self.reason, self.condition, self.description = reason, condition, description
+
+    def error(self) -> TransactionFailed | None:
+        """What to raise, freshly made; None if it was committed, or its fate is open."""
+        if self.fate is None or self.fate is Fate.COMMITTED:
+            return None
+        kind = TransactionRolledBack if self.fate is Fate.ROLLED_BACK else TransactionInDoubt
+        return kind(self.reason, txn_id=self.txn_id, condition=self.condition, description=self.description)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the coordinator is asked for."""
+
+    transaction: Transaction
+    body: Declare | Discharge
+
+
+class Control:
+    """The control link of a session."""
+
+    what = "the transactions' control link"
+
+    def __init__(self, transactions: Transactions) -> None:
+        self.attached = Milestone()
+        self.failure: Failure | None = None
+        self._transactions = transactions
+        self._queue: deque[Request] = deque()
+        self._tag = 0
+        self._link = transactions.session.engine.attach_sender(
+            link_name("transactions"),
+            source=Source(outcomes=OUTCOMES),
+            target=Coordinator((TxnCapability.LOCAL_TRANSACTIONS,)),
+            context=self,
+        )
+
+    def ask(self, transaction: Transaction, body: Declare | Discharge) -> None:
+        """Send a request as soon as there is credit for it."""
+        self._queue.append(Request(transaction, body))
+        self.pump()
+
+    def pump(self) -> None:
+        """Send what waits, while there is credit."""
+        while self._queue and self._link.sendable:
+            request = self._queue.popleft()
+            self._tag += 1
+            payload = _AMQP_VALUE + encode_composite(request.body)
+            self._link.send(self._tag.to_bytes(TAG_BYTES, "big"), payload, settled=False, context=request)
+
+    def on_attached(self) -> None:
+        """The peer has a coordinator."""
+        self.attached.succeed()
+
+    def on_ended(self, failure: Failure) -> None:
+        """It is gone, and with it the transactions that were declared on it (4.2)."""
+        if self.failure is None:
+            self.failure = failure
+            self.attached.fail(failure)
+            self._transactions.on_control_ended(failure)
+
+    def on_states(self, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> None:
+        """The coordinator answers."""
+        if not settled:
+            if not is_outcome(state):
+                return
+            self._transactions.session.engine.settle_all(deliveries)
+        for delivery in deliveries:
+            asked = delivery.context
+            assert isinstance(asked, Request)
+            if isinstance(asked.body, Declare):
+                self._transactions.on_declared(asked.transaction, state)
+            else:
+                self._transactions.on_discharged(asked.transaction, state)
+
+
+class Transactions:
+    """The transactions of one session."""
+
+    def __init__(self, session: SessionCore) -> None:
+        self.session = session
+        self.control: Control | None = None
+        self.current = Transaction()
+        self.ending: Transaction | None = None
+        self._last: Transaction | None = None
+        self._advancing = False
+        self._again = False
+
+    # -- asked for by the session's user -------------------------------------------------------------------------------
+
+    def open(self) -> Control:
+        """Attach the control link, if there is none."""
+        if self.control is None or self.control.failure is not None:
+            self.control = Control(self)
+        return self.control
+
+    @property
+    def unheard(self) -> Transaction | None:
+        """The transaction that was, or is being, ended by somebody who stopped waiting for it."""
+        return self._last if self._last is not None and not self._last.heard else None
+
+    def end(self, *, commit: bool) -> Transaction:
+        """End the current transaction. None may be ending."""
+        session = self.session
+        ending, self.current = self.current, Transaction()
+        self.ending = self._last = ending
+        ending.claimed = [message for message in list(session.handed_out.values()) if session.claim(message)]
+        for message in ending.claimed:
+            message._outcome = ACCEPTED if commit else FAILED
+        ending.sends = {promise for sender in session.senders for promise in sender.unfinished()}
+        if not commit:
+            ending.roll_back(_BY_US)
+        self.advance()
+        return ending
+
+    def turn(self, ending: Transaction) -> None:
+        """Roll back, if that is still possible, what somebody wanted to commit."""
+        if not ending.discharging:
+            ending.roll_back(_BY_US)
+            self.advance()
+
+    def give_up(self, ending: Transaction, within: str) -> None:
+        """Its time is over: end it with what is known."""
+        if ending.done:
+            return
+        if not ending.discharging:
+            ending.roll_back(f"the transaction could not be committed{within}, and was rolled back")
+            self._give_back(ending)
+            if ending.txn_id is not None and not ending.gone:
+                self._discharge(ending, fail=True)
+        elif ending.fate is None:
+            ending.fate = Fate.IN_DOUBT
+            ending.reason = f"no answer to the commit{within}: it may or may not have happened"
+        self._finish(ending)
+        self.advance()
+
+    def settle(self, messages: Sequence[MessageCore], outcome: Outcome, receipt: SettlementReceipt) -> None:
+        """Give messages their outcome in the current transaction."""
+        current = self.current
+        failure = self.session.failure
+        if failure is not None or current.fate is not None:
+            receipt._note(
+                ReceiptStatus.STALE, len(messages), failure.message if failure is not None else current.reason
+            )
+            return
+        current.waiting.append((messages, outcome, receipt))
+        self._say_waiting(current)
+        self.advance()
+
+    def open_receipts(self) -> list[SettlementReceipt]:
+        """Receipts of outcomes that are not said yet."""
+        return [receipt for _, _, receipt in self.current.waiting]
+
+    # -- what happens --------------------------------------------------------------------------------------------------
+
+    def of(self, promise: SendPromise) -> Transaction | None:
+        """The transaction that a send which waits belongs to; None while another has to end first."""
+        if self.ending is None:
+            return self.current
+        return self.ending if promise in self.ending.sends else None
+
+    def resolved(self, promise: SendPromise) -> None:
+        """A send has ended, or was taken back."""
+        if self.ending is not None:
+            self.ending.sends.discard(promise)
+
+    def on_declared(self, transaction: Transaction, state: DeliveryState | None) -> None:
+        """The answer to a declare."""
+        transaction.declaring = False
+        if isinstance(state, Declared):
+            transaction.txn_id = state.txn_id
+            if transaction.done:  # given up meanwhile
+                self.open().ask(transaction, Discharge(state.txn_id, fail=True))
+                return
+            if transaction.fate is None:
+                self._say_waiting(transaction)
+                for sender in self.session.senders:
+                    sender.pump()
+        else:
+            condition, description = _error_of(state)
+            transaction.roll_back(
+                f"the peer declared no transaction: {description or condition or 'no reason given'}",
+                condition,
+                description,
+            )
+        self._refuse_queued(transaction)
+        self.advance()
+
+    def on_discharged(self, transaction: Transaction, state: DeliveryState | None) -> None:
+        """The answer to a discharge."""
+        if transaction.fate is None or transaction.fate is Fate.IN_DOUBT:
+            if state == ACCEPTED:
+                transaction.fate = Fate.COMMITTED
+            elif isinstance(state, Rejected):
+                condition, description = _error_of(state)
+                transaction.fate = None
+                transaction.roll_back(
+                    f"the peer rolled the transaction back: {description or 'no reason given'} ({condition})",
+                    condition,
+                    description,
+                )
+            else:
+                transaction.fate = Fate.IN_DOUBT
+                transaction.reason = "the peer answered the commit without saying what became of it"
+        self._finish(transaction)
+        self.advance()
+
+    def on_control_ended(self, failure: Failure) -> None:
+        """The control link is gone."""
+        for transaction in (self.ending, self.current):
+            if transaction is None or (transaction.txn_id is None and not transaction.declaring):
+                continue
+            transaction.gone = True
+            transaction.declaring = False
+            if not transaction.discharging or (failure.condition or "").startswith("amqp:transaction:"):
+                transaction.roll_back(
+                    f"the transaction was rolled back: {failure.message}", failure.condition, failure.description
+                )
+            elif transaction.fate is None:
+                transaction.fate = Fate.IN_DOUBT
+                transaction.reason = f"no answer to the commit, which may or may not have happened: {failure.message}"
+                transaction.condition, transaction.description = failure.condition, failure.description
+            if transaction.discharging:
+                self._finish(transaction)
+        self._refuse_queued(self.current)
+        self.advance()
+
+    def on_session_ended(self, failure: Failure) -> None:
+        """Session or connection are gone: what was not committed never will be."""
+        if self.control is not None:
+            self.control.on_ended(failure)
+        reason = f"the transaction was rolled back: {failure.message}"
+        if self.session.handed_out or self.current.waiting:
+            self.current.roll_back(reason, failure.condition, failure.description)
+        self._drop_waiting(self.current, reason)
+        if self.ending is not None:
+            self.ending.roll_back(reason, failure.condition, failure.description)
+            self._finish(self.ending)
+
+    def advance(self) -> None:
+        """Do what can be done now."""
+        self._again = True
+        if self._advancing:  # we have come here by what is being done
+            return
+        self._advancing = True
+        try:
+            while self._again:
+                self._again = False
+                if self.ending is not None:
+                    self._advance_end(self.ending)
+                if self.ending is None:
+                    self._begin_work()
+        finally:
+            self._advancing = False
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _begin_work(self) -> None:
+        current, session = self.current, self.session
+        if current.txn_id is not None or current.declaring or current.fate is not None or session.failure is not None:
+            return
+        if session.handed_out or current.waiting or any(sender.queue for sender in session.senders):
+            self._declare(current)
+
+    def _declare(self, transaction: Transaction) -> None:
+        transaction.declaring = True
+        self.open().ask(transaction, Declare())
+
+    def _discharge(self, transaction: Transaction, *, fail: bool) -> None:
+        assert transaction.txn_id is not None
+        assert self.control is not None
+        transaction.discharging = True
+        self.control.ask(transaction, Discharge(transaction.txn_id, fail))
+
+    def _advance_end(self, ending: Transaction) -> None:
+        if self.session.failure is not None:
+            if not ending.is_idle:
+                ending.roll_back(f"the transaction was rolled back: {self.session.failure.message}")
+            self._finish(ending)
+            return
+        if ending.discharging:
+            return
+        if ending.fate is None and not self._advance_commit(ending):
+            return
+        if ending.fate is Fate.ROLLED_BACK:
+            self._advance_rollback(ending)
+
+    def _advance_commit(self, ending: Transaction) -> bool:
+        """A step to the commit. True when it came out that there will be none."""
+        if ending.txn_id is None:
+            if ending.is_idle and not ending.sends:
+                ending.fate = Fate.COMMITTED
+                self._finish(ending)
+            elif not ending.declaring:
+                self._declare(ending)
+            return False
+        for sender in self.session.senders:
+            sender.pump()
+        if ending.sends:
+            return False
+        unfit = _unfit(ending)
+        if unfit is not None:
+            ending.roll_back(unfit)
+            return True
+        self._say(ending, ending.claimed, ACCEPTED, None)
+        self._discharge(ending, fail=False)
+        return False
+
+    def _advance_rollback(self, ending: Transaction) -> None:
+        if ending.is_idle and not ending.sends:
+            self._finish(ending)
+            return
+        self._give_back(ending)
+        if ending.sends or ending.declaring or not all(receiver.returned for receiver in self.session.receivers):
+            return
+        if ending.txn_id is None or ending.gone:
+            self._finish(ending)
+        else:
+            self._discharge(ending, fail=True)
+
+    def _give_back(self, ending: Transaction) -> None:
+        """What was received in it, and what would come after that, goes back; what was not sent never will be."""
+        if ending.given_back:
+            return
+        ending.given_back = True
+        engine = self.session.engine
+        for message in ending.claimed:
+            message._outcome = FAILED
+        buffered = [message for receiver in self.session.receivers for message in receiver.return_buffer()]
+        engine.settle_all([message._delivery for message in ending.claimed], FAILED)
+        engine.settle_all([message._delivery for message in buffered], RELEASED)
+        self._drop_waiting(ending, ending.reason)
+        self._refuse_queued(ending)
+
+    def _finish(self, transaction: Transaction) -> None:
+        if transaction.done:
+            return
+        session = self.session
+        if self.ending is transaction:
+            self.ending = None
+            transaction.sends = set()
+            for receiver in session.receivers:
+                if not transaction.given_back:
+                    session.core.short_of_credit[receiver] = None  # what was unsettled is not any more
+                elif not session.closing:
+                    receiver.resume()
+        transaction._end()
+        for sender in session.senders:
+            sender.pump()
+
+    def _refuse_queued(self, transaction: Transaction) -> None:
+        if transaction.fate is not None:
+            for sender in tuple(self.session.senders):
+                sender.pump()
+
+    @staticmethod
+    def _drop_waiting(transaction: Transaction, reason: str) -> None:
+        waiting, transaction.waiting = transaction.waiting, []
+        for messages, _, receipt in waiting:
+            receipt._note(ReceiptStatus.STALE, len(messages), reason)
+
+    def _say_waiting(self, transaction: Transaction) -> None:
+        if transaction.txn_id is not None:
+            waiting, transaction.waiting = transaction.waiting, []
+            for messages, outcome, receipt in waiting:
+                self._say(transaction, messages, outcome, receipt)
+
+    def _say(
+        self,
+        transaction: Transaction,
+        messages: Sequence[MessageCore],
+        outcome: Outcome,
+        receipt: SettlementReceipt | None,
+    ) -> None:
+        session = self.session
+        assert transaction.txn_id is not None
+        ours = [message._delivery for message in messages if not message._delivery.settled]
+        session.engine.settle_all(ours, TransactionalState(transaction.txn_id, outcome))
+        for message in messages:
+            session.core.short_of_credit[message._receiver] = None
+        if receipt is None:
+            return
+        if len(ours) < len(messages):
+            late = next(message for message in messages if message._delivery not in ours)
+            transaction.missed = session.why_stale(late)
+            receipt._note(ReceiptStatus.STALE, len(messages) - len(ours), transaction.missed)
+        if ours:
+            session.core.sent.append((receipt, len(ours)))
+
+
+class TransactedSender(SenderCore):
+    """A sender whose sends are part of the session's transaction."""
+
+    __slots__ = ()
+
+    @property
+    def _transactions(self) -> Transactions:
+        transactions = self.session.transactions
+        assert transactions is not None
+        return transactions
+
+    def pump(self) -> None:
+        """Transfer what the peer gives credit for, once there is a transaction for it; refuse what is of one that
+        failed."""
+        self._is_awake = False
+        if self.failure is not None:
+            self.on_ended(self.failure, [])
+            return
+        queue, link, transactions = self.queue, self.link, self._transactions
+        before = len(queue)
+        refused = []
+        while queue:
+            transaction = transactions.of(queue[0])
+            if transaction is None:
+                break
+            goes = transaction.fate is None
+            if goes and not (transaction.txn_id is not None and link.sendable and self.session.core.writable):
+                break
+            promise = queue.popleft()
+            payload, promise._payload = promise._payload, b""
+            self._sent_bytes += len(payload)
+            promise._state = Provisional(transaction, None)
+            if not goes:
+                refused.append(promise)
+                continue
+            assert transaction.txn_id is not None
+            promise._transferred = True
+            self._next_tag += 1
+            self.in_flight += 1
+            state = TransactionalState(transaction.txn_id)
+            link.send(self._next_tag.to_bytes(TAG_BYTES, "big"), payload, state=state, context=promise)
+        for promise in refused:
+            self._failed.append(promise)
+            promise._settled(promise._state)
+            transactions.resolved(promise)
+        if len(queue) < before and len(queue) <= self.spec.buffer_messages // 2:
+            self.notify()
+        if refused:
+            transactions.advance()
+
+    def on_states(self, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> None:
+        """The peer told what will become of sends, when they are committed."""
+        outcome = state.outcome if isinstance(state, TransactionalState) else state
+        if not settled:
+            if not is_outcome(outcome):
+                return  # progress
+            self.session.engine.settle_all(deliveries)
+        self.in_flight -= len(deliveries)
+        for delivery in deliveries:
+            promise = delivery.context
+            assert isinstance(promise, SendPromise)
+            provisional = promise._state
+            assert isinstance(provisional, Provisional)
+            provisional.outcome = outcome if is_outcome(outcome) else None  # type: ignore[assignment]  # see is_outcome
+            if outcome != ACCEPTED:
+                self._failed.append(promise)
+                provisional.transaction.failed.append(promise)
+            promise._settled(provisional)
+            self._transactions.resolved(promise)
+        self._transactions.advance()
+
+    def on_ended(self, failure: Failure, lost: list[Delivery]) -> None:
+        """The link is gone: what was in flight may be part of the transaction or not, so it cannot be committed."""
+        transactions = self._transactions
+        gone = [delivery.context for delivery in lost] + list(self.queue)
+        super().on_ended(failure, lost)
+        for promise in gone:
+            if isinstance(promise, SendPromise):
+                state = promise._state
+                found = state.transaction if isinstance(state, Provisional) else transactions.of(promise)
+                (found or transactions.current).failed.append(promise)
+                transactions.resolved(promise)
+        transactions.advance()
+
+    def withdraw(self, promise: SendPromise) -> None:
+        """Take a send back if it has not left: it is not part of the transaction."""
+        super().withdraw(promise)
+        if promise.done:
+            self._transactions.resolved(promise)
+            self._transactions.advance()
+
+
+def _unfit(ending: Transaction) -> str | None:
+    """Why a transaction must not be committed; None if it may."""
+    for promise in ending.failed:
+        # Of a send that was refused its sender may know, and want the rest; of one that is in doubt nobody knows.
+        if promise.outcome is None or not promise._asked:
+            return f"the transaction was rolled back, for a send in it failed: {promise._error()}"
+    if ending.missed is not None:
+        return f"the transaction was rolled back, for an outcome in it has no effect: {ending.missed}"
+    for message in ending.claimed:
+        if message._delivery.settled:
+            return (
+                "the transaction was rolled back, for a message received in it is not ours any more: "
+                f"{message._receiver.session.why_stale(message)}"
+            )
+    return None
+
+
+def _error_of(state: DeliveryState | None) -> tuple[str | None, str | None]:
+    error = state.error if isinstance(state, Rejected) else None
+    return (None, None) if error is None else (error.condition, error.description)
+
+
+__all__ = ["Control", "Fate", "TransactedSender", "Transaction", "Transactions"]

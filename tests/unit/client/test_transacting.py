@@ -1,0 +1,448 @@
+"""Sessions in mode TRANSACTED: what goes over the wire, and what the user is told of the end."""
+
+from __future__ import annotations
+
+import pytest
+
+from acquit import errors
+from acquit.client.options import ConnectOptions
+from acquit.client.receipts import ReceiptStatus
+from acquit.client.transacting import Fate, Transaction, Transactions
+from acquit.protocol import events as ev
+from acquit.protocol._definitions import (
+    Declare,
+    Declared,
+    Discharge,
+    Error,
+    Modified,
+    Rejected,
+    Released,
+    TransactionalState,
+)
+from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.link import ReceivingLink, SendingLink
+from tests.support.server import Rig, Server, ServerConnection
+
+FAILED = Modified(delivery_failed=True)
+ACCEPTED_IN_1 = TransactionalState(b"txn-1", ACCEPTED)
+
+
+class Stage:
+    """A transacted session over a rig."""
+
+    def __init__(self, server: Server | None = None, options: ConnectOptions | None = None) -> None:
+        self.rig = Rig(server, options)
+        self.server = self.rig.server
+        self.session = self.rig.session("transacted")
+        transactions = self.session.transactions
+        assert transactions is not None
+        self.transactions: Transactions = transactions
+        transactions.open()
+        self.rig.run()
+
+    def end(self, *, commit: bool = True) -> Transaction:
+        self.rig.run()
+        ending = self.transactions.end(commit=commit)
+        ending.heard = True
+        self.rig.run()
+        return ending
+
+    @property
+    def controlled(self) -> list[Declare | Discharge]:
+        return self.server.controlled
+
+    @property
+    def peer(self) -> ServerConnection:
+        return self.rig.peer
+
+    @property
+    def control(self) -> ReceivingLink:
+        return next(link for link in self.peer.links(ReceivingLink) if link.name.startswith("transactions"))
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def test_nothing_is_declared_before_there_is_work(stage: Stage) -> None:
+    stage.rig.receiver(stage.session)
+    stage.rig.sender(stage.session, "r")
+    assert stage.controlled == []
+    assert stage.end().fate is Fate.COMMITTED
+    assert stage.end(commit=False).fate is Fate.ROLLED_BACK
+    assert stage.controlled == []
+
+
+def test_sends_and_what_was_received_are_one_transaction(stage: Stage) -> None:
+    first, second = stage.rig.receiver(stage.session, "a"), stage.rig.receiver(stage.session, "b")
+    sender = stage.rig.sender(stage.session, "c")
+    stage.server.offer("a", "1", "2")
+    stage.server.offer("b", "3")
+    stage.rig.run()
+    taken = [*stage.rig.take(first, 2), *stage.rig.take(second, 1)]
+    promise = stage.rig.send(sender, "4")
+    stage.rig.run()
+    (posted,) = stage.server.taken
+    assert posted.remote_state == TransactionalState(b"txn-1")
+    assert promise.provisional
+    assert promise.outcome == ACCEPTED
+    assert stage.server.outcomes() == []
+    ending = stage.end()
+    assert ending.error() is None
+    assert not promise.provisional
+    assert promise._value() == ACCEPTED
+    assert stage.server.outcomes() == [(body, ACCEPTED_IN_1, True) for body in ("1", "2", "3")]
+    assert stage.controlled == [Declare(), Discharge(b"txn-1", False)]
+    assert all(message.settled for message in taken)
+    # The outcomes are there before the discharge that is to commit them.
+    heard = [type(event) for event in stage.server.heard]
+    states = max(i for i, kind in enumerate(heard) if kind is ev.StatesReceived)
+    assert states < max(i for i, kind in enumerate(heard) if kind is ev.DeliveriesReceived)
+
+
+def test_each_transaction_has_an_id_of_its_own(stage: Stage) -> None:
+    sender = stage.rig.sender(stage.session)
+    for number in (1, 2):
+        stage.rig.send(sender)
+        stage.end()
+        assert stage.server.taken[-1].remote_state == TransactionalState(b"txn-%d" % number)
+    assert stage.controlled[2:] == [Declare(), Discharge(b"txn-2", False)]
+
+
+def test_the_source_says_what_becomes_of_what_is_rolled_back(stage: Stage) -> None:
+    stage.rig.receiver(stage.session)
+    stage.rig.receiver(stage.session, "other", default_outcome=Released())
+    sources = [e.link.remote_attach.source for e in stage.server.all(ev.LinkRequested) if e.link.remote_attach]
+    assert [source.default_outcome for source in sources if source is not None] == [None, FAILED, Released()]
+
+
+def test_acknowledge_has_no_effect_and_recover_is_refused(stage: Stage) -> None:
+    receiver = stage.rig.receiver(stage.session)
+    stage.server.offer("q", "x")
+    stage.rig.run()
+    (message,) = stage.rig.take(receiver, 1)
+    assert stage.session.acknowledge(message, whole_session=True).count == 0
+    assert not message.settled
+    with pytest.raises(errors.LocalProtocolError, match="roll back"):
+        stage.session.recover()
+
+
+def test_an_explicit_outcome_is_part_of_the_transaction(stage: Stage) -> None:
+    receiver = stage.rig.receiver(stage.session)
+    stage.server.offer("q", "x", "y")
+    stage.rig.run()
+    message, _ = stage.rig.take(receiver, 2)
+    receipt = message._settle(Rejected())
+    assert not receipt.done
+    assert stage.transactions.open_receipts() == []  # left for the loop side
+    stage.rig.run()
+    assert receipt.status is ReceiptStatus.SENT
+    with pytest.raises(errors.AlreadySettled):
+        message._settle(ACCEPTED)
+    stage.end()
+    assert stage.server.outcomes() == [
+        ("x", TransactionalState(b"txn-1", Rejected()), True),
+        ("y", ACCEPTED_IN_1, True),
+    ]
+
+
+def test_credit_comes_back_on_hand_over_up_to_unsettled_max(caplog: pytest.LogCaptureFixture) -> None:
+    stage = Stage(options=ConnectOptions(unsettled_max=6))
+    receiver = stage.rig.receiver(stage.session, prefetch=4)
+    stage.server.offer("q", *(str(number) for number in range(9)))
+    stage.rig.run()
+    assert receiver.link.unsettled_count == 4
+    stage.rig.take(receiver, 4)
+    stage.rig.run()
+    assert receiver.link.unsettled_count == 6
+    assert not receiver.exhausted
+    stage.rig.take(receiver, 2)
+    stage.rig.run()
+    assert (receiver.link.unsettled_count, receiver.link.credit) == (6, 0)
+    receiver.before_waiting()
+    assert "handed out 6 messages in this transaction (unsettled_max)" in caplog.text
+    assert receiver.exhausted
+    stage.end()
+    assert [message.body for message in stage.rig.take(receiver, 3)] == ["6", "7", "8"]
+
+
+def test_pull_stops_at_unsettled_max_too() -> None:
+    stage = Stage(options=ConnectOptions(unsettled_max=1))
+    receiver = stage.rig.receiver(stage.session, prefetch=0)
+    stage.server.offer("q", "x", "y")
+    receiver.begin_wait()
+    stage.rig.run()
+    stage.rig.take(receiver, 1)
+    stage.rig.run()
+    assert receiver.link.credit == 0
+    assert receiver.exhausted
+
+
+def test_rollback_drains_gives_back_and_discharges_with_fail(stage: Stage) -> None:
+    receiver = stage.rig.receiver(stage.session, prefetch=4)
+    sender = stage.rig.sender(stage.session, "r")
+    stage.server.offer("q", "1", "2", "3")
+    stage.rig.run()
+    (taken,) = stage.rig.take(receiver, 1)
+    promise = stage.rig.send(sender)
+    stage.rig.run()
+    ending = stage.end(commit=False)
+    assert ending.done
+    assert taken.settled
+    assert stage.server.outcomes() == [("1", FAILED, True), ("2", Released(), True), ("3", Released(), True)]
+    assert stage.controlled == [Declare(), Discharge(b"txn-1", True)]
+    assert (receiver.link.credit, receiver.held, receiver.buffer) == (4, 0, type(receiver.buffer)())
+    with pytest.raises(errors.TransactionRolledBack):
+        promise._value()
+    stage.server.offer("q", "4")
+    stage.rig.run()
+    assert [message.body for message in stage.rig.take(receiver, 1)] == ["4"]
+
+
+def test_rollback_waits_for_the_drain_and_returns_what_comes_meanwhile(stage: Stage) -> None:
+    stage.server.drains = False
+    receiver = stage.rig.receiver(stage.session, prefetch=4)
+    stage.server.offer("q", "1")
+    stage.rig.run()
+    stage.rig.take(receiver, 1)
+    ending = stage.end(commit=False)
+    assert not ending.done
+    link = next(iter(stage.peer.links(SendingLink)))
+    stage.peer.send(link, "2")
+    stage.rig.run()
+    assert not receiver.buffer
+    assert stage.server.outcomes()[-1] == ("2", Released(), True)
+    assert (link.drain, link.credit) == (True, 2)
+    assert Discharge(b"txn-1", True) not in stage.controlled
+    link.drained()
+    stage.rig.run()
+    assert ending.done
+    assert stage.controlled[-1] == Discharge(b"txn-1", True)
+    assert receiver.link.credit == 4
+
+
+def test_a_peer_that_does_not_drain_is_not_waited_for_for_ever(stage: Stage) -> None:
+    stage.server.drains = False
+    receiver = stage.rig.receiver(stage.session, prefetch=4)
+    stage.server.offer("q", "1")
+    stage.rig.run()
+    stage.rig.take(receiver, 1)
+    ending = stage.end(commit=False)
+    stage.transactions.give_up(ending, " in time")
+    stage.rig.run()
+    assert ending.done
+    assert stage.controlled[-1] == Discharge(b"txn-1", True)
+    assert (receiver.link.credit, receiver.link.drain) == (4, False)
+
+
+def test_a_refused_discharge_is_a_rollback(stage: Stage) -> None:
+    stage.server.commits = lambda discharge: Rejected(Error("amqp:transaction:rollback", "disk full"))
+    promise = stage.rig.send(stage.rig.sender(stage.session))
+    error = stage.end().error()
+    assert isinstance(error, errors.TransactionRolledBack)
+    assert (error.txn_id, error.condition, error.description) == (b"txn-1", "amqp:transaction:rollback", "disk full")
+    with pytest.raises(errors.TransactionRolledBack, match="disk full"):
+        promise._value()
+    stage.server.commits = lambda discharge: ACCEPTED
+    again = stage.rig.send(stage.session.senders[0])
+    assert stage.end().error() is None
+    assert again._value() == ACCEPTED
+
+
+def test_a_refused_declare_refuses_what_was_sent_and_the_commit(stage: Stage) -> None:
+    stage.server.declaration = lambda txn_id: Rejected(Error("amqp:resource-limit-exceeded", "too many"))
+    sender = stage.rig.sender(stage.session)
+    promise = stage.rig.send(sender)
+    stage.rig.run()
+    with pytest.raises(errors.TransactionRolledBack, match="too many"):
+        promise._value()
+    later = stage.rig.send(sender)
+    stage.rig.run()
+    assert later.done
+    assert len(stage.controlled) == 1
+    error = stage.end().error()
+    assert isinstance(error, errors.TransactionRolledBack)
+    assert error.condition == "amqp:resource-limit-exceeded"
+    stage.server.declaration = Declared
+    stage.rig.send(sender)
+    assert stage.end().error() is None
+
+
+def test_a_refused_send_of_which_nobody_heard_rolls_all_of_it_back(stage: Stage) -> None:
+    sender = stage.rig.sender(stage.session)
+    receiver = stage.rig.receiver(stage.session, "r")
+    stage.server.offer("r", "x")
+    stage.rig.run()
+    stage.rig.take(receiver, 1)
+    stage.server.verdict = lambda delivery: Rejected(Error("amqp:not-allowed", "too big"))
+    stage.rig.send(sender)
+    error = stage.end().error()
+    assert isinstance(error, errors.TransactionRolledBack)
+    assert "too big" in str(error)
+    assert stage.controlled[-1] == Discharge(b"txn-1", True)
+    assert stage.server.outcomes() == [("x", FAILED, True)]
+
+
+def test_a_refused_send_that_was_heard_of_is_not_part_of_the_commit(stage: Stage) -> None:
+    sender = stage.rig.sender(stage.session)
+    stage.server.verdict = lambda delivery: Rejected()
+    promise = stage.rig.send(sender)
+    stage.rig.run()
+    with pytest.raises(errors.MessageRejected):
+        promise._value()
+    assert stage.end().error() is None
+    assert stage.controlled[-1] == Discharge(b"txn-1", False)
+
+
+def test_a_commit_waits_for_every_send_and_takes_no_later_one(stage: Stage) -> None:
+    stage.server.verdict = lambda delivery: None
+    sender = stage.rig.sender(stage.session)
+    stage.rig.send(sender, "first")
+    ending = stage.end()
+    late = stage.rig.send(sender, "second")
+    stage.rig.run()
+    assert stage.controlled == [Declare()]
+    assert stage.server.bodies() == ["first"]
+    stage.server.verdict = lambda delivery: ACCEPTED
+    stage.server.taken[0].settle(ACCEPTED_IN_1)
+    stage.rig.run()
+    assert ending.error() is None
+    assert stage.controlled == [Declare(), Discharge(b"txn-1", False), Declare()]
+    assert late.provisional
+    assert stage.server.taken[1].remote_state == TransactionalState(b"txn-2")
+
+
+def test_a_send_that_was_taken_back_is_not_waited_for() -> None:
+    stage = Stage(Server(credit=1))
+    sender = stage.rig.sender(stage.session)
+    stage.server.credit = 0
+    stage.rig.send(sender, "first")
+    waits = stage.rig.send(sender, "second")
+    ending = stage.end()
+    assert not ending.done
+    sender.withdraw(waits)
+    stage.control.grant(5)
+    stage.rig.run()
+    assert ending.error() is None
+
+
+def test_a_message_that_was_taken_back_rolls_all_of_it_back(stage: Stage) -> None:
+    receiver = stage.rig.receiver(stage.session)
+    stage.server.offer("q", "x")
+    stage.rig.run()
+    stage.rig.take(receiver, 1)
+    stage.rig.run()
+    stage.peer.sending.session.settle_all(stage.peer.sending.unsettled(), Released())
+    stage.rig.run()
+    error = stage.end().error()
+    assert isinstance(error, errors.TransactionRolledBack)
+    assert "not ours any more: the peer had settled it before, as released" in str(error)
+    assert stage.controlled[-1] == Discharge(b"txn-1", True)
+
+
+def test_a_lost_connection_before_the_discharge_is_a_rollback(stage: Stage) -> None:
+    promise = stage.rig.send(stage.rig.sender(stage.session))
+    stage.rig.run()
+    stage.rig.cut()
+    error = stage.end().error()
+    assert isinstance(error, errors.TransactionRolledBack)
+    assert error.txn_id == b"txn-1"
+    with pytest.raises(errors.TransactionRolledBack):
+        promise._value()
+
+
+@pytest.mark.parametrize("what", ["cut", "end"])
+def test_a_peer_that_is_lost_after_the_discharge_leaves_it_in_doubt(stage: Stage, what: str) -> None:
+    stage.server.commits = lambda discharge: None
+    promise = stage.rig.send(stage.rig.sender(stage.session))
+    ending = stage.end()
+    assert not ending.done
+    if what == "cut":
+        stage.rig.cut()
+    else:
+        stage.peer.engine.sessions[0].end()
+        stage.rig.run()
+    error = ending.error()
+    assert ending.done
+    assert isinstance(error, errors.TransactionInDoubt)
+    assert error.txn_id == b"txn-1"
+    with pytest.raises(errors.TransactionInDoubt):
+        promise._value()
+
+
+def test_an_answer_that_comes_after_all_ends_the_doubt(stage: Stage) -> None:
+    stage.server.commits = lambda discharge: None
+    promise = stage.rig.send(stage.rig.sender(stage.session))
+    ending = stage.end()
+    stage.transactions.give_up(ending, " within 1 s")
+    assert isinstance(ending.error(), errors.TransactionInDoubt)
+    stage.control.unsettled()[0].settle(ACCEPTED)
+    stage.rig.run()
+    assert ending.error() is None
+    assert promise._value() == ACCEPTED
+
+
+def test_giving_up_before_the_discharge_is_a_rollback(stage: Stage) -> None:
+    stage.server.declaration = lambda txn_id: None
+    stage.rig.send(stage.rig.sender(stage.session))
+    ending = stage.end()
+    stage.transactions.give_up(ending, " within 1 s")
+    assert isinstance(ending.error(), errors.TransactionRolledBack)
+    stage.control.unsettled()[0].settle(Declared(b"late"))
+    stage.rig.run()
+    assert stage.controlled == [Declare(), Discharge(b"late", True)]
+
+
+@pytest.mark.parametrize("discharged", [False, True])
+def test_the_end_of_the_control_link_with_an_error_is_a_rollback(stage: Stage, discharged: bool) -> None:
+    stage.server.commits = lambda discharge: None
+    sender = stage.rig.sender(stage.session)
+    stage.rig.send(sender)
+    stage.rig.run()
+    ending = stage.end() if discharged else None
+    stage.control.detach(Error("amqp:transaction:rollback", "two outcomes"))
+    stage.rig.run()
+    if ending is None:
+        refused = stage.rig.send(sender)
+        stage.rig.run()
+        with pytest.raises(errors.TransactionRolledBack, match="two outcomes"):
+            refused._value()
+        ending = stage.end()
+    error = ending.error()
+    assert isinstance(error, errors.TransactionRolledBack)
+    assert error.condition == "amqp:transaction:rollback"
+    # The next transaction gets a control link of its own.
+    stage.server.commits = lambda discharge: ACCEPTED
+    stage.rig.send(sender)
+    assert stage.end().error() is None
+
+
+def test_a_sender_that_is_lost_takes_its_transaction_along(stage: Stage) -> None:
+    stage.server.verdict = lambda delivery: None
+    sender = stage.rig.sender(stage.session)
+    stage.rig.send(sender)
+    stage.rig.run()
+    next(link for link in stage.peer.links(ReceivingLink) if link is not stage.control).detach(
+        Error("amqp:resource-deleted", "queue gone")
+    )
+    stage.rig.run()
+    error = stage.end().error()
+    assert isinstance(error, errors.TransactionRolledBack)
+    assert "queue gone" in str(error)
+
+
+def test_what_a_closed_receiver_handed_out_stays_part_of_the_transaction(stage: Stage) -> None:
+    receiver = stage.rig.receiver(stage.session)
+    stage.server.offer("q", "1", "2")
+    stage.rig.run()
+    stage.rig.take(receiver, 1)
+    stage.session.settle_leftovers(receiver)
+    stage.rig.run()
+    receiver.detach()
+    stage.rig.run()
+    assert sorted(stage.server.outcomes(), key=str) == sorted(
+        [("2", Released(), True), ("1", ACCEPTED_IN_1, True)], key=str
+    )
+    assert stage.end().error() is None
+    assert stage.controlled[-1] == Discharge(b"txn-1", False)
