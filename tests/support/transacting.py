@@ -62,6 +62,15 @@ class Controller:
         assert isinstance(answer, Declared), answer
         return answer.txn_id
 
+    def ask_declare(self) -> Delivery:
+        """Ask for a new transaction; the disk does nothing."""
+        return self.ask(Declare())
+
+    def declared(self, sent: Delivery) -> bytes | None:
+        """The transaction that was asked for; None where it was refused, or the answer waits."""
+        answer = self.client.outcome(sent)
+        return answer.txn_id if isinstance(answer, Declared) else None
+
     def discharge(self, txn_id: bytes, *, fail: bool = False) -> Delivery:
         """Ask for the end; the disk does nothing."""
         return self.ask(Discharge(txn_id, fail))

@@ -25,8 +25,9 @@ from zlib import crc32
 
 from acquit.broker.refusal import Refused
 from acquit.errors import StoreFull
-from acquit.ledger.duplicates import BLOCK_IDS, Entry, Known, Window, Windows, block_record, window_id
+from acquit.ledger.duplicates import BLOCK_IDS, ENTRY_BYTES, Entry, Known, Window, Windows, block_record, window_id
 from acquit.ledger.events import EventFlag, EventKind
+from acquit.ledger.recorder import RECORD_BYTES
 from acquit.ledger.records import Extra, Namespace, State, StateDeleted, encode_extras
 from acquit.protocol._definitions import AmqpCondition
 from acquit.protocol.sections import BODY
@@ -171,7 +172,7 @@ class Duplicates:
         """What it held enters, in the batch that is being gathered; `fresh` are the sequences by the provisional ones,
         of all that did enter.
 
-        Raises StoreFull, with nothing changed but that some ids may be remembered already.
+        Raises StoreFull, with nothing changed but that some ids may be remembered already: see `commit_bytes`.
         """
         held = self._of.get(transaction)
         if not held:
@@ -192,6 +193,17 @@ class Duplicates:
         for identity, _ in held:
             self._bound(self._windows, identity)
         self.release(transaction)
+
+    def commit_bytes(self, transaction: object) -> int:
+        """What the journal needs room for so that `commit` finds it."""
+        held = self._of.get(transaction)
+        if not held:
+            return 0
+        addresses = {identity.address for identity, _ in held}
+        records = len(held) // BLOCK_IDS + len(addresses)
+        longest = max(len(address.encode()) for address in addresses)
+        ids = sum(ENTRY_BYTES + len(identity.identity) for identity, _ in held)
+        return ids + records * (RECORD_BYTES + longest)
 
     def release(self, transaction: object) -> None:
         """It ended: it holds no ids any more."""

@@ -39,7 +39,8 @@ from acquit.broker.refusal import Refused
 from acquit.broker.transaction import CONTESTED, Held, Phasing, Retirement, Transaction
 from acquit.errors import StoreFull
 from acquit.ledger import records
-from acquit.ledger.events import ATTEMPT_MAX, Event, EventKind
+from acquit.ledger.events import ATTEMPT_MAX, EVENT, Event, EventKind
+from acquit.ledger.recorder import RECORD_BYTES
 from acquit.ledger.records import Verdict as Fate
 from acquit.protocol._definitions import (
     Accepted,
@@ -67,6 +68,8 @@ if TYPE_CHECKING:
     from acquit.protocol.delivery import Delivery, Outcome
 
 TXN_ID_BYTES: Final = 16
+OUTCOME_BYTES: Final = 4_096
+"""What the journal needs room for, beside the message, where an outcome may send it elsewhere."""
 _ACCEPTED: Final = int(EventKind.ACCEPTED)
 
 
@@ -332,17 +335,18 @@ class Transactions:
                 fresh[held.sequence] = messages[0].sequence
         accepted = [one for one in transaction.retirements if _is_accepted(one)]
         events += [self._accepting_event(one) for one in accepted if one.message.flags & DURABLE]
+        others = [one.message.size_bytes + OUTCOME_BYTES for one in transaction.retirements if not _is_accepted(one)]
+        needed = RECORD_BYTES + len(events) * EVENT.size + self._duplicates.commit_bytes(transaction) + sum(others)
+        if needed > scribe.recorder.room_bytes:
+            raise StoreFull("the disk is full")
         scribe.recorder.append(records.Commit(scribe.time_us, transaction.number, tuple(events)))
-        # From here on nothing can be refused any more: where the journal has no room, it keeps what it is told.
+        # From here on nothing can be refused any more, and all of it has room.
         entered = []
         for held, messages in entering:
             self.postings.let_go(held)
             self.postings.enter(held, messages)
             entered += messages
-        try:
-            self._duplicates.commit(transaction, fresh)
-        except StoreFull:
-            scribe.exhausted = True
+        self._duplicates.commit(transaction, fresh)
         for retirement in accepted:
             self._accept(retirement)
         for retirement in transaction.retirements:

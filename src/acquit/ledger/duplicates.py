@@ -48,6 +48,8 @@ _MASK: Final = (1 << 64) - 1
 _LIMIT: Final = Struct("<IQ")
 _NUMBER: Final = Struct("<Q")
 _ENTRY: Final = Struct("<QQ")
+ENTRY_BYTES: Final = _ENTRY.size + 2
+"""Of each id in a record, beside the id itself."""
 _NUL: Final = b"\0"
 
 
@@ -373,6 +375,7 @@ def _encode(entries: Iterable[Entry]) -> bytes:
 
 __all__ = [
     "BLOCK_IDS",
+    "ENTRY_BYTES",
     "ID_BYTES_MAX",
     "LIMIT",
     "Entry",

@@ -11,6 +11,7 @@ without asking the broker.
 
 from __future__ import annotations
 
+from typing import Final
 from zlib import crc32
 
 from acquit.errors import StoreFull
@@ -18,6 +19,9 @@ from acquit.ledger.events import ATTEMPT_MAX, EVENT, EventFlag, EventKind, pack_
 from acquit.ledger.records import Entry, RecordKind, encode_events
 from acquit.ledger.table import StateTable
 from acquit.store.interface import Batch, Journal, Position
+
+RECORD_BYTES: Final = 128
+"""No record takes more beside its names, its events and its payload."""
 
 _POSTING = int(RecordKind.POSTING)
 _DURABLE = int(EventFlag.DURABLE)
@@ -120,6 +124,11 @@ class Recorder:
     @property
     def pending_bytes(self) -> int:
         return (len(self._events) + len(self._copies)) * EVENT.size + self.journal.pending_bytes
+
+    @property
+    def room_bytes(self) -> int:
+        """How much the pending batch may still take, beside what has been gathered for it."""
+        return max(0, self.journal.room_bytes - (len(self._events) + len(self._copies)) * EVENT.size - 2 * RECORD_BYTES)
 
     def take_batch(self) -> Batch | None:
         """As `Journal.take_batch`, with the gathered transitions in it. Take batches only here."""

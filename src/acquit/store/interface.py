@@ -188,6 +188,11 @@ class Journal(Protocol):
         ...
 
     @property
+    def room_bytes(self) -> int:
+        """How much the pending batch may still take, with all that each record costs beside its fields."""
+        ...
+
+    @property
     def left_through(self) -> int:
         """Segments up to this number have left the recovery set, whether or not they are archived yet."""
         ...

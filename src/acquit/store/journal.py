@@ -132,6 +132,10 @@ class SegmentedJournal:
         return self._full
 
     @property
+    def room_bytes(self) -> int:
+        return max(0, self._limit - self._next)
+
+    @property
     def failure(self) -> StoreFailed | None:
         """The I/O error that ended the journal."""
         return self._writer.failure

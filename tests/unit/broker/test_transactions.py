@@ -1064,6 +1064,43 @@ def test_without_any_room_a_commit_is_refused_and_a_rollback_waits() -> None:
     assert (counts[EventKind.HELD], counts[EventKind.ROLLED_BACK]) == (2, 2)
 
 
+def test_a_commit_without_room_for_its_duplicate_ids_is_refused() -> None:
+    """And not done without them: who posts them again would not be told from others."""
+    disk = FaultyDisk()
+    world = World(disk=disk)
+    controller = Controller(world.client())
+    client = controller.client
+    filled(client, *range(3_000))
+    receiver, sender = client.receiver("q", credit=10_000), client.sender("out")
+    world.settle()
+    messages = [durable("x", application_properties={"_AMQ_DUPL_ID": f"{n:050}"}) for n in range(200)]
+    txn = controller.declare()
+    controller.post(sender, txn, *messages)
+    world.settle()
+    held = iter(client.held(receiver))
+    disk.capacity_bytes = disk.used_bytes + 150 * 1024
+    # Of what the commit needs, about 10 KiB are events, and 14 KiB ids.
+    while not 0 < world.opened.journal.room_bytes < 16 * 1024:
+        next(held).settle(Accepted())
+        world.carry()
+        world.sync()
+    discharge = controller.discharge(txn)
+    world.carry()
+    refusal = client.outcome(discharge)
+    assert isinstance(refusal, Rejected)
+    disk.capacity_bytes = None
+    for _ in range(2):
+        world.advance(5_000)
+        world.chores()
+    world.settle()
+    assert live_of(world, "out") == 0
+    again = client.post(sender, *messages[:50])
+    world.settle()
+    assert [client.outcome(one) for one in again] == [Accepted()] * 50
+    assert live_of(world, "out") == 50
+    world.check_journal()
+
+
 def test_what_transactions_hold_is_bounded_by_the_memory_of_the_broker() -> None:
     """Also where no queue is there to be full: a topic without subscriptions."""
     world = World(BrokerOptions(limits=BrokerLimits(memory_bytes_max=MIB)))
