@@ -12,7 +12,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -608,7 +608,7 @@ def test_the_clients_hashing_is_not_done_on_its_loop(monkeypatch: pytest.MonkeyP
 
 def test_keys_that_cannot_be_change_nothing(tmp_path: Path) -> None:
     for text, complaint in (
-        ("[users.ada]\n", "users.ada: expected one, found another in the users file"),
+        ("[users.ada]\n", "users.ada: expected in one place, found in the configuration and in the users file"),
         ("[users.bob]\nroles = ['clerk']\n", "users.bob.roles: no role 'clerk'"),
         ("[users.bob]\npassword = 'x'\n", "users.bob.password: not a password verifier"),
     ):
@@ -682,4 +682,5 @@ def check_modes(folder: Path) -> None:
     found = [folder, *folder.rglob("*")]
     assert any(path.is_file() for path in found)
     for path in found:
-        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
+        with suppress(FileNotFoundError):  # the broker renames a segment when it is prewritten
+            assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path

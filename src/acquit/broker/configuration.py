@@ -21,6 +21,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Final, TypeVar, get_type_hints
 
@@ -77,7 +78,10 @@ def _explain(error: BaseException, kind: type | None) -> str:
     """What is wrong, without saying where."""
     if isinstance(error, ForbiddenExtraKeysError):
         known = POLICY_FIELDS if error.cl is AddressPolicy else get_type_hints(error.cl)
-        return f"{min(error.extra_fields)}: no such key; there are {', '.join(known)}"
+        name = min(error.extra_fields)
+        meant = get_close_matches(name, known, n=1, cutoff=0.8)  # otherwise all there are, which may be thirty
+        hint = f"did you mean {meant[0]}?" if meant else f"there are {', '.join(known)}"
+        return f"{name}: no such key; {hint}"
     if isinstance(error, KeyError):
         return f"{error.args[0]}: expected, but not there"
     if isinstance(error, CattrsError) and (found := _CHOICES.fullmatch(str(error))):

@@ -73,7 +73,9 @@ def make_keys(options: BrokerOptions, data: Path) -> Keys:
     found = _find_users(security, data)
     for name in found.users:
         if name in security.users:
-            raise ConfigurationError(f"users.{name}: expected one, found another in the users file")
+            raise ConfigurationError(
+                f"users.{name}: expected in one place, found in the configuration and in the users file"
+            )
     security = replace(security, users={**security.users, **found.users})
     users = Users({name: user.password for name, user in security.users.items()}, decoy_key=found.secret)
     tls = make_tls_context(options.tls)

@@ -237,7 +237,7 @@ def _move_messages(node: Managed, name: str | None, body: object, user: str | No
     if not isinstance(target, str):
         raise Failure(400, "the body must be a map that says where: {to: queue}")
     if target == source.name:
-        raise Failure(400, f"{target!r} is where the messages are")
+        raise Failure(400, f"{target!r} cannot be moved into itself: expected another queue")
     if messages_max is not None and not (_is_number(messages_max) and messages_max):
         raise Failure(400, f"max must be a number above 0, not {messages_max!r:.64}")
     moved = node.move(

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from acquit.cli.connecting import connect
-from acquit.errors import AcquitError, ConnectTimeout, NotFound, Unauthorized
+from acquit.errors import AcquitError, ConfigurationError, ConnectTimeout, NotFound, Unauthorized
 from acquit.protocol.message import Message
 from acquit.protocol.types import Value
 
@@ -34,6 +34,10 @@ class ManagementFailed(AcquitError):
     """The broker understood the request and could not do it."""
 
 
+class BadRequest(ConfigurationError):
+    """The request makes no sense, or the configuration it is about is not valid: trying again will not help."""
+
+
 class Management:
     """One conversation with a broker's management node."""
 
@@ -50,8 +54,8 @@ class Management:
     def ask(self, operation: str, kind: str, *, name: str | None = None, body: Value = None) -> Message:
         """The answer to a request with this body.
 
-        Raises NotFound (404), Unauthorized (401, 403) and ManagementFailed (anything else but 2xx) with the broker's
-        description, and ConnectTimeout where no answer comes in time.
+        Raises BadRequest (400), Unauthorized (401, 403), NotFound (404) and ManagementFailed (anything else but 2xx)
+        with the broker's description, and ConnectTimeout where no answer comes in time.
         """
         identity = str(uuid.uuid4())
         properties: dict[str, object] = {"operation": operation, "type": kind}
@@ -69,12 +73,14 @@ class Management:
         match status:
             case int() if 200 <= status < 300:
                 return answer
+            case 400:
+                raise BadRequest(f"{text}")
             case 404:
                 raise NotFound(f"{text}", condition="amqp:not-found", remote=True)
             case 401 | 403:
                 raise Unauthorized(f"{text}", condition="amqp:unauthorized-access", remote=True)
             case _:
-                raise ManagementFailed(f"{operation}: {text}")
+                raise ManagementFailed(f"{text}")
 
 
 @contextmanager

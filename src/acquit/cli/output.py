@@ -55,10 +55,10 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, footer: S
     sheet = Table(box=None, pad_edge=False, show_footer=footer is not None, header_style="bold", footer_style="bold")
     for index, name in enumerate(columns):
         numeric = all(_is_number(row[index]) for row in listed if row[index] is not None)
-        foot = "" if footer is None else _cell(footer[index])
+        foot = "" if footer is None else cell(footer[index])
         sheet.add_column(Text(name), Text(foot), justify="right" if numeric else "left", no_wrap=True)
     for row in listed:
-        sheet.add_row(*(Text(_cell(value)) for value in row))
+        sheet.add_row(*(Text(cell(value)) for value in row))
     console = Console(highlight=False)
     width = Measurement.get(console, console.options.update(max_width=TABLE_WIDTH_MAX), sheet).maximum
     console.width = max(console.width, width)
@@ -69,7 +69,8 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _cell(value: object) -> str:
+def cell(value: object) -> str:
+    """A value as people read it: thousands set apart, nothing for None."""
     match value:
         case None:
             return ""

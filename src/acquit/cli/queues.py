@@ -6,8 +6,9 @@ is read: the journal folded, nothing written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import Final
 
 import click
@@ -16,9 +17,13 @@ from acquit.cli.exits import Exit
 from acquit.cli.jsonform import to_json
 from acquit.cli.management import QUEUE, ManagementFailed, management
 from acquit.cli.options import data_option, json_option, seconds, url_option
-from acquit.cli.output import emit_json, table
+from acquit.cli.output import cell, emit_json
 
-ALWAYS_SHOWN: Final = ("name", "depth", "available", "acquired", "consumers", "entered")
+COLUMNS: Final = ("name", "kind", "depth", "available", "acquired", "consumers", "body_bytes", "entered")
+"""Of what a queue has, what people see in a row; what else is not zero stands below it."""
+FOR_MACHINES: Final = ("address", "memory_bytes")
+NAME_WIDTH_MAX: Final = 24
+"""A longer name has a line of its own, so that all numbers fit a hundred columns."""
 
 
 @click.group(invoke_without_command=True)
@@ -28,7 +33,10 @@ ALWAYS_SHOWN: Final = ("name", "depth", "available", "acquired", "consumers", "e
 @json_option
 @click.pass_context
 def queues(ctx: click.Context, data: Path | None, timeout_s: float, url: str, as_json: bool) -> int:
-    """Show the queues of the broker at URL, or of the stopped one whose folder is --data."""
+    """Show the queues of the broker at URL, or of the stopped one whose folder is --data.
+
+    Below a queue stands what else of it is not zero: what is scheduled or undeliverable, who is its active consumer,
+    what left it and why. --json has everything."""
     if ctx.invoked_subcommand is not None:
         return Exit.OK
     columns, rows = _from_folder(data) if data is not None else _from_broker(url, timeout_s)
@@ -36,10 +44,8 @@ def queues(ctx: click.Context, data: Path | None, timeout_s: float, url: str, as
         for row in rows:
             emit_json({name: to_json(value) for name, value in zip(columns, row, strict=True)})
     elif rows:
-        shown = [
-            index for index, name in enumerate(columns) if _worth_a_column(name, [row[index] for row in rows], rows)
-        ]
-        table([columns[index].replace("_", " ") for index in shown], [[row[index] for index in shown] for row in rows])
+        for text in _sheet([dict(zip(columns, row, strict=True)) for row in rows]):
+            click.echo(text)
     else:
         click.echo("no queues")
     return Exit.OK
@@ -83,7 +89,7 @@ def delete(name: str, if_unused: bool, if_empty: bool, yes: bool, timeout_s: flo
     if as_json:
         emit_json({"name": name, **told})
     else:
-        click.echo(f"{name}: deleted, with {told.get('messages')} messages; {told.get('links')} links ended")
+        click.echo(f"{name}: deleted (messages in it: {told.get('messages')}; links ended: {told.get('links')})")
     return Exit.OK
 
 
@@ -94,7 +100,7 @@ def delete(name: str, if_unused: bool, if_empty: bool, yes: bool, timeout_s: flo
 @url_option
 @json_option
 def purge(queue: str, yes: bool, timeout_s: float, url: str, as_json: bool) -> int:
-    """Remove all messages of QUEUE. The ledger records each one as purged, and by whom."""
+    """Remove all messages of QUEUE that nobody has acquired. The ledger records each one as purged, and by whom."""
     if not yes and not click.confirm(f"Remove all messages of {queue}?", err=True):
         return Exit.FAILED
     with management(url, timeout_s) as node:
@@ -107,13 +113,32 @@ def purge(queue: str, yes: bool, timeout_s: float, url: str, as_json: bool) -> i
     return Exit.OK
 
 
-def _worth_a_column(name: str, values: list[object], rows: list[list[object]]) -> bool:
-    """For people: leave out what is zero everywhere, and addresses where they are the queues' names. --json has all."""
-    if name == "address":
-        return values != [row[0] for row in rows]
-    if name == "kind":
-        return any(value != "queue" for value in values)
-    return name in ALWAYS_SHOWN or any(values)
+def _sheet(rows: Sequence[Mapping[str, object]]) -> Iterator[str]:
+    """The queues for people, line by line."""
+    columns = [name for name in COLUMNS if name in rows[0]]
+    if all(row["kind"] == "queue" for row in rows):
+        columns.remove("kind")
+    cells = [[cell(row[name]) for name in columns] for row in rows]
+    heads = [name.replace("_", " ") for name in columns]
+    widths = [max(map(len, texts)) for texts in zip(heads, *cells, strict=True)]
+    widths[0] = max(len(text) for text in (heads[0], *(row[0] for row in cells)) if len(text) <= NAME_WIDTH_MAX)
+
+    def line(texts: Sequence[str]) -> str:
+        flush = (str.ljust if name in ("name", "kind") else str.rjust for name in columns)
+        return "  ".join(put(text, width) for put, text, width in zip(flush, texts, widths, strict=True)).rstrip()
+
+    yield click.style(line(heads), bold=True)
+    for row, texts in zip(rows, cells, strict=True):
+        if len(texts[0]) > NAME_WIDTH_MAX:
+            yield texts[0]
+            texts[0] = ""
+        yield line(texts)
+        rest = [f"{name.replace('_', ' ')} {cell(value)}" for name, value in row.items() if _worth_telling(name, value)]
+        yield from wrap(", ".join(rest), 100, initial_indent="    ", subsequent_indent="    ")
+
+
+def _worth_telling(name: str, value: object) -> bool:
+    return bool(value) and name not in COLUMNS and name not in FOR_MACHINES
 
 
 def _from_broker(url: str, timeout_s: float) -> tuple[list[str], list[list[object]]]:

@@ -23,6 +23,13 @@ from acquit.protocol.options import ConnectionOptions
 from acquit.protocol.sasl import ClientExchange, SaslClient, SaslServerOptions, ServerExchange
 
 _HEADER_BYTES: Final = 8
+_REFUSALS: Final = {
+    SaslCode.AUTH: "the server knows no such user, password or certificate",
+    SaslCode.SYS: "the server has an error of its own",
+    SaslCode.SYS_PERM: "the server has an error that somebody must mend",
+    SaslCode.SYS_TEMP: "the server has an error that may pass",
+}
+"""What the codes say (5.3.3.6), for people."""
 _REFUSED: Final = Error(AmqpCondition.UNAUTHORIZED_ACCESS, "SASL refused the peer")
 
 
@@ -235,7 +242,7 @@ class Handshake:
         if answer is not SaslCode.OK:
             transient = answer is SaslCode.SYS_TEMP  # says nothing about the credentials: worth another try (5.3.3.6)
             condition = AmqpCondition.INTERNAL_ERROR if transient else AmqpCondition.UNAUTHORIZED_ACCESS
-            error = Error(condition, f"the server refused us: {answer.name}")
+            error = Error(condition, f"{_REFUSALS[answer]} (SASL {answer.name})")
             raise HandshakeEnded(error, remote=True, authentication=not transient)
         return True
 

@@ -20,8 +20,16 @@ def test_a_selector_says_which(at_broker: Shell, address: str) -> None:
     assert at_broker("move", address, f"{address}.b", "--selector", "colour = 'blue'").code == Exit.OK
     assert [row["body"] for row in at_broker("browse", f"{address}.b", "--json").documents] == ["three"]
     ran = at_broker("move", address, f"{address}.b", "--selector", "colour =")
-    assert ran.code == Exit.FAILED
+    assert ran.code == Exit.USAGE
+    assert ran.err.startswith("acquit: selector, character 9: ")
     assert len(ran.err.splitlines()) == 1
+
+
+def test_a_queue_is_not_moved_into_itself(at_broker: Shell, address: str) -> None:
+    at_broker("send", address, "one")
+    ran = at_broker("move", address, address)
+    assert ran.code == Exit.USAGE
+    assert ran.err == f"acquit: '{address}' cannot be moved into itself: expected another queue\n"
 
 
 def test_moving_from_what_is_not_there(at_broker: Shell) -> None:

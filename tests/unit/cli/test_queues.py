@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import acquit
@@ -70,10 +71,7 @@ def test_a_queue_is_made_and_deleted(at_broker: Shell, address: str) -> None:
     assert at_broker("queues", "create", address).code == Exit.FAILED
     at_broker("send", address, "one", "two")
     ran = at_broker("queues", "delete", address, "--yes", "--if-empty")
-    assert (ran.code, ran.err) == (
-        Exit.FAILED,
-        f"acquit: DELETE: '{address}' is not empty: it has 2 messages\n",
-    )
+    assert (ran.code, ran.err) == (Exit.FAILED, f"acquit: '{address}' is not empty: it has 2 messages\n")
     assert at_broker("queues", "delete", address, "--yes", "--json").documents == [
         {"name": address, "messages": 2, "links": 0}
     ]
@@ -90,5 +88,29 @@ def test_deleting_asks_first(at_broker: Shell, address: str) -> None:
 
 def test_a_topic_is_made_and_deleted(at_broker: Shell, address: str) -> None:
     assert at_broker("queues", "create", address, "--topic", "--json").documents == [{"name": address, "kind": "topic"}]
-    assert at_broker("purge", address, "--yes").code == Exit.FAILED
+    assert at_broker("purge", address, "--yes").code == Exit.USAGE
     assert at_broker("queues", "delete", address, "--yes").code == Exit.OK
+
+
+def test_people_see_what_there_is_within_a_hundred_columns(shell: Shell) -> None:
+    with (
+        acquit.Broker() as broker,
+        acquit.connect(broker.url, container_id="the-billing-service") as connection,
+        connection.session("individual") as session,
+    ):
+        sender = session.sender("orders.from.europe", topic=True)
+        session.receiver("orders.from.europe", subscription=acquit.Subscription(name="for-the-audit"), prefetch=0)
+        sender.send("kept")
+        session.sender("later").send(acquit.Message("x", annotations={"x-opt-delivery-delay": 3_600_000}))
+        session.sender("parcels").send("heavy")
+        message = session.receiver("parcels").receive(timeout=5)
+        assert message is not None
+        message.modify(undeliverable_here=True).result()
+        lines = shell("queues", "--url", broker.url).out.splitlines()
+    assert max(map(len, lines)) <= 100
+    text = [" ".join(line.split()) for line in lines]
+    assert text[0] == "name kind depth available acquired consumers body bytes entered"
+    below = dict(pairwise(" ".join(line.split()[:3]) for line in lines))
+    assert below["later queue 1"] == "scheduled 1, producers"
+    assert below["parcels queue 1"] == "undeliverable 1, producers"
+    assert below["orders.from.europe::the-billing-service/for-the-audit"] == "subscription 1 0"

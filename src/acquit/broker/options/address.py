@@ -52,8 +52,9 @@ class AddressPolicy:
     """A message whose delivery-count reaches this is dead-lettered. 0: never."""
 
     connection_loss: Literal["count", "dead-letter"] = "count"
-    """Whether an attempt may be the last one that ended with a lost connection, or with a link closed over it. The one
-    counts in any case, the other where its default-outcome says so."""
+    """Whether an attempt may be the last one that ended with a lost connection, or with a link closed over it:
+    ``count``, it may not, ``dead-letter``, it may. The one counts in any case, the other where its default-outcome says
+    so."""
 
     # -- other attempts -----------------------------------------------------------------------------------------------
 
@@ -71,8 +72,8 @@ class AddressPolicy:
     not tried again together. From 0 to 1; the longest delay stays the longest."""
 
     redelivery_blocks: Literal["none", "queue", "group"] = "none"
-    """What a message that waits for another attempt holds up: nothing, what is behind it in its queue, or what is of
-    its group. What consumers hold already is not held up."""
+    """What a message that waits for another attempt holds up: ``none``, nothing, ``queue``, what is behind it in its
+    queue, ``group``, what is of its group. What consumers hold already is not held up."""
 
     max_releases: int = 0
     """A message that came back this often without its attempt counting (released, or modified without
@@ -128,7 +129,7 @@ class AddressPolicy:
 
     duplicate_detection: Literal["off", "id", "message-id"] = "id"
     """Postings that come twice are answered and not posted again. ``id``: told by the application property
-    ``_AMQ_DUPL_ID``. ``message-id``: where there is none, by the message id."""
+    ``_AMQ_DUPL_ID``. ``message-id``: where there is none, by the message id. ``off``: none is told."""
 
     duplicate_window: int = 20_000
     """Ids that an address remembers: its latest."""
