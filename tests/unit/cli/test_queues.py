@@ -113,4 +113,4 @@ def test_people_see_what_there_is_within_a_hundred_columns(shell: Shell) -> None
     below = dict(pairwise(" ".join(line.split()[:3]) for line in lines))
     assert below["later queue 1"] == "scheduled 1, producers"
     assert below["parcels queue 1"] == "undeliverable 1, producers"
-    assert below["orders.from.europe::the-billing-service/for-the-audit"] == "subscription 1 0"
+    assert below["orders.from.europe::the-billing-service/for-the-audit"] == "subscription 1 1"
