@@ -13,6 +13,7 @@ import pytest
 from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions, ConnectionLimits, TransactionLimits
 from acquit.ledger.balance import balance
 from tests.support.broker_world import World
+from tests.support.disk import FaultyDisk
 from tests.support.raw_peer import RawPeer
 
 OPTIONS = BrokerOptions(
@@ -42,9 +43,21 @@ def check_books(world: World) -> None:
     assert told.balanced, [row.mismatch for row in told.queues]
 
 
-def play(seed: int, steps: int) -> None:
+def calm(world: World) -> None:
+    """All that is recorded is on the disk, which has room: it may have had none until now."""
+    for _ in range(100):
+        world.chores()
+        world.settle()
+        if not world.core.scribe.pending:
+            return
+        world.advance(5_000)  # a journal without room looks for some now and then
+    raise AssertionError("what is recorded is never written")
+
+
+def play(seed: int, steps: int, *, disk: FaultyDisk | None = None) -> None:
+    """Random peers for so many steps. On a `disk`, it is full now and then."""
     chance = random.Random(seed)
-    world = World(OPTIONS)
+    world = World(OPTIONS, disk=disk)
     ids: list[bytes] = []
     peers: list[RawPeer] = []
     for _ in range(steps):
@@ -59,21 +72,33 @@ def play(seed: int, steps: int) -> None:
             world.carry()
         if peer.over or chance.random() < 0.01:
             peer.lose()
+        if isinstance(world.disk, FaultyDisk) and chance.random() < 0.05:
+            full = world.disk.capacity_bytes is None and chance.random() < 0.7
+            world.disk.capacity_bytes = world.disk.used_bytes if full else None
         if chance.random() < 0.3:
             world.sync()
         if chance.random() < 0.1:
             world.advance(chance.choice((1, 10, 100, 1_000)))
         world.check()
-        if chance.random() < 0.02:
-            world.settle()
+        full = isinstance(world.disk, FaultyDisk) and world.disk.capacity_bytes is not None
+        if chance.random() < 0.02 and not full:
+            calm(world)
             world.check_journal()
         if chance.random() < 0.02:
             check_books(world)
         if chance.random() < 0.01:
-            world = world.crash() if chance.random() < 0.7 else world.stop()
+            if isinstance(world.disk, FaultyDisk):
+                world.disk.capacity_bytes = None  # to start takes a little room
+            if chance.random() < 0.7:
+                world = world.crash()
+            else:
+                calm(world)
+                world = world.stop()
             peers = []
             check_books(world)
-    world.settle()
+    if isinstance(world.disk, FaultyDisk):
+        world.disk.capacity_bytes = None
+    calm(world)
     world.check_journal()
     for peer in peers:
         peer.lose()
@@ -97,3 +122,8 @@ def play(seed: int, steps: int) -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_the_books_are_right_whatever_peers_do(seed: int) -> None:
     play(seed, 300)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_books_are_right_while_the_disk_is_full_now_and_then(seed: int) -> None:
+    play(seed, 300, disk=FaultyDisk())

@@ -279,3 +279,15 @@ def test_what_is_said_of_many_messages_at_once_is_kept_while_it_is_short(monkeyp
     others = other.receiver("q", "n" * 5_000, credit=20), other.receiver("q", "n" * 5_000 + "x", credit=20)
     again.settle()
     assert [len(other.bodies(link)) for link in others] in ([19, 1], [10, 10])
+
+
+def test_no_two_subscriptions_have_one_queue() -> None:
+    world = World()
+    client = world.client()
+    first = client.subscriber("a", ":x", durable=True, shared_by_all=True)
+    second = client.subscriber("a:", "x", durable=True, shared_by_all=True)
+    error = client.detached[second].error
+    assert error is not None and error.condition == AmqpCondition.INVALID_FIELD
+    client.post_all(client.publisher("a"), durable("news"))
+    world.settle()
+    assert client.bodies(first) == ["news"]

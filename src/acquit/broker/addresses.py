@@ -39,6 +39,9 @@ def topic_fault(address: str) -> str | None:
     words = address.count(".") + 1
     if words > TOPIC_WORDS_MAX:
         return f"a topic, or a pattern of topics, has at most {TOPIC_WORDS_MAX} words between dots, not {words}"
+    if address.endswith(":") or "::" in address:
+        # The queue of a subscription is called address::name, and where the one ends must be seen.
+        return f"a topic, or a pattern of topics, has no '::' in it and no ':' at its end: {address!r:.200}"
     return address_fault(address)
 
 

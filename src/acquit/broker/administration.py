@@ -74,7 +74,7 @@ class Administration:
     def create(self, name: str, user: str | None, *, topic: bool) -> Later[str]:
         """Make a queue, or a topic, that stays until somebody deletes it; its name, once that is durable. Raises
         Refused."""
-        check_address(name)
+        check_address(name, topic=topic)
         if is_pattern(name) or SEPARATOR in name:
             raise Refused(f"{name!r} is no plain address", condition=AmqpCondition.INVALID_FIELD)
         self._queues.check_number()
