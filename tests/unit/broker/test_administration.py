@@ -392,16 +392,23 @@ def test_a_topic_is_deleted_when_its_subscriptions_are() -> None:
     assert world.crash().core.snapshot().queues == ()
 
 
-def test_a_deletion_that_the_disk_does_not_take_is_not_said_to_be_done() -> None:
+@pytest.mark.parametrize("operation", ["delete", "purge"])
+def test_what_the_disk_does_not_take_is_not_said_to_be_done(operation: str) -> None:
     disk = FaultyDisk()
     world = World(disk=disk)
     client = world.client()
-    sender = client.sender("q")
-    client.post_all(sender, *[durable(number) for number in range(5)])
-    disk.capacity_bytes = disk.used_bytes
-    told: list[object] = []
-    world.core.administration.delete("q", None).when_finished(told.append)
-    world.carry()
-    while not world.stuck and world.sync():
+    client.post_all(client.sender("q"), *[durable("") for _ in range(3_000)])
+    disk.capacity_bytes = disk.used_bytes + 16 * 1024
+    later = getattr(world.core.administration, operation)("q", None)
+    for _ in range(20):
         world.carry()
-    assert bool(told) == (world.crash().core.snapshot().queues == ())
+        world.sync()
+    assert result(later) is None
+    assert live_of(world.crash(), "q") > 0
+    disk.capacity_bytes = None
+    for _ in range(3):
+        world.advance(5_000)
+        world.chores()
+        world.settle()
+    assert result(later) in ("q", 3_000)
+    assert live_of(world.crash(), "q") == 0

@@ -180,6 +180,21 @@ def test_many_are_cancelled_over_some_turns() -> None:
     assert told == [STEP + 500]
 
 
+def test_it_is_said_although_all_of_it_is_durable_before_the_last_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("acquit.broker.schedule.STEP", 2)
+    world = World()
+    client = world.client()
+    client.post(client.sender("q"), later(b"x"), later(b"y"))
+    world.settle()
+    told: list[object] = []
+    world.core.administration.cancel("q", None).when_finished(told.append)
+    while world.sync():  # no turn in between
+        pass
+    assert told == []
+    world.carry()
+    assert told == [2]
+
+
 def test_it_is_said_when_it_is_durable() -> None:
     world = World()
     client = world.client()
