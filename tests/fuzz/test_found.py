@@ -291,3 +291,20 @@ def test_no_two_subscriptions_have_one_queue() -> None:
     client.post_all(client.publisher("a"), durable("news"))
     world.settle()
     assert client.bodies(first) == ["news"]
+
+
+def test_a_temporary_topic_goes_although_the_disk_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    peer = raw(world)
+    source = Source(
+        None, expiry_policy=TerminusExpiryPolicy.LINK_DETACH, dynamic=True, capabilities=("temporary-topic",)
+    )
+    peer.say(Attach("t", 0, Role.RECEIVER, source=source, target=Target("there")))
+    world.settle()
+    (topic,) = world.core.topics.by_address.values()
+    with monkeypatch.context() as full:
+        full.setattr(world.core.queues, "record_deleted", lambda number, actor: False)
+        peer.lose()
+        assert not world.core.topics.by_address
+    world.settle()
+    assert topic.number not in world.fold().table.queues

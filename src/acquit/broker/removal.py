@@ -109,6 +109,7 @@ class Removal:
         """Go on with what has been begun. True if there is more that can be done at once."""
         for queue in list(self._going):
             self._step(queue)
+        self._topics.record_deleted()
         return bool(self._purges)
 
     def _step(self, queue: Queue) -> None:

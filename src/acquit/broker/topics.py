@@ -121,6 +121,8 @@ class Topics:
         queues.topics = self.by_address
         self._patterns: dict[Queue, list[str]] = {}
         """Of subscriptions whose address is a pattern, with its words."""
+        self._deleted: dict[int, int] = {}
+        """Topics that are no more, and who asked; the journal has had no room to say so."""
         self._changes: list[tuple[Queue, list[str] | None]] = []
         """The latest: a queue with its pattern, which came, or None, which went."""
         self._changed = 0
@@ -151,6 +153,7 @@ class Topics:
 
     def make(self, address: str, actor: int, temporary: Temporary | None = None, *, auto_created: bool = True) -> Topic:
         """A new topic. Raises Refused where the disk has no room."""
+        self.record_deleted()  # one of this address may be among them
         number = self._scribe.recorder.table.queue_max + 1
         flags = _TOPIC | (QueueFlag.TEMPORARY if temporary else QueueFlag.DURABLE)
         flags |= QueueFlag.AUTO_CREATED * auto_created
@@ -180,9 +183,18 @@ class Topics:
 
     def delete(self, topic: Topic, actor: int) -> None:
         """It is no more. Nobody uses it."""
-        if self.by_address.get(topic.address) is topic and self._queues.record_deleted(topic.number, actor):
+        if self.by_address.get(topic.address) is topic:
             del self.by_address[topic.address]
             self._routes -= self._routed.pop(topic, 0)
+            self._deleted[topic.number] = actor
+            self.record_deleted()
+
+    def record_deleted(self) -> None:
+        """Record which topics are no more: later, where the disk has no room now."""
+        for number, actor in list(self._deleted.items()):
+            if not self._queues.record_deleted(number, actor):
+                return
+            del self._deleted[number]
 
     # -- subscriptions ------------------------------------------------------------------------------------------------
 
