@@ -10,6 +10,8 @@ from acquit.protocol._definitions import (
     Accepted,
     AmqpCondition,
     Attach,
+    Coordinator,
+    Declare,
     Detach,
     Disposition,
     Flow,
@@ -20,7 +22,9 @@ from acquit.protocol._definitions import (
     Source,
     Target,
     TerminusExpiryPolicy,
+    Transfer,
 )
+from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import RELEASED
 from acquit.protocol.message import AmqpValue, Message
 from acquit.store.options import JournalOptions
@@ -308,3 +312,27 @@ def test_a_temporary_topic_goes_although_the_disk_is_full(monkeypatch: pytest.Mo
         assert not world.core.topics.by_address
     world.settle()
     assert topic.number not in world.fold().table.queues
+
+
+def test_who_fences_itself_attaches_nothing_more() -> None:
+    world = World()
+    peer = raw(world)
+    peer.say(receiving("replies", 0, "$management"))
+    peer.say(CREDIT)
+    for name, handle, target in (("ask", 1, Target("$management")), ("control", 2, Coordinator())):
+        peer.say(Attach(name, handle, Role.SENDER, source=Source("here"), target=target, initial_delivery_count=0))
+    world.settle()
+    peer.say(Transfer(2, 0, b"0", 0, False), b"\x00\x53\x77" + encode_composite(Declare()))
+    world.settle()
+    (txn_id,) = peer.txn_ids
+    question = Message(
+        AmqpValue(None),
+        reply_to="there",
+        application_properties={"operation": "READ", "type": "acquit:transaction", "name": txn_id.hex()},
+    )
+    peer.say(Transfer(1, 1, b"1", 0, False), question.encode())
+    peer.say(receiving("more", 3))
+    peer.say(Attach("most", 4, Role.SENDER, source=Source("here"), target=Target("q"), initial_delivery_count=0))
+    world.settle()
+    assert peer.over
+    assert "q" not in world.core.queues.by_name

@@ -432,6 +432,8 @@ class Core:
         peer.rights = self.permissions.of(peer.user)
 
     def _link_requested(self, peer: Peer, event: LinkRequested) -> None:
+        if peer.engine not in self._peers:
+            return  # what it asked just before cost it its connection: its own transaction was fenced
         stolen = self._attaching.answer(peer, event.link)
         if isinstance(event.link.context, Consumer | Browser):
             self.life.wake(event.link.context.queue)  # its first flow may have come with the attach
