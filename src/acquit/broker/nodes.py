@@ -3,6 +3,7 @@
 The same words may name a queue and a topic. Who attaches says which by a capability of its terminus, ``queue`` or
 ``topic``, JMS clients in the annotation `posting.JMS_DESTINATION` as well. For those who do not say, the address's
 policy decides (`routing`); without one, a topic is meant if there is one of this name and no queue, otherwise a queue.
+A pattern means topics: to receive from them, for nothing is sent to a pattern.
 
 ``address::queue`` is one queue, whatever kind it is of: that of a subscription, or the anycast queue where both parts
 are equal.
@@ -47,7 +48,7 @@ class Nodes:
         self._topics = topics
         self._policies = policies
 
-    def is_topic(self, address: str, wanted: bool | None, *, receiving: bool) -> bool:
+    def is_topic(self, address: str, wanted: bool | None) -> bool:
         """Is a topic meant? `wanted` as `wants_topic` gives it."""
         if wanted is not None:
             return wanted
@@ -56,7 +57,7 @@ class Nodes:
             return routing == "multicast"
         if address in self._queues.by_name:
             return False
-        return address in self._topics.by_address or (receiving and is_pattern(address))
+        return address in self._topics.by_address or is_pattern(address)
 
     def to_send_to(self, peer: Peer, address: str, wanted: bool | None) -> Queue | Topic:
         """Where messages to this address go; made if the policy allows. Raises Refused."""
@@ -65,7 +66,7 @@ class Nodes:
             if queue is None:
                 raise Refused(f"there is no queue {address!r}", condition=AmqpCondition.NOT_FOUND)
             return queue
-        if self.is_topic(address, wanted, receiving=False):
+        if self.is_topic(address, wanted):
             return self._topics.find(peer, address)
         return self._queues.find(peer, address)
 

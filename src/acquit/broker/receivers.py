@@ -105,7 +105,7 @@ class Receivers:
         topic = wants_topic(source.capabilities)
         if SEPARATOR in address:
             return self._from_qualified(peer, link, source, address, filters, stolen)
-        if self._nodes.is_topic(address, topic, receiving=True):
+        if self._nodes.is_topic(address, topic):
             return self._from_topic(peer, link, source, address, filters, stolen)
         copy = _browses(source)
         peer.rights.check("browse" if copy else "consume", address)
@@ -169,7 +169,7 @@ class Receivers:
         if queue is None and node == name:
             queue = self._queues.find(peer, node)
         elif queue is None:
-            if not self._nodes.is_topic(node, wants_topic(source.capabilities), receiving=True):
+            if not self._nodes.is_topic(node, wants_topic(source.capabilities)):
                 raise Refused(f"there is no queue {address!r}", condition=AmqpCondition.NOT_FOUND)
             queue = self._subscriptions.qualified(peer, address)
         said = _queue_source(queue, address, copy=copy)

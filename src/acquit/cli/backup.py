@@ -58,15 +58,18 @@ def restore(copy: Path, as_json: bool) -> int:
     snapshot of the file system) must be marked so before a broker is started on it."""
     from acquit.cli.ledger import read_fold
     from acquit.ledger.balance import balance
+    from acquit.ledger.records import QueueFlag
     from acquit.store.backup import mark
 
-    found = balance(read_fold(copy))
+    fold = read_fold(copy)
+    found = balance(fold)
     mark(copy)
+    queues = sum(not entry.flags & QueueFlag.TOPIC for entry in fold.table.queues.values())
     live = sum(row.live.total for row in found.queues)
     if as_json:
-        emit_json({"copy": str(copy), "queues": len(found.queues), "messages": live, "balanced": found.balanced})
+        emit_json({"copy": str(copy), "queues": queues, "messages": live, "balanced": found.balanced})
     else:
-        click.echo(f"{copy}: {len(found.queues)} queues, {live} messages; the next broker on it begins a new epoch")
+        click.echo(f"{copy}: {queues} queues, {live} messages; the next broker on it begins a new epoch")
         if not found.balanced:
             remark("its accounts do not balance: see `acquit ledger balance`")
     return Exit.OK if found.balanced else Exit.UNSOUND

@@ -206,10 +206,12 @@ def test_routes_of_all_topics_together_are_bounded(monkeypatch: pytest.MonkeyPat
     assert [client.bodies(link) for link in links] == [[0, 1, 2, 3, 4, 5, 0]] * 4
 
 
-def test_nothing_is_sent_to_a_pattern() -> None:
+@pytest.mark.parametrize("capabilities", [("topic",), ()], ids=["topic", "none"])
+def test_nothing_is_sent_to_a_pattern(capabilities: tuple[str, ...]) -> None:
+    """Also by those who do not say what they mean: who receives from it would get nothing of a queue of the name."""
     world = World()
     client = world.client()
-    link = client.publisher("news.*")
+    link = client.sender(None, target=Target("news.*", capabilities=capabilities))
     error = client.detached[link].error
     assert error is not None
     assert error.condition == AmqpCondition.INVALID_FIELD
