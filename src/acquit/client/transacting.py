@@ -517,6 +517,7 @@ class Transactions:
             receipt._note(ReceiptStatus.STALE, len(messages) - len(ours), transaction.missed)
         if ours:
             session.core.sent.append((receipt, len(ours)))
+            session.core.post((session.say_all,))  # in answer to an event nobody else would tell when it is written
 
 
 class TransactedSender(SenderCore):
