@@ -3,8 +3,8 @@
 A producer has `credit_max` where nothing holds it back, topped up when half is used. As memory gets scarce, or its
 queue comes near its limit, it gets less: the room that is left, shared among the producers that want some, in messages
 of the size it sends. None at all while the journal cannot keep up or the disk is full. What overshoots all the same
-(credit was out, messages are larger than before) is refused, not lost. Whoever has less than it could have is
-remembered, and is looked at again when room may have come.
+(credit was out, messages are larger than before) is refused, not lost. Whoever may have none is remembered, and is
+looked at again when room may have come; who has some gets more as it uses that.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class Crediting:
         if target > link.credit:
             link.grant(target)
             self._life.touch(link.session.connection)
-        if target < self.credit_max:
+        if not target:
             self._starved[producer] = None
         else:
             self._starved.pop(producer, None)
 
     def look_again(self) -> None:
-        """Room may have come: look at some of those who have less than they could, in turns."""
+        """Room may have come: look at some of those who may have had none, in turns."""
         for producer in list(islice(self._starved, LOOKS_MAX)):
             del self._starved[producer]
             self._starved[producer] = None
