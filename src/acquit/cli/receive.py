@@ -29,6 +29,10 @@ PREFETCH_MAX: Final = 100
 BODY_CHARACTERS_MAX: Final = 2000
 """What a person is shown of a body; `--json` prints all of it."""
 
+_selector_option = click.option(
+    "--selector", help="Only messages that match, as in JMS: \"colour = 'red' and size > 3\"."
+)
+
 
 @click.command()
 @click.argument("address")
@@ -44,6 +48,7 @@ BODY_CHARACTERS_MAX: Final = 2000
     help="What becomes of each message; others than accept in mode individual only.",
 )
 @click.option("--reason", metavar="TEXT", help="With --outcome reject: the description of the error.")
+@_selector_option
 @url_option
 @json_option
 def receive(
@@ -54,6 +59,7 @@ def receive(
     mode: str,
     outcome: str,
     reason: str | None,
+    selector: str | None,
     url: str,
     as_json: bool,
 ) -> int:
@@ -86,7 +92,7 @@ def receive(
     with (
         connect(url) as connection,
         connection.session(mode) as session,
-        session.receiver(address, prefetch=prefetch) as receiver,
+        session.receiver(address, prefetch=prefetch, selector=selector) as receiver,
     ):
         taken, unsure = _take(receiver, count, None if follow else timeout_s, _printer(as_json), settle)
     if count is not None and taken < count:
@@ -99,9 +105,10 @@ def receive(
 @click.argument("address")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Show the first so many.")
 @seconds(5.0, "How long to wait for the broker to say that there is no more.")
+@_selector_option
 @url_option
 @json_option
-def browse(address: str, limit: int | None, timeout_s: float, url: str, as_json: bool) -> int:
+def browse(address: str, limit: int | None, timeout_s: float, selector: str | None, url: str, as_json: bool) -> int:
     """Print the messages waiting at ADDRESS, oldest first, and leave them there.
 
     Messages that a consumer has acquired are not shown.
@@ -109,7 +116,9 @@ def browse(address: str, limit: int | None, timeout_s: float, url: str, as_json:
     with (
         connect(url) as connection,
         connection.session() as session,
-        session.receiver(address, browse=True, prefetch=min(limit or PREFETCH_MAX, PREFETCH_MAX)) as receiver,
+        session.receiver(
+            address, browse=True, prefetch=min(limit or PREFETCH_MAX, PREFETCH_MAX), selector=selector
+        ) as receiver,
     ):
         show, shown = _printer(as_json), 0
         while limit is None or shown < limit:

@@ -87,3 +87,15 @@ def test_wrong_usage(shell: Shell, arguments: list[str], complaint: str) -> None
     ran = shell("receive", "a", *arguments)
     assert ran.code == Exit.USAGE
     assert complaint in ran.err
+
+
+@pytest.mark.parametrize("command", ["browse", "receive"])
+def test_a_selector_says_which(at_broker: Shell, address: str, command: str) -> None:
+    at_broker("send", address, "one", "--property", "colour=red")
+    at_broker("send", address, "two", "--property", "colour=blue")
+    found = at_broker(command, address, "--selector", "colour = 'blue'", "--json").documents
+    assert [row["body"] for row in found] == ["two"]
+    ran = at_broker(command, address, "--selector", "colour ==")
+    assert ran.code == Exit.FAILED
+    assert "selector, character 9" in ran.err
+    assert len(ran.err.splitlines()) == 1
