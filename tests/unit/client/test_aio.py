@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
@@ -15,7 +16,7 @@ from acquit.client.modes import AckMode
 from acquit.client.options import ConnectOptions
 from acquit.client.receipts import ReceiptStatus
 from acquit.protocol import events as ev
-from acquit.protocol._definitions import Accepted, Error, Modified, Rejected, Released
+from acquit.protocol._definitions import Accepted, Discharge, Error, Modified, Rejected, Released
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.message import Message
 from tests.support.server import Rig, RigDriver, Server, serve
@@ -769,5 +770,97 @@ def test_a_mode_that_is_not_there(mode: str | int) -> None:
         connection = aio.Connection(stage.driver)
         with pytest.raises(errors.ConfigurationError, match="expected one of TRANSACTED, AUTO, CLIENT"):
             await connection.session(mode)
+
+    run(main)
+
+
+# -- transactions, and acknowledging in advance ------------------------------------------------------------------------
+
+
+def test_a_transacted_session_of_a_peer_without_transactions_is_refused() -> None:
+    async def main() -> None:
+        server = Server()
+        server.refusals[""] = Error("amqp:not-implemented", "no transactions here")
+        async with serve(server) as where, aio.connect(f"amqp://{where}") as connection:
+            with pytest.raises(errors.LinkDetached, match="no transactions here"):
+                await connection.session("transacted")
+            async with connection.session() as session:
+                await (await session.sender("q")).send("x")
+
+    run(main)
+
+
+def test_a_transaction_block_commits_or_rolls_back() -> None:
+    async def main() -> None:
+        server = Server()
+        async with (
+            serve(server) as where,
+            aio.connect(f"amqp://{where}") as connection,
+            connection.session("transacted") as session,
+        ):
+            sender = await session.sender("q")
+            async with session.transaction():
+                assert await sender.send("x") == ACCEPTED
+            with contextlib.suppress(ZeroDivisionError):
+                async with session.transaction():
+                    receipt = await sender.send("y", wait=False)
+                    raise ZeroDivisionError
+            with pytest.raises(errors.TransactionRolledBack):
+                await receipt.result()
+            await sender.send("z")
+        assert [request.fail for request in server.controlled if isinstance(request, Discharge)] == [False, True, True]
+
+    run(main)
+
+
+def test_a_commit_that_is_not_answered_in_time_is_in_doubt() -> None:
+    async def main() -> None:
+        server = Server()
+        server.commits = lambda discharge: None
+        async with serve(server) as where, aio.connect(f"amqp://{where}") as connection:
+            session = await connection.session("transacted")
+            sender = await session.sender("q")
+            await sender.send("x")
+            with pytest.raises(errors.TransactionInDoubt, match="within 0.01 s") as doubt:
+                await session.commit(timeout=SOON)
+            assert doubt.value.txn_id == b"txn-1"
+            server.commits = lambda discharge: ACCEPTED
+            await sender.send("y")
+            await session.commit()
+
+    run(main)
+
+
+def test_an_outcome_in_a_transaction_does_not_wait_for_the_commit() -> None:
+    """Its receipt ends when it is written, also where that had to wait for the transaction to be declared."""
+
+    async def main() -> None:
+        server = Server()
+        server.offer("q", "x")
+        async with serve(server) as where, aio.connect(f"amqp://{where}") as connection:
+            session = await connection.session("transacted")
+            message = await (await session.receiver("q")).receive(LONG)
+            assert message is not None
+            assert (await message.reject()).status is ReceiptStatus.SENT
+            await session.commit()
+
+    run(main)
+
+
+@pytest.mark.parametrize("mode", ["auto", "pre_ack"])
+def test_when_a_listener_is_called_its_message_is_accepted_in_advance_only(mode: str) -> None:
+    async def main() -> None:
+        stage = Stage(mode)
+        receiver = await stage.session.receiver("q")
+        stage.offer(b"a", b"b")
+        known: list[int] = []
+
+        async def handle(message: aio.ReceivedMessage) -> None:
+            known.append(len(stage.rig.server.outcomes()))
+            if message.body == b"b":
+                await receiver.close()
+
+        await receiver.listen(handle)
+        assert known == ([1, 2] if mode == "pre_ack" else [0, 0])
 
     run(main)
