@@ -55,6 +55,9 @@ def parse_options(text: str, source: str = "configuration") -> BrokerOptions:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{source}: expected TOML: {error}") from error
+    for table in ("address", "listen"):
+        if isinstance(document.get(table), dict):
+            raise ConfigurationError(f"{source}: {table}: expected [[{table}]], found [{table}]")
     for table in ("users", "roles"):
         if table in document:
             security = document.setdefault("security", {})

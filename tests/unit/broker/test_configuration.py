@@ -76,6 +76,7 @@ def test_passwords_are_not_shown() -> None:
         ("[limits]\nmemory = 7", "limits.memory: no such key; there are connections_max"),
         ("limits = 3", "limits: expected a table"),
         ("nonsense = 3", "nonsense: no such key"),
+        ("[address]\nmatch = 'a'", "address: expected [[address]], found [address]"),
         ("[limits]\nqueue_max = 7", "limits.queue_max: no such key; did you mean queues_max?"),
         ("address = 3", "address: expected a table, or with [[...]] a list of tables"),
         ("address = ['a']", "address[0]: expected a table, found 'a'"),
