@@ -467,6 +467,8 @@ class Transactions:
         if transaction.done:
             return
         session = self.session
+        for promise in transaction.failed:
+            promise._asked = True  # who ends the transaction is told
         if self.ending is transaction:
             self.ending = None
             transaction.sends = set()
@@ -562,7 +564,8 @@ class TransactedSender(SenderCore):
             state = TransactionalState(transaction.txn_id)
             link.send(self._next_tag.to_bytes(TAG_BYTES, "big"), payload, state=state, context=promise)
         for promise in refused:
-            self._failed.append(promise)
+            if transactions.ending is None:  # else who ends the transaction is told
+                self._failed.append(promise)
             promise._settled(promise._state)
             transactions.resolved(promise)
         if len(queue) < before and len(queue) <= self.spec.buffer_messages // 2:

@@ -446,3 +446,48 @@ def test_what_a_closed_receiver_handed_out_stays_part_of_the_transaction(stage: 
     )
     assert stage.end().error() is None
     assert stage.controlled[-1] == Discharge(b"txn-1", False)
+
+
+def test_sends_that_were_rolled_back_are_no_news_at_the_close(caplog: pytest.LogCaptureFixture) -> None:
+    stage = Stage(Server(credit=2))
+    stage.server.verdict = lambda delivery: Rejected()
+    sender = stage.rig.sender(stage.session)
+    stage.server.credit = 0
+    for _ in range(2):
+        stage.rig.send(sender)
+    assert isinstance(stage.end().error(), errors.TransactionRolledBack)
+    waits = stage.rig.send(sender)
+    stage.end(commit=False)
+    with pytest.raises(errors.TransactionRolledBack):
+        waits._value()
+    sender.warn_of_failed()
+    assert not caplog.records
+
+
+def test_a_receiver_that_is_lost_rolls_all_of_it_back(stage: Stage) -> None:
+    receiver = stage.rig.receiver(stage.session)
+    sender = stage.rig.sender(stage.session, "r")
+    stage.server.offer("q", "x")
+    stage.rig.run()
+    stage.rig.take(receiver, 1)
+    stage.rig.send(sender)
+    stage.rig.run()
+    stage.peer.sending.detach(Error("amqp:resource-deleted", "queue gone"))
+    stage.rig.run()
+    error = stage.end().error()
+    assert isinstance(error, errors.TransactionRolledBack)
+    assert "queue gone" in str(error)
+    assert stage.controlled[-1] == Discharge(b"txn-1", True)
+
+
+def test_a_provisional_outcome_may_come_unsettled(stage: Stage) -> None:
+    """A peer that settles only with the discharge tells the state before; the sender is who settles then."""
+    stage.server.verdict = lambda delivery: None
+    promise = stage.rig.send(stage.rig.sender(stage.session))
+    stage.rig.run()
+    (posted,) = stage.server.taken
+    posted.update(ACCEPTED_IN_1)
+    stage.rig.run()
+    assert (promise.outcome, promise.provisional) == (ACCEPTED, True)
+    assert posted.settled
+    assert stage.end().error() is None
