@@ -77,6 +77,7 @@ def back_up(
     try:
         if copy.target.disk.names(target):
             raise StoreError(f"{target} is not empty: a backup is made into a folder of its own")
+        copy.reader.contents()  # a source that is none leaves no folder behind
         copy.target.make()
         for attempt in range(1, ATTEMPTS + 1):
             try:

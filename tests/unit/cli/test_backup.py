@@ -37,6 +37,13 @@ def test_a_folder_with_something_in_it_is_left_alone(shell: Shell, tmp_path: Pat
     assert ran.err == f"acquit: {tmp_path} is not empty: a backup is made into a folder of its own\n"
 
 
+def test_what_is_no_data_folder_leaves_nothing_behind(shell: Shell, tmp_path: Path) -> None:
+    ran = shell("backup", tmp_path / "nowhere", tmp_path / "copy")
+    assert ran.code == Exit.FAILED
+    assert ran.err == f"acquit: {tmp_path / 'nowhere'} is not a data folder of acquit: it has no broker.json\n"
+    assert not (tmp_path / "copy").exists()
+
+
 def test_a_snapshot_is_marked(shell: Shell, tmp_path: Path) -> None:
     data, copy = tmp_path / "data", tmp_path / "copy"
     with acquit.Broker(data) as broker:
