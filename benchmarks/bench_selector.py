@@ -13,8 +13,8 @@ import argparse
 import time
 import timeit
 
+from acquit.broker.intake.shaping import shape_body
 from acquit.broker.selector import compile_selector, fields_of_posting
-from acquit.broker.shaping import shape_body
 from acquit.protocol.message import Message
 
 SELECTORS = [

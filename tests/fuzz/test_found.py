@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from acquit.broker.admin.schedule import found_by_id, listed
 from acquit.broker.options import AddressRule, BrokerOptions
-from acquit.broker.schedule import found_by_id, listed
 from acquit.protocol._definitions import (
     Accepted,
     AmqpCondition,
@@ -256,7 +256,7 @@ def test_long_ids_are_not_kept_in_memory() -> None:
 
 
 def test_what_is_said_of_many_messages_at_once_is_kept_while_it_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("acquit.broker.settling.SAID_BYTES_MAX", 10_000)
+    monkeypatch.setattr("acquit.broker.outcomes.settling.SAID_BYTES_MAX", 10_000)
     world = World(journal=JournalOptions(segment_bytes=1 << 20))
     filled(world, *range(20))
     client = world.client()

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from acquit.broker.logins import LOGINS, Challenge, Login, Proven
-from acquit.broker.users import Users, Verifier
+from acquit.broker.access.logins import LOGINS, Challenge, Login, Proven
+from acquit.broker.access.users import Users, Verifier
 from acquit.client.credentials import make_sasl
 from acquit.client.url import parse_url
 from acquit.errors import AuthenticationFailed

@@ -28,7 +28,11 @@ steps = st.lists(
 
 
 @settings(max_examples=150)
-@given(st.sampled_from([0, 1, 2, 10]), st.sampled_from(["auto", "no_ack", "individual", "dups_ok", "pre_ack", "transacted"]), steps)
+@given(
+    st.sampled_from([0, 1, 2, 10]),
+    st.sampled_from(["auto", "no_ack", "individual", "dups_ok", "pre_ack", "transacted"]),
+    steps,
+)
 def test_every_message_is_returned_once_or_still_there(
     prefetch: int, mode: str, schedule: list[tuple[str, int | float | None]]
 ) -> None:

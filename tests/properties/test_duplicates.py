@@ -148,7 +148,7 @@ class Model:
 @pytest.mark.parametrize("seed", range(25))
 def test_windows_hold_what_a_list_would(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("acquit.ledger.duplicates.BLOCK_IDS", 4)  # many blocks of few ids
-    monkeypatch.setattr("acquit.broker.duplicates.BLOCK_IDS", 4)
+    monkeypatch.setattr("acquit.broker.intake.duplicates.BLOCK_IDS", 4)
     rng = Random(seed)
     model = Model(rng)
     steps = [model.post, model.settle, model.consume, model.volatile, model.transact, model.crash, model.change]

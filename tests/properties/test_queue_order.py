@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acquit.broker.backlog import Backlog
+from acquit.broker.dispatching.backlog import Backlog
 from acquit.broker.message import Message
-from acquit.broker.node import Queue
+from acquit.broker.nodes.node import Queue
 from acquit.broker.options import AddressPolicy
 from acquit.broker.queue import NodeState
 

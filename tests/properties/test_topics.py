@@ -14,7 +14,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acquit.broker.addresses import matches
+from acquit.broker.nodes.addresses import matches
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.ledger.balance import balance
 from acquit.protocol._definitions import Accepted, Modified, Rejected, Released

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from acquit.broker.core import Core
-from acquit.broker.endpoints import Peer
+from acquit.broker.links.endpoints import Peer
 from acquit.broker.message import COPY
 from acquit.broker.options import BrokerOptions
 from acquit.errors import StoreFull

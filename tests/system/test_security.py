@@ -19,12 +19,12 @@ import pytest
 
 import acquit
 from acquit import errors
+from acquit.broker.access.doors import make_keys
+from acquit.broker.access.users import Verifier
+from acquit.broker.access.users_file import editing
 from acquit.broker.configuration import load_options
-from acquit.broker.doors import make_keys
 from acquit.broker.options import BrokerLimits, BrokerOptions, ConnectionLimits, Listen, Role, Security, Tls, User
 from acquit.broker.server import Server
-from acquit.broker.users import Verifier
-from acquit.broker.users_file import editing
 from acquit.client.options import ConnectOptions
 from acquit.client.scram import Scram
 from acquit.protocol._definitions import (

@@ -23,46 +23,46 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from acquit.broker.addresses import Policies
-from acquit.broker.administration import Administration
-from acquit.broker.admission import gate
-from acquit.broker.attaching import STOLEN, Attaching
-from acquit.broker.browsing import Browser
-from acquit.broker.coordinator import Control, Coordinator
-from acquit.broker.crediting import Crediting
-from acquit.broker.dispatch import Dispatch
-from acquit.broker.duplicates import Duplicates
-from acquit.broker.endpoints import Consumer, Peer, Producer
-from acquit.broker.expiry import Expiry
+from acquit.broker.access.admission import gate
+from acquit.broker.access.permissions import build_permissions
+from acquit.broker.admin.administration import Administration
+from acquit.broker.admin.management import Later
+from acquit.broker.admin.management_node import ManagementNode, Replies, Requests
+from acquit.broker.dispatching.browsing import Browser
+from acquit.broker.dispatching.dispatch import Dispatch
+from acquit.broker.dispatching.reading import Reading
+from acquit.broker.dispatching.succession import depart, reconsider
 from acquit.broker.inspect import BrokerSnapshot, ConnectionSnapshot, QueueSnapshot
-from acquit.broker.letters import Letters
+from acquit.broker.intake.duplicates import Duplicates
+from acquit.broker.intake.limits import Limits
+from acquit.broker.intake.posting import Poster
 from acquit.broker.life import Life
-from acquit.broker.limits import Limits
-from acquit.broker.locks import LockKeeper
-from acquit.broker.management import Later
-from acquit.broker.management_node import ManagementNode, Replies, Requests
+from acquit.broker.links.attaching import STOLEN, Attaching
+from acquit.broker.links.crediting import Crediting
+from acquit.broker.links.endpoints import Consumer, Peer, Producer
+from acquit.broker.links.receivers import Receivers
+from acquit.broker.links.senders import Senders
 from acquit.broker.memory import Memory, Read
-from acquit.broker.node import Queue
-from acquit.broker.nodes import Nodes
+from acquit.broker.nodes.addresses import Policies
+from acquit.broker.nodes.finding import Nodes
+from acquit.broker.nodes.node import Queue
+from acquit.broker.nodes.queues import Queues
+from acquit.broker.nodes.removal import Removal
+from acquit.broker.nodes.subscriptions import Lookup, Subscriptions
+from acquit.broker.nodes.temporary import TemporaryNodes
+from acquit.broker.nodes.topics import Topic, Topics
 from acquit.broker.options import BrokerOptions
-from acquit.broker.permissions import build_permissions
-from acquit.broker.posting import Poster
+from acquit.broker.outcomes.expiry import Expiry
+from acquit.broker.outcomes.letters import Letters
+from acquit.broker.outcomes.locks import LockKeeper
+from acquit.broker.outcomes.settling import Settling
+from acquit.broker.outcomes.timers import Timers
 from acquit.broker.queue import Ending
-from acquit.broker.queues import Queues
-from acquit.broker.reading import Reading
-from acquit.broker.receivers import Receivers
 from acquit.broker.recovery import recover, to_live
-from acquit.broker.removal import Removal
 from acquit.broker.scribe import Scribe
-from acquit.broker.senders import Senders
-from acquit.broker.settling import Settling
-from acquit.broker.subscriptions import Lookup, Subscriptions
-from acquit.broker.succession import depart, reconsider
-from acquit.broker.temporary import TemporaryNodes
-from acquit.broker.timers import Timers
-from acquit.broker.topics import Topic, Topics
-from acquit.broker.transaction import Retirement
-from acquit.broker.transactions import Transactions
+from acquit.broker.transact.coordinator import Control, Coordinator
+from acquit.broker.transact.transaction import Retirement
+from acquit.broker.transact.transactions import Transactions
 from acquit.ledger.events import EventKind
 from acquit.ledger.fold import Fold
 from acquit.ledger.live import LiveMessage
@@ -267,6 +267,8 @@ class Core:
     def turn(self, time_us: int) -> bool:
         """Do what has become possible. True: call again soon, after what was produced is written."""
         self.scribe.time_us = time_us
+        if self.scribe.exhausted:
+            self.scribe.look_for_room()
         if self.scribe.exhausted:
             self._stalled = True
         elif self._stalled:

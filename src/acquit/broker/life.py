@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from heapq import heappush
 from typing import TYPE_CHECKING, Final
 
+from acquit.broker.dispatching.succession import release
 from acquit.broker.message import COPY, DISPATCHED, DURABLE, Message
 from acquit.broker.queue import Effect, NodeEvent, NodeState, step
-from acquit.broker.succession import release
 from acquit.errors import StoreFull
 from acquit.ledger.duplicates import window_id
 from acquit.ledger.events import EventKind
@@ -22,9 +22,9 @@ from acquit.ledger.records import AttemptNote, Cause, Namespace, StateDeleted
 
 if TYPE_CHECKING:
     from acquit.broker.memory import Memory
-    from acquit.broker.node import Queue
+    from acquit.broker.nodes.node import Queue
+    from acquit.broker.outcomes.timers import Timers
     from acquit.broker.scribe import Scribe
-    from acquit.broker.timers import Timers
     from acquit.protocol.connection import Connection
 
 _NOTE: Final = int(Effect.NOTE)

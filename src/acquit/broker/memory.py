@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from acquit.broker.groups import CLOSING
-from acquit.broker.limits import UNLIMITED
+from acquit.broker.dispatching.groups import CLOSING
+from acquit.broker.intake.limits import UNLIMITED
+from acquit.broker.intake.shaping import ACQUIRED_COUNT, make_body, merge_annotations, read_group
 from acquit.broker.message import OVERHEAD_BYTES, Message
 from acquit.broker.queue import NodeState
-from acquit.broker.shaping import ACQUIRED_COUNT, make_body, merge_annotations, read_group
 from acquit.protocol.codec import encode
 from acquit.protocol.sections import scan_sections
 from acquit.protocol.types import Symbol, UInt
 
 if TYPE_CHECKING:
-    from acquit.broker.node import Queue
+    from acquit.broker.nodes.node import Queue
     from acquit.broker.options import BrokerLimits
 
 READ_AHEAD_MESSAGES = 256

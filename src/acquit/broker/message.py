@@ -14,9 +14,9 @@ from acquit.ledger.live import ATTEMPTS_KEPT_MAX
 from acquit.ledger.records import AttemptNote
 
 if TYPE_CHECKING:
-    from acquit.broker.endpoints import Consumer
-    from acquit.broker.node import Queue
-    from acquit.broker.transaction import Transaction
+    from acquit.broker.links.endpoints import Consumer
+    from acquit.broker.nodes.node import Queue
+    from acquit.broker.transact.transaction import Transaction
 
 DURABLE: Final = int(EventFlag.DURABLE)
 DISPATCHED: Final = int(EventFlag.DISPATCHED)

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from acquit.broker.message import COPY, DISPATCHED, DURABLE, Message
-from acquit.broker.node import Queue
+from acquit.broker.nodes.node import Queue
+from acquit.broker.nodes.subscription import Subscription
 from acquit.broker.queue import NodeState
-from acquit.broker.subscription import Subscription
 from acquit.ledger import records
 from acquit.ledger.events import ENTERING, RETIRING, EventFlag, EventKind
 from acquit.ledger.live import LiveMessage, Notes
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from acquit.broker.life import Life
-    from acquit.broker.queues import Queues
-    from acquit.broker.removal import Removal
-    from acquit.broker.settling import Settling
-    from acquit.broker.subscriptions import Subscriptions
-    from acquit.broker.topics import Topic, Topics
+    from acquit.broker.nodes.queues import Queues
+    from acquit.broker.nodes.removal import Removal
+    from acquit.broker.nodes.subscriptions import Subscriptions
+    from acquit.broker.nodes.topics import Topic, Topics
+    from acquit.broker.outcomes.settling import Settling
     from acquit.ledger.fold import Fold
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from acquit.broker.endpoints import Actor
+from acquit.broker.links.endpoints import Actor
 from acquit.broker.message import COPY, DURABLE, Message
 from acquit.errors import StoreFull
 from acquit.ledger import records
@@ -24,8 +24,8 @@ from acquit.ledger.records import Counters
 from acquit.ledger.sequences import DispatchMarks, Sequences
 
 if TYPE_CHECKING:
-    from acquit.broker.node import Queue
-    from acquit.broker.topics import Topic
+    from acquit.broker.nodes.node import Queue
+    from acquit.broker.nodes.topics import Topic
     from acquit.ledger.recorder import Recorder
     from acquit.store.interface import Batch, Journal, Position
 
@@ -37,6 +37,7 @@ ACTORS_KEPT_MAX: Final = 4_096
 """Links whose number is remembered after they are gone: one that comes back under the same names gets it again."""
 
 ActorKey = tuple[str, str, str | None, str]
+_WORTH_TRYING_BYTES: Final = 16_384
 
 
 class Scribe:
@@ -187,13 +188,10 @@ class Scribe:
             0,
         )
         try:
-            self.recorder.append(records.Attempt(event, cause, condition, description, excluded, annotations))
+            self.recorder.keep(records.Attempt(event, cause, condition, description, excluded, annotations))
         except StoreFull:
-            # Without the words, then: that it happened is kept until there is room.
-            self.exhausted = True
-            self.event(kind, message, actor=actor, origin=origin, flags=flags)
-        else:
-            message.queue.counts[kind] += 1
+            self.exhausted = True  # the recorder keeps it, and no batch is taken without it
+        message.queue.counts[kind] += 1
 
     def count_volatile(self, queue: Queue | Topic, kind: int, count: int) -> None:
         """So many volatile messages of the queue did that; `queue.counts` is the caller's."""
@@ -277,6 +275,12 @@ class Scribe:
             self.exhausted = False
             self._in_flight, self._waiting = self._waiting, []
         return batch
+
+    def look_for_room(self) -> None:
+        """What found no room may have been something that is not kept, a mark or a name: then no batch is going to say
+        that there is room again."""
+        if not self.recorder.pending and self.recorder.room_bytes > _WORTH_TRYING_BYTES:
+            self.exhausted = False
 
     def synced(self, position: Position) -> None:
         """The batch in flight is durable: release those who waited for it."""

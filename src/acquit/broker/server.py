@@ -26,20 +26,20 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from acquit.broker.addresses import Policies
-from acquit.broker.admission import SOLE_CONNECTION
+from acquit.broker.access.admission import SOLE_CONNECTION
+from acquit.broker.access.doors import Caller, Doors, Keys, make_keys
+from acquit.broker.access.logins import Challenge, Login, Proven
+from acquit.broker.access.users import Users
+from acquit.broker.admin.management import Failure, Later
+from acquit.broker.admin.reload import Change, differences, effective, load
 from acquit.broker.clock import Clock, compare_with_journal
 from acquit.broker.committer import Committer
 from acquit.broker.core import Core
-from acquit.broker.doors import Caller, Doors, Keys, make_keys
 from acquit.broker.inspect import BrokerSnapshot
-from acquit.broker.logins import Challenge, Login, Proven
-from acquit.broker.management import Failure, Later
 from acquit.broker.memory import Read
+from acquit.broker.nodes.addresses import Policies
 from acquit.broker.options import BrokerOptions, Listen
-from acquit.broker.reload import Change, differences, effective, load
 from acquit.broker.sockets import PeerSocket
-from acquit.broker.users import Users
 from acquit.errors import ConfigurationError, StoreError, StoreFull
 from acquit.ledger.checkpoint import BodyRead, Checkpointer
 from acquit.ledger.recovery import OpenedJournal, close_journal, open_journal

@@ -11,13 +11,13 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from acquit.broker.logins import LOGINS, Challenge, Login, Proven
+from acquit.broker.access.logins import LOGINS, Challenge, Login, Proven
 from acquit.protocol._definitions import Error, SaslCode
 from acquit.protocol.events import ConnectionEnded, ConnectionOpened, Event, SaslInitiated, SaslResponded
 from acquit.transport.pump import Pump, PumpOptions
 
 if TYPE_CHECKING:
-    from acquit.broker.endpoints import Peer
+    from acquit.broker.links.endpoints import Peer
     from acquit.broker.server import Server
     from acquit.protocol.connection import Connection
 

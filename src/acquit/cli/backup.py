@@ -23,7 +23,7 @@ def backup(data: Path, target: Path, archive: bool, as_json: bool) -> int:
 
     The copy is what a crash at that moment would have left, with its users file. A broker that is started on it begins
     a new epoch, so that nobody takes it for the original."""
-    from acquit.broker.users_file import NAME
+    from acquit.broker.access.users_file import NAME
     from acquit.ledger.verify import read_head
     from acquit.store.backup import back_up
 

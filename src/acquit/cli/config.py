@@ -35,8 +35,8 @@ def config() -> None:
 def check(file: Path, data: Path, as_json: bool) -> int:
     """Say whether a broker would take FILE: its keys and values, whether its rules fit together, and the files that it
     names. Exits with 2 and one line where it would not."""
+    from acquit.broker.admin.reload import load
     from acquit.broker.options import BrokerOptions
-    from acquit.broker.reload import load
 
     options, keys = load(file, BrokerOptions(), data)
     found = {

@@ -76,8 +76,8 @@ def add(
     name: str, roles: tuple[str, ...], password_stdin: bool, no_password: bool, data: Path, file: Path | None
 ) -> int:
     """Add the user NAME."""
+    from acquit.broker.access.users_file import editing
     from acquit.broker.options import User
-    from acquit.broker.users_file import editing
 
     if no_password and password_stdin:
         raise click.UsageError("--no-password and --password-stdin exclude each other")
@@ -98,7 +98,7 @@ def add(
 @file_options
 def remove(name: str, data: Path, file: Path | None) -> int:
     """Remove the user NAME."""
-    from acquit.broker.users_file import editing
+    from acquit.broker.access.users_file import editing
 
     path = _path(data, file)
     with editing(path) as content:
@@ -116,7 +116,7 @@ def passwd(name: str, password_stdin: bool, data: Path, file: Path | None) -> in
     """Give the user NAME another password."""
     from dataclasses import replace
 
-    from acquit.broker.users_file import editing
+    from acquit.broker.access.users_file import editing
 
     path = _path(data, file)
     _known(_users(path), name, path)
@@ -135,7 +135,7 @@ def roles_(name: str, roles: tuple[str, ...], data: Path, file: Path | None) -> 
     """Give the user NAME these roles instead of those it had; without --role none."""
     from dataclasses import replace
 
-    from acquit.broker.users_file import editing
+    from acquit.broker.access.users_file import editing
 
     path = _path(data, file)
     with editing(path) as content:
@@ -167,13 +167,13 @@ def list_(data: Path, file: Path | None, as_json: bool) -> int:
 
 
 def _path(data: Path, file: Path | None) -> Path:
-    from acquit.broker.users_file import NAME
+    from acquit.broker.access.users_file import NAME
 
     return file if file is not None else data / NAME
 
 
 def _users(path: Path) -> dict[str, User]:
-    from acquit.broker.users_file import load_users
+    from acquit.broker.access.users_file import load_users
 
     try:
         return load_users(path).users
@@ -194,14 +194,14 @@ def _check_absent(path: Path, name: str) -> None:
 
 
 def _check_name(name: str) -> None:
-    from acquit.broker.users import Users
+    from acquit.broker.access.users import Users
 
     Users({name: ""})
 
 
 def _verifier(name: str, *, stdin: bool) -> str:
     """What is kept of the password that is given now."""
-    from acquit.broker.users import Verifier
+    from acquit.broker.access.users import Verifier
 
     if stdin:
         password = sys.stdin.readline().rstrip("\r\n")

@@ -11,6 +11,7 @@ without asking the broker.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final
 from zlib import crc32
 
@@ -41,6 +42,8 @@ class Recorder:
         self._events_max = events_max
         self._events: list[bytes] = []
         self._copies: list[bytes] = []
+        self._behind: deque[Entry | list[bytes]] = deque()
+        """What found no room, in order, with the transitions before it: it goes before all that is gathered since."""
 
     def posted(
         self,
@@ -106,8 +109,27 @@ class Recorder:
         self.table.apply(entry, position)
         return position
 
+    def keep(self, entry: Entry) -> None:
+        """As `append`, for what must be told of a message: where there is no room it is kept, in its place among the
+        transitions, as those are. Raises StoreFull then all the same."""
+        try:
+            self.append(entry)
+        except StoreFull:
+            if self._events:
+                self._behind.append(self._events)
+                self._events = []
+            self._behind.append(entry)
+            raise
+
     def flush(self) -> None:
         """Write the gathered transitions and copies into the pending batch."""
+        while self._behind:
+            first = self._behind[0]
+            if isinstance(first, list):
+                self.journal.append(*encode_events(RecordKind.TRANSITIONS, first))
+            else:
+                self.table.apply(first, self.journal.append(*first.encode()))
+            self._behind.popleft()
         if self._events:
             # Forgotten only once they are in: a journal without room keeps its caller's events.
             self.journal.append(*encode_events(RecordKind.TRANSITIONS, self._events))
@@ -119,7 +141,7 @@ class Recorder:
     @property
     def pending(self) -> bool:
         """There is something for a batch."""
-        return bool(self._events or self._copies) or self.journal.pending
+        return bool(self._events or self._copies or self._behind) or self.journal.pending
 
     @property
     def pending_bytes(self) -> int:
@@ -128,6 +150,8 @@ class Recorder:
     @property
     def room_bytes(self) -> int:
         """How much the pending batch may still take, beside what has been gathered for it."""
+        if self._behind:
+            return 0
         return max(0, self.journal.room_bytes - (len(self._events) + len(self._copies)) * EVENT.size - 2 * RECORD_BYTES)
 
     def take_batch(self) -> Batch | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acquit.broker.endpoints import Consumer
+from acquit.broker.links.endpoints import Consumer
 from acquit.broker.message import Message as QueuedMessage
 from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions, ConnectionLimits
 from acquit.protocol._definitions import Error, Modified, Rejected, Source, Target
@@ -1044,7 +1044,7 @@ def test_purge_takes_what_nobody_has() -> None:
 
 
 def test_a_large_purge_takes_turns_and_hands_nothing_out_meanwhile() -> None:
-    from acquit.broker.purging import STEP
+    from acquit.broker.admin.purging import STEP
 
     world = World()
     client = world.client()

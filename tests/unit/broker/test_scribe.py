@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acquit.broker import choosing
+from acquit.broker.dispatching import choosing
 from acquit.protocol.message import Message
 from tests.support.broker_world import World, durable
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import acquit
+from acquit.broker.access.users import Verifier
 from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions, ConnectionLimits, Security, Tls, User
 from acquit.broker.server import Server
-from acquit.broker.users import Verifier
 from acquit.errors import AuthenticationFailed, ConfigurationError, ConnectionFailed, NotFound, SendFailed, StoreLocked
 from acquit.store.options import JournalOptions
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 import pytest
 
-from acquit.broker.users import Verifier
-from acquit.broker.users_file import load_users
+from acquit.broker.access.users import Verifier
+from acquit.broker.access.users_file import load_users
 from tests.support.shell import Shell
 
 

@@ -1,0 +1,6 @@
+"""Who comes in, and what each may do.
+
+`doors` opens sockets for TLS and the SASL mechanisms that are for them; `logins` goes through a mechanism with the
+keys of `users`, which `users_file` keeps; `permissions` says what a user may do where, `admission` which connections
+may be open.
+"""

@@ -1,0 +1,387 @@
+"""Who comes in: the sockets that listen, and each new one before its peer has said who it is.
+
+Theory of operation. A `Door` takes the socket first. Where the listener has TLS it sees to that: at once, or when the
+peer asks for it with AMQP's TLS header (specification 5.2.1). Then it looks: which SASL mechanisms a peer is offered
+depends on where it comes from, whether TLS protects it, and whom its certificate names. What it finds goes to the
+server, which puts the pump with the right engine in the door's place. What a peer can do before it is known is bounded:
+by number, by time (for TLS and everything behind it together) and by bytes.
+
+`Keys` is all that decides who comes in, and what they may do then. It is made from options and files as a whole, which
+raises for what cannot be, and changes nothing before it is put to use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from acquit.broker.access.logins import ANONYMOUS, EXTERNAL, PLAIN, SCRAM
+from acquit.broker.access.permissions import Permissions, build_permissions
+from acquit.broker.access.users import Users, prepared
+from acquit.broker.access.users_file import NAME, UsersFile, load_users
+from acquit.broker.options import BrokerOptions, Listen, Security, Tls, TlsMode, Where
+from acquit.errors import ConfigurationError
+from acquit.protocol.constants import TLS_HEADER
+from acquit.protocol.sasl import SaslServerOptions
+from acquit.transport.pump import endpoint_name
+from acquit.transport.sockets import HeaderReader, listen, secure
+
+logger = logging.getLogger("acquit.broker")
+
+_TURNS_TO_DOOR: Final = 5
+"""Turns of the loop that asyncio takes from an accept to the door, and from there to the end of the socket."""
+_SUBJECT_NAMES: Final = {"dns": "DNS", "email": "email", "uri": "URI"}
+"""Kinds of alternative names, as the standard library calls them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """What decides who comes in, and what they may do. Made by `make_keys`."""
+
+    security: Security
+    """With the users of the users file."""
+    users: Users
+    permissions: Permissions
+    client_name: str
+    """Which part of a certificate names the user."""
+    tls: ssl.SSLContext | None
+
+    def still_lets_in(self, user: str | None, before: Keys) -> bool:
+        """Whether somebody who came in with the keys before would come in with these, to the same rights."""
+        if self.permissions.of(user) != before.permissions.of(user):
+            return False
+        if user is None:
+            return True
+        now, then = self.security.users.get(user), before.security.users.get(user)
+        return now is not None and then is not None and now.password == then.password
+
+
+def make_keys(options: BrokerOptions, data: Path) -> Keys:
+    """Read the users file and the TLS files, and put together what they and the options say. `data` is the folder that
+    users.toml is looked for in. Slow: passwords that stand in the clear are hashed.
+
+    Raises ConfigurationError for what cannot be; nothing is changed.
+    """
+    security = options.security
+    found = _find_users(security, data)
+    for name in found.users:
+        if name in security.users:
+            raise ConfigurationError(
+                f"users.{name}: expected in one place, found in the configuration and in the users file"
+            )
+    security = replace(security, users={**security.users, **found.users})
+    users = Users({name: user.password for name, user in security.users.items()}, decoy_key=found.secret)
+    tls = make_tls_context(options.tls)
+    return Keys(security, users, build_permissions(security), options.tls.client_name, tls)
+
+
+def _find_users(security: Security, data: Path) -> UsersFile:
+    path = Path(security.users_file) if security.users_file else data / NAME
+    try:
+        return load_users(path)
+    except FileNotFoundError:
+        if security.users_file:
+            raise ConfigurationError(f"users_file: {path}: there is no such file") from None
+        return UsersFile()
+
+
+def make_tls_context(tls: Tls) -> ssl.SSLContext | None:
+    """What TLS options ask for; None where they ask for none. Raises ConfigurationError for files that do not fit."""
+    if not tls.certificate_file:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION  # it costs us more than whoever asks for it
+    expected = "a certificate and its key"
+    try:
+        context.load_cert_chain(tls.certificate_file, tls.key_file, password=_no_passphrase)
+        if tls.client_ca_file:
+            expected = f"certificates in {tls.client_ca_file}"
+            context.load_verify_locations(tls.client_ca_file)
+            context.verify_mode = ssl.CERT_REQUIRED if tls.client_certificates == "required" else ssl.CERT_OPTIONAL
+    except ssl.SSLError as exc:
+        raise ConfigurationError(f"tls: expected {expected} in PEM, found {exc.reason or exc}") from exc
+    except OSError as exc:
+        raise ConfigurationError(
+            f"tls: {exc.filename or tls.client_ca_file or tls.certificate_file}: cannot be read: {exc.strerror}"
+        ) from exc
+    return context
+
+
+def _no_passphrase() -> str:
+    """OpenSSL would ask for it on the terminal."""
+    raise ConfigurationError("tls: key_file: expected a key without a passphrase")
+
+
+def certified_name(certificate: Mapping[str, object] | None, kind: str) -> str | None:
+    """The name in a certificate that TLS has verified, as ``SSLSocket.getpeercert`` gives it; None where there is none,
+    or several of the kind, of which nobody could say which is meant."""
+    if not certificate:
+        return None
+    if kind == "common-name":
+        names = [
+            value
+            for part in certificate.get("subject", ())  # type: ignore[attr-defined]
+            for name, value in part
+            if name == "commonName"
+        ]
+    else:
+        wanted = _SUBJECT_NAMES[kind]
+        names = [value for name, value in certificate.get("subjectAltName", ()) if name == wanted]  # type: ignore[attr-defined]
+    return prepared(names[0]) or None if len(names) == 1 else None
+
+
+def is_loopback(address: object) -> bool:
+    """Is this socket address on this machine? A path is."""
+    match address:
+        case (str(host), *_):
+            try:
+                return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+            except ValueError:
+                return False
+        case _:
+            return True
+
+
+def mechanisms(
+    security: Security, *, loopback: bool, encrypted: bool, passwords: bool, certified: bool = False
+) -> tuple[str, ...]:
+    """What a peer is offered, the strongest first; () for one that cannot come in.
+
+    `passwords`: there are users who have one; `certified`: its TLS certificate names a user.
+    """
+
+    def allowed(where: Where) -> bool:
+        return where == "always" or (where == "loopback" and loopback)
+
+    offered = []
+    if certified:
+        offered.append(EXTERNAL)
+    if passwords and allowed(security.scram):
+        offered.append(SCRAM)
+    if passwords and (encrypted or allowed(security.plain)):
+        offered.append(PLAIN)
+    if allowed(security.anonymous):
+        offered.append(ANONYMOUS)
+    return tuple(offered)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A socket that may come in: what its door has found."""
+
+    transport: asyncio.Transport
+    sasl: SaslServerOptions
+    certified: str | None
+    """The user that its certificate names."""
+    since: float
+    """When it was connected, by the loop's clock."""
+
+
+Enter = Callable[[Caller], asyncio.Protocol]
+
+
+class Doors:
+    """All sockets that listen, and those that are not in yet."""
+
+    def __init__(self, keys: Keys, *, timeout_s: float, crowded: Callable[[int], bool], enter: Enter) -> None:
+        """`timeout_s`: from the connect to TLS; `crowded`: may no more come in, with so many at the doors? `enter`
+        gives a caller's pump. Methods belong to the running loop."""
+        self.keys = keys
+        self.timeout_s = timeout_s
+        self.crowded = crowded
+        self.loop = asyncio.get_running_loop()
+        self._enter = enter
+        self.at_door: set[Door] = set()
+        self._listeners: list[tuple[Listen, asyncio.Server]] = []
+
+    async def open(self, listens: Sequence[Listen]) -> None:
+        """Listen. Raises ConfigurationError where one cannot be listened on; none is then."""
+        try:
+            for one in listens:
+                listener = await listen(partial(Door, self, one.tls), one.host, one.port)
+                self._listeners.append((one, listener))
+        except BaseException:
+            self.shut()
+            raise
+
+    def check(self, keys: Keys) -> None:
+        """Raise ConfigurationError where a listener needs the certificate that these keys do not have."""
+        if keys.tls is None and any(one.tls != "off" for one, _ in self._listeners):
+            raise ConfigurationError("tls.certificate_file: expected one, as listeners need it, found none")
+
+    def replace(self, keys: Keys) -> Keys:
+        """Let in by other keys from now on. Gives those before. Raises as `check` does; nothing is changed then."""
+        self.check(keys)
+        before, self.keys = self.keys, keys
+        return before
+
+    def shut(self) -> None:
+        """Listen no more, at once, and turn away who is not in yet. Twice is once."""
+        for _, listener in self._listeners:
+            listener.close()
+        for door in list(self.at_door):
+            door.turn_away()
+
+    async def close(self) -> None:
+        """The same in order: who was taken from the backlog just before is turned away too. asyncio would forget such a
+        socket if its server closed before it is at the door, and leave it open."""
+        for _, listener in self._listeners:
+            for taking in listener.sockets:
+                self.loop.remove_reader(taking.fileno())
+        for _ in range(_TURNS_TO_DOOR):
+            await asyncio.sleep(0)
+        self.shut()
+
+    @property
+    def urls(self) -> list[str]:
+        """Where clients connect, in the order of the listeners."""
+        return [
+            f"{'amqps' if one.tls == 'immediate' else 'amqp'}://{endpoint_name((one.host, port))}"
+            for one, port in self._ports()
+        ]
+
+    @property
+    def ports(self) -> list[int]:
+        """The ports, in the order of the listeners."""
+        return [port for _, port in self._ports()]
+
+    def _ports(self) -> list[tuple[Listen, int]]:
+        return [(one, listener.sockets[0].getsockname()[1]) for one, listener in self._listeners]
+
+    def enter(self, transport: asyncio.Transport, since: float) -> asyncio.Protocol | None:
+        """Look at who it is: the protocol for those who may go on."""
+        keys = self.keys
+        name = transport.get_extra_info("peername")
+        encrypted = transport.get_extra_info("ssl_object")
+        certified = None
+        if encrypted is not None:
+            certified = certified_name(encrypted.getpeercert(), keys.client_name)
+            if certified is not None and certified not in keys.users:
+                logger.info(
+                    "a certificate names nobody who is known", extra={"peer": endpoint_name(name), "named": certified}
+                )
+                certified = None
+        offered = mechanisms(
+            keys.security,
+            loopback=is_loopback(name),
+            encrypted=encrypted is not None,
+            passwords=keys.users.have_passwords,
+            certified=certified is not None,
+        )
+        if not offered:
+            logger.warning("a connection is turned away: it could not log in", extra={"peer": endpoint_name(name)})
+            return None
+        sasl = SaslServerOptions(mechanisms=offered, required=ANONYMOUS not in offered)
+        return self._enter(Caller(transport, sasl, certified, since))
+
+
+class Door(HeaderReader):
+    """The first protocol of a socket."""
+
+    def __init__(self, doors: Doors, mode: TlsMode) -> None:
+        super().__init__(self._read_header, self._leave)
+        self._doors = doors
+        self._mode = mode
+        self._since = doors.loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Somebody knocks."""
+        assert isinstance(transport, asyncio.Transport)
+        super().connection_made(transport)
+        if self._doors.crowded(len(self._doors.at_door)):
+            logger.warning("a connection is turned away: there are too many", extra={"peer": self._name(transport)})
+            transport.abort()
+        elif self._mode == "off":
+            self._let_in(transport)
+        else:
+            self._doors.at_door.add(self)
+            self._timer = self._doors.loop.call_later(self._doors.timeout_s, self.turn_away)
+            if self._mode == "immediate":
+                self.finish()
+                self._begin_tls()
+
+    def turn_away(self) -> None:
+        """It had its time, or the doors close."""
+        self._leave()
+        if self._task is not None:
+            self._task.cancel()
+        self.transport.abort()
+
+    def _leave(self) -> None:
+        self._doors.at_door.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _read_header(self, header: bytes) -> None:
+        if header == TLS_HEADER:
+            self.transport.write(TLS_HEADER)
+            self._begin_tls()
+        elif self._mode == "required":
+            # 2.2: answer with a header that we do take, and close.
+            self.transport.write(TLS_HEADER)
+            logger.warning("a connection is turned away: it must use TLS", extra={"peer": self._name(self.transport)})
+            self._leave()
+            self.transport.close()
+        else:
+            self._leave()
+            inside = self._let_in(self.transport)
+            if inside is not None:
+                inside.data_received(header)
+                self.transport.resume_reading()
+
+    def _let_in(self, transport: asyncio.Transport) -> asyncio.Protocol | None:
+        inside = self._doors.enter(transport, self._since)
+        if inside is None:
+            transport.abort()
+        else:
+            transport.set_protocol(inside)
+            inside.connection_made(transport)
+        return inside
+
+    def _begin_tls(self) -> None:
+        self._task = self._doors.loop.create_task(self._secure())
+
+    async def _secure(self) -> None:
+        context = self._doors.keys.tls
+        assert context is not None
+        try:
+            transport, landing = await secure(
+                self.transport, context, server_side=True, timeout_s=self._doors.timeout_s
+            )
+        except OSError as exc:
+            reason = getattr(exc, "reason", None) or exc.strerror or str(exc)
+            logger.warning("no TLS with a peer", extra={"peer": self._name(self.transport), "reason": reason})
+            return
+        finally:
+            self._leave()
+        inside = self._doors.enter(transport, self._since)
+        if inside is None:
+            transport.abort()
+        else:
+            landing.hand_over(transport, inside)
+
+    @staticmethod
+    def _name(transport: asyncio.Transport) -> str:
+        return endpoint_name(transport.get_extra_info("peername"))
+
+
+__all__ = [
+    "Caller",
+    "Doors",
+    "Keys",
+    "certified_name",
+    "is_loopback",
+    "make_keys",
+    "make_tls_context",
+    "mechanisms",
+]

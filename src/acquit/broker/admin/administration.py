@@ -1,0 +1,202 @@
+"""What somebody may ask of a running broker, besides sending and receiving: `management.Managed`, done.
+
+Every request is performed in small steps, one a turn, so that a queue of a million messages is purged or moved while
+everybody else is served. Who asked is in the journal, as the actor of each message's event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from acquit.broker.admin.management import NODE, Failure, Later
+from acquit.broker.admin.moving import Move, Moves
+from acquit.broker.admin.purging import Purge
+from acquit.broker.admin.schedule import Cancel, Scheduled, all_of, found_by_id, found_by_sequence, listed
+from acquit.broker.intake.limits import full
+from acquit.broker.nodes.addresses import is_pattern
+from acquit.broker.nodes.finding import SEPARATOR
+from acquit.broker.nodes.queues import check_address
+from acquit.broker.refusal import Refused
+from acquit.broker.selector import compile_selector
+from acquit.protocol._definitions import AmqpCondition
+from acquit.protocol.types import Value
+
+if TYPE_CHECKING:
+    from acquit.broker.inspect import BrokerSnapshot
+    from acquit.broker.intake.duplicates import Duplicates
+    from acquit.broker.intake.posting import Poster
+    from acquit.broker.life import Life
+    from acquit.broker.nodes.node import Queue
+    from acquit.broker.nodes.queues import Queues
+    from acquit.broker.nodes.removal import Removal
+    from acquit.broker.nodes.topics import Topics
+    from acquit.ledger.records import MessageId
+
+
+class Administration:
+    """Does what the management node is asked for."""
+
+    def __init__(
+        self,
+        snapshot: Callable[[], BrokerSnapshot],
+        life: Life,
+        poster: Poster,
+        queues: Queues,
+        topics: Topics,
+        removal: Removal,
+        duplicates: Duplicates,
+    ) -> None:
+        self.snapshot = snapshot
+        """What is where."""
+        self.reload: Callable[[], Later[list[Value]]] = no_configuration
+        """Reads the configuration again; what has changed. The server's."""
+        self.fate: Callable[[bytes, str | None], Later[tuple[str, int]]]
+        """What became of a transaction. The core's, because it may end a connection."""
+        self._life = life
+        self._scribe = life.scribe
+        self._poster = poster
+        self._queues = queues
+        self._topics = topics
+        self._removal = removal
+        self._duplicates = duplicates
+        self._purges: list[Purge | Cancel] = []
+        self._moves = Moves()
+
+    def run(self) -> bool:
+        """Go on with what has been begun. True if there is more that can be done at once."""
+        if self._purges:
+            self._purges = [purge for purge in self._purges if not purge.step()]
+        return self._moves.run() or bool(self._purges)
+
+    # -- queues -------------------------------------------------------------------------------------------------------
+
+    def create(self, name: str, user: str | None, *, topic: bool) -> Later[str]:
+        """Make a queue, or a topic, that stays until somebody deletes it; its name, once that is durable. Raises
+        Refused."""
+        check_address(name, topic=topic)
+        if is_pattern(name) or SEPARATOR in name:
+            raise Refused(f"{name!r} is no plain address", condition=AmqpCondition.INVALID_FIELD)
+        self._queues.check_number()
+        if topic:
+            self._topics.make(name, self._actor(user, name), auto_created=False)
+        else:
+            self._queues.make(name, name, self._actor(user, name), auto_created=False)
+        made = Later[str]()
+        self._scribe.once_durable(made.finish, name)
+        return made
+
+    def delete(self, name: str, user: str | None) -> Later[str]:
+        """Delete a queue or topic with all that is in it, whoever uses it; its name, once that is done and durable.
+        What its address remembers of ids goes too: who makes it again makes another. Raises Refused."""
+        queue, topic = self._queues.by_name.get(name), self._topics.by_address.get(name)
+        going: list[Queue] = []
+        if queue is not None:
+            going = [queue]
+            self._removal.remove(queue, self._actor(user, queue.address))
+        elif topic is not None:
+            going = list(topic.queues)
+            self._removal.remove_topic(topic, self._actor(user, topic.address))
+            if self._topics.by_address.get(name) is topic:
+                raise full(None)
+        if name not in self._queues.by_name and name not in self._topics.by_address:
+            self._duplicates.forget(name)
+        deleted = Later[str]()
+        left = set(going)
+
+        def gone(one: Queue) -> None:
+            left.discard(one)
+            if not left:
+                self._scribe.once_durable(deleted.finish, name)
+
+        for one in going:
+            self._removal.when_gone(one, gone)
+        if not going:
+            self._scribe.once_durable(deleted.finish, name)
+        return deleted
+
+    # -- messages -----------------------------------------------------------------------------------------------------
+
+    def purge(self, queue: str, user: str | None) -> Later[int]:
+        """Remove what is in the queue and not acquired, over some turns where it is much; how many messages, once that
+        is done and durable."""
+        node = self._queues.by_name[queue]
+        purged = Later[int]()
+        self._begin(Purge(self._life, node, self._actor(user, node.address), purged.finish))
+        return purged
+
+    def scheduled(self, queue: str, after: int, limit: int) -> list[Scheduled]:
+        """The next messages of the queue, above this sequence, that wait for their time."""
+        return listed(self._queues.by_name[queue], after, limit)
+
+    def cancel(
+        self, queue: str, user: str | None, *, sequence: int | None = None, message_id: MessageId | None = None
+    ) -> Later[int]:
+        """Remove what waits for its delivery time: this message, those of this id, or all; how many, once that is
+        durable: what somebody was told is cancelled does not come after a crash."""
+        node = self._queues.by_name[queue]
+        if sequence is not None:
+            messages = found_by_sequence(node, sequence)
+        else:
+            messages = all_of(node) if message_id is None else found_by_id(node, message_id)
+        cancelled = Later[int]()
+        if messages:
+            self._begin(Cancel(self._life, messages, self._actor(user, node.address), cancelled.finish))
+        else:
+            cancelled.finish(0)
+        return cancelled
+
+    def move(
+        self, source: str, target: str, user: str | None, *, messages_max: int | None, selector: str | None
+    ) -> Later[int]:
+        """Move messages that wait in a queue into another, made if its policy allows; how many were. Raises Refused or
+        SelectorError."""
+        node = self._queues.by_name[source]
+        compiled = None if selector is None else compile_selector(selector)
+        other = self._queues.by_name.get(target)
+        made = other is None
+        if other is None:
+            self._queues.check_policy(target)
+            self.create(target, user, topic=False)
+            other = self._queues.by_name[target]
+        moved = Later[int]()
+
+        def done(count: int, why: str) -> None:
+            told = Failure(507, f"{why}: {count} messages were moved before") if why else count
+            if made and not count:
+                self._scribe.once_durable(moved.finish, told)  # the queue is there to stay, though nothing is in it
+            else:
+                moved.finish(told)
+
+        move = Move(
+            self._life,
+            self._poster,
+            node,
+            other,
+            actor=self._actor(user, node.address),
+            messages_max=messages_max,
+            selector=compiled,
+            done=done,
+        )
+        self._moves.begin(move)
+        return moved
+
+    # -- its own ------------------------------------------------------------------------------------------------------
+
+    def _begin(self, purge: Purge | Cancel) -> None:
+        """Do the first step, and see to the others."""
+        if not purge.step():
+            self._purges.append(purge)
+
+    def _actor(self, user: str | None, address: str) -> int:
+        return self._scribe.declare("", NODE, user, address)
+
+
+def no_configuration() -> Later[list[Value]]:
+    """What a broker answers that was not started with a file."""
+    later = Later[list[Value]]()
+    later.finish(Failure(409, "this broker was started without a configuration file: there is nothing to read again"))
+    return later
+
+
+__all__ = ["Administration", "no_configuration"]

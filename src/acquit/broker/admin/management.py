@@ -1,0 +1,470 @@
+"""The node ``$management``: questions about the broker, asked and answered as messages.
+
+The form is that of the AMQP management working draft, as Qpid's router and Azure's brokers speak it. A request names
+an ``operation``, a ``type`` and perhaps a ``name`` in its application properties; the answer is correlated by message
+id and carries ``statusCode`` (as in HTTP) and ``statusDescription``. Its body is an amqp-value:
+
+=========  =============  ===========================================  ==========================================
+operation  type           request                                      body of the answer
+=========  =============  ===========================================  ==========================================
+QUERY      acquit:queue   body, optional: {attributeNames: [name...]}  {attributeNames: [...], results: [[...]...]}
+READ       acquit:queue   name: the queue                              {attribute: value, ...}
+READ       acquit:broker                                               {broker_id, last_sequence, accepting}
+CREATE     acquit:queue   name: the queue; body, optional:             {name: queue}; status 201
+                          {kind: "topic"}
+DELETE     acquit:queue   name: the queue or topic; body, optional:    {}; status 204. Application properties: messages,
+                          {if_unused: true, if_empty: true}            how many went with it, links, how many ended
+PURGE      acquit:queue   name: the queue                              {purged: number of messages}
+MOVE       acquit:queue   name: the queue; body: {to: another queue,   {moved: number of messages}
+                          max: number, selector: text}, the last two
+                          optional
+RELOAD     acquit:broker                                               {changes: [{key, old, new, applies}...]}
+QUERY      acquit:message name: the queue; body, optional: {after:     {attributeNames: [...], results: [[...]...]}:
+                          sequence, limit: number of messages}         what waits for its time, by sequence
+CANCEL     acquit:message name: the queue; body: {sequence: number},   {cancelled: number of messages}
+                          {message_id: id} or {all: true}
+READ       acquit:        name: the id of a transaction, in hex        {fate: "committed", "rolled-back" or
+           transaction                                                 "unknown", kept_ms: how long it is known}
+=========  =============  ===========================================  ==========================================
+
+Who asks sees the queues that it may browse or manage, and changes those that it may manage (or create, or delete); a
+move needs that of both queues. Other requests are answered with status 403. The fate of a transaction is told to the
+user whose it was; one that is live is fenced first: its connection is closed, so that it is rolled back, unless its
+commit is on the way to the disk already, which is then awaited.
+
+What changes something is answered when it is done, to its last step, and durable.
+
+This module is pure: bytes of a request in, bytes of an answer out, some of them only `Later`. Links and replies are the
+core's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeGuard, TypeVar
+from uuid import UUID
+
+from acquit.broker.admin.schedule import LISTED_MAX, Scheduled
+from acquit.broker.inspect import QUEUE_COLUMNS, BrokerSnapshot, QueueSnapshot
+from acquit.broker.refusal import Refused
+from acquit.errors import DecodeError, SelectorError
+from acquit.ledger.records import MessageId
+from acquit.protocol.message import AmqpValue, Message
+from acquit.protocol.types import Value
+
+if TYPE_CHECKING:
+    from acquit.broker.access.permissions import Rights
+
+NODE: Final = "$management"
+QUEUE: Final = "acquit:queue"
+MESSAGE: Final = "acquit:message"
+BROKER: Final = "acquit:broker"
+TRANSACTION: Final = "acquit:transaction"
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class Managed(Protocol):
+    """What the node asks of the broker."""
+
+    def snapshot(self) -> BrokerSnapshot:
+        """What is in it now."""
+        ...
+
+    def purge(self, queue: str, user: str | None) -> Later[int]:
+        """Remove all messages of the queue; how many there were, once that is durable. `user` is recorded as who
+        asked."""
+        ...
+
+    def scheduled(self, queue: str, after: int, limit: int) -> list[Scheduled]:
+        """The next messages of the queue, above this sequence, that wait for their time."""
+        ...
+
+    def cancel(
+        self, queue: str, user: str | None, *, sequence: int | None = None, message_id: MessageId | None = None
+    ) -> Later[int]:
+        """Remove what waits for its delivery time in the queue: this message, those of this id, or all; how many, once
+        that is durable."""
+        ...
+
+    def create(self, name: str, user: str | None, *, topic: bool) -> Later[str]:
+        """Make a queue, or a topic, that stays until somebody deletes it; its name, once that is durable. Raises
+        RemoteProtocolError where it may not be."""
+        ...
+
+    def delete(self, name: str, user: str | None) -> Later[str]:
+        """Delete a queue or topic with all that is in it, whoever uses it; its name, once that is durable. Raises
+        RemoteProtocolError where it cannot be."""
+        ...
+
+    def move(
+        self, source: str, target: str, user: str | None, *, messages_max: int | None, selector: str | None
+    ) -> Later[int]:
+        """Move messages that wait in a queue into another, which is made if its policy allows; how many were, or what
+        stopped it. Raises RemoteProtocolError for a target that cannot be, SelectorError."""
+        ...
+
+    def reload(self) -> Later[list[Value]]:
+        """Read the configuration again; what has changed. Fails with nothing changed where it is not valid."""
+        ...
+
+    def fate(self, txn_id: bytes, user: str | None) -> Later[tuple[str, int]]:
+        """What became of a transaction of this user, which is fenced if it is live; and for how many milliseconds that
+        is known."""
+        ...
+
+
+class Failure(Exception):
+    """The request cannot be answered; `status` is as in HTTP."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """What went with a node that was deleted. The draft leaves no room for it in the body of the answer."""
+
+    messages: int
+    links: int
+
+
+class Later(Generic[T]):
+    """A result that takes more than this turn."""
+
+    __slots__ = ("_call", "_result")
+
+    def __init__(self) -> None:
+        self._result: T | Failure | None = None
+        self._call: Callable[[T | Failure], None] | None = None
+
+    def finish(self, result: T | Failure) -> None:
+        """Here it is. Once."""
+        self._result = result
+        if self._call is not None:
+            self._call(result)
+
+    def when_finished(self, call: Callable[[T | Failure], None]) -> None:
+        """`call` it with the result, at once if that is there. Once."""
+        if self._result is not None:
+            call(self._result)
+        else:
+            self._call = call
+
+    def then(self, change: Callable[[T], U | Failure]) -> Later[U]:
+        """The same, changed; a failure as it is."""
+        changed = Later[U]()
+        self.when_finished(lambda result: changed.finish(result if isinstance(result, Failure) else change(result)))
+        return changed
+
+
+def _queue(broker: BrokerSnapshot, name: str | None) -> QueueSnapshot:
+    if name is None:
+        raise Failure(400, "the application property 'name' must be the name of a queue")
+    found = broker.queue(name)
+    if found is None:
+        raise Failure(404, f"there is no queue {name!r}")
+    return found
+
+
+def _holder(broker: BrokerSnapshot, name: str | None) -> QueueSnapshot:
+    """The same, of something that holds messages."""
+    found = _queue(broker, name)
+    if "topic" in found.kind:
+        raise Failure(400, f"{name!r} is a topic: what is posted to it is in the queues of its subscriptions")
+    return found
+
+
+def _columns(body: object) -> list[str]:
+    """Which attributes a QUERY wants; all where it does not say."""
+    wanted = body.get("attributeNames") if isinstance(body, Mapping) else None
+    if not wanted:
+        return list(QUEUE_COLUMNS)
+    if not isinstance(wanted, list) or not all(name in QUEUE_COLUMNS for name in wanted):
+        raise Failure(400, f"attributeNames must be a list of some of: {', '.join(QUEUE_COLUMNS)}")
+    return [str(name) for name in wanted]
+
+
+def _query_queues(node: Managed, name: str | None, body: object, user: str | None) -> Value:
+    columns = _columns(body)
+    rows: list[Value] = [[getattr(queue, column) for column in columns] for queue in node.snapshot().queues]
+    return {"attributeNames": list[Value](columns), "results": rows}
+
+
+def _read_queue(node: Managed, name: str | None, body: object, user: str | None) -> Value:
+    queue = _queue(node.snapshot(), name)
+    return {column: getattr(queue, column) for column in QUEUE_COLUMNS}
+
+
+def _read_broker(node: Managed, name: str | None, body: object, user: str | None) -> Value:
+    broker = node.snapshot()
+    return {"broker_id": broker.broker_id, "last_sequence": broker.last_sequence, "accepting": broker.accepting}
+
+
+def _purge_queue(node: Managed, name: str | None, body: object, user: str | None) -> Later[Value]:
+    queue = _holder(node.snapshot(), name)
+    return node.purge(queue.name, user).then(lambda count: {"purged": count})
+
+
+def _create_queue(node: Managed, name: str | None, body: object, user: str | None) -> Later[Value]:
+    kind = _options(body, {"kind": str}).get("kind", "queue")
+    if name is None:
+        raise Failure(400, "the application property 'name' must be the name of a queue")
+    if kind not in ("queue", "topic"):
+        raise Failure(400, f"kind must be 'queue' or 'topic', not {kind!r:.64}")
+    if any(row.name == name and ("topic" in row.kind) == (kind == "topic") for row in node.snapshot().queues):
+        raise Failure(409, f"there is a {kind} {name!r} already")
+    return node.create(name, user, topic=kind == "topic").then(lambda made: {"name": made})
+
+
+def _delete_queue(node: Managed, name: str | None, body: object, user: str | None) -> Later[Deleted]:
+    options = _options(body, {"if_unused": bool, "if_empty": bool})
+    queue = _queue(node.snapshot(), name)
+    if options.get("if_unused") and queue.links:
+        raise Failure(409, f"{queue.name!r} is in use: it has {queue.links} links")
+    if options.get("if_empty") and queue.depth:
+        raise Failure(409, f"{queue.name!r} is not empty: it has {queue.depth} messages")
+    return node.delete(queue.name, user).then(lambda _: Deleted(queue.depth, queue.links))
+
+
+def _move_messages(node: Managed, name: str | None, body: object, user: str | None) -> Later[Value]:
+    options = _options(body, {"to": str, "max": int, "selector": str})
+    source = _holder(node.snapshot(), name)
+    target, messages_max, selector = options.get("to"), options.get("max"), options.get("selector")
+    if not isinstance(target, str):
+        raise Failure(400, "the body must be a map that says where: {to: queue}")
+    if target == source.name:
+        raise Failure(400, f"{target!r} cannot be moved into itself: expected another queue")
+    if messages_max is not None and not (_is_number(messages_max) and messages_max):
+        raise Failure(400, f"max must be a number above 0, not {messages_max!r:.64}")
+    moved = node.move(
+        source.name,
+        target,
+        user,
+        messages_max=messages_max,
+        selector=None if selector is None else str(selector),
+    )
+    return moved.then(lambda count: {"moved": count})
+
+
+def _reload(node: Managed, name: str | None, body: object, user: str | None) -> Later[Value]:
+    return node.reload().then(lambda changes: {"changes": changes})
+
+
+def _options(body: object, known: Mapping[str, type]) -> dict[str, object]:
+    """The options of a request, whose body is a map or nothing."""
+    if body is None:
+        return {}
+    if not isinstance(body, Mapping) or not all(
+        key in known and isinstance(value, known[key]) for key, value in body.items()
+    ):
+        raise Failure(400, f"the body must be a map of some of: {', '.join(known)}")
+    return {str(key): value for key, value in body.items()}
+
+
+def _query_messages(node: Managed, name: str | None, body: object, user: str | None) -> Value:
+    queue = _holder(node.snapshot(), name)
+    after, limit = 0, 100
+    if isinstance(body, Mapping):
+        after, limit = body.get("after", after), body.get("limit", limit)
+    if not _is_number(after) or not _is_number(limit) or not 1 <= limit <= LISTED_MAX:
+        raise Failure(400, f"after must be a sequence, and limit a number from 1 to {LISTED_MAX}")
+    rows = [list[Value](message) for message in node.scheduled(queue.name, after, limit)]
+    return {"attributeNames": list[Value](Scheduled._fields), "results": list[Value](rows)}
+
+
+def _cancel_messages(node: Managed, name: str | None, body: object, user: str | None) -> Later[Value]:
+    queue = _holder(node.snapshot(), name)
+    match body:
+        case {"sequence": int() as sequence, **rest} if not rest and _is_number(sequence):
+            cancelled = node.cancel(queue.name, user, sequence=sequence)
+        case {"message_id": str() | int() | bytes() | UUID() as message_id, **rest} if not rest and _is_id(message_id):
+            cancelled = node.cancel(queue.name, user, message_id=message_id)
+        case {"all": True, **rest} if not rest:
+            return node.cancel(queue.name, user).then(lambda count: {"cancelled": count})
+        case _:
+            raise Failure(400, "the body must be a map: {sequence: number}, {message_id: id} or {all: true}")
+    unknown = Failure(404, f"nothing in {queue.name!r} that waits for its delivery time is named so")
+    return cancelled.then(lambda count: {"cancelled": count} if count else unknown)
+
+
+def _is_number(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 64
+
+
+def _is_id(value: object) -> bool:
+    return not isinstance(value, int) or _is_number(value)
+
+
+Operation = Callable[[Managed, str | None, object, str | None], Value | Later[Value] | Later[Deleted]]
+
+
+def _read_transaction(node: Managed, name: str | None, body: object, user: str | None) -> Later[Value]:
+    try:
+        txn_id = bytes.fromhex(name or "")
+    except ValueError:
+        txn_id = b""
+    if not txn_id:
+        raise Failure(400, "the application property 'name' must be the id of a transaction, in hex")
+    return node.fate(txn_id, user).then(lambda told: {"fate": told[0], "kept_ms": told[1]})
+
+
+_OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
+    ("QUERY", QUEUE): _query_queues,
+    ("READ", QUEUE): _read_queue,
+    ("READ", BROKER): _read_broker,
+    ("CREATE", QUEUE): _create_queue,
+    ("DELETE", QUEUE): _delete_queue,
+    ("PURGE", QUEUE): _purge_queue,
+    ("MOVE", QUEUE): _move_messages,
+    ("RELOAD", BROKER): _reload,
+    ("QUERY", MESSAGE): _query_messages,
+    ("CANCEL", MESSAGE): _cancel_messages,
+    ("READ", TRANSACTION): _read_transaction,
+}
+
+
+_SEEING: Final = frozenset(
+    (("QUERY", QUEUE), ("READ", QUEUE), ("READ", BROKER), ("QUERY", MESSAGE), ("READ", TRANSACTION))
+)
+"""Operations that change nothing, on what may be seen. All others need the permission to manage, or what is here:"""
+_ALSO_BY: Final[Mapping[tuple[str, str], str]] = {("CREATE", QUEUE): "create", ("DELETE", QUEUE): "delete"}
+
+
+class _Seen:
+    """The broker as somebody sees it who may not see everything."""
+
+    def __init__(self, node: Managed, rights: Rights) -> None:
+        self._node = node
+        self._rights = rights
+
+    def snapshot(self) -> BrokerSnapshot:
+        """The queues that may be seen."""
+        whole, rights = self._node.snapshot(), self._rights
+        seen = (
+            queue
+            for queue in whole.queues
+            if rights.may("browse", queue.address) or rights.may("manage", queue.address)
+        )
+        return replace(whole, queues=tuple(seen))
+
+    def purge(self, queue: str, user: str | None) -> Later[int]:
+        return self._node.purge(queue, user)
+
+    def create(self, name: str, user: str | None, *, topic: bool) -> Later[str]:
+        return self._node.create(name, user, topic=topic)
+
+    def delete(self, name: str, user: str | None) -> Later[str]:
+        return self._node.delete(name, user)
+
+    def move(
+        self, source: str, target: str, user: str | None, *, messages_max: int | None, selector: str | None
+    ) -> Later[int]:
+        if reason := self._rights.refusal("manage", target):
+            raise Failure(403, reason)
+        return self._node.move(source, target, user, messages_max=messages_max, selector=selector)
+
+    def reload(self) -> Later[list[Value]]:
+        return self._node.reload()
+
+    def fate(self, txn_id: bytes, user: str | None) -> Later[tuple[str, int]]:
+        return self._node.fate(txn_id, user)
+
+    def scheduled(self, queue: str, after: int, limit: int) -> list[Scheduled]:
+        return self._node.scheduled(queue, after, limit)
+
+    def cancel(
+        self, queue: str, user: str | None, *, sequence: int | None = None, message_id: MessageId | None = None
+    ) -> Later[int]:
+        return self._node.cancel(queue, user, sequence=sequence, message_id=message_id)
+
+
+def _check_permission(node: Managed, rights: Rights, operation: tuple[str, str], name: str | None) -> None:
+    """Raise Failure unless whoever has these rights may do this."""
+    if operation in (("READ", QUEUE), ("QUERY", MESSAGE)) and name is not None:
+        found = node.snapshot().queue(name)
+        address = name if found is None else found.address
+        if not rights.may("manage", address) and (reason := rights.refusal("browse", address)):
+            raise Failure(403, reason)
+    if operation in _SEEING:
+        return
+    if name is None or operation[1] == BROKER:
+        if not rights.everywhere("manage"):
+            raise Failure(403, "this needs the permission to manage '#', which no role gives")
+        return
+    found = node.snapshot().queue(name)
+    address = name if found is None else found.address
+    if operation in _ALSO_BY and rights.may(_ALSO_BY[operation], address):
+        return
+    if reason := rights.refusal("manage", address):
+        raise Failure(403, reason)
+
+
+def reply_address(payload: bytes) -> str | None:
+    """Where the answer to this request goes: its reply-to. Raises DecodeError for bytes that are no message."""
+    reply_to = Message.decode(payload).reply_to
+    return None if reply_to is None else str(reply_to)
+
+
+def answer(payload: bytes, node: Managed, user: str | None, rights: Rights) -> bytes | Later[bytes]:
+    """The encoded answer to an encoded request of a user with these rights, or where one will be. Never raises for what
+    a request says: the status tells."""
+    correlation_id: MessageId | None = None
+    try:
+        request = Message.decode(payload)
+        correlation_id = request.message_id if request.correlation_id is None else request.correlation_id
+        properties = request.application_properties
+        operation, kind, name = (properties.get(key) for key in ("operation", "type", "name"))
+        perform = _OPERATIONS.get((str(operation), str(kind)))
+        if perform is None:
+            known = ", ".join(f"{known_operation} {known_kind}" for known_operation, known_kind in _OPERATIONS)
+            raise Failure(501, f"{operation!s:.64} {kind!s:.64} is not among: {known}")
+        body, name = request.body, None if name is None else str(name)
+        if not rights.unlimited:
+            _check_permission(node, rights, (str(operation), str(kind)), name)
+            node = _Seen(node, rights)
+        result = perform(node, name, getattr(body, "value", body), user)
+        status = _SUCCESS.get((str(operation), str(kind)), _OK)
+    except Failure as exc:
+        return _encode(exc, correlation_id)
+    except (DecodeError, SelectorError) as exc:
+        return _encode(Failure(400, str(exc)), correlation_id)
+    except Refused as exc:
+        return _encode(Failure(_STATUS.get(str(exc.condition), 400), exc.description), correlation_id)
+    if isinstance(result, Later):
+        encoded = Later[bytes]()
+        result.when_finished(lambda value: encoded.finish(_encode(value, correlation_id, status)))
+        return encoded
+    return _encode(result, correlation_id)
+
+
+_OK: Final = 200, "OK"
+_SUCCESS: Final = {("CREATE", QUEUE): (201, "Created"), ("DELETE", QUEUE): (204, "No Content")}
+"""Statuses of what went well, where they are not 200."""
+_STATUS: Final = {
+    "amqp:not-found": 404,
+    "amqp:unauthorized-access": 403,
+    "amqp:resource-limit-exceeded": 507,
+}
+
+
+def _encode(
+    result: Value | Deleted | Failure, correlation_id: MessageId | None, success: tuple[int, str] = _OK
+) -> bytes:
+    body: Value = None
+    properties: dict[str, object] = {}
+    match result:
+        case Failure():
+            success = result.status, str(result)
+        case Deleted():
+            body, properties = {}, {"messages": result.messages, "links": result.links}
+        case _:
+            body = result
+    properties["statusCode"], properties["statusDescription"] = success
+    return Message(AmqpValue(body), correlation_id=correlation_id, application_properties=properties).encode()
+
+
+__all__ = ["BROKER", "MESSAGE", "NODE", "QUEUE", "Failure", "Later", "Managed", "answer", "reply_address"]

@@ -1,0 +1,181 @@
+"""The links of ``$management``: requests come in on one, answers go to their *reply-to*.
+
+That is one of two things. The target address of the client's own receiving link from ``$management``: no node is made
+for the answers then, and the broker finds the link by it. Or a queue, usually one that the client has had made for
+itself (a dynamic source, as most clients ask for replies): it gets the answer as an ordinary volatile message. Whose
+own it is not needs the permission to send there.
+
+Answers that wait are bounded, for credit as in a queue: a client that asks on and never takes an answer is refused,
+before anything is done for it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from acquit.broker.admin.management import NODE, Failure, Later, Managed, answer, reply_address
+from acquit.broker.dispatching import tags
+from acquit.broker.intake.limits import admit
+from acquit.broker.links.endpoints import Actor, Peer, held_back
+from acquit.broker.message import OVERHEAD_BYTES
+from acquit.broker.nodes.node import Queue
+from acquit.broker.refusal import Refused
+from acquit.errors import DecodeError, StoreFull
+from acquit.protocol._definitions import AmqpCondition, Error, LinkCondition, Rejected
+from acquit.protocol.constants import ACCEPTED
+
+if TYPE_CHECKING:
+    from acquit.broker.intake.posting import Poster
+    from acquit.broker.life import Life
+    from acquit.broker.nodes.queues import Queues
+    from acquit.protocol.delivery import Delivery
+    from acquit.protocol.link import ReceivingLink, SendingLink
+
+REQUEST_CREDIT: Final = 16
+
+
+class Requests(Actor):
+    """A client's link for requests."""
+
+    __slots__ = ("awaited", "link")
+
+    def __init__(self, peer: Peer, link: ReceivingLink) -> None:
+        super().__init__(peer, link.name, NODE)
+        self.link = link
+        self.awaited = 0
+        """Answers that will be posted to queues later."""
+
+
+class Replies(Actor):
+    """A client's link for answers."""
+
+    __slots__ = ("awaited", "link", "outbox", "tag", "target")
+
+    def __init__(self, peer: Peer, link: SendingLink, target: str | None) -> None:
+        super().__init__(peer, link.name, NODE)
+        self.link = link
+        self.target = target
+        self.tag = 0
+        self.awaited = 0
+        """Answers that will be there later."""
+        self.outbox: deque[bytes] = deque()
+
+    def send(self) -> bool:
+        """Send what waits, as far as credit reaches. True if more could go once this is written."""
+        link = self.link
+        limit = link.remote_max_message_size
+        while self.outbox and link.sendable:
+            if limit and len(self.outbox[0]) > limit:
+                link.detach(Error(LinkCondition.MESSAGE_SIZE_EXCEEDED, f"an answer has {len(self.outbox[0])} bytes"))
+                self.outbox.clear()
+                break
+            self.tag = self.tag + tags.STEP & tags.MASK
+            link.send(tags.encode(self.tag), self.outbox.popleft())
+        if link.drain and link.credit and not self.outbox:
+            link.drained()
+        return bool(self.outbox) and held_back(self.peer, link)
+
+
+class ManagementNode:
+    """Answers requests."""
+
+    def __init__(self, managed: Managed, requests_max: int, life: Life, poster: Poster, queues: Queues) -> None:
+        self._managed = managed
+        self.requests_max = requests_max
+        self._life = life
+        self._poster = poster
+        self._queues = queues
+        self._answerable: dict[Replies, None] = {}
+
+    def requests(self, peer: Peer, link: ReceivingLink) -> Requests:
+        """A client attached to ask."""
+        link.grant(REQUEST_CREDIT)
+        return Requests(peer, link)
+
+    def replies(self, peer: Peer, link: SendingLink, target: str | None) -> Replies:
+        """A client attached to hear."""
+        return Replies(peer, link, target)
+
+    def receive(self, requests: Requests, deliveries: list[Delivery]) -> None:
+        """Requests arrived: each is settled, and answered where it says."""
+        for delivery in deliveries:
+            error = self._perform(requests, delivery.payload)
+            if not delivery.settled:
+                delivery.settle(ACCEPTED if error is None else Rejected(error))
+        if requests.link.credit <= REQUEST_CREDIT // 2:
+            requests.link.grant(REQUEST_CREDIT)
+
+    def _perform(self, requests: Requests, payload: bytes) -> Error | None:
+        peer = requests.peer
+        try:
+            mailbox = self._mailbox(peer, reply_address(payload))
+            waiting = len(mailbox.outbox) + mailbox.awaited if isinstance(mailbox, Replies) else requests.awaited
+            if waiting >= self.requests_max:
+                raise Refused("too many answers wait", condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED)
+        except (DecodeError, Refused) as exc:
+            return Error(exc.condition, exc.description)
+        answered = answer(payload, self._managed, peer.user, peer.rights)
+        counted = mailbox if isinstance(mailbox, Replies) else requests
+        counted.awaited += 1
+
+        def finished(encoded: bytes | Failure) -> None:
+            counted.awaited -= 1
+            if isinstance(encoded, bytes):
+                self._answer(mailbox, encoded)
+
+        if isinstance(answered, Later):
+            answered.when_finished(finished)
+        else:
+            finished(answered)
+        return None
+
+    def _mailbox(self, peer: Peer, reply_to: str | None) -> Replies | Queue:
+        """Where answers of this *reply-to* go. Raises Refused."""
+        for link in peer.links:
+            if isinstance(link, Replies) and reply_to is not None and link.target == reply_to:
+                return link
+        queue = self._queues.by_name.get(reply_to or "")
+        if queue is None or queue.subscription is not None:
+            raise Refused(
+                f"reply-to must be the target address of a link of this connection that receives from {NODE}, "
+                "or a queue that is there",
+                condition=AmqpCondition.PRECONDITION_FAILED,
+            )
+        owner = None if queue.temporary is None else queue.temporary.owner
+        if not isinstance(owner, Actor) or owner.peer is not peer:
+            peer.rights.check("send", queue.address)
+        admit(queue, self._life.memory, OVERHEAD_BYTES, durable=False)
+        return queue
+
+    def _answer(self, mailbox: Replies | Queue, encoded: bytes) -> None:
+        if isinstance(mailbox, Replies):
+            if mailbox in mailbox.peer.links:
+                mailbox.outbox.append(encoded)
+                self.answerable(mailbox)
+        elif self._queues.by_name.get(mailbox.name) is mailbox:
+            with suppress(Refused, StoreFull):  # it has become full meanwhile: what was asked for is done all the same
+                self._poster.post(mailbox, encoded)
+
+    def answerable(self, replies: Replies) -> None:
+        """It has answers that wait, or credit, or room."""
+        self._answerable[replies] = None
+
+    def forget(self, replies: Replies) -> None:
+        """Its link has ended."""
+        self._answerable.pop(replies, None)
+
+    def send_answers(self) -> bool:
+        """Send what can be sent, once a turn. True if more can be after what was produced is written."""
+        if not self._answerable:
+            return False
+        answerable, self._answerable = self._answerable, {}
+        for replies in answerable:
+            if replies.send():
+                self._answerable[replies] = None
+            self._life.touch(replies.peer.engine)
+        return bool(self._answerable)
+
+
+__all__ = ["ManagementNode", "Replies", "Requests"]

@@ -1,0 +1,56 @@
+"""Removing all messages of a queue that nobody has acquired, a step at a time so that nobody else waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from acquit.broker.queue import NodeEvent, NodeState
+
+if TYPE_CHECKING:
+    from acquit.broker.life import Life
+    from acquit.broker.message import Message
+    from acquit.broker.nodes.node import Queue
+
+STEP: Final = 5_000
+_WAITING: Final = (NodeState.AVAILABLE, NodeState.SCHEDULED)
+
+
+class Purge:
+    """One purge. What is posted after it began stays; nothing is handed out of the queue before it has ended."""
+
+    def __init__(self, life: Life, queue: Queue, actor: int, done: Callable[[int], None] | None = None) -> None:
+        """`done` hears how many messages were purged, once that is recorded durably."""
+        self._life = life
+        self._queue = queue
+        self._actor = actor
+        self._done = done
+        self._durable = False
+        self._count = 0
+        self._messages: Iterator[Message] = iter(
+            [*queue.backlog.next_messages(), *queue.aside, *queue.scheduled.values()]
+        )
+        queue.purging += 1
+
+    def step(self) -> bool:
+        """Do some more of it. True when it has ended."""
+        left = STEP
+        for message in islice(self._messages, STEP):
+            left -= 1
+            if message.state in _WAITING:
+                self._life.apply(message, NodeEvent.PURGE, actor=self._actor)
+                self._count += 1
+                self._durable = self._durable or message.durable
+        if not left:
+            return False
+        self._queue.purging -= 1
+        self._life.wake(self._queue)
+        if self._done is not None and self._durable:
+            self._life.scribe.once_durable(self._done, self._count)
+        elif self._done is not None:
+            self._done(self._count)
+        return True
+
+
+__all__ = ["STEP", "Purge"]

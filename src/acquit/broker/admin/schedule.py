@@ -1,0 +1,110 @@
+"""Messages that wait for their delivery time, as those see them who want one back: listed, and cancelled.
+
+Who posted a message with a delivery time knows its message-id, not the sequence that the broker gave it. So the ids of
+waiting messages are in memory (`node.Queue.scheduled_ids`), and are found in the journal again after a restart. A
+message that waits for another attempt is listed beside them, and cannot be cancelled: it is on its way already.
+
+A cancelled message is recorded as purged, with who asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from heapq import nsmallest
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from acquit.broker.queue import NodeEvent, NodeState
+from acquit.ledger.duplicates import window_id
+from acquit.ledger.records import MessageId, decode_id, encode_id
+
+if TYPE_CHECKING:
+    from acquit.broker.life import Life
+    from acquit.broker.message import Message
+    from acquit.broker.nodes.node import Queue
+
+STEP: Final = 5_000
+"""Messages that one turn cancels."""
+_HASHED: Final = b"h"
+"""Begins an id of which only a hash is kept (`window_id`)."""
+LISTED_MAX: Final = 1_000
+"""Messages of one answer."""
+
+
+class Scheduled(NamedTuple):
+    """One message that waits for its time."""
+
+    sequence: int
+    message_id: MessageId | None
+    """None also for one that waits for another attempt, and for an id of more than 63 bytes."""
+    due_at_ms: int
+    posted_at_ms: int
+    size_bytes: int
+    waits_for: str
+    """``delivery-time`` or ``redelivery``"""
+
+
+def listed(queue: Queue, after: int, limit: int) -> list[Scheduled]:
+    """The first waiting messages with a sequence above `after`, at most `limit`."""
+    sequences = nsmallest(min(limit, LISTED_MAX), (one for one in queue.scheduled if one > after))
+    return [_describe(queue.scheduled[sequence]) for sequence in sequences]
+
+
+def _describe(message: Message) -> Scheduled:
+    extra = message.extra
+    return Scheduled(
+        message.sequence,
+        decode_id(extra.message_id) if extra is not None and extra.message_id[:1] != _HASHED else None,
+        message.due_at_ms,
+        message.posted_us // 1000,
+        message.size_bytes,
+        "redelivery" if message.came_back else "delivery-time",
+    )
+
+
+class Cancel:
+    """Cancels messages that wait for their delivery time, some of them a turn so that nobody else waits."""
+
+    def __init__(self, life: Life, messages: list[Message], actor: int, done: Callable[[int], None]) -> None:
+        """`done` hears how many there were, once it is recorded durably."""
+        self._life = life
+        self._actor = actor
+        self._done = done
+        self._durable = any(message.durable for message in messages)
+        self.count = len(messages)
+        self._messages: Iterator[Message] = iter(messages)
+
+    def step(self) -> bool:
+        """Do some more of it. True when it has ended."""
+        left = STEP
+        for message in islice(self._messages, STEP):
+            left -= 1
+            if message.state is NodeState.SCHEDULED:
+                self._life.apply(message, NodeEvent.PURGE, actor=self._actor)
+                self._life.wake(message.queue)
+        if not left:
+            return False
+        if self._durable:
+            self._life.scribe.once_durable(self._done, self.count)
+        else:
+            self._done(self.count)
+        return True
+
+
+def found_by_sequence(queue: Queue, sequence: int) -> list[Message]:
+    """The message with this sequence, if it waits for its delivery time."""
+    message = queue.scheduled.get(sequence)
+    return [] if message is None or message.came_back else [message]
+
+
+def found_by_id(queue: Queue, message_id: MessageId) -> list[Message]:
+    """The messages with this message-id that wait for their delivery time: usually one."""
+    return list(queue.scheduled_ids.get(window_id(encode_id(message_id)), ()))
+
+
+def all_of(queue: Queue) -> list[Message]:
+    """All that wait for their delivery time."""
+    return [message for message in queue.scheduled.values() if not message.came_back]
+
+
+__all__ = ["LISTED_MAX", "Cancel", "Scheduled", "all_of", "found_by_id", "found_by_sequence", "listed"]

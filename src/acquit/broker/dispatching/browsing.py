@@ -1,0 +1,130 @@
+"""Browsers: links with distribution-mode copy, which see each message once and acquire nothing (3.5.1).
+
+A browser sees what is available when it first has credit, in order, and then what becomes available. A message that
+somebody else holds when the browser gets to it is *missed*, and seen when it comes back. What the browser is still to
+see is a line of messages, which it walks as credit allows; messages that left the queue are passed over, and swept out
+of the line when they are the most of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from acquit.broker.dispatching import tags
+from acquit.broker.links.endpoints import Actor, Peer
+from acquit.broker.message import DISPATCHED, Message
+from acquit.broker.queue import NodeState
+from acquit.broker.selector import fields_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from acquit.broker.nodes.node import Queue
+    from acquit.broker.selector import Selector
+    from acquit.protocol.link import SendingLink
+
+_SWEEP_MIN: Final = 1_000
+
+
+class Browser(Actor):
+    """A link that looks."""
+
+    __slots__ = ("_ahead", "_missed", "link", "no_local", "queue", "reads", "selector", "started", "tag")
+
+    def __init__(
+        self,
+        peer: Peer,
+        link: SendingLink,
+        queue: Queue,
+        *,
+        selector: Selector | None = None,
+        no_local: bool = False,
+        reads: bool = False,
+    ) -> None:
+        super().__init__(peer, link.name, queue.address)
+        self.link = link
+        self.queue = queue
+        self.selector = selector
+        """What it asked for; None: everything."""
+        self.no_local = no_local
+        """It is not shown what its own container posted."""
+        self.reads = reads
+        """What it says of what it is shown is recorded: the queue is non-destructive."""
+        self.tag = 0
+        """Of the last delivery: they are counted."""
+        self.started = False
+        self._ahead: deque[Message] = deque()
+        self._missed: dict[int, Message] = {}
+
+    @property
+    def open_to_more(self) -> bool:
+        """Whether it can be shown a message now."""
+        return self.link.sendable and self.peer.open_to_more
+
+    @property
+    def size_max(self) -> int:
+        """The largest message that it takes; 0 for no limit."""
+        return self.link.remote_max_message_size
+
+    def start(self, acquired: Iterable[Message]) -> None:
+        """It has credit for the first time: see what is there, and remember what others hold (`acquired`)."""
+        self.started = True
+        queue = self.queue
+        self._ahead.extend(queue.backlog.next_messages())
+        self._ahead.extend(queue.aside)
+        self._missed = {message.sequence: message for message in acquired}
+        self._missed.update(queue.scheduled)
+
+    def offered(self, message: Message) -> None:
+        """A message became available: for the first time, or again."""
+        if not self.started:
+            return
+        missed = self._missed.pop(message.sequence, None) is not None
+        if missed or not message.flags & DISPATCHED:
+            self._ahead.append(message)
+            if len(self._ahead) > _SWEEP_MIN + 2 * self.queue.live:
+                self._sweep()
+
+    def peek(self) -> Message | None:
+        """What it is to see next, or None when it has seen all."""
+        ahead = self._ahead
+        while ahead:
+            message = ahead[0]
+            if message.state is NodeState.AVAILABLE:
+                return message
+            ahead.popleft()
+            if message.state is not NodeState.ARCHIVED:
+                self._missed[message.sequence] = message
+        return None
+
+    def next_ones(self, limit: int) -> list[Message]:
+        """Some of what it is to see next, beginning with what `peek` gave."""
+        return [message for message in islice(self._ahead, limit) if message.state is NodeState.AVAILABLE]
+
+    def accepts(self, message: Message) -> bool:
+        """Is it one of those that it asked for? Its body is in memory."""
+        extra = message.extra
+        if self.no_local and extra is not None and extra.poster == self.peer.container:
+            return False
+        return self.selector is None or self.selector.matches(fields_of(message))
+
+    def show(self, message: Message, payload: bytes) -> None:
+        """Send it; it stays where it is."""
+        self.tag = self.tag + tags.STEP & tags.MASK
+        self.link.send(tags.encode(self.tag), payload, context=message if self.reads else None)
+        self.peer.unwritten_bytes += len(payload)
+
+    def seen(self) -> None:
+        """It is done with what `peek` gave."""
+        self._ahead.popleft()
+
+    def _sweep(self) -> None:
+        self._ahead = deque(message for message in self._ahead if message.state is not NodeState.ARCHIVED)
+        self._missed = {
+            sequence: message for sequence, message in self._missed.items() if message.state is not NodeState.ARCHIVED
+        }
+
+
+__all__ = ["Browser"]

@@ -1,0 +1,590 @@
+"""Which message is for which consumer, where that is not the same for all: selectors, no-local, groups, sizes.
+
+Theory of operation. `dispatch` gives whatever comes next to whoever is next, as long as everybody would take all.
+Otherwise messages are placed one by one, in order: each goes to the first consumer, by priority and turn, whose
+`Interest` accepts it and which has room. A message that nobody who waits may have is set `Aside`, so that it holds up
+nobody else, and the interests that accept it remember it for when one of theirs has room. So each message is judged
+once for each interest, with its body in memory at that moment, and is not read back to be judged again::
+
+                      accepted, room                        ┌──────────────┐  room comes
+    backlog ──▶ place ──────────────▶ a consumer ◀──────────│ aside        │──────────────▶ a consumer
+                  └── nobody now ─────────────────────────▶ └──────────────┘
+                                                              ▲ an interest that is new, or remembers no more,
+                                                              └ looks through it, a bounded step in each turn
+
+An interest that has not looked at all that is aside is given nothing that stands behind what it has not looked at:
+order within a priority holds for each consumer, whatever was set aside on the way.
+
+A group goes to the consumer it is bound to; while that one has no room, its messages are set aside for it alone.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Final
+
+from acquit.broker.dispatching.aside import BEYOND, rank, rank_of
+from acquit.broker.dispatching.groups import Groups
+from acquit.broker.dispatching.succession import specialise
+from acquit.broker.memory import READ_AHEAD_MESSAGES, tell_returns
+from acquit.broker.message import ASIDE, DISPATCHED, DURABLE, Message
+from acquit.broker.queue import NodeState
+from acquit.broker.selector import Fields, fields_of
+
+if TYPE_CHECKING:
+    from acquit.broker.dispatching.interest import Interest
+    from acquit.broker.dispatching.sending import Sending
+    from acquit.broker.life import Life
+    from acquit.broker.links.endpoints import Consumer
+    from acquit.broker.nodes.node import Queue
+    from acquit.broker.outcomes.expiry import Expiry
+
+SHARE_MAX: Final = 64
+"""Messages that a consumer gets in one pass."""
+LOOKS_MAX: Final = 4_096
+"""Judgements of one turn on one queue, about: a message for each interest."""
+
+_STEP_MIN: Final = 16
+
+
+class _Pass:
+    """One pass over the consumers of a queue that wait: from each interest one is in front, with room."""
+
+    __slots__ = ("_sending", "batches", "fronts", "held_back", "horizon", "order", "over", "rested")
+
+    def __init__(self, queue: Queue, sending: Sending) -> None:
+        self._sending = sending
+        self.batches: dict[Consumer, list[Message]] = {}
+        """What each is given."""
+        self.fronts: dict[Interest, Consumer] = {}
+        self.order: list[Consumer] = []
+        """Those in front, in the order in which they are asked."""
+        self.rested: list[Consumer] = []
+        """Those that may be given more in another pass."""
+        self.held_back = False
+        """Somebody only waits for what was produced to be written."""
+        self.over = False
+        """Somebody has had its share and could have more: before others get what it was to get, another pass begins."""
+        self.horizon = 0
+        """What is aside for those in front stands behind this rank, as far as is known; see `Choosing._before`."""
+        for interest in queue.interests:
+            if interest.line.count:
+                self._bring_up(interest)
+        self.order = sorted(self.fronts.values(), key=_turn)
+
+    def next(self, interest: Interest) -> None:
+        """It is another's turn, in an interest."""
+        self._bring_up(interest)
+        self.order = sorted(self.fronts.values(), key=_turn)
+
+    def _bring_up(self, interest: Interest) -> None:
+        """The next consumer of an interest comes to the front, if there is one with room."""
+        line, batches = interest.line, self.batches
+        while (consumer := line.pop()) is not None:
+            if consumer in batches:
+                if consumer.left > 0:
+                    break
+                self.rested.append(consumer)
+                continue
+            self._sending.measure(consumer.peer)
+            if consumer.open_to_more:
+                consumer.left = min(consumer.room, SHARE_MAX)
+                break
+            if consumer.held_back:
+                self.held_back = True
+                self.rested.append(consumer)
+        if consumer is None:
+            self.fronts.pop(interest, None)
+        else:
+            self.fronts[interest] = consumer
+            self.horizon = 0
+
+    def seat(self, consumer: Consumer) -> bool:
+        """Can this one be given something, wherever it stands in line?"""
+        interest = consumer.interest
+        if interest is None:
+            return False
+        if consumer in self.batches or self.fronts.get(interest) is consumer:
+            return consumer.left > 0
+        if not consumer.in_line:
+            return False
+        self._sending.measure(consumer.peer)
+        if not consumer.open_to_more:
+            return False
+        consumer.left = min(consumer.room, SHARE_MAX)
+        self.batches[consumer] = []
+        return True
+
+    def give(self, consumer: Consumer, message: Message) -> None:
+        """A message for one that has room."""
+        batch = self.batches.get(consumer)
+        if batch is None:
+            self.batches[consumer] = [message]
+        else:
+            batch.append(message)
+        consumer.left -= 1
+        self._sending.stamp += 1
+        consumer.stamp = self._sending.stamp
+        if consumer.left == 0 and consumer.room > len(self.batches[consumer]):
+            self.over = True
+        interest = consumer.interest
+        assert interest is not None
+        if self.fronts.get(interest) is not consumer:
+            return
+        if consumer.left == 0:
+            self.rested.append(consumer)
+            self.next(interest)
+        elif interest.line.count:
+            interest.line.add(consumer)
+            self.next(interest)
+        elif len(self.order) > 1:
+            self.order.sort(key=_turn)
+
+    def goes_on(self) -> bool:
+        """Is there somebody for the next message, as far as this pass goes?"""
+        return bool(self.fronts) and not self.over
+
+    def interests(self) -> list[Interest]:
+        """Of those in front, in the order in which they are asked."""
+        return [consumer.interest for consumer in self.order if consumer.interest is not None]
+
+    def block(self, interest: Interest) -> None:
+        """What is next for it cannot go out yet: it waits for the next pass."""
+        consumer = self.fronts.pop(interest, None)
+        if consumer is not None:
+            self.rested.append(consumer)
+            self.order = sorted(self.fronts.values(), key=_turn)
+
+    def end(self, queue: Queue) -> bool:
+        """Hand over, and back into line. True if anybody was given anything."""
+        given = False
+        for consumer, messages in self.batches.items():
+            if messages:
+                self._sending.hand(queue, consumer, messages)
+                given = True
+        for interest, consumer in self.fronts.items():
+            interest.line.add_first(consumer)
+        for consumer in self.rested:
+            if consumer.interest is not None:
+                consumer.interest.line.add(consumer)
+        return given
+
+
+def _turn(consumer: Consumer) -> tuple[int, int]:
+    return -consumer.priority, consumer.stamp
+
+
+class Choosing:
+    """Places messages, and keeps what is set aside."""
+
+    def __init__(self, life: Life, expiry: Expiry, sending: Sending) -> None:
+        self._life = life
+        self._scribe = life.scribe
+        self._memory = life.memory
+        self._expiry = expiry
+        self._sending = sending
+
+    def serve(self, queue: Queue) -> bool:
+        """Hand out what can be. True if there is more to do, now or once something is written."""
+        self._specialise(queue)
+        if not any(interest.line.count for interest in queue.interests):
+            return False
+        budget = max(_STEP_MIN, LOOKS_MAX // len(queue.interests))
+        looked = 0 if queue.purging else self._look_aside(queue, budget)
+        budget -= looked
+        barrier = barrier_of(queue)
+        held_back = False
+        progress = True
+        while progress and not queue.held_up and not self._scribe.exhausted:
+            pass_ = _Pass(queue, self._sending)
+            held_back = pass_.held_back
+            left = self._from_backlog(queue, pass_, budget, barrier)
+            progress = left < budget
+            budget = left
+            limit = barrier
+            if (message := queue.backlog.peek()) is not None:
+                limit = min(limit, rank(message))
+            self._from_aside(queue, pass_, limit)
+            progress = pass_.end(queue) or (progress and budget > 0)
+        waits = any(interest.line.count for interest in queue.interests)
+        if not waits or queue.held_up or self._scribe.exhausted:
+            return False
+        if held_back:
+            return self.has_work(queue, barrier)
+        return (budget <= 0 and self.has_work(queue, barrier)) or looked > 0
+
+    def has_work(self, queue: Queue, barrier: int) -> bool:
+        """Is there anything that could be for somebody?"""
+        message = queue.backlog.peek()
+        return (message is not None and rank(message) < barrier) or bool(queue.aside)
+
+    def owes(self, queue: Queue, consumer: Consumer) -> bool:
+        """Is there something that this consumer may be given, as far as is known?"""
+        interest = consumer.interest
+        if interest is None:
+            return False
+        barrier = barrier_of(queue)
+        message = queue.backlog.peek()
+        if message is not None and rank(message) < barrier:
+            return True
+        if not queue.aside:
+            return False
+        first = self._first(consumer)
+        if first is not None and rank(first) < barrier:
+            return True
+        return interest.looked < BEYOND and queue.aside.first_rank(interest.looked) < barrier
+
+    def _specialise(self, queue: Queue) -> None:
+        """Consumers that called something undeliverable have an interest of their own."""
+        if self._life.exclusions:
+            for consumer in queue.consumers:
+                self.specialise(consumer)
+
+    def specialise(self, consumer: Consumer) -> bool:
+        """See to it for one; True if that changed something."""
+        interest = consumer.interest
+        if interest is None or interest.wants.terminus is not None or consumer.terminus not in self._life.exclusions:
+            return False
+        specialise(consumer, terminus=consumer.terminus)
+        return True
+
+    # -- from the line ------------------------------------------------------------------------------------------------
+
+    def _from_backlog(self, queue: Queue, pass_: _Pass, budget: int, barrier: int) -> int:
+        """Place what comes next, while somebody has room. What is left of the budget."""
+        backlog = queue.backlog
+        while pass_.goes_on() and budget > 0 and backlog.count and not queue.held_up:
+            taken = backlog.take(min(SHARE_MAX, budget))
+            for index, message in enumerate(taken):
+                place = rank(message)
+                stop = not pass_.goes_on() or place >= barrier
+                if stop or self.must_wait(queue, message):
+                    backlog.put_back(taken[index:])
+                    if not stop:
+                        self.look_to(queue, message)
+                    return budget + len(taken) - index  # what was put back was not looked at
+                if place > pass_.horizon:
+                    self._before(queue, pass_, place)
+                self._place(queue, pass_, message, place)
+            budget -= len(taken)
+        return budget
+
+    def _before(self, queue: Queue, pass_: _Pass, place: int) -> None:
+        """What is aside for those in front, and stands before `place`, goes first."""
+        horizon = BEYOND
+        if queue.aside:
+            for interest in pass_.interests():
+                while (consumer := pass_.fronts.get(interest)) is not None:
+                    self._aside_for(queue, pass_, consumer, place)
+                    if pass_.fronts.get(interest) is consumer:
+                        first = self._first(consumer)
+                        if first is not None:
+                            horizon = min(horizon, rank(first))
+                        break
+        pass_.horizon = horizon
+
+    def _place(self, queue: Queue, pass_: _Pass, message: Message, place: int) -> None:
+        """Give a message to somebody, or set it aside."""
+        extra = message.extra
+        group = None if extra is None else extra.group
+        if extra is not None and extra.returns:
+            tell_returns(message)  # it is larger then, and judged as large as it is
+        fields = _Judged(message)
+        if group is not None and queue.policy.message_groups:
+            if self._to_owner(queue, pass_, message, place, group, fields):
+                return
+        else:
+            group = None
+        for consumer in pass_.order:
+            interest = consumer.interest
+            assert interest is not None
+            if interest.looked <= place and queue.aside.first_rank(interest.looked) < place:
+                continue  # what it has not looked at goes first
+            if self._too_large(pass_, consumer, message):
+                self._set_aside(queue, message, place, fields)
+                return
+            if fields.accepted(interest):
+                if group is not None:
+                    self._bind(queue, message, group, consumer)
+                pass_.give(consumer, message)
+                return
+        self._set_aside(queue, message, place, fields)
+
+    @staticmethod
+    def _too_large(pass_: _Pass, consumer: Consumer, message: Message) -> bool:
+        """Is this the first message that is too large for a consumer? From now on it is one of those who look at that,
+        and back in line."""
+        interest = consumer.interest
+        if interest is None or interest.wants.bytes_max or consumer.body_bytes_max >= len(message.body or b""):
+            return False
+        if pass_.fronts.get(interest) is consumer:
+            pass_.block(interest)
+            pass_.rested.remove(consumer)
+        specialise(consumer, bytes_max=consumer.body_bytes_max)
+        consumer.stand_in_line()
+        return True
+
+    # -- groups -------------------------------------------------------------------------------------------------------
+
+    def _to_owner(self, queue: Queue, pass_: _Pass, message: Message, place: int, group: str, fields: _Judged) -> bool:
+        """Give a message of a group to the consumer that has the group, or keep it for that one. False: it is for
+        anybody."""
+        groups = queue.groups
+        if groups is None:
+            groups = queue.groups = Groups()
+        if group in queue.blocked_groups:
+            groups.parked.setdefault(group, []).append(message)
+            queue.aside.add(message)
+            self._let_go(queue, message)
+            return True
+        owner = groups.owner(group)
+        if owner is None or owner.interest is None or not fields.accepted(owner.interest):
+            return False
+        if self._too_large(pass_, owner, message):
+            return False
+        # What is kept for it already goes first, in `_from_aside`.
+        if pass_.seat(owner) and ((first := self._first(owner)) is None or rank(first) > place):
+            self._bind(queue, message, group, owner)
+            pass_.give(owner, message)
+            return True
+        queue.aside.add(message)
+        self._keep_for(queue, owner, message)
+        self._let_go(queue, message)
+        return True
+
+    def _keep_for(self, queue: Queue, owner: Consumer, message: Message) -> None:
+        heappush(owner.own, (rank(message), message))
+        queue.owing[owner] = None
+
+    @staticmethod
+    def _bind(queue: Queue, message: Message, group: str, consumer: Consumer) -> None:
+        groups, extra = queue.groups, message.extra
+        assert groups is not None and extra is not None
+        if extra.closes_group:
+            groups.close(group)
+        elif groups.owner(group) is None:
+            groups.bind(group, consumer)
+
+    # -- aside --------------------------------------------------------------------------------------------------------
+
+    def _set_aside(self, queue: Queue, message: Message, place: int, fields: _Judged) -> None:
+        """Nobody who waits may have it: those whom it is for remember it."""
+        queue.aside.add(message)
+        for interest in queue.interests:
+            if place < interest.looked and fields.accepted(interest):
+                interest.expect(message)
+        self._let_go(queue, message)
+
+    def _let_go(self, queue: Queue, message: Message) -> None:
+        if message.flags & DURABLE and self._memory.crowded(queue):
+            self._memory.drop(message)
+
+    def _first(self, consumer: Consumer) -> Message | None:
+        """The first of what is known to be aside for a consumer."""
+        interest, own = consumer.interest, consumer.own
+        while own and not own[0][1].flags & ASIDE:
+            heappop(own)
+        first = None if interest is None else interest.first()
+        if own and (first is None or own[0][0] < rank(first)):
+            return own[0][1]
+        return first
+
+    def _from_aside(self, queue: Queue, pass_: _Pass, limit: int) -> None:
+        """What is aside and stands before `limit`, to those who have room for it."""
+        for consumer in list(queue.owing):
+            if pass_.seat(consumer):
+                self._aside_for(queue, pass_, consumer, limit)
+            if self._first(consumer) is None and not consumer.own:
+                queue.owing.pop(consumer, None)
+        if not queue.aside:
+            return
+        for interest in pass_.interests():
+            while not pass_.over and (front := pass_.fronts.get(interest)) is not None and interest.first() is not None:
+                self._aside_for(queue, pass_, front, limit)
+                if pass_.fronts.get(interest) is front:
+                    break
+
+    def _aside_for(self, queue: Queue, pass_: _Pass, consumer: Consumer, limit: int) -> None:
+        """What is aside for one consumer and stands before `limit`: one message after the other, while it is its turn
+        and it has room."""
+        interest = consumer.interest
+        assert interest is not None
+        in_front = pass_.fronts.get(interest) is consumer
+        while consumer.left > 0 and (message := self._first(consumer)) is not None and rank(message) < limit:
+            if self.must_wait(queue, message):
+                self._look_to_aside(queue, interest, message)
+                if message.flags & ASIDE:
+                    pass_.block(interest)
+                    return
+                continue
+            extra = message.extra
+            if extra is not None and extra.returns:
+                tell_returns(message)
+            if consumer.body_bytes_max < len(message.body or b""):
+                if consumer.own and consumer.own[0][1] is message:
+                    heappop(consumer.own)
+                    queue.aside.remove(message)
+                    queue.backlog.add(message)
+                elif consumer.interest is not interest or interest.wants.bytes_max:
+                    self._forget(consumer, message)
+                if self._too_large(pass_, consumer, message):
+                    return
+                continue
+            if (extra is not None or message.flags & DISPATCHED) and not self._still_for(queue, consumer, message):
+                continue
+            queue.aside.remove(message)
+            pass_.give(consumer, message)
+            if in_front and pass_.fronts.get(interest) is not consumer:
+                return
+
+    def _still_for(self, queue: Queue, consumer: Consumer, message: Message) -> bool:
+        """Something may have changed since it was set aside: it may even have been away, and be aside again. If it is
+        not for the consumer, that has forgotten it."""
+        extra, judged = message.extra, _Judged(message)
+        if message.flags & DISPATCHED and not judged.accepted(consumer.interest):
+            self._forget(consumer, message)
+            return False
+        group = None if extra is None or not queue.policy.message_groups else extra.group
+        if group is None:
+            return True
+        groups = queue.groups
+        if groups is None:
+            groups = queue.groups = Groups()
+        if group in queue.blocked_groups:
+            groups.parked.setdefault(group, []).append(message)
+            self._forget(consumer, message)
+            return False
+        owner = groups.owner(group)
+        if owner is not None and owner is not consumer and judged.accepted(owner.interest):
+            self._forget(consumer, message)
+            self._keep_for(queue, owner, message)
+            return False
+        self._bind(queue, message, group, consumer)
+        return True
+
+    @staticmethod
+    def _forget(consumer: Consumer, message: Message) -> None:
+        """It is the consumer's first, and not for it."""
+        if consumer.own and consumer.own[0][1] is message:
+            heappop(consumer.own)
+        elif consumer.interest is not None:
+            consumer.interest.skip()
+
+    def _look_aside(self, queue: Queue, budget: int) -> int:
+        """Interests that wait and have not looked at all that is aside look at some of it. How many they looked at."""
+        looked = 0
+        while looked < budget:
+            looking = [interest for interest in queue.interests if interest.line.count and interest.looks]
+            if not looking:
+                break
+            low = min(interest.looked for interest in looking)
+            chunk = queue.aside.since(low, min(budget - looked, READ_AHEAD_MESSAGES))
+            if not chunk:
+                for interest in looking:
+                    interest.looked = BEYOND if interest.looked == low else interest.looked
+                continue
+            last = rank(chunk[-1])
+            looking = [interest for interest in looking if interest.looked <= last]
+            if any(interest.needs_body for interest in looking):
+                chunk = self._in_memory(chunk)
+            if not chunk:
+                break
+            for message in chunk:
+                place = rank(message)
+                fields = _Judged(message)
+                wanted = False
+                for interest in looking:
+                    if interest.looked <= place:
+                        interest.looked = place + 1
+                        if fields.accepted(interest):
+                            interest.expect(message)
+                            wanted = True
+                if not wanted:
+                    self._let_go(queue, message)
+            looked += len(chunk)
+        return looked
+
+    def _in_memory(self, chunk: list[Message]) -> list[Message]:
+        """As many of the first as have their bodies in memory; the others are read, as many as is good at once."""
+        here = next((at for at, message in enumerate(chunk) if message.body is None), len(chunk))
+        size = 0
+        for message in chunk[here:]:
+            if size > self._memory.read_ahead_bytes:
+                break
+            if message.body is None:
+                self._memory.want(message, self.wake_for)
+                size += message.size_bytes
+        return chunk[:here]
+
+    # -- what stands in the way ---------------------------------------------------------------------------------------
+
+    def must_wait(self, queue: Queue, message: Message) -> bool:
+        """Is there a reason why this message cannot go out now, to anybody?"""
+        if message.expires_at_ms and message.expires_at_ms * 1000 <= self._scribe.time_us:
+            return True
+        if message.body is None:
+            return True
+        return bool(message.flags & DURABLE) and not self._scribe.mark_ahead(queue, message.sequence)
+
+    def look_to(self, queue: Queue, message: Message) -> None:
+        """The message in front cannot go out as it is: see that this changes."""
+        if message.expires_at_ms and message.expires_at_ms * 1000 <= self._scribe.time_us:
+            self._expiry.expire(message)
+            if message.state is NodeState.AVAILABLE:
+                queue.reading = message.body is None
+            else:
+                self._life.dirty[queue] = None
+        elif message.body is None:
+            self._memory.read_ahead(queue, queue.backlog.next_messages(READ_AHEAD_MESSAGES))
+        else:
+            self._scribe.when_synced(self._life.wake, queue)
+
+    def _look_to_aside(self, queue: Queue, interest: Interest, message: Message) -> None:
+        """The first that is aside for somebody cannot go out as it is: see that this changes. Nobody else waits."""
+        if message.expires_at_ms and message.expires_at_ms * 1000 <= self._scribe.time_us:
+            self._expiry.expire(message)
+        elif message.body is None:
+            self._memory.want(message, self.wake_for)
+            self._in_memory(interest.next_ones(SHARE_MAX))
+        else:
+            self._scribe.when_synced(self._life.wake, queue)
+
+    def wake_for(self, message: Message) -> None:
+        """Its body is in memory."""
+        self._life.dirty[message.queue] = None
+
+
+class _Judged:
+    """One message, as it is judged: its fields are read once, and each selector is asked once."""
+
+    __slots__ = ("_fields", "_message", "_verdicts")
+
+    def __init__(self, message: Message) -> None:
+        self._message = message
+        self._fields: Fields | None = None
+        self._verdicts: dict[Interest, bool] | None = None
+
+    def accepted(self, interest: Interest | None) -> bool:
+        """Is it for this interest?"""
+        if interest is None:
+            return False
+        if interest.takes_all:
+            return True
+        verdicts = self._verdicts
+        if verdicts is None:
+            verdicts = self._verdicts = {}
+        verdict = verdicts.get(interest)
+        if verdict is None:
+            if self._fields is None and interest.selector is not None:
+                self._fields = fields_of(self._message)
+            verdict = verdicts[interest] = interest.accepts(self._message, self._fields)
+        return verdict
+
+
+def barrier_of(queue: Queue) -> int:
+    """Only what stands before this rank may be handed out: a message that waits for another attempt stands there."""
+    barrier = queue.barrier if queue.delayed else None
+    return BEYOND if barrier is None else rank_of(-barrier[0], barrier[1])
+
+
+__all__ = ["LOOKS_MAX", "SHARE_MAX", "Choosing", "barrier_of"]

@@ -1,0 +1,264 @@
+"""Messages go out: what is available is handed to the links that have credit.
+
+One pass for each wake-up, over the queues where something changed. The consumers of a queue that can be given something
+stand in line and take turns, each time for its share of what is there: a slow one holds nobody up, and one with a great
+credit does not starve the others. Those of a higher priority come first. A consumer whose peer does not read is passed
+over, so that what it is owed stays in the queue. Who has no credit is not in line, and costs nothing.
+
+Here is the short way, for queues where everybody would take everything; where that is not so, `choosing` places message
+by message. `sending` is how they leave, `succession` who is served at all.
+
+A durable message is handed out only where a synced mark says that it may have been (`ledger.sequences.DispatchMarks`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from acquit.broker.dispatching.aside import rank
+from acquit.broker.dispatching.choosing import SHARE_MAX, Choosing, barrier_of
+from acquit.broker.dispatching.groups import Groups
+from acquit.broker.dispatching.sending import Sending
+from acquit.broker.dispatching.succession import specialise
+from acquit.broker.links.endpoints import held_back
+from acquit.broker.memory import tell_returns
+from acquit.broker.message import DURABLE, Message
+
+if TYPE_CHECKING:
+    from acquit.broker.dispatching.browsing import Browser
+    from acquit.broker.dispatching.interest import Line
+    from acquit.broker.life import Life
+    from acquit.broker.links.endpoints import Consumer
+    from acquit.broker.nodes.node import Queue
+    from acquit.broker.outcomes.expiry import Expiry
+    from acquit.broker.outcomes.locks import LockKeeper
+
+TOLD_MAX: Final = 64
+"""Links of one queue that are told in every turn how many messages wait; of more, only those that ask."""
+SHOWN_MAX: Final = 1_024
+"""Messages that one browser looks at in one turn."""
+
+
+class Dispatch:
+    """Hands messages out."""
+
+    def __init__(self, life: Life, expiry: Expiry, locks: LockKeeper) -> None:
+        self._life = life
+        self._scribe = life.scribe
+        self._memory = life.memory
+        self._sending = Sending(life, locks)
+        self._choosing = Choosing(life, expiry, self._sending)
+        self.empty_outbox = self._sending.empty_outbox
+
+    def run(self) -> bool:
+        """Serve every queue where something changed. True where more can be handed out in another turn, once what was
+        produced for some peer is written."""
+        life = self._life
+        held: dict[Queue, None] = {}
+        self._sending.turn += 1
+        while life.dirty:
+            dirty, life.dirty = life.dirty, {}
+            for queue in dirty:
+                more = self._serve(queue) if queue.interests else False
+                more = self._finish(queue) or more
+                for browser in queue.browsers:
+                    more = self._show(browser) or more
+                if more:
+                    held[queue] = None
+        life.dirty.update(held)
+        return bool(held)
+
+    # -- to consumers -------------------------------------------------------------------------------------------------
+
+    def _serve(self, queue: Queue) -> bool:
+        """Hand out what can be. True if there is more to do once something is written, or in another turn."""
+        interest = queue.interests[0]
+        passed: list[Consumer] = []
+        line = interest.line
+        alike = self._all_alike(queue)
+        turns = share = 0
+        while alike and queue.backlog.count and not queue.held_up and not self._scribe.exhausted:
+            consumer = self._next(line, passed)
+            if consumer is None:
+                alike = self._all_alike(queue)
+                break
+            if not turns:  # all that are in line have had their turn
+                turns = line.count + 1
+                share = min(SHARE_MAX, -(-queue.backlog.count // turns))
+            turns -= 1
+            given = self._give(queue, consumer, min(share, consumer.room))
+            alike = self._all_alike(queue)
+            if given:
+                line.add(consumer)
+            elif alike:
+                line.add_first(consumer)
+                break
+            elif consumer.interest is interest:
+                line.add_first(consumer)
+        for consumer in passed:
+            line.add(consumer)
+        if not alike:
+            return self._choosing.serve(queue)
+        return bool(passed) and queue.backlog.count > 0 and not queue.held_up
+
+    def _all_alike(self, queue: Queue) -> bool:
+        """Would every consumer take whatever is next?"""
+        interests = queue.interests
+        return len(interests) == 1 and interests[0].takes_all and not queue.aside and queue.groups is None
+
+    def _next(self, line: Line, passed: list[Consumer]) -> Consumer | None:
+        """The next consumer that can be given something. Those that must wait for their output are passed over; others
+        are not waiting at all, and come again when that changes."""
+        while (consumer := line.pop()) is not None:
+            self._sending.measure(consumer.peer)
+            if consumer.open_to_more:
+                if self._life.exclusions and self._choosing.specialise(consumer):
+                    consumer.stand_in_line()
+                    return None
+                return consumer
+            if consumer.held_back:
+                passed.append(consumer)
+        return None
+
+    def _give(self, queue: Queue, consumer: Consumer, limit: int) -> int:
+        """Hand the next messages to one consumer; how many."""
+        taken = queue.backlog.take(limit)
+        if queue.delayed:
+            taken = _before_barrier(queue, taken)
+        messages = self._usable(queue, consumer, taken)
+        if messages:
+            self._sending.hand(queue, consumer, messages)
+        return len(messages)
+
+    def _usable(self, queue: Queue, consumer: Consumer, taken: list[Message]) -> list[Message]:
+        """The first of `taken` that this consumer may have now. The rest goes back.
+
+        Most have nothing about them that would be in the way: here they are only looked at for that.
+        """
+        last_durable = 0
+        body_bytes_max = consumer.body_bytes_max
+        for message in taken:
+            body = message.body
+            if body is None or message.extra is not None or message.expires_at_ms or len(body) > body_bytes_max:
+                return self._usable_with_care(queue, consumer, taken)
+            if message.flags & DURABLE and message.sequence > last_durable:
+                last_durable = message.sequence
+        if last_durable and not self._scribe.mark_ahead(queue, last_durable):
+            return self._usable_with_care(queue, consumer, taken)
+        return taken
+
+    def _usable_with_care(self, queue: Queue, consumer: Consumer, taken: list[Message]) -> list[Message]:
+        """The same, message by message."""
+        choosing = self._choosing
+        for index, message in enumerate(taken):
+            extra = message.extra
+            if choosing.must_wait(queue, message):
+                queue.backlog.put_back(taken[index:])
+                choosing.look_to(queue, message)
+                return taken[:index]
+            if extra is not None:
+                if extra.group is not None and queue.policy.message_groups:
+                    queue.groups = Groups()
+                    queue.backlog.put_back(taken[index:])
+                    return taken[:index]
+                if extra.returns:
+                    tell_returns(message)
+            assert message.body is not None
+            if len(message.body) > consumer.body_bytes_max:
+                specialise(consumer, bytes_max=consumer.body_bytes_max)
+                queue.backlog.put_back(taken[index:])
+                return taken[:index]
+        return taken
+
+    def _finish(self, queue: Queue) -> bool:
+        """Tell consumers what is left, give back credit that drains. True if somebody could be given more later."""
+        available = queue.available
+        held = False
+        if len(queue.consumers) + len(queue.browsers) <= TOLD_MAX:
+            for consumer in queue.consumers:
+                consumer.link.available = available
+            for browser in queue.browsers:
+                browser.link.available = available
+        for consumer in list(queue.draining):
+            link = consumer.link
+            if not link.drain or not link.credit:
+                del queue.draining[consumer]
+            elif not consumer.reserved and (
+                consumer.full or self._scribe.exhausted or not self._choosing.owes(queue, consumer)
+            ):
+                link.available = available
+                link.drained()
+                self._life.touch(link.session.connection)
+                del queue.draining[consumer]
+        for consumer in list(queue.emptying):
+            self._sending.measure(consumer.peer)
+            self.empty_outbox(consumer)
+            if consumer.outbox and consumer.held_back:
+                held = True
+        return held
+
+    # -- to browsers --------------------------------------------------------------------------------------------------
+
+    def _show(self, browser: Browser) -> bool:
+        """BROWSE, as far as its credit reaches. True if it could be shown more once what there is was written."""
+        link = browser.link
+        if not link.credit:
+            return False
+        self._sending.measure(browser.peer)
+        if not browser.started:
+            browser.start(held_by(browser.queue.consumers))
+        looks = SHOWN_MAX
+        while (message := browser.peek()) is not None and browser.open_to_more:
+            if not looks:
+                return True
+            looks -= 1
+            if message.body is None:
+                self._read_for(browser)
+                return False
+            if browser.accepts(message):
+                payload = self._sending.payload(message)
+                if not browser.size_max or len(payload) <= browser.size_max:
+                    browser.show(message, payload)
+                    self._life.touch(link.session.connection)
+            browser.seen()
+            if message.flags & DURABLE and self._memory.crowded(browser.queue):
+                self._memory.drop(message)  # it was only looked at: whoever acquires it reads it again
+        if message is not None:
+            return held_back(browser.peer, link)
+        if link.drain and link.credit:
+            link.available = browser.queue.available
+            link.drained()
+            self._life.touch(link.session.connection)
+        return False
+
+    def _read_for(self, browser: Browser) -> None:
+        """Read what it is to see next, as many as is good at once."""
+        size = 0
+        for message in browser.next_ones(SHARE_MAX):
+            if message.body is None:
+                self._memory.want(message, self._choosing.wake_for)
+                size += message.size_bytes
+                if size > self._memory.read_ahead_bytes:
+                    return
+
+
+def _before_barrier(queue: Queue, taken: list[Message]) -> list[Message]:
+    """Those that no message which waits for another attempt holds up; the others are put back."""
+    barrier = barrier_of(queue)
+    for at, message in enumerate(taken):
+        if rank(message) >= barrier:
+            queue.backlog.put_back(taken[at:])
+            return taken[:at]
+    return taken
+
+
+def held_by(consumers: Iterable[Consumer]) -> Iterable[Message]:
+    """The messages that these consumers have acquired."""
+    for consumer in consumers:
+        for delivery in consumer.link.unsettled():
+            if isinstance(delivery.context, Message) and delivery.context.holder is consumer:
+                yield delivery.context
+
+
+__all__ = ["Dispatch", "held_by"]

@@ -1,0 +1,170 @@
+"""Messages that dispatch has chosen leave: acquired and sent, or consumed and sent once that is recorded.
+
+What a pre-settled link takes is gone (at most once): of a durable message the journal must know that durably before the
+first byte leaves. So it is recorded as consumed first, and goes out, from the consumer's outbox, after the sync.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from acquit.broker.dispatching import tags
+from acquit.broker.intake.shaping import transfer_header
+from acquit.broker.message import DISPATCHED, DURABLE, TOLD_DURABLE, Message
+from acquit.broker.queue import NodeState
+from acquit.ledger.events import EventKind
+
+if TYPE_CHECKING:
+    from acquit.broker.life import Life
+    from acquit.broker.links.endpoints import Consumer, Peer
+    from acquit.broker.nodes.node import Queue
+    from acquit.broker.outcomes.locks import LockKeeper
+
+_ACQUIRED_STATE = NodeState.ACQUIRED
+_ARCHIVED = NodeState.ARCHIVED
+_ACQUIRED: Final = int(EventKind.ACQUIRED)
+_CONSUMED: Final = int(EventKind.CONSUMED)
+_TAG: Final = tags.encode
+_TAG_STEP: Final = tags.STEP
+_TAG_MASK: Final = tags.MASK
+_TOLD_FLAGS: Final = DURABLE | DISPATCHED | TOLD_DURABLE
+_HEADERS_MAX: Final = 4_096
+
+
+class Sending:
+    """Sends messages to links."""
+
+    def __init__(self, life: Life, locks: LockKeeper) -> None:
+        self._life = life
+        self._locks = locks
+        self._scribe = life.scribe
+        self._memory = life.memory
+        self._headers: dict[int, bytes] = {}
+        self.turn = 0
+        """Of dispatch: what is not written is measured once in each, for those peers that come up."""
+        self.stamp = 0
+        """Grows with each message that is placed: who was given something longest ago has the lowest."""
+
+    def measure(self, peer: Peer) -> None:
+        """Learn what is not written yet, unless it is known."""
+        if peer.measured != self.turn:
+            peer.measured = self.turn
+            peer.measure()
+
+    def payload(self, message: Message) -> bytes:
+        """What is transferred: a header of this moment, and the rest."""
+        body = message.body
+        assert body is not None
+        if not message.expires_at_ms:
+            # All that the header says, in one number: few combinations come up.
+            key = message.attempt << 16 | message.priority << 8 | message.flags & _TOLD_FLAGS
+            header = self._headers.get(key)
+            if header is None:
+                if len(self._headers) >= _HEADERS_MAX:
+                    self._headers.clear()
+                header = self._headers[key] = _header(message, None)
+            return header + body
+        ttl_ms = max(0, message.expires_at_ms - self._scribe.time_us // 1000)
+        return _header(message, ttl_ms) + body
+
+    def hand(self, queue: Queue, consumer: Consumer, messages: list[Message]) -> None:
+        """These, out of the line already, are for this consumer, which has room for them."""
+        if consumer.presettled:
+            self._consume(queue, consumer, messages)
+        else:
+            self._acquire(queue, consumer, messages)
+        self._life.touch(consumer.link.session.connection)
+
+    def _acquire(self, queue: Queue, consumer: Consumer, messages: list[Message]) -> None:
+        """ACQUIRE, for each: recorded, and sent."""
+        scribe = self._scribe
+        link, payload_of = consumer.link, self.payload
+        send, tag = link.send, consumer.tag
+        if queue.policy.lock_duration_ms:
+            send = self._locks.noting(queue, send)
+        session = link.session
+        # What several links of a session were promised is the session's: the first ones may have used it up.
+        unsettled_room = max(0, session.unsettled_max - len(session.outgoing))
+        if unsettled_room < len(messages):
+            queue.backlog.put_back(messages[unsettled_room:])
+            del messages[unsettled_room:]
+        durable = []
+        produced = 0
+        for at, message in enumerate(messages):
+            if link.half_written is not None or session.remote_incoming_window <= 0:  # messages have several frames
+                queue.backlog.put_back(messages[at:])
+                del messages[at:]
+                break
+            tag = tag + _TAG_STEP & _TAG_MASK
+            payload = payload_of(message)
+            send(_TAG(tag), payload, context=message)
+            produced += len(payload)
+            flags = message.flags
+            if flags & DURABLE:
+                durable.append(message)
+            message.flags = flags | DISPATCHED
+            message.state = _ACQUIRED_STATE
+            message.holder = consumer
+        consumer.tag = tag
+        consumer.peer.unwritten_bytes += produced
+        consumer.held += len(messages)
+        queue.acquired += len(messages)
+        if durable:
+            scribe.events(_ACQUIRED, queue, durable, scribe.actor_number(consumer))
+            if self._memory.crowded(queue):
+                for message in durable:
+                    self._memory.drop(message)
+        if len(durable) < len(messages):
+            queue.counts[_ACQUIRED] += len(messages) - len(durable)
+            scribe.count_volatile(queue, _ACQUIRED, len(messages) - len(durable))
+
+    def _consume(self, queue: Queue, consumer: Consumer, messages: list[Message]) -> None:
+        """CONSUME, for each: recorded, and sent once that is synced."""
+        scribe, life = self._scribe, self._life
+        payloads = [self.payload(message) for message in messages]
+        durable = [message for message in messages if message.flags & DURABLE]
+        if durable:
+            scribe.events(_CONSUMED, queue, durable, scribe.actor_number(consumer))
+        if len(durable) < len(messages):
+            queue.counts[_CONSUMED] += len(messages) - len(durable)
+            scribe.count_volatile(queue, _CONSUMED, len(messages) - len(durable))
+        for message in messages:
+            message.state = _ARCHIVED
+            life.retire(message)
+        consumer.reserved += len(messages)
+        consumer.reserved_bytes += sum(map(len, payloads))
+        if durable:
+            scribe.when_synced(self._consumed, consumer, payloads)
+        else:
+            self._consumed(consumer, payloads)
+
+    def _consumed(self, consumer: Consumer, payloads: list[bytes]) -> None:
+        """The journal knows: they may leave now."""
+        consumer.outbox.extend(payloads)
+        self.empty_outbox(consumer)
+        consumer.stand_in_line()
+        self._life.wake(consumer.queue)
+
+    def empty_outbox(self, consumer: Consumer) -> None:
+        """Send what a pre-settled consumer has consumed already, as far as its credit reaches."""
+        link = consumer.link
+        while consumer.outbox and link.sendable:
+            payload = consumer.outbox.popleft()
+            consumer.tag = consumer.tag + _TAG_STEP & _TAG_MASK
+            link.send(_TAG(consumer.tag), payload, settled=True)
+            consumer.peer.unwritten_bytes += len(payload)
+            consumer.reserved -= 1
+            consumer.reserved_bytes -= len(payload)
+        if consumer.outbox:
+            consumer.queue.emptying[consumer] = None
+        else:
+            consumer.queue.emptying.pop(consumer, None)
+        self._life.touch(link.session.connection)
+
+
+def _header(message: Message, ttl_ms: int | None) -> bytes:
+    flags = message.flags
+    return transfer_header(message.told_durable, message.priority, not flags & DISPATCHED, message.attempt, ttl_ms)
+
+
+__all__ = ["Sending"]

@@ -1,0 +1,286 @@
+"""Postings that come twice: told by their id, answered, and not posted again.
+
+A client that lost its connection before the answer sends again, and so does an application that was restarted. What
+both postings share is an id: the application property ``_AMQ_DUPL_ID``, or, where the address says
+``duplicate_detection = "message-id"`` and there is none, the message id. An address remembers its latest ids
+(`ledger.duplicates`, whose windows are part of the journal's state).
+
+    id and body known          a duplicate: nothing is posted. It is answered when the first posting is on the disk
+    id known, another body     never dropped: it is posted, with the flag ID_REUSED in the ledger
+    id held by a transaction   within that transaction a duplicate as above; for everybody else refused, because nobody
+                               can know yet whether the first posting will ever be
+
+In a transaction an id is held when it is posted, remembered at the commit, free again after a rollback.
+
+Ids of what is kept as volatile are remembered as long as it may live: until the broker stops. They are kept apart, and
+by whether the sender said durable: a durable posting is no duplicate of a message that a crash forgets.
+
+Copies that the broker makes (dead letters, expired messages, moves) do not come through here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+from zlib import crc32
+
+from acquit.broker.refusal import Refused
+from acquit.errors import StoreFull
+from acquit.ledger.duplicates import BLOCK_IDS, ENTRY_BYTES, Entry, Known, Window, Windows, block_record, window_id
+from acquit.ledger.events import EventFlag, EventKind
+from acquit.ledger.recorder import RECORD_BYTES
+from acquit.ledger.records import Extra, Namespace, State, StateDeleted, encode_extras
+from acquit.protocol._definitions import AmqpCondition
+from acquit.protocol.sections import BODY
+from acquit.store.interface import Position
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from acquit.broker.intake.shaping import Posting
+    from acquit.broker.message import Message
+    from acquit.broker.options import AddressPolicy
+    from acquit.broker.scribe import Scribe
+
+ID_REUSED: Final = int(EventFlag.ID_REUSED)
+_DUPLICATE: Final = int(EventKind.DUPLICATE)
+
+
+class Target(Protocol):
+    """Where a posting goes: a queue or a topic."""
+
+    @property
+    def address(self) -> str: ...
+    @property
+    def policy(self) -> AddressPolicy: ...
+    @property
+    def number(self) -> int: ...
+    @property
+    def counts(self) -> list[int]: ...
+
+
+class Identity:
+    """The id of a posting, and what is known of it."""
+
+    __slots__ = ("address", "durable", "fingerprint", "first", "flags", "identity", "limit", "recorded")
+
+    def __init__(self, address: str, identity: bytes, fingerprint: int, limit: int, *, durable: bool) -> None:
+        self.address = address
+        self.identity = identity
+        self.fingerprint = fingerprint
+        """Size and CRC-32 of the body sections."""
+        self.limit = limit
+        self.durable = durable
+        self.first = 0
+        """The sequence of the posting that this one repeats (within a transaction its provisional one); 0: of none."""
+        self.recorded = True
+        """Is that posting in the journal?"""
+        self.flags = 0
+        """EventFlag of the posting: ID_REUSED where the id is known with another body."""
+
+
+class Duplicates:
+    """Knows the ids of all addresses."""
+
+    def __init__(self, scribe: Scribe, ids_max: int) -> None:
+        self._scribe = scribe
+        self.ids_max = ids_max
+        self._windows = scribe.recorder.table.windows
+        self._volatile = Windows()
+        self._held: dict[tuple[str, bytes], tuple[object, dict[int, int]]] = {}
+        """(address, id) -> the transaction that holds it, and by body the provisional sequence."""
+        self._of: dict[object, list[tuple[Identity, int]]] = {}
+        """By transaction: what it holds, in order, with provisional sequences."""
+
+    # -- postings -----------------------------------------------------------------------------------------------------
+
+    def check(self, target: Target, posting: Posting, transaction: object | None = None) -> Identity | None:
+        """What is known of this posting's id; None where it has none that counts.
+
+        The journal's fields of the posting are given what the window needs. Raises Refused for an id that another
+        transaction holds.
+        """
+        policy = target.policy
+        if policy.duplicate_detection == "off":
+            return None
+        encoded = posting.duplicate_id
+        if not encoded and policy.duplicate_detection == "message-id":
+            encoded = posting.message_id
+        if not encoded:
+            return None
+        bounds = posting.sections.bounds
+        body = posting.sections.payload[bounds[BODY] : bounds[BODY + 1]]
+        fingerprint = len(body) << 32 | crc32(body)
+        limit = min(policy.duplicate_window, self.ids_max)
+        identity = Identity(target.address, window_id(encoded), fingerprint, limit, durable=posting.durable)
+        posting.extras += encode_extras([(Extra.BODY_FINGERPRINT, fingerprint.to_bytes(8, "little"))])
+        self._look_up(identity)
+        self._look_up_held(identity, transaction)
+        return identity
+
+    def _look_up_held(self, identity: Identity, transaction: object | None) -> None:
+        """Raises Refused if another transaction holds the id."""
+        held = self._held.get((identity.address, identity.identity))
+        if held is None or identity.first:
+            return
+        if held[0] is not transaction:
+            raise Refused(
+                "a transaction that has not ended holds the same duplicate id: try again later",
+                condition=AmqpCondition.RESOURCE_LOCKED,
+            )
+        identity.first = held[1].get(identity.fingerprint, 0)
+        identity.flags = 0 if identity.first else ID_REUSED
+        identity.recorded = identity.durable
+
+    def _look_up(self, identity: Identity) -> None:
+        address, fingerprint = identity.address, identity.fingerprint
+        volatile = self._volatile.look_up(address, _told(identity), fingerprint)
+        durable = self._windows.look_up(address, identity.identity, fingerprint)
+        known = max(volatile, durable)
+        identity.first = known[1]
+        identity.recorded = known is durable
+        identity.flags = ID_REUSED if known[0] is Known.REUSED else 0
+
+    def suppress(self, identity: Identity, target: Target, actor: int) -> bool:
+        """It is a duplicate, and nothing is posted: count it, and record of which posting. Must its answer wait until
+        that is synced?"""
+        scribe = self._scribe
+        target.counts[_DUPLICATE] += 1
+        if not identity.recorded:
+            scribe.count_volatile(target, _DUPLICATE, 1)  # type: ignore[arg-type]  # it is a queue or a topic
+            return False
+        try:
+            scribe.recorder.transition(
+                _DUPLICATE, identity.first, target.number, identity.fingerprint, scribe.time_us, actor
+            )
+        except StoreFull:
+            scribe.exhausted = True  # the recorder keeps the event
+        return True
+
+    def entered(self, identity: Identity, message: Message) -> None:
+        """It was posted, by itself, as this message: the one that has its record, if any of its copies has."""
+        self._remember(identity, message.sequence, message.position if message.durable else None)
+
+    # -- transactions -------------------------------------------------------------------------------------------------
+
+    def held(self, identity: Identity, transaction: object, sequence: int) -> None:
+        """It was posted in a transaction, under this provisional sequence."""
+        _, bodies = self._held.setdefault((identity.address, identity.identity), (transaction, {}))
+        bodies[identity.fingerprint] = sequence
+        self._of.setdefault(transaction, []).append((identity, sequence))
+
+    def commit(self, transaction: object, fresh: Mapping[int, int]) -> None:
+        """What it held enters, in the batch that is being gathered; `fresh` are the sequences by the provisional ones,
+        of all that did enter.
+
+        Raises StoreFull, with nothing changed but that some ids may be remembered already: see `commit_bytes`.
+        """
+        held = self._of.get(transaction)
+        if not held:
+            return
+        scribe = self._scribe
+        by_address: dict[str, list[Entry]] = {}
+        for identity, provisional in held:
+            sequence = fresh.get(provisional)
+            if sequence is not None and identity.durable:
+                entry = Entry(sequence, identity.fingerprint, identity.identity)
+                by_address.setdefault(identity.address, []).append(entry)
+            elif sequence is not None:
+                self._remember(identity, sequence, None)
+        for address, entries in by_address.items():
+            entries.sort()
+            for at in range(0, len(entries), BLOCK_IDS):
+                scribe.recorder.append(block_record(address, entries[at : at + BLOCK_IDS], scribe.time_us))
+        for identity, _ in held:
+            self._bound(self._windows, identity)
+        self.release(transaction)
+
+    def commit_bytes(self, transaction: object) -> int:
+        """What the journal needs room for so that `commit` finds it."""
+        held = self._of.get(transaction)
+        if not held:
+            return 0
+        addresses = {identity.address for identity, _ in held}
+        records = len(held) // BLOCK_IDS + len(addresses)
+        longest = max(len(address.encode()) for address in addresses)
+        ids = sum(ENTRY_BYTES + len(identity.identity) for identity, _ in held)
+        return ids + records * (RECORD_BYTES + longest)
+
+    def release(self, transaction: object) -> None:
+        """It ended: it holds no ids any more."""
+        for identity, _ in self._of.pop(transaction, ()):
+            self._held.pop((identity.address, identity.identity), None)
+
+    # -- bounds -------------------------------------------------------------------------------------------------------
+
+    def apply_policy(self, address: str, policy: AddressPolicy) -> None:
+        """The policy may have changed: a smaller window forgets its oldest ids at once, without detection all of
+        them."""
+        if policy.duplicate_detection == "off":
+            self.forget(address)
+            return
+        limit = min(policy.duplicate_window, self.ids_max)
+        for windows in (self._windows, self._volatile):
+            window = windows.by_address.get(address)
+            if window is not None:
+                self._limit(windows, address, window, limit)
+
+    def addresses(self) -> list[str]:
+        """Those that remember ids."""
+        return list(self._windows.by_address)
+
+    def forget(self, address: str) -> None:
+        """Nothing that was posted to this address is remembered."""
+        self._volatile.forget(address.encode())
+        self._forget(self._windows, address)
+
+    def _remember(self, identity: Identity, sequence: int, position: int | None) -> None:
+        """`position`: of the record that has its id, if there is one."""
+        if position is not None:
+            entry = Entry(sequence, identity.fingerprint, identity.identity)
+            self._windows.remember(identity.address, entry, Position(position))
+            self._bound(self._windows, identity)
+        else:
+            entry = Entry(sequence, identity.fingerprint, _told(identity))
+            self._volatile.remember(identity.address, entry, Position(0))
+            self._bound(self._volatile, identity)
+
+    def _bound(self, windows: Windows, identity: Identity) -> None:
+        """An id was added to its window: keep to the limits."""
+        window = windows.by_address.get(identity.address)
+        if window is not None and window.limit != identity.limit:
+            self._limit(windows, identity.address, window, identity.limit)
+        if windows.ids > self.ids_max:
+            # Addresses that nobody has posted to for longest give way, and some more of them than need to, because to
+            # find them is to look at all.
+            by_age = sorted(windows.by_address.items(), key=lambda item: item[1].newest)
+            for address, _ in by_age[:-1]:
+                self._forget(windows, address)
+                if windows.ids <= self.ids_max * 7 // 8:
+                    break
+
+    def _forget(self, windows: Windows, address: str) -> None:
+        if windows is self._volatile:
+            windows.forget(address.encode())
+        elif address in windows.by_address:
+            self._record(StateDeleted(self._scribe.time_us, Namespace.DUPLICATES, address.encode()))
+
+    def _limit(self, windows: Windows, address: str, window: Window, limit: int) -> None:
+        if windows is self._volatile:
+            windows.limit(address, limit)
+        elif window.limit != limit:
+            self._record(windows.limit_record(address, limit, self._scribe.time_us))
+
+    def _record(self, entry: State | StateDeleted) -> None:
+        """The recorder's table, and so the window, follows what is written."""
+        try:
+            self._scribe.recorder.append(entry)
+        except StoreFull:
+            self._scribe.exhausted = True
+
+
+def _told(identity: Identity) -> bytes:
+    """What an id is called among those of volatile messages."""
+    return (b"d" if identity.durable else b"v") + identity.identity
+
+
+__all__ = ["ID_REUSED", "Duplicates", "Identity", "Target"]

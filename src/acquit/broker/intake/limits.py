@@ -1,0 +1,243 @@
+"""How much a queue may hold, and what gives way: size limits, rings, last values.
+
+**Size limits** (`bytes_max`, `messages_max`) count every live message, acquired ones included. What happens there is
+the address's `full_policy`:
+
+    page           the limit bounds memory alone: bodies beyond it stay in the journal until their turn comes. Volatile
+                   messages have no other place than memory: for them it is as block, at memory_bytes_max
+    block          senders get less credit as the limit comes near, none there (`crediting`); what overshoots is refused
+    reject         senders get credit as ever; what is beyond the limit is refused, amqp:resource-limit-exceeded
+    drop-oldest    every posting is taken, and the oldest messages that are available are displaced. The newest stays
+
+**A ring** (`ring_size`) keeps the newest messages among those that wait: acquired ones do not count until they come
+back. **A last-value queue** keeps, of the messages with one value of `last_value_key`, the newest.
+
+**Displacing** is done once a turn, before anything is handed out, with what has become available by then. So an old
+value is there until the new one is on the disk; and whatever the reason for which a message becomes available (it was
+posted, its time came, a consumer gave it back, the broker started), a newer value displaces it at once. Only AVAILABLE
+messages are displaced: who has acquired one decides what becomes of it.
+
+Copies that the broker makes (dead letters, expired messages, moves) are never refused for a limit of their queue: the
+outcome they follow from has happened. What is displaced is displaced there as anywhere.
+
+A queue that has none of this is `plain` as far as this module goes, and costs one look at an attribute in a turn.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from acquit.broker.dispatching.aside import BEYOND, FIRST, rank_of
+from acquit.broker.message import OVERHEAD_BYTES
+from acquit.broker.queue import NodeEvent, NodeState
+from acquit.broker.refusal import Refused
+from acquit.ledger.records import Extra, encode_extras, encode_id
+from acquit.protocol._definitions import AmqpCondition
+from acquit.protocol.sections import APPLICATION_PROPERTIES, BODY, map_value
+
+if TYPE_CHECKING:
+    from acquit.broker.intake.shaping import Posting
+    from acquit.broker.life import Life
+    from acquit.broker.memory import Memory
+    from acquit.broker.message import Message
+    from acquit.broker.nodes.node import Queue
+    from acquit.broker.options import AddressPolicy
+
+UNLIMITED: Final = 1 << 62
+STEP: Final = 5_000
+"""Messages that one turn displaces in one queue: a limit that is lowered by a million is two hundred turns."""
+VALUE_BYTES_MAX: Final = 1_024
+"""The longest value of a last-value key."""
+_AVAILABLE = NodeState.AVAILABLE
+_ARCHIVED = NodeState.ARCHIVED
+
+
+class Room:
+    """What one queue may still take in this turn, if nothing is displaced."""
+
+    __slots__ = ("durable", "messages", "volatile")
+
+    def __init__(self, queue: Queue, memory: Memory) -> None:
+        policy = queue.policy
+        self.messages = whole = UNLIMITED
+        if policy.full_policy in REFUSING:
+            if policy.messages_max:
+                self.messages = policy.messages_max - queue.live - queue.held
+            if policy.bytes_max:
+                whole = policy.bytes_max - queue.bytes - queue.held_bytes
+        self.durable = min(whole, memory.room(queue, volatile=False))
+        self.volatile = min(whole, memory.room(queue, volatile=True))
+
+
+REFUSING: Final = frozenset(("block", "reject"))
+"""Full policies under which postings are refused."""
+
+
+def admit(queue: Queue, memory: Memory, cost_bytes: int, *, durable: bool) -> None:
+    """Raise Refused unless the queue has room for one more message."""
+    room = Room(queue, memory)
+    bytes_left = room.durable if durable else room.volatile
+    policy = queue.policy
+    if policy.bytes_max and policy.full_policy == "drop-oldest" and cost_bytes - OVERHEAD_BYTES > policy.bytes_max:
+        bytes_left = 0  # larger than all that may be there
+    if room.messages < 1 or bytes_left < cost_bytes:
+        raise full(queue)
+
+
+def full(queue: Queue | None, *, disk: bool = False) -> Refused:
+    """Why a posting finds no room."""
+    what = "the broker's disk is full" if disk or queue is None else f"{queue.name:.200} has reached its limit"
+    return Refused(f"{what}: try again later", condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED)
+
+
+def displaces(policy: AddressPolicy) -> bool:
+    """Does anything give way to newer messages under this policy?"""
+    sized = policy.full_policy == "drop-oldest" and (policy.bytes_max or policy.messages_max)
+    return bool(policy.last_value or policy.ring_size or sized)
+
+
+def resident_bytes_max(policy: AddressPolicy) -> int:
+    """Bodies of one queue that are kept in memory."""
+    if policy.full_policy == "page" and policy.bytes_max:
+        return min(policy.memory_bytes_max, policy.bytes_max)
+    return policy.memory_bytes_max
+
+
+def resident_messages_max(policy: AddressPolicy) -> int:
+    """Messages of one queue beyond which bodies are not kept in memory."""
+    return policy.messages_max if policy.full_policy == "page" and policy.messages_max else UNLIMITED
+
+
+def note_value(policy: AddressPolicy, posting: Posting) -> None:
+    """Take the value that a last-value queue goes by from a message's properties, into its journal fields as well."""
+    if posting.last_value or not policy.last_value:
+        return
+    start, end = posting.sections.bounds[APPLICATION_PROPERTIES], posting.sections.bounds[BODY]
+    payload = posting.sections.payload
+    key = policy.last_value_key
+    if start == end or payload.find(key.encode(), start, end) < 0:
+        return
+    value = map_value(payload[start:end], key)
+    if value is None:
+        return
+    encoded = encode_id(value) if isinstance(value, str | bytes) else encode_id(str(value))
+    if len(encoded) > VALUE_BYTES_MAX:
+        raise Refused(f"a {key} of more than {VALUE_BYTES_MAX} bytes", condition=AmqpCondition.INVALID_FIELD)
+    posting.last_value = encoded
+    posting.extras += encode_extras([(Extra.LAST_VALUE_KEY, encoded)])
+
+
+class Values:
+    """The newest message of each value, in one last-value queue."""
+
+    __slots__ = ("arrived", "newest")
+
+    def __init__(self) -> None:
+        self.newest: dict[bytes, Message] = {}
+        self.arrived: list[Message] = []
+        """What became available since the last turn."""
+
+
+class Limits:
+    """Displaces what has to give way."""
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+        self._over: dict[Queue, None] = {}
+        """Queues where a turn did not come to an end."""
+
+    def run(self) -> bool:
+        """Look at the queues where something has become available. True if there is more to do."""
+        queues = [queue for queue in self._life.dirty if queue.displaces]
+        if self._over:
+            queues += [queue for queue in self._over if queue not in self._life.dirty]
+            self._over.clear()
+        for queue in queues:
+            left = self._keep_newest_values(queue, STEP) if queue.values is not None else STEP
+            if self._keep_size(queue, left):
+                self._over[queue] = None
+                self._life.wake(queue)
+        return bool(self._over)
+
+    def policy_changed(self, queue: Queue) -> None:
+        """The queue has another policy, or was just recovered: keep to it from the next turn on."""
+        if queue.values is not None:
+            waiting = (*queue.backlog.next_messages(), *queue.aside)
+            queue.values.arrived = sorted(waiting, key=lambda message: message.sequence)
+        if queue.displaces:
+            self._life.wake(queue)
+
+    def _keep_newest_values(self, queue: Queue, limit: int) -> int:
+        """Displace older values; how many more messages this turn may displace."""
+        values = queue.values
+        assert values is not None
+        newest = values.newest
+        arrived, values.arrived = values.arrived, []
+        for at, message in enumerate(arrived):
+            if not limit:
+                values.arrived = arrived[at:] + values.arrived
+                break
+            if message.state is not _AVAILABLE or message.extra is None or not message.extra.last_value:
+                continue
+            value = message.extra.last_value
+            known = newest.get(value)
+            if known is None or known.state is _ARCHIVED or known.sequence < message.sequence:
+                newest[value] = message
+                older = known
+            else:
+                older = message if known is not message else None
+            if older is not None and older.state is _AVAILABLE:
+                self._displace(older)
+                limit -= 1
+        if len(newest) > 1_000 and len(newest) > 2 * queue.live:
+            values.newest = {value: message for value, message in newest.items() if message.state is not _ARCHIVED}
+        return limit
+
+    def _keep_size(self, queue: Queue, limit: int) -> bool:
+        """Displace the oldest while there is too much. True if there still is."""
+        policy = queue.policy
+        ring_size = policy.ring_size or UNLIMITED
+        messages_max = bytes_max = UNLIMITED
+        if policy.full_policy == "drop-oldest":
+            messages_max, bytes_max = policy.messages_max or UNLIMITED, policy.bytes_max or UNLIMITED
+        while (available := queue.available) > ring_size or (
+            available > 1 and (queue.bytes > bytes_max or queue.live > messages_max)
+        ):
+            if not limit:
+                return True
+            self._displace(_oldest(queue))
+            limit -= 1
+        return False
+
+    def _displace(self, message: Message) -> None:
+        self._life.apply(message, NodeEvent.DISPLACE)
+
+
+def _oldest(queue: Queue) -> Message:
+    """The available message with the lowest sequence; there is one."""
+    first = queue.backlog.oldest()
+    aside = queue.aside
+    place = aside.first_rank(FIRST) if aside else BEYOND
+    while place < BEYOND:  # one look for each priority that is aside
+        (message,) = aside.since(place, 1)
+        if first is None or message.sequence < first.sequence:
+            first = message
+        place = aside.first_rank(rank_of(message.priority - 1, 0)) if message.priority else BEYOND
+    assert first is not None
+    return first
+
+
+__all__ = [
+    "REFUSING",
+    "STEP",
+    "UNLIMITED",
+    "Limits",
+    "Room",
+    "Values",
+    "admit",
+    "displaces",
+    "full",
+    "note_value",
+    "resident_bytes_max",
+    "resident_messages_max",
+]

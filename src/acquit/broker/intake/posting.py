@@ -1,0 +1,638 @@
+"""Messages come in: what was delivered to a producer's link becomes messages in a queue.
+
+A volatile message is available at once, and answered at once. A durable one is recorded; it is PENDING, and its sender
+hears nothing, until the batch with its record is synced. What cannot be taken is refused by its own delivery: rejected
+with the reason where the sender waits for an answer, the link detached with it where it does not.
+
+`receive` is the hot path: deliveries to one queue come in groups, most of them are plain (`shaping.Template`,
+`shaping.read_plain`), and everything that is the same for a group is done once. Every other message is read as an
+`Arrival`, and takes these steps: where does it go, is there room in all of these queues, and then into each of them.
+What is posted to a topic is one record with the payload, and an event for each further copy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from acquit.broker.dispatching.groups import CLOSING
+from acquit.broker.intake.limits import Room, admit, full, note_value
+from acquit.broker.intake.shaping import (
+    SharedBody,
+    learn_template,
+    make_body,
+    own_annotations,
+    read_plain,
+    read_posting,
+)
+from acquit.broker.message import COPY, DURABLE, OVERHEAD_BYTES, TOLD_DURABLE, Message
+from acquit.broker.nodes.node import Queue
+from acquit.broker.queue import NodeEvent, NodeState, step
+from acquit.broker.refusal import Refused
+from acquit.errors import DecodeError, RemoteProtocolError, StoreFull
+from acquit.ledger.events import EventKind
+from acquit.ledger.records import encode_posting_meta
+from acquit.protocol._definitions import AmqpCondition, Error, Rejected, Released, Source, TransactionalState
+from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.sections import MESSAGE_ANNOTATIONS, PROPERTIES, map_value, scan_sections
+
+if TYPE_CHECKING:
+    from acquit.broker.intake.duplicates import Duplicates, Identity
+    from acquit.broker.intake.shaping import Posting
+    from acquit.broker.life import Life
+    from acquit.broker.links.endpoints import Producer
+    from acquit.broker.nodes.finding import Nodes
+    from acquit.broker.nodes.topics import Topic
+    from acquit.broker.options import AddressPolicy
+    from acquit.broker.transact.transaction import Transaction
+    from acquit.broker.transact.transactions import Transactions
+    from acquit.protocol.delivery import Delivery
+    from acquit.protocol.session import Session
+
+_PENDING = NodeState.PENDING
+_AVAILABLE = NodeState.AVAILABLE
+_SCHEDULED = NodeState.SCHEDULED
+_POSTED: Final = int(EventKind.POSTED)
+_SHALLOW: Final = 1_024
+"""A queue with no more than this available is near its head: what is posted may be handed out at once."""
+JMS_DESTINATION: Final = "x-opt-jms-dest"
+"""Message annotation of JMS clients: what their destination is. 0: a queue, 1: a topic, 2 and 3: the temporary ones."""
+_JMS_TOPICS: Final = frozenset((1, 3))
+_REJECTED: Final = "amqp:rejected:list"
+
+
+@dataclass(slots=True)
+class Arrival:
+    """One delivery on its way into queues: what is known of it so far."""
+
+    producer: Producer
+    delivery: Delivery
+    posting: Posting
+    target: Queue | Topic
+    """Where it was sent. Its policy holds for the message, those of the queues for the room in them."""
+    queues: list[Queue]
+    """Where it goes: several for a topic, perhaps none."""
+    actor: int
+    expires_at_ms: int
+    identity: Identity | None = None
+    """The id that tells duplicates, and what is known of it; None: it has none that counts."""
+
+    @property
+    def payload(self) -> bytes:
+        """The message, byte for byte."""
+        return self.delivery.payload
+
+
+class Poster:
+    """Takes postings."""
+
+    def __init__(self, life: Life, nodes: Nodes, duplicates: Duplicates) -> None:
+        """`nodes` are asked for addresses that a message (not a link) names, and for what a topic goes to."""
+        self._life = life
+        self._scribe = life.scribe
+        self._memory = life.memory
+        self._nodes = nodes
+        self._duplicates = duplicates
+        self.transactions: Transactions
+        """Set by the core: they need us as well."""
+
+    # -- from links ---------------------------------------------------------------------------------------------------
+
+    def receive(self, producer: Producer, deliveries: list[Delivery]) -> None:
+        """Deliveries of one link, in order."""
+        queue = producer.queue
+        if producer.link.stateful:
+            self._receive_stateful(producer, deliveries)
+            return
+        if queue is None or not queue.plain:
+            for delivery in deliveries:
+                self._receive_one(producer, delivery)
+            return
+        scribe = self._scribe
+        time_us = scribe.time_us
+        now_ms = time_us // 1000
+        room = Room(queue, self._memory)
+        take_sequence, record = scribe.sequences.take, scribe.recorder.posted
+        number, address, live, metas = queue.number, queue.address.encode(), self._life.live, producer.metas
+        pack_meta = encode_posting_meta
+        actor = scribe.actor_number(producer)
+        offered: list[Message] = []
+        answered: list[Delivery] = []
+        pending: list[Message] = []
+        waiting: list[Delivery] = []
+        refused: list[Delivery] = []
+        volatile_bytes = durable_bytes = 0
+        for delivery in deliveries:
+            payload = delivery.payload
+            size = len(payload)
+            template = producer.template
+            if template is not None and template.fits(payload) and not delivery.message_format:
+                durable, priority, body_at, message_id = template.durable, template.priority, template.body_at, b""
+            else:
+                plain = self._read_plain(producer, delivery)
+                if plain is None:
+                    self._receive_one(producer, delivery)
+                    continue
+                durable, priority, message_id, body_at = plain
+            room.messages -= 1
+            try:
+                sequence = take_sequence(time_us)
+                if durable:
+                    room.durable -= size + OVERHEAD_BYTES
+                    if room.durable < 0 or room.messages < 0:
+                        refused.append(delivery)
+                        continue
+                    meta = metas.get(priority) if not message_id else pack_meta(address, message_id, priority=priority)
+                    if meta is None:
+                        meta = metas[priority] = pack_meta(address, b"", priority=priority)
+                    position, fingerprint = record(sequence, number, payload, meta, time_us, actor=actor)
+                    body = own_annotations(sequence, now_ms) + payload[body_at:]
+                    message = Message(
+                        sequence, queue, _PENDING, body, fingerprint, DURABLE, priority, time_us, 0, position
+                    )
+                    live[sequence] = message
+                    pending.append(message)
+                    waiting.append(delivery)
+                    durable_bytes += size
+                else:
+                    room.volatile -= size + OVERHEAD_BYTES
+                    if room.volatile < 0 or room.messages < 0:
+                        refused.append(delivery)
+                        continue
+                    body = own_annotations(sequence, now_ms) + payload[body_at:]
+                    offered.append(Message(sequence, queue, _AVAILABLE, body, size << 32, 0, priority, time_us, 0, 0))
+                    answered.append(delivery)
+                    volatile_bytes += size
+            except StoreFull:
+                refused.append(delivery)
+        session = producer.link.session
+        if offered:
+            self._count(queue, len(offered), volatile_bytes)
+            scribe.count_volatile(queue, _POSTED, len(offered))
+            self._offer(queue, offered)
+            session.settle_all(answered, ACCEPTED)
+        if pending:
+            self._count(queue, len(pending), durable_bytes)
+            self._life.live_bytes += durable_bytes
+            queue.pending += len(pending)
+            self.mark(queue, pending[-1].sequence)
+            scribe.when_synced(self._synced, queue, pending, session, waiting)
+        if refused:
+            self._refuse(producer, refused, full(queue, disk=scribe.journal.full))
+        count = len(offered) + len(pending)
+        if count:
+            producer.volatile = len(offered) > len(pending)
+            producer.average_bytes += ((volatile_bytes + durable_bytes) // count - producer.average_bytes) // 4
+
+    @staticmethod
+    def _read_plain(producer: Producer, delivery: Delivery) -> tuple[bool, int, bytes, int] | None:
+        """Durable, priority, message id, and where the header ends, of a message that says nothing else that matters;
+        None for any other, and for one that makes no sense."""
+        if delivery.message_format:
+            return None
+        try:
+            sections = scan_sections(delivery.payload)
+            plain = read_plain(sections)
+            if plain is None:
+                return None
+            producer.template = learn_template(sections)
+        except DecodeError:
+            return None
+        return *plain, sections.bounds[1]
+
+    def _receive_one(self, producer: Producer, delivery: Delivery) -> None:
+        """One delivery, whatever it is."""
+        try:
+            arrival = self._read(producer, delivery)
+            arrival.identity = identity = self._duplicates.check(arrival.target, arrival.posting)
+            if identity is not None and identity.first:
+                self._accept(delivery, durable=self._duplicates.suppress(identity, arrival.target, arrival.actor))
+                return
+            if not arrival.queues:
+                self._unroutable(arrival)
+                self._nodes.posted(arrival)
+                return
+            self._admit(arrival)
+            durable = self.enter_all(arrival)
+            self._nodes.posted(arrival)
+        except StoreFull:
+            self._refuse(producer, [delivery], full(producer.queue, disk=self._scribe.journal.full))
+        except (DecodeError, Refused) as exc:
+            self._refuse(producer, [delivery], exc)
+        else:
+            producer.average_bytes += (len(delivery.payload) - producer.average_bytes) // 4
+            producer.volatile = not durable
+            self._accept(delivery, durable=durable)
+
+    def _receive_stateful(self, producer: Producer, deliveries: list[Delivery]) -> None:
+        """Deliveries of a link that has sent some in transactions."""
+        held: dict[Transaction, list[Delivery]] = {}
+        for delivery in deliveries:
+            if isinstance(delivery.remote_state, TransactionalState):
+                transaction = self._receive_held(producer, delivery, delivery.remote_state)
+                if transaction is not None:
+                    held.setdefault(transaction, []).append(delivery)
+            else:
+                self._receive_one(producer, delivery)
+        for transaction, group in held.items():
+            self.transactions.answer_postings(transaction, group, ACCEPTED)
+
+    def _receive_held(self, producer: Producer, delivery: Delivery, state: TransactionalState) -> Transaction | None:
+        """One delivery of a transaction: all but that it enters its queues, which is the commit's to do. Gives the
+        transaction if it will, so that its sender is to hear *accepted*."""
+        transactions = self.transactions
+        try:
+            transaction = transactions.find(producer.peer, state.txn_id)
+        except Refused as exc:
+            self._refuse(producer, [delivery], exc)
+            return None
+        try:
+            arrival = self._read(producer, delivery)
+            arrival.identity = identity = self._duplicates.check(arrival.target, arrival.posting, transaction)
+            if identity is not None and identity.first:
+                self._duplicates.suppress(identity, arrival.target, arrival.actor)
+            elif not arrival.queues and arrival.target.policy.unroutable == "release" and not delivery.settled:
+                transactions.answer_postings(transaction, [delivery], Released())
+                return None
+            else:
+                self._admit(arrival)
+                transactions.hold(transaction, arrival)
+        except StoreFull:
+            error = full(producer.queue, disk=self._scribe.journal.full)
+            transactions.refuse_posting(transaction, delivery, Error(error.condition, error.description))
+        except (DecodeError, Refused) as exc:
+            transactions.refuse_posting(transaction, delivery, Error(exc.condition, exc.description))
+        else:
+            producer.average_bytes += (len(delivery.payload) - producer.average_bytes) // 4
+            return transaction
+        return None
+
+    def _read(self, producer: Producer, delivery: Delivery) -> Arrival:
+        """What the message says, and where it goes. Raises DecodeError or Refused."""
+        if delivery.message_format:
+            raise Refused(
+                f"message-format {delivery.message_format}: only 0 is known here (2.7.5)",
+                condition=AmqpCondition.NOT_IMPLEMENTED,
+            )
+        now_ms = self._scribe.time_us // 1000
+        posting = read_posting(delivery.payload, now_ms)
+        posting.poster = producer.peer.container
+        target = producer.queue or producer.topic or self._route(producer, posting)
+        arrival = Arrival(
+            producer,
+            delivery,
+            posting,
+            target,
+            [],
+            self._scribe.actor_number(producer),
+            _expiry(target.policy, posting, now_ms),
+        )
+        arrival.queues = self._nodes.queues_of(arrival)
+        return arrival
+
+    def _route(self, producer: Producer, posting: Posting) -> Queue | Topic:
+        """Where a message on the anonymous terminus goes: its *to*, and whether JMS says that this is a topic."""
+        if posting.to is None:
+            raise Refused("the message says no 'to', and neither does the link", condition=AmqpCondition.NOT_FOUND)
+        start, end = posting.sections.bounds[MESSAGE_ANNOTATIONS], posting.sections.bounds[PROPERTIES]
+        said = map_value(posting.sections.payload[start:end], JMS_DESTINATION) if start != end else None
+        topic = said in _JMS_TOPICS if isinstance(said, int) else None
+        producer.peer.rights.check("send", posting.to)
+        return self._nodes.to_send_to(producer.peer, posting.to, topic)
+
+    def _admit(self, arrival: Arrival) -> None:
+        """Raise Refused unless every queue has room: a message goes to all of them, or to none."""
+        cost = len(arrival.payload) + OVERHEAD_BYTES
+        memory = self._memory
+        for queue in arrival.queues:
+            admit(queue, memory, cost, durable=arrival.posting.durable and queue.durable)
+            note_value(queue.policy, arrival.posting)
+        if len(arrival.queues) == 1:
+            return
+        volatile = sum(not (arrival.posting.durable and queue.durable) for queue in arrival.queues)
+        if volatile and memory.room(arrival.queues[0], volatile=False) < cost * volatile:
+            raise Refused(
+                f"no memory for {volatile} copies: try again later",
+                condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED,
+            )
+
+    def _unroutable(self, arrival: Arrival) -> None:
+        """No subscription takes it."""
+        delivery, topic = arrival.delivery, arrival.target
+        assert not isinstance(topic, Queue)
+        if topic.policy.unroutable == "release" and not delivery.settled:
+            delivery.link.session.settle_all([delivery], Released())
+            return
+        durable = arrival.posting.durable
+        self._scribe.unrouted(topic, arrival.payload, arrival.actor, durable=durable)
+        self._accept(delivery, durable=durable)
+
+    def _accept(self, delivery: Delivery, *, durable: bool) -> None:
+        """Answer *accepted*; where something of it was recorded, after the sync."""
+        if durable:
+            self._scribe.when_synced(self._answer, delivery)
+        else:
+            delivery.link.session.settle_all([delivery], ACCEPTED)
+
+    def _refuse(self, producer: Producer, deliveries: list[Delivery], why: RemoteProtocolError) -> None:
+        error = Error(why.condition, why.description)
+        unanswered = [delivery for delivery in deliveries if not delivery.settled]
+        if producer.queue is None and producer.topic is None:
+            self._refuse_anonymous(producer, deliveries, unanswered, error)
+            return
+        producer.link.session.settle_all(unanswered, Rejected(error))
+        if len(unanswered) < len(deliveries):
+            # Nobody waits for these answers: the link is the only one to tell.
+            producer.link.detach(error)
+
+    @staticmethod
+    def _refuse_anonymous(
+        producer: Producer, deliveries: list[Delivery], unanswered: list[Delivery], error: Error
+    ) -> None:
+        """The same on the anonymous terminus, where the sender must learn which message it was: it is rejected if the
+        sender said that it knows this outcome, or said nothing; otherwise the link ends."""
+        link = producer.link
+        source = link.source
+        knows = not isinstance(source, Source) or not source.outcomes or _REJECTED in source.outcomes
+        for delivery in deliveries:
+            named = Error(error.condition, error.description, {"delivery-tag": delivery.tag})
+            if knows and delivery in unanswered:
+                link.session.settle_all([delivery], Rejected(named))
+            else:
+                link.detach(named)
+                return
+
+    # -- from anywhere ------------------------------------------------------------------------------------------------
+
+    def post(self, queue: Queue, payload: bytes) -> None:
+        """Post a volatile message of the broker's own, as a client would. Raises Refused or StoreFull, with nothing
+        changed."""
+        now_ms = self._scribe.time_us // 1000
+        posting = read_posting(payload, now_ms)
+        admit(queue, self._memory, len(payload) + OVERHEAD_BYTES, durable=False)
+        expires_at_ms = _expiry(queue.policy, posting, now_ms)
+        self.enter(queue, payload, posting, address=queue.address, expires_at_ms=expires_at_ms)
+
+    def enter(
+        self,
+        queue: Queue,
+        payload: bytes,
+        posting: Posting,
+        *,
+        actor: int = 0,
+        expires_at_ms: int = 0,
+        due_at_ms: int = 0,
+        address: str,
+        kind: EventKind = EventKind.POSTED,
+        origin: int = 0,
+        essential: bool = False,
+        flags: int = 0,
+    ) -> Message:
+        """Put a message into a queue. Raises StoreFull or DecodeError, with nothing changed.
+
+        `essential`: it is the consequence of an outcome, and written although the disk is full.
+        """
+        scribe = self._scribe
+        note_value(queue.policy, posting)
+        time_us = scribe.time_us
+        sequence = scribe.sequences.take(time_us)
+        body = make_body(posting.sections, sequence, time_us // 1000)
+        message = new_message(queue, sequence, body, posting, time_us, expires_at_ms, due_at_ms)
+        message.flags |= flags
+        meta = posting_meta(address, posting, expires_at_ms, due_at_ms)
+        scribe.posted(message, payload, meta, kind=kind, actor=actor, origin=origin, essential=essential)
+        self._life.enter(message)
+        if due_at_ms:
+            extra = message.need_extra()
+            extra.due_at_ms, extra.message_id = due_at_ms, posting.message_id
+        if message.flags & DURABLE:
+            queue.pending += 1
+            scribe.when_synced(self._available, message)
+        elif due_at_ms:
+            self._life.schedule(message, due_at_ms)
+        else:
+            self._offer(queue, [message])
+        return message
+
+    def enter_all(self, arrival: Arrival) -> bool:
+        """Put a message into its queues, once into each. True if any of it is recorded, so that its sender must wait.
+
+        Raises StoreFull or DecodeError, with nothing changed.
+        """
+        posting, queues = arrival.posting, arrival.queues
+        if len(queues) == 1:
+            message = self.enter(
+                queues[0],
+                arrival.payload,
+                posting,
+                actor=arrival.actor,
+                expires_at_ms=arrival.expires_at_ms,
+                due_at_ms=posting.due_at_ms,
+                address=arrival.target.address,
+                flags=0 if arrival.identity is None else arrival.identity.flags,
+            )
+            if arrival.identity is not None:
+                self._duplicates.entered(arrival.identity, message)
+            if message.flags & DURABLE:
+                self.mark(queues[0], message.sequence)
+            return message.durable
+        messages = self._fan_out(arrival)
+        if arrival.identity is not None:
+            recorded = (message for message in messages if message.durable)
+            self._duplicates.entered(arrival.identity, next(recorded, messages[0]))
+        pending = []
+        for message in messages:
+            self._life.enter(message)
+            if posting.due_at_ms:
+                extra = message.need_extra()
+                extra.due_at_ms, extra.message_id = posting.due_at_ms, posting.message_id
+            if message.flags & DURABLE:
+                message.queue.pending += 1
+                self.mark(message.queue, message.sequence)
+                pending.append(message)
+            elif posting.due_at_ms:
+                self._life.schedule(message, posting.due_at_ms)
+            else:
+                self._offer(message.queue, [message])
+        if pending:
+            self._scribe.when_synced(self.available, pending)
+        return bool(pending)
+
+    def _fan_out(self, arrival: Arrival) -> list[Message]:
+        """A copy for each queue, recorded. The first durable one's record has the payload, the others name it.
+
+        A thousand copies are not a thousand bodies in memory: those that nobody waits for are read back when somebody
+        does.
+        """
+        posting, payload = arrival.posting, arrival.payload
+        scribe = self._scribe
+        time_us = scribe.time_us
+        shared = SharedBody(posting.sections, time_us // 1000)
+        cost = len(payload) + OVERHEAD_BYTES
+        room = self._memory.room(arrival.queues[0], volatile=False)
+        messages = []
+        for queue in arrival.queues:
+            sequence = scribe.sequences.take(time_us)
+            body = None
+            if not (posting.durable and queue.durable) or (room >= cost and wanted_soon(queue)):
+                body = shared.of(sequence)
+                room -= cost
+            messages.append(
+                new_message(queue, sequence, body, posting, time_us, arrival.expires_at_ms, posting.due_at_ms)
+            )
+        durable = [message for message in messages if message.flags & DURABLE]
+        if durable:
+            first, *others = durable
+            if arrival.identity is not None:
+                first.flags |= arrival.identity.flags
+            meta = posting_meta(arrival.target.address, posting, arrival.expires_at_ms, posting.due_at_ms)
+            scribe.posted(first, payload, meta, kind=_POSTED, actor=arrival.actor, origin=0, essential=False)
+            for message in others:
+                message.flags |= COPY
+                message.position, message.fingerprint = first.position, first.fingerprint
+            scribe.copies(first, others, arrival.actor)
+        for message in messages:
+            if not message.flags & DURABLE:
+                message.fingerprint = len(payload) << 32
+                message.queue.counts[_POSTED] += 1
+                scribe.count_volatile(message.queue, _POSTED, 1)
+        return messages
+
+    # -- after the sync -----------------------------------------------------------------------------------------------
+
+    def _synced(self, queue: Queue, messages: list[Message], session: Session, deliveries: list[Delivery]) -> None:
+        """A group of durable postings without times is on the disk: senders hear so, consumers may have them."""
+        session.settle_all(deliveries, ACCEPTED)
+        self._life.touch(session.connection)
+        gone = 0
+        for message in messages:
+            if message.state is _PENDING:
+                message.state = _AVAILABLE
+            else:
+                gone += 1  # purged meanwhile
+        queue.pending -= len(messages) - gone
+        self._offer(queue, [message for message in messages if message.state is _AVAILABLE] if gone else messages)
+
+    def _answer(self, delivery: Delivery) -> None:
+        session = delivery.link.session
+        session.settle_all([delivery], ACCEPTED)
+        self._life.touch(session.connection)
+
+    def available(self, messages: list[Message]) -> None:
+        """What these entered by is on the disk: a commit, or one posting in several queues."""
+        ready: dict[Queue, list[Message]] = {}
+        for message in messages:
+            if message.state is _PENDING and not (message.due_at_ms or message.expires_at_ms):
+                message.state = _AVAILABLE
+                message.queue.pending -= 1
+                ready.setdefault(message.queue, []).append(message)
+            else:
+                self._available(message)
+        for queue, group in ready.items():
+            self._offer(queue, group)
+
+    def _available(self, message: Message) -> None:
+        """One durable posting is on the disk."""
+        if message.state is not _PENDING:
+            return
+        later = message.due_at_ms * 1000 > self._scribe.time_us
+        message.state = step(_PENDING, NodeEvent.SYNCED_LATER if later else NodeEvent.SYNCED).next
+        message.queue.pending -= 1
+        if later:
+            self._life.schedule(message, message.due_at_ms)
+        else:
+            self._offer(message.queue, [message])
+            self._life.look_at_time(message)
+
+    # -- its own ------------------------------------------------------------------------------------------------------
+
+    def _count(self, queue: Queue, messages: int, payload_bytes: int) -> None:
+        """A group without times has entered."""
+        cost = payload_bytes + messages * OVERHEAD_BYTES
+        queue.counts[_POSTED] += messages
+        queue.bytes += payload_bytes
+        queue.memory_bytes += cost
+        self._memory.bytes += cost
+
+    def _offer(self, queue: Queue, messages: list[Message]) -> None:
+        if not messages:
+            return
+        queue.backlog.extend(messages)
+        if queue.values is not None:
+            queue.values.arrived.extend(messages)
+        for browser in queue.browsers:
+            for message in messages:
+                browser.offered(message)
+        self._life.dirty[queue] = None
+        memory = self._memory
+        if memory.crowded(queue):
+            going_out = sum(consumer.room for consumer in queue.consumers if consumer.in_line and consumer.open_to_more)
+            if queue.backlog.count > going_out:  # they will wait here: not in memory, then
+                for message in messages:
+                    if message.flags & DURABLE:
+                        memory.drop(message)
+
+    def mark(self, queue: Queue, sequence: int) -> None:
+        """A consumer that waits shall not wait for a second sync, only to learn that it may have the message."""
+        if queue.consumers and wanted_soon(queue):
+            self._scribe.mark_ahead(queue, sequence)
+
+
+def wanted_soon(queue: Queue) -> bool:
+    """Does somebody wait for what is posted to this queue?"""
+    return bool(queue.consumers or queue.browsers) and queue.backlog.count <= _SHALLOW
+
+
+def new_message(
+    queue: Queue,
+    sequence: int,
+    body: bytes | None,
+    posting: Posting,
+    time_us: int,
+    expires_at_ms: int,
+    due_at_ms: int,
+) -> Message:
+    """A message that is about to enter a queue; without a body where that is to be read back."""
+    durable = posting.durable and queue.durable
+    event = NodeEvent.POST_DURABLE if durable else NodeEvent.POST_VOLATILE
+    if due_at_ms and not durable:
+        event = NodeEvent.POST_VOLATILE_LATER
+    flags = DURABLE if durable else TOLD_DURABLE if posting.durable else 0
+    state = step(NodeState.NEW, event).next
+    message = Message(sequence, queue, state, body, 0, flags, posting.priority, time_us, expires_at_ms, 0)
+    if posting.last_value:
+        message.need_extra().last_value = posting.last_value
+    if posting.group is not None and queue.policy.message_groups:
+        extra = message.need_extra()
+        extra.group, extra.closes_group = posting.group, posting.group_sequence == CLOSING
+    if queue.asks_poster:
+        message.need_extra().poster = posting.poster
+    return message
+
+
+def posting_meta(address: str, posting: Posting, expires_at_ms: int, due_at_ms: int) -> bytes:
+    """The plain fields of its record."""
+    return encode_posting_meta(
+        address.encode(),
+        posting.message_id,
+        expires_at_ms=expires_at_ms,
+        due_at_ms=due_at_ms,
+        priority=posting.priority,
+        extras=posting.extras,
+    )
+
+
+def _expiry(policy: AddressPolicy, posting: Posting, now_ms: int) -> int:
+    """When the message expires: by its header, its properties and the policy, the earliest of them. 0: never."""
+    ttl_ms = posting.ttl_ms
+    if ttl_ms is None and posting.absolute_expiry_ms is None and policy.default_ttl_ms:
+        ttl_ms = policy.default_ttl_ms
+    expiries = [] if ttl_ms is None else [now_ms + ttl_ms]
+    if posting.absolute_expiry_ms:
+        expiries.append(max(1, posting.absolute_expiry_ms))
+    if policy.ttl_ms_max:
+        expiries.append(now_ms + policy.ttl_ms_max)
+    return min(expiries, default=0)
+
+
+__all__ = ["Poster", "Refused"]

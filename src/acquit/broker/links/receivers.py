@@ -1,0 +1,323 @@
+"""Links of peers that receive: from a queue, as a consumer or a browser; from a topic, by a subscription.
+
+The source in our answer is as it is here, not as it was asked for (2.6.3): its durability, its expiry, the filters that
+are applied. A link from a topic is not a browser where it says distribution-mode *copy*, as JMS clients do: each
+subscription gets a copy of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from acquit.broker.admin.management import NODE
+from acquit.broker.dispatching.browsing import Browser
+from acquit.broker.dispatching.succession import SHARED, arrive, priority_of
+from acquit.broker.links.endpoints import Actor, Consumer, Peer, verdict_of
+from acquit.broker.links.filters import NOTHING, AppliedFilters, read_filters
+from acquit.broker.nodes import subscriptions, temporary
+from acquit.broker.nodes.finding import SEPARATOR, Nodes, wants_topic
+from acquit.broker.nodes.node import Queue
+from acquit.broker.options import UINT_MAX
+from acquit.broker.refusal import Refused
+from acquit.errors import SelectorError
+from acquit.protocol._definitions import (
+    AmqpCondition,
+    Error,
+    SndSettleMode,
+    Source,
+    StdDistMode,
+    Target,
+    TerminusDurability,
+    TerminusExpiryPolicy,
+)
+from acquit.protocol.types import UInt, ULong
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from acquit.broker.admin.management_node import ManagementNode
+    from acquit.broker.life import Life
+    from acquit.broker.nodes.queues import Queues
+    from acquit.broker.nodes.subscriptions import Subscriptions
+    from acquit.broker.nodes.temporary import TemporaryNodes
+    from acquit.protocol._definitions import Attach
+    from acquit.protocol.link import SendingLink
+
+LAST_SEQUENCE: Final = "acquit:last-sequence"
+LOCK_DURATION: Final = "acquit:lock-duration-ms"
+"""How long a message may be held, where that is limited."""
+ACTIVE: Final = "acquit:active"
+"""Whether a consumer is served at once, where only one is served at a time."""
+OUTCOMES: Final = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
+
+
+class Waiting(Actor):
+    """A link that is answered later; what it asked for is being recorded."""
+
+    __slots__ = ()
+
+
+class Receivers:
+    """Answers peers that want to receive."""
+
+    def __init__(
+        self,
+        nodes: Nodes,
+        queues: Queues,
+        subscriptions: Subscriptions,
+        temporary: TemporaryNodes,
+        management: ManagementNode,
+        life: Life,
+    ) -> None:
+        self._nodes = nodes
+        self._queues = queues
+        self._subscriptions = subscriptions
+        self._temporary = temporary
+        self._management = management
+        self._life = life
+        self._scribe = life.scribe
+
+    def accept(self, peer: Peer, link: SendingLink, stolen: object) -> object:
+        """Accept the link, and give what is its context from now on. Raises Refused.
+
+        `stolen`: the context of the link whose name this one takes over; None where there is none.
+        """
+        asked = link.remote_attach
+        assert asked is not None
+        source = asked.source
+        if source is None:
+            return self._look_up(peer, link)
+        if not isinstance(source, Source):
+            raise Refused("a receiver must say its source", condition=AmqpCondition.INVALID_FIELD)
+        if source.address == NODE:
+            link.accept_attach(source=Source(NODE), properties=self._properties())
+            target = asked.target
+            return self._management.replies(peer, link, target.address if isinstance(target, Target) else None)
+        filters = _filters(source)
+        if source.dynamic:
+            return self._from_dynamic(peer, link, source, filters)
+        address = source.address
+        if not address:
+            raise Refused("an address is needed", condition=AmqpCondition.INVALID_FIELD)
+        topic = wants_topic(source.capabilities)
+        if SEPARATOR in address:
+            return self._from_qualified(peer, link, source, address, filters, stolen)
+        if self._nodes.is_topic(address, topic):
+            return self._from_topic(peer, link, source, address, filters, stolen)
+        copy = _browses(source)
+        peer.rights.check("browse" if copy else "consume", address)
+        queue = self._queues.find(peer, address)
+        return self._from_queue(peer, link, queue, _queue_source(queue, address, copy=copy), filters, stolen)
+
+    # -- from what ----------------------------------------------------------------------------------------------------
+
+    def _look_up(self, peer: Peer, link: SendingLink) -> object:
+        lookup = self._subscriptions.look_up(peer, link)
+        peer.rights.check("consume", lookup.queue.address)
+        link.accept_attach(source=subscriptions.describe(lookup.queue, None), properties=self._properties())
+        return lookup
+
+    def _from_topic(
+        self, peer: Peer, link: SendingLink, source: Source, address: str, filters: AppliedFilters, stolen: object
+    ) -> Actor:
+        peer.rights.check("consume", address)
+        queue = self._subscriptions.open(peer, link, source, address, filters, stolen)
+        if queue in self._subscriptions.unsynced:
+            return self._later(peer, link, queue, partial(self._subscriber, peer, link, queue, source, None))
+        return self._subscriber(peer, link, queue, source, stolen)
+
+    def _subscriber(self, peer: Peer, link: SendingLink, queue: Queue, source: Source, stolen: object) -> Consumer:
+        consumer = self._consumer(peer, link, queue, subscriptions.describe(queue, source), NOTHING, stolen)
+        consumer.subscriber = True
+        return consumer
+
+    def _later(self, peer: Peer, link: SendingLink, queue: Queue, accept: Callable[[], Actor]) -> Waiting:
+        """Accept a link when what was recorded for it is on the disk: a subscription that is said to be durable is."""
+        waiting = Waiting(peer, link.name, queue.address)
+
+        def synced() -> None:
+            if link.context is not waiting:
+                return  # it is gone, or its name was taken over
+            try:
+                _check_free(queue)
+                context = accept()
+            except Refused as exc:
+                link.refuse(Error(exc.condition, exc.description))
+            else:
+                del peer.links[waiting]
+                link.context = context
+                peer.links[context] = None
+                if isinstance(context, Consumer):
+                    context.stand_in_line()  # its first flow may have come meanwhile
+                self._life.wake(queue)
+            self._life.touch(peer.engine)
+
+        self._scribe.when_synced(synced)
+        return waiting
+
+    def _from_qualified(
+        self, peer: Peer, link: SendingLink, source: Source, address: str, filters: AppliedFilters, stolen: object
+    ) -> object:
+        """One queue of an address: one that is there, or a subscription that is begun for whoever asks for it."""
+        copy = _browses(source)
+        node, _, name = address.partition(SEPARATOR)
+        peer.rights.check("browse" if copy else "consume", node)
+        queue = self._nodes.qualified(address)
+        if queue is None and node == name:
+            queue = self._queues.find(peer, node)
+        elif queue is None:
+            if not self._nodes.is_topic(node, wants_topic(source.capabilities)):
+                raise Refused(f"there is no queue {address!r}", condition=AmqpCondition.NOT_FOUND)
+            queue = self._subscriptions.qualified(peer, address)
+        said = _queue_source(queue, address, copy=copy)
+        if queue in self._subscriptions.unsynced:
+            return self._later(peer, link, queue, partial(self._from_queue, peer, link, queue, said, filters, None))
+        return self._from_queue(peer, link, queue, said, filters, stolen)
+
+    def _from_dynamic(self, peer: Peer, link: SendingLink, source: Source, filters: AppliedFilters) -> Consumer:
+        node = self._temporary.make(peer, source)
+        assert node.temporary is not None
+        dynamic = temporary.describe(node, queue=isinstance(node, Queue))
+        if isinstance(node, Queue):
+            said = _queue_source(node, node.address, copy=False)
+            queue = node
+        else:
+            # What is subscribed to ends with a restart at the latest, so that nothing here is durable.
+            source = replace(source, durable=TerminusDurability.NONE, expiry_policy=TerminusExpiryPolicy.LINK_DETACH)
+            try:
+                queue = self._subscriptions.open(peer, link, source, node.address, filters, None)
+            except Refused:
+                self._temporary.unmake(node)  # nobody has heard of it, and no link will ever end for it
+                raise
+            said = subscriptions.describe(queue, source)
+            said = replace(said, capabilities=(*said.capabilities, "temporary-topic"))
+            filters = NOTHING
+        said = replace(said, dynamic=True, dynamic_node_properties=dynamic)
+        consumer = self._consumer(peer, link, queue, said, filters, None)
+        consumer.subscriber = queue is not node
+        node.temporary.owner = consumer
+        return consumer
+
+    def _from_queue(
+        self, peer: Peer, link: SendingLink, queue: Queue, said: Source, filters: AppliedFilters, stolen: object
+    ) -> Actor:
+        reads = queue.policy.non_destructive and said.distribution_mode != StdDistMode.COPY
+        if said.distribution_mode != StdDistMode.COPY and not reads:
+            return self._consumer(peer, link, queue, said, filters, stolen)
+        asked = link.remote_attach
+        assert asked is not None
+        browsers_max = queue.policy.browsers_max
+        if browsers_max and sum(browser is not stolen for browser in queue.browsers) >= browsers_max:
+            raise Refused(
+                f"{queue.name!r} has {browsers_max} browsers, no more are taken",
+                condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED,
+            )
+        self._accept(link, asked, queue, replace(said, distribution_mode=StdDistMode.COPY, filter=filters.echo))
+        browser = Browser(peer, link, queue, selector=filters.selector, no_local=filters.no_local, reads=reads)
+        queue.browsers.append(browser)
+        if browser.no_local:
+            queue.look_at_policy()
+        return browser
+
+    def _consumer(
+        self, peer: Peer, link: SendingLink, queue: Queue, said: Source, filters: AppliedFilters, stolen: object
+    ) -> Consumer:
+        """`filters`: those that are asked of each message as it is handed out; a subscription's were asked before."""
+        consumers_max = queue.policy.consumers_max
+        # A client that comes back before its old connection is known to be lost must not be kept out by itself.
+        rivals = [consumer for consumer in queue.consumers if consumer is not stolen]
+        if consumers_max and len(rivals) >= consumers_max:
+            raise Refused(
+                f"{queue.name!r} has {consumers_max} consumers, no more are taken",
+                condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED,
+            )
+        if rivals and queue.policy.consumers == "exclusive":
+            raise Refused(f"{queue.name!r} has its one consumer", condition=AmqpCondition.RESOURCE_LOCKED)
+        asked = link.remote_attach
+        assert asked is not None
+        default_outcome = asked.source.default_outcome if isinstance(asked.source, Source) else None
+        if verdict_of(default_outcome) is None:  # type: ignore[arg-type]  # a described value is no outcome either
+            default_outcome = None
+        if filters.echo is not None:
+            said = replace(said, filter=filters.echo)
+        properties: dict[str, object] = {}
+        if queue.policy.consumers != SHARED:
+            properties[ACTIVE] = queue.active is None or queue.active is stolen
+        if queue.policy.lock_duration_ms:
+            properties[LOCK_DURATION] = UInt(min(queue.policy.lock_duration_ms, UINT_MAX))
+        self._accept(link, asked, queue, replace(said, default_outcome=default_outcome), properties)
+        consumer = Consumer(
+            peer,
+            link,
+            queue,
+            presettled=asked.snd_settle_mode is SndSettleMode.SETTLED,
+            default_outcome=default_outcome,  # type: ignore[arg-type]
+            selector=filters.selector,
+            no_local=filters.no_local,
+            priority=priority_of(asked.properties),
+        )
+        arrive(consumer)
+        return consumer
+
+    # -- the answer ---------------------------------------------------------------------------------------------------
+
+    def _accept(
+        self,
+        link: SendingLink,
+        asked: Attach,
+        queue: Queue,
+        said: Source,
+        properties: Mapping[str, object] = MappingProxyType({}),
+    ) -> None:
+        link.accept_attach(
+            source=replace(said, outcomes=OUTCOMES),
+            snd_settle_mode=asked.snd_settle_mode,
+            properties={**self._properties(), **properties},
+        )
+        link.offer(queue.available)
+
+    def _properties(self) -> dict[str, object]:
+        return {LAST_SEQUENCE: ULong(self._scribe.sequences.last)}
+
+
+def _check_free(queue: Queue) -> None:
+    """May a link that has waited still receive from its subscription? Raises Refused."""
+    subscription = queue.subscription
+    if queue.removing:
+        raise Refused("the subscription was ended meanwhile", condition=AmqpCondition.RESOURCE_DELETED)
+    if queue.consumers and subscription is not None and not subscription.shared:
+        raise Refused(f"the subscription {subscription.name!r} has a receiver", condition=AmqpCondition.RESOURCE_LOCKED)
+
+
+def _queue_source(queue: Queue, address: str, *, copy: bool) -> Source:
+    """The source of a link from a queue, as it is: it goes with its link."""
+    return Source(
+        address,
+        TerminusDurability.NONE,
+        TerminusExpiryPolicy.LINK_DETACH,
+        distribution_mode=StdDistMode.COPY if copy else StdDistMode.MOVE,
+        capabilities=("queue",) if queue.temporary is None else ("queue", "temporary-queue"),
+    )
+
+
+def _browses(source: Source) -> bool:
+    """Does a link from a queue only look?"""
+    if source.distribution_mode not in (None, StdDistMode.COPY, StdDistMode.MOVE):
+        raise Refused(
+            f"distribution-mode {source.distribution_mode:.64} is not known here",
+            condition=AmqpCondition.NOT_IMPLEMENTED,
+        )
+    return source.distribution_mode == StdDistMode.COPY
+
+
+def _filters(source: Source) -> AppliedFilters:
+    try:
+        return read_filters(source.filter)
+    except SelectorError as exc:
+        raise Refused(exc.description, condition=exc.condition) from exc
+
+
+__all__ = ["LAST_SEQUENCE", "OUTCOMES", "Receivers"]

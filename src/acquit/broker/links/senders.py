@@ -1,0 +1,105 @@
+"""Links of peers that send: to a queue, to a topic, to a node made for them, or to wherever each message says.
+
+The target in our answer is as it is here, not as it was asked for (2.6.3). No target outlives its link.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from acquit.broker.admin.management import NODE
+from acquit.broker.links.endpoints import Peer, Producer
+from acquit.broker.nodes import temporary
+from acquit.broker.nodes.finding import Nodes, wants_topic
+from acquit.broker.nodes.node import Queue
+from acquit.broker.refusal import Refused
+from acquit.protocol._definitions import (
+    AmqpCondition,
+    Coordinator,
+    Target,
+    TerminusDurability,
+    TerminusExpiryPolicy,
+)
+
+if TYPE_CHECKING:
+    from acquit.broker.admin.management_node import ManagementNode
+    from acquit.broker.links.crediting import Crediting
+    from acquit.broker.nodes.temporary import TemporaryNodes
+    from acquit.broker.nodes.topics import Topic
+    from acquit.broker.transact.coordinator import Coordinator as Coordinating
+    from acquit.protocol.link import ReceivingLink
+
+
+class Senders:
+    """Answers peers that want to send."""
+
+    def __init__(
+        self,
+        nodes: Nodes,
+        temporary: TemporaryNodes,
+        crediting: Crediting,
+        management: ManagementNode,
+        coordinator: Coordinating,
+    ) -> None:
+        self._nodes = nodes
+        self._temporary = temporary
+        self._crediting = crediting
+        self._management = management
+        self._coordinator = coordinator
+
+    def accept(self, peer: Peer, link: ReceivingLink) -> object:
+        """Accept the link, and give what is its context from now on. Raises Refused."""
+        asked = link.remote_attach
+        assert asked is not None
+        target = asked.target
+        if isinstance(target, Coordinator):
+            return self._coordinator.attach(peer, link)
+        if not isinstance(target, Target):
+            raise Refused("a sender must say its target", condition=AmqpCondition.INVALID_FIELD)
+        if target.address == NODE:
+            link.accept_attach(target=_target(NODE, ("queue",)))
+            return self._management.requests(peer, link)
+        if target.dynamic:
+            producer = self._to_dynamic(peer, link, target)
+        elif target.address is None:
+            link.accept_attach(target=_target(None, ()))
+            producer = Producer(peer, link, None, "")
+        elif not target.address:
+            raise Refused("an address is needed", condition=AmqpCondition.INVALID_FIELD)
+        else:
+            peer.rights.check("send", target.address)
+            node = self._nodes.to_send_to(peer, target.address, wants_topic(target.capabilities))
+            link.accept_attach(target=_target(target.address, _capabilities(node)))
+            producer = _producer(peer, link, node)
+        self._crediting.top_up(producer)
+        return producer
+
+    def _to_dynamic(self, peer: Peer, link: ReceivingLink, target: Target) -> Producer:
+        node = self._temporary.make(peer, target)
+        assert node.temporary is not None
+        said = _target(node.address, _capabilities(node))
+        said.dynamic = True
+        said.dynamic_node_properties = temporary.describe(node, queue=isinstance(node, Queue))
+        link.accept_attach(target=said)
+        producer = _producer(peer, link, node)
+        node.temporary.owner = producer
+        return producer
+
+
+def _producer(peer: Peer, link: ReceivingLink, node: Queue | Topic) -> Producer:
+    queue, topic = (node, None) if isinstance(node, Queue) else (None, node)
+    producer = Producer(peer, link, queue, node.address, topic)
+    node.producers[producer] = None
+    return producer
+
+
+def _capabilities(node: Queue | Topic) -> tuple[str, ...]:
+    kind = "queue" if isinstance(node, Queue) else "topic"
+    return (kind,) if node.temporary is None else (kind, f"temporary-{kind}")
+
+
+def _target(address: str | None, capabilities: tuple[str, ...]) -> Target:
+    return Target(address, TerminusDurability.NONE, TerminusExpiryPolicy.LINK_DETACH, capabilities=capabilities)
+
+
+__all__ = ["Senders"]

@@ -1,0 +1,135 @@
+"""Addresses: which names are taken, and which policy holds where.
+
+A policy is put together from all rules that match an address, the most specific one first: each field comes from the
+first rule that sets it. A pattern is more specific than another when it has more literal words; then when it has fewer
+``#``; then fewer ``*``; at last by its text, so that the order of rules in a file never matters.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+from acquit.broker.admin.management import NODE
+from acquit.broker.options import AddressPolicy, AddressRule
+from acquit.errors import ConfigurationError
+
+ADDRESS_BYTES_MAX: Final = 1_024
+TOPIC_WORDS_MAX: Final = 64
+
+
+def address_fault(address: str) -> str | None:
+    """Why `address` cannot name a queue, or None."""
+    if not address:
+        return "an address is not empty"
+    if len(address.encode()) > ADDRESS_BYTES_MAX:
+        return f"an address has at most {ADDRESS_BYTES_MAX} bytes"
+    if not address.isprintable():
+        return "an address consists of printable characters"
+    if address.startswith("$"):
+        return f"no node {address!r}; of those that begin with $ there is {NODE}"
+    return None
+
+
+def topic_fault(address: str) -> str | None:
+    """Why `address` cannot be a topic, or a pattern of topics; None if it can.
+
+    Matching takes time in the words of both, and there may be many of both.
+    """
+    words = address.count(".") + 1
+    if words > TOPIC_WORDS_MAX:
+        return f"a topic, or a pattern of topics, has at most {TOPIC_WORDS_MAX} words between dots, not {words}"
+    if address.endswith(":") or "::" in address:
+        # The queue of a subscription is called address::name, and where the one ends must be seen.
+        return f"a topic, or a pattern of topics, has no '::' in it and no ':' at its end: {address!r:.200}"
+    return address_fault(address)
+
+
+def is_pattern(address: str) -> bool:
+    """Does it name many addresses: is any of its words a wildcard?"""
+    return ("*" in address or "#" in address) and not _WILDCARDS.isdisjoint(address.split("."))
+
+
+_WILDCARDS: Final = frozenset("*#")
+
+
+def matches(pattern: str, address: str) -> bool:
+    """Does the pattern match? ``*`` is one word, ``#`` any number, none included.
+
+    Where `address` is a pattern itself: does it match all that this one matches?
+    """
+    return match_words(pattern.split("."), address.split("."))
+
+
+def match_words(pattern: list[str], words: list[str]) -> bool:
+    """`matches`, of a pattern and an address that are cut into words."""
+    # Two pointers and one point of return, the last ``#``: at most pattern times words steps, never exponential.
+    at = word = 0
+    back, resume = -1, 0
+    while word < len(words):
+        if at < len(pattern) and pattern[at] == "#":
+            back, resume = at, word
+            at += 1
+        elif at < len(pattern) and (pattern[at] == words[word] or (pattern[at] == "*" and words[word] != "#")):
+            at += 1
+            word += 1
+        elif back >= 0:
+            resume += 1
+            at, word = back + 1, resume
+        else:
+            return False
+    return all(rest == "#" for rest in pattern[at:])
+
+
+def specificity(pattern: str) -> tuple[int, int, int, str]:
+    """A sort key: the most specific pattern first."""
+    words = pattern.split(".")
+    wide, single = words.count("#"), words.count("*")
+    return (wide + single - len(words), wide, single, pattern)
+
+
+class Policies:
+    """The rules of one configuration, asked by address."""
+
+    def __init__(self, rules: tuple[AddressRule, ...]) -> None:
+        """Raises ConfigurationError for rules that do not fit together."""
+        self.replace(rules)
+
+    def replace(self, rules: tuple[AddressRule, ...]) -> None:
+        """Go by other rules from now on. Raises ConfigurationError as the constructor, with nothing changed."""
+        default = AddressPolicy()
+        terminal = {
+            str(rule.settings.get(name, getattr(default, name)))
+            for rule in (*rules, AddressRule("#"))
+            for name in ("dead_letter_address", "expiry_address")
+        } - {""}
+        for address in terminal:
+            if fault := address_fault(address):
+                raise ConfigurationError(f"dead_letter_address or expiry_address: {fault}, found {address!r}")
+        self._rules = sorted(rules, key=lambda rule: specificity(rule.match))
+        self.policy_of = lru_cache(maxsize=10_000)(self._policy_of)
+        self.terminal = terminal
+        """Where messages end up when nobody took them. What is rejected or expires there goes nowhere else."""
+
+    def _policy_of(self, address: str) -> AddressPolicy:
+        settings: dict[str, object] = {}
+        for rule in self._rules:
+            if matches(rule.match, address):
+                for name, value in rule.settings.items():
+                    settings.setdefault(name, value)
+        if address in self.terminal:
+            # It keeps what it got: nobody would find what is dropped from here for having been tried too often.
+            settings |= {"dead_letter_address": "", "expiry_address": "", "max_delivery_attempts": 0}
+        return AddressPolicy(**settings)  # type: ignore[arg-type]  # AddressRule has validated them
+
+
+__all__ = [
+    "ADDRESS_BYTES_MAX",
+    "Policies",
+    "address_fault",
+    "is_pattern",
+    "match_words",
+    "matches",
+    "specificity",
+    "topic_fault",
+]

@@ -1,0 +1,96 @@
+"""What an address means to a link, or to a message that names it itself.
+
+The same words may name a queue and a topic. Who attaches says which by a capability of its terminus, ``queue`` or
+``topic``, JMS clients in the annotation `posting.JMS_DESTINATION` as well. For those who do not say, the address's
+policy decides (`routing`); without one, a topic is meant if there is one of this name and no queue, otherwise a queue.
+A pattern means topics: to receive from them, for nothing is sent to a pattern.
+
+``address::queue`` is one queue, whatever kind it is of: that of a subscription, or the anycast queue where both parts
+are equal.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from acquit.broker.nodes.addresses import is_pattern
+from acquit.broker.nodes.node import Queue
+from acquit.broker.refusal import Refused
+from acquit.protocol._definitions import AmqpCondition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from acquit.broker.intake.posting import Arrival
+    from acquit.broker.links.endpoints import Peer
+    from acquit.broker.nodes.addresses import Policies
+    from acquit.broker.nodes.queues import Queues
+    from acquit.broker.nodes.topics import Topic, Topics
+
+_TOPIC_WORDS: Final = frozenset(("topic", "temporary-topic", "shared", "global"))
+_QUEUE_WORDS: Final = frozenset(("queue", "temporary-queue"))
+SEPARATOR: Final = "::"
+
+
+def wants_topic(capabilities: Iterable[str]) -> bool | None:
+    """Does a terminus with these capabilities mean a topic, or a queue? None: it does not say."""
+    words = set(capabilities)
+    if words & _TOPIC_WORDS:
+        return True
+    return False if words & _QUEUE_WORDS else None
+
+
+class Nodes:
+    """Finds nodes."""
+
+    def __init__(self, queues: Queues, topics: Topics, policies: Policies) -> None:
+        self._queues = queues
+        self._topics = topics
+        self._policies = policies
+
+    def is_topic(self, address: str, wanted: bool | None) -> bool:
+        """Is a topic meant? `wanted` as `wants_topic` gives it."""
+        if wanted is not None:
+            return wanted
+        routing = self._policies.policy_of(address).routing
+        if routing:
+            return routing == "multicast"
+        if address in self._queues.by_name:
+            return False
+        return address in self._topics.by_address or is_pattern(address)
+
+    def to_send_to(self, peer: Peer, address: str, wanted: bool | None) -> Queue | Topic:
+        """Where messages to this address go; made if the policy allows. Raises Refused."""
+        if SEPARATOR in address:
+            queue = self.qualified(address)
+            if queue is None:
+                raise Refused(f"there is no queue {address!r}", condition=AmqpCondition.NOT_FOUND)
+            return queue
+        if self.is_topic(address, wanted):
+            return self._topics.find(peer, address)
+        return self._queues.find(peer, address)
+
+    def qualified(self, address: str) -> Queue | None:
+        """The queue that ``address::queue`` names, if it is there."""
+        node, _, name = address.partition(SEPARATOR)
+        return self._queues.by_name.get(node if node == name else address)
+
+    def exists(self, node: Queue | Topic) -> bool:
+        """Is it still there, or has it been deleted?"""
+        if isinstance(node, Queue):
+            return self._queues.by_name.get(node.name) is node and not node.removing
+        return self._topics.by_address.get(node.address) is node
+
+    def posted(self, arrival: Arrival) -> None:
+        """A message is where it goes. A topic that no link has, only the message named, may not be needed any more."""
+        topic = arrival.target
+        if not isinstance(topic, Queue) and not topic.in_use:
+            self._topics.let_go(topic)
+
+    def queues_of(self, arrival: Arrival) -> list[Queue]:
+        """The queues that a posting enters: for a topic those of all subscriptions that take it."""
+        target = arrival.target
+        return [target] if isinstance(target, Queue) else self._topics.matching(target, arrival)
+
+
+__all__ = ["SEPARATOR", "Nodes", "wants_topic"]

@@ -1,0 +1,211 @@
+"""Which queues there are: found, made on first use where the policy allows, deleted when nobody needs them.
+
+An anycast queue has the name of its address. The queue of a subscription is called ``address::subscription``, so that
+it can be asked for by the same words with which other brokers name one queue of an address. Here they are all alike:
+what is special about subscriptions is in `subscriptions`, about temporary queues in `temporary`. What an address means
+to a link is decided in `nodes`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from acquit.broker.nodes.addresses import Policies, address_fault, topic_fault
+from acquit.broker.nodes.node import Queue
+from acquit.broker.refusal import Refused
+from acquit.errors import StoreFull
+from acquit.ledger import records
+from acquit.ledger.records import QueueFlag
+from acquit.protocol._definitions import AmqpCondition
+
+if TYPE_CHECKING:
+    from acquit.broker.life import Life
+    from acquit.broker.links.endpoints import Peer
+    from acquit.broker.nodes.subscription import Subscription
+    from acquit.broker.nodes.temporary import Temporary
+    from acquit.broker.nodes.topics import Topic
+
+
+GENERATED: Final = re.compile(r"temporary\.(?:queue|topic)\.[0-9a-f]{32}")
+"""Addresses that `temporary` makes up. A link does not make one again: an answer to somebody who has left is refused,
+and fills no queue that nobody will ever ask for."""
+
+
+class Queues:
+    """All queues of one broker."""
+
+    def __init__(self, life: Life, policies: Policies, queues_max: int) -> None:
+        self._life = life
+        self._scribe = life.scribe
+        self._policies = policies
+        self.queues_max = queues_max
+        self.by_name: dict[str, Queue] = {}
+        self.topics: dict[str, Topic] = {}
+        """By address; they count as queues where their number is limited. Kept by `topics.Topics`."""
+
+    # -- found, or made -----------------------------------------------------------------------------------------------
+
+    def find(self, peer: Peer, address: str) -> Queue:
+        """The anycast queue of an address, for a link or a message of `peer`; made if the policy allows.
+
+        Raises Refused with the condition to tell the peer.
+        """
+        queue = self.by_name.get(address)
+        if queue is not None:
+            return queue
+        check_address(address)
+        self.check_creation(peer, address)
+        return self.make(address, address, self._scribe.declare(peer.container, "", peer.user, address))
+
+    def of_address(self, address: str) -> Queue:
+        """The queue of a dead letter or expiry address, made if it is not there. Raises StoreFull."""
+        return self.by_name.get(address) or self._make(address, address, 0)
+
+    def check_creation(self, peer: Peer, address: str, *, generated: bool = False) -> None:
+        """May `peer` have a node made for this address, of whatever kind? `generated`: it is a new one, made up by us.
+        Raises Refused."""
+        if not generated and GENERATED.fullmatch(address):
+            raise Refused(f"the temporary {address!r} is gone", condition=AmqpCondition.NOT_FOUND)
+        self.check_policy(address)
+        peer.rights.check("create", address)
+        self.check_number()
+
+    def check_policy(self, address: str) -> None:
+        """Raises Refused where the policy makes no nodes."""
+        if not self._policies.policy_of(address).create:
+            raise Refused(f"there is no {address!r}, and its policy makes none", condition=AmqpCondition.NOT_FOUND)
+
+    def check_number(self) -> None:
+        """Raises Refused where there are as many queues, subscriptions and topics as there may be."""
+        if len(self.by_name) + len(self.topics) >= self.queues_max:
+            raise Refused(
+                f"there are {self.queues_max} queues, no more are made",
+                condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED,
+            )
+
+    def make(
+        self,
+        name: str,
+        address: str,
+        actor: int,
+        *,
+        auto_created: bool = True,
+        durable: bool = True,
+        subscription: Subscription | None = None,
+        temporary: Temporary | None = None,
+    ) -> Queue:
+        """A new queue. Raises Refused where the disk has no room."""
+        try:
+            return self._make(
+                name,
+                address,
+                actor,
+                auto_created=auto_created,
+                durable=durable,
+                subscription=subscription,
+                temporary=temporary,
+            )
+        except StoreFull as exc:
+            raise _no_room() from exc
+
+    def restore(self, entry: records.Queue, subscription: Subscription | None = None, *, durable: bool = True) -> Queue:
+        """A queue that the journal tells of."""
+        queue = Queue(
+            entry.number,
+            entry.name,
+            entry.address,
+            self._policies.policy_of(entry.address),
+            auto_created=bool(entry.flags & QueueFlag.AUTO_CREATED),
+            durable=durable,
+            subscription=subscription,
+        )
+        self.by_name[queue.name] = queue
+        return queue
+
+    # -- deleted ------------------------------------------------------------------------------------------------------
+
+    def unneeded(self, queue: Queue) -> bool:
+        """A link of the queue has ended, or its last message: does its policy, or the client that had it made, say
+        that it goes now?"""
+        if self.by_name.get(queue.name) is not queue:
+            return False
+        if queue.temporary is not None:
+            return queue.temporary.over(queue)
+        return queue.auto_created and queue.policy.auto_delete and not queue.in_use
+
+    def forget(self, queue: Queue) -> None:
+        """Nobody finds it any more."""
+        if self.by_name.get(queue.name) is queue:
+            del self.by_name[queue.name]
+
+    # -- in the journal -----------------------------------------------------------------------------------------------
+
+    def record(self, entry: records.Queue) -> None:
+        """Record a queue, or a topic, as it now is. Raises Refused where the disk has no room."""
+        try:
+            self._scribe.recorder.append(entry)
+        except StoreFull as exc:
+            raise _no_room() from exc
+
+    def record_deleted(self, number: int, actor: int) -> bool:
+        """Record that a queue, or a topic, which is empty, is no more. False where the disk has no room."""
+        scribe = self._scribe
+        scribe.write_counters()
+        try:
+            scribe.recorder.append(records.QueueDeleted(scribe.time_us, number, actor))
+        except StoreFull:
+            scribe.exhausted = True
+            return False
+        scribe.marks.forget(number)
+        return True
+
+    def _make(
+        self,
+        name: str,
+        address: str,
+        actor: int,
+        *,
+        auto_created: bool = True,
+        durable: bool = True,
+        subscription: Subscription | None = None,
+        temporary: Temporary | None = None,
+    ) -> Queue:
+        recorder = self._scribe.recorder
+        number = recorder.table.queue_max + 1
+        flags = (
+            QueueFlag.DURABLE * durable
+            | QueueFlag.AUTO_CREATED * auto_created
+            | QueueFlag.MULTICAST * (subscription is not None)
+            | QueueFlag.TEMPORARY * (temporary is not None)
+        )
+        properties = b"" if subscription is None else subscription.encoded
+        recorder.append(
+            records.Queue(self._scribe.time_us, number, name, address, flags, properties=properties, actor=actor)
+        )
+        queue = Queue(
+            number,
+            name,
+            address,
+            self._policies.policy_of(address),
+            auto_created=auto_created,
+            durable=durable,
+            subscription=subscription,
+            temporary=temporary,
+        )
+        self.by_name[name] = queue
+        return queue
+
+
+def check_address(address: str, *, topic: bool = False) -> None:
+    """Raise Refused unless it can be the name of a queue, or of a topic or a pattern of topics."""
+    if fault := topic_fault(address) if topic else address_fault(address):
+        missing = address.startswith("$")
+        raise Refused(fault, condition=AmqpCondition.NOT_FOUND if missing else AmqpCondition.INVALID_FIELD)
+
+
+def _no_room() -> Refused:
+    return Refused("the broker's disk is full: no queue is made", condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED)
+
+
+__all__ = ["Queues", "check_address"]

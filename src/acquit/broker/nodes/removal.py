@@ -1,0 +1,144 @@
+"""Deleting a queue, whatever is in it and whoever uses it.
+
+It goes at once for all who ask: nobody finds it, nothing is posted to it, its links end with amqp:resource-deleted.
+What is in it is purged, message by message and with who asked, over as many turns as that takes; what was held comes
+back with the end of its link, or with the outcome that is still being performed. When it is empty its deletion is
+recorded. A durable queue that is not empty is marked in the journal first, so that a crash in between only delays the
+rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from acquit.broker.admin.purging import Purge
+from acquit.broker.nodes.node import Queue
+from acquit.errors import StoreFull
+from acquit.ledger.records import QueueFlag
+from acquit.protocol._definitions import AmqpCondition, Error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from acquit.broker.life import Life
+    from acquit.broker.nodes.queues import Queues
+    from acquit.broker.nodes.topics import Topic, Topics
+    from acquit.protocol.link import Link
+
+DELETED: Final = Error(AmqpCondition.RESOURCE_DELETED, "the node was deleted")
+
+
+class Removal:
+    """Deletes queues and topics."""
+
+    def __init__(self, life: Life, queues: Queues, topics: Topics, end_link: Callable[[Link, Error], None]) -> None:
+        """`end_link` detaches a link with an error, and does what follows from that."""
+        self._life = life
+        self._queues = queues
+        self._topics = topics
+        self._end_link = end_link
+        self.forget: Callable[[Queue], None] = topics.remove
+        """Called for the queue of a subscription that goes."""
+        self._going: dict[Queue, int] = {}
+        """With who asked."""
+        self._purges: dict[Queue, Purge] = {}
+        self._unmarked: set[Queue] = set()
+        """Those that the journal is still to be told of."""
+        self._awaited: dict[Queue, Callable[[Queue], None]] = {}
+
+    @property
+    def queues(self) -> Iterable[Queue]:
+        """Those that nobody finds any more and that are not empty yet."""
+        return self._going
+
+    def left(self, node: Queue | Topic, context: object) -> None:
+        """A link of the node has ended; `context` was its context."""
+        temporary = node.temporary
+        if temporary is not None and temporary.owner is context:
+            temporary.owner = None
+        self.let_go(node)
+        topic = self._topics.by_address.get(node.address)
+        if topic is not None and topic is not node and topic.temporary is not None:
+            # The link of a subscription is one of its topic as well.
+            self.left(topic, context)
+
+    def let_go(self, node: Queue | Topic) -> None:
+        """A link of it has ended, or its last message: it may not be needed any more."""
+        if isinstance(node, Queue):
+            if self._queues.unneeded(node):
+                self.remove(node, 0)
+        elif node.temporary is None:
+            self._topics.let_go(node)
+        elif node.temporary.over(node):
+            self.remove_topic(node, 0)
+
+    def remove(self, queue: Queue, actor: int) -> None:
+        """Delete a queue; `actor` is who asked, 0 the broker itself."""
+        if queue.removing:
+            return
+        queue.removing = True
+        if queue.subscription is not None:
+            self.forget(queue)
+        self._queues.forget(queue)
+        links: list[Link] = [consumer.link for consumer in queue.consumers]
+        links += [browser.link for browser in queue.browsers]
+        links += [producer.link for producer in queue.producers]
+        for link in links:
+            self._end_link(link, DELETED)
+        self._going[queue] = actor
+        if queue.durable and queue.live:
+            self._unmarked.add(queue)
+        self._step(queue)
+
+    def remove_topic(self, topic: Topic, actor: int) -> None:
+        """Delete a topic, and its subscriptions."""
+        for queue in list(topic.queues):
+            self.remove(queue, actor)
+        for producer in list(topic.producers):
+            self._end_link(producer.link, DELETED)
+        self._topics.delete(topic, actor)
+
+    def when_gone(self, queue: Queue, call: Callable[[Queue], None]) -> None:
+        """Call it once what is recorded, as soon as that is durable, lets no crash bring back a queue that is being
+        deleted, and all is purged that no transaction has taken from it."""
+        self._awaited[queue] = call
+        self._tell(queue)
+
+    def run(self) -> bool:
+        """Go on with what has been begun. True if there is more that can be done at once."""
+        for queue in list(self._going):
+            self._step(queue)
+        self._topics.record_deleted()
+        return bool(self._purges)
+
+    def _step(self, queue: Queue) -> None:
+        if queue in self._unmarked:
+            self._mark(queue)
+        purge = self._purges.get(queue)
+        if purge is None and (queue.available or queue.scheduled):
+            purge = self._purges[queue] = Purge(self._life, queue, self._going[queue])
+        if purge is not None and purge.step():
+            del self._purges[queue]
+        if not queue.live and self._queues.record_deleted(queue.number, self._going[queue]):
+            del self._going[queue]
+            self._unmarked.discard(queue)
+        if queue in self._awaited:
+            self._tell(queue)
+
+    def _tell(self, queue: Queue) -> None:
+        held_alone = queue.live and queue.live == queue.acquired and queue not in self._unmarked
+        if held_alone or queue not in self._going:
+            self._awaited.pop(queue)(queue)
+
+    def _mark(self, queue: Queue) -> None:
+        recorder = self._life.scribe.recorder
+        entry = recorder.table.queues[queue.number]
+        try:
+            recorder.append(replace(entry, time_us=self._life.scribe.time_us, flags=entry.flags | QueueFlag.ENDING))
+            self._unmarked.discard(queue)
+        except StoreFull:
+            self._life.scribe.exhausted = True
+
+
+__all__ = ["DELETED", "Removal"]

@@ -1,0 +1,294 @@
+"""Topics: addresses whose messages go to every subscription that matches, each into a queue of its own.
+
+A topic holds no messages. It is a node with a number in the journal all the same, because what finds no subscription
+there is counted as *unrouted* under it. Subscriptions are made and ended by `subscriptions`; here is who gets what.
+
+**Which queues a posting goes to** is the same for every posting to one address but for filters, so it is looked up
+once: `Topic.routes` lists the queues of its own subscriptions and of those whose pattern matches its address. Patterns
+that came and went since are a short list, of which the next posting to the topic takes note. So a posting costs a pass
+over those that may take it, however many others there are, and a pattern that comes or goes costs nothing where nobody
+posts: neither many patterns nor many topics make the other slow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from acquit.broker.nodes.addresses import is_pattern, match_words
+from acquit.broker.nodes.node import KINDS, Queue
+from acquit.broker.nodes.queues import check_address
+from acquit.broker.refusal import Refused
+from acquit.broker.selector import fields_of_posting
+from acquit.ledger import records
+from acquit.ledger.records import QueueFlag
+from acquit.protocol._definitions import AmqpCondition
+
+if TYPE_CHECKING:
+    from acquit.broker.intake.posting import Arrival
+    from acquit.broker.links.endpoints import Peer, Producer
+    from acquit.broker.nodes.addresses import Policies
+    from acquit.broker.nodes.queues import Queues
+    from acquit.broker.nodes.temporary import Temporary
+    from acquit.broker.options import AddressPolicy
+    from acquit.broker.scribe import Scribe
+    from acquit.broker.selector import Fields
+
+CHANGES_MAX: Final = 1_000
+"""Patterns that came or went, which topics have not taken note of yet. Beyond, they look up all."""
+ROUTES_MAX: Final = 1_000_000
+"""Queues in the routes of all topics together. Beyond, topics give way that looked theirs up first."""
+_TOPIC: Final = QueueFlag.TOPIC | QueueFlag.MULTICAST
+
+
+class Topic:
+    """One topic. Made by `Topics`."""
+
+    __slots__ = (
+        "address",
+        "auto_created",
+        "counts",
+        "held",
+        "held_bytes",
+        "number",
+        "policy",
+        "producers",
+        "queues",
+        "routes",
+        "seen",
+        "temporary",
+        "volatile",
+    )
+
+    def __init__(
+        self,
+        number: int,
+        address: str,
+        policy: AddressPolicy,
+        *,
+        auto_created: bool,
+        temporary: Temporary | None = None,
+    ) -> None:
+        self.number = number
+        """Its name in the journal, from the numbers of queues; never reused."""
+        self.address = address
+        self.policy = policy
+        self.auto_created = auto_created
+        self.temporary = temporary
+        """How long it lives, where a client had it made for itself."""
+        self.queues: dict[Queue, None] = {}
+        """Of the subscriptions that name it."""
+        self.routes: list[Queue] | None = None
+        """Of all subscriptions that its address matches; None until they are looked up."""
+        self.seen = 0
+        """Changes of patterns that its routes know of."""
+        self.producers: dict[Producer, None] = {}
+        self.held = 0
+        """Postings of transactions that are to go through it."""
+        self.held_bytes = 0
+        """Their payloads."""
+        self.counts = [0] * KINDS
+        """By EventKind, since the beginning of the journal."""
+        self.volatile = [0] * KINDS
+        """Of volatile messages, what the journal has not been told yet."""
+
+    @property
+    def name(self) -> str:
+        """As of a queue."""
+        return self.address
+
+    live: Final = 0
+    """Messages in it: it has none."""
+
+    @property
+    def links(self) -> bool:
+        """Has it subscriptions or senders?"""
+        return bool(self.queues or self.producers or self.held)
+
+    in_use = links
+
+    def __repr__(self) -> str:
+        return f"<Topic {self.number} {self.address!r}>"
+
+
+class Topics:
+    """All topics of one broker."""
+
+    def __init__(self, queues: Queues, scribe: Scribe, policies: Policies) -> None:
+        self._queues = queues
+        self._scribe = scribe
+        self._policies = policies
+        self.by_address: dict[str, Topic] = {}
+        queues.topics = self.by_address
+        self._patterns: dict[Queue, list[str]] = {}
+        """Of subscriptions whose address is a pattern, with its words."""
+        self._deleted: dict[int, int] = {}
+        """Topics that are no more, and who asked; the journal has had no room to say so."""
+        self._changes: list[tuple[Queue, list[str] | None]] = []
+        """The latest: a queue with its pattern, which came, or None, which went."""
+        self._changed = 0
+        """How many there were of them, all in all."""
+        self._routed: dict[Topic, int] = {}
+        """Topics that have looked up their routes, and how many they were then."""
+        self._routes = 0
+        """Of these, all together."""
+
+    # -- nodes --------------------------------------------------------------------------------------------------------
+
+    def find(self, peer: Peer, address: str) -> Topic:
+        """The topic of an address, for a link or a message of `peer`; made if the policy allows.
+
+        Raises Refused with the condition to tell the peer.
+        """
+        topic = self.by_address.get(address)
+        if topic is not None:
+            return topic
+        check_address(address, topic=True)
+        if is_pattern(address):
+            raise Refused(
+                f"{address!r} is a pattern: it can be received from, but messages go to one topic",
+                condition=AmqpCondition.INVALID_FIELD,
+            )
+        self._queues.check_creation(peer, address)
+        return self.make(address, self._scribe.declare(peer.container, "", peer.user, address))
+
+    def make(self, address: str, actor: int, temporary: Temporary | None = None, *, auto_created: bool = True) -> Topic:
+        """A new topic. Raises Refused where the disk has no room."""
+        self.record_deleted()  # one of this address may be among them
+        number = self._scribe.recorder.table.queue_max + 1
+        flags = _TOPIC | (QueueFlag.TEMPORARY if temporary else QueueFlag.DURABLE)
+        flags |= QueueFlag.AUTO_CREATED * auto_created
+        entry = records.Queue(self._scribe.time_us, number, address, address, flags, actor=actor)
+        self._queues.record(entry)
+        topic = Topic(
+            number, address, self._policies.policy_of(address), auto_created=auto_created, temporary=temporary
+        )
+        self.by_address[address] = topic
+        return topic
+
+    def restore(self, entry: records.Queue) -> Topic:
+        """A topic that the journal tells of."""
+        topic = Topic(
+            entry.number,
+            entry.address,
+            self._policies.policy_of(entry.address),
+            auto_created=bool(entry.flags & QueueFlag.AUTO_CREATED),
+        )
+        self.by_address[topic.address] = topic
+        return topic
+
+    def let_go(self, topic: Topic) -> None:
+        """Its last link may have ended: delete it if the policy says so and nobody uses it."""
+        if topic.temporary is None and topic.auto_created and topic.policy.auto_delete and not topic.in_use:
+            self.delete(topic, 0)
+
+    def delete(self, topic: Topic, actor: int) -> None:
+        """It is no more. Nobody uses it."""
+        if self.by_address.get(topic.address) is topic:
+            del self.by_address[topic.address]
+            self._routes -= self._routed.pop(topic, 0)
+            self._deleted[topic.number] = actor
+            self.record_deleted()
+
+    def record_deleted(self) -> None:
+        """Record which topics are no more: later, where the disk has no room now."""
+        for number, actor in list(self._deleted.items()):
+            if not self._queues.record_deleted(number, actor):
+                return
+            del self._deleted[number]
+
+    # -- subscriptions ------------------------------------------------------------------------------------------------
+
+    def add(self, queue: Queue) -> None:
+        """A subscription begins: its queue is fed from now on. The topic of one that is no pattern is there."""
+        if is_pattern(queue.address):
+            self._patterns[queue] = pattern = queue.address.split(".")
+            self._change(queue, pattern)
+        else:
+            topic = self.by_address.get(queue.address) or self.make(queue.address, 0)
+            topic.queues[queue] = None
+            if topic.routes is not None:
+                topic.routes.append(queue)
+
+    def remove(self, queue: Queue) -> None:
+        """It ends, and with it the topic if that is to go with its last subscription."""
+        if queue in self._patterns:
+            del self._patterns[queue]
+            self._change(queue, None)
+            return
+        topic = self.by_address.get(queue.address)
+        if topic is not None and queue in topic.queues:
+            del topic.queues[queue]
+            if topic.routes is not None:
+                topic.routes.remove(queue)
+            self.let_go(topic)
+
+    def _change(self, queue: Queue, pattern: list[str] | None) -> None:
+        if len(self._changes) >= CHANGES_MAX:
+            self._changes.clear()
+        self._changes.append((queue, pattern))
+        self._changed += 1
+
+    # -- postings -----------------------------------------------------------------------------------------------------
+
+    def routes_of(self, topic: Topic) -> list[Queue]:
+        """The queues of all subscriptions that get what is posted to the topic, but for their filters."""
+        routes = topic.routes
+        if routes is None or topic.seen != self._changed:
+            routes = self._look_up(topic, routes)
+        return routes
+
+    def _look_up(self, topic: Topic, routes: list[Queue] | None) -> list[Queue]:
+        """The same, where they are not known as they are now."""
+        words = topic.address.split(".")
+        missed = self._changed - topic.seen
+        if routes is None or missed > len(self._changes):
+            routes = [
+                *topic.queues,
+                *(queue for queue, pattern in self._patterns.items() if match_words(pattern, words)),
+            ]
+        else:
+            changes = self._changes[-missed:]
+            routes += [queue for queue, pattern in changes if pattern is not None and match_words(pattern, words)]
+            gone = {queue for queue, pattern in changes if pattern is None}
+            if gone:
+                routes = [queue for queue in routes if queue not in gone]
+        topic.routes, topic.seen = routes, self._changed
+        self._routes += len(routes) - self._routed.pop(topic, 0)
+        self._routed[topic] = len(routes)
+        while self._routes > ROUTES_MAX and len(self._routed) > 1:
+            other = next(iter(self._routed))
+            self._routes -= self._routed.pop(other)
+            other.routes = None
+        return routes
+
+    def matching(self, topic: Topic, arrival: Arrival) -> list[Queue]:
+        """The queues of the subscriptions that take this posting."""
+        matching = []
+        fields = None
+        for queue in self.routes_of(topic):
+            subscription = queue.subscription
+            if subscription is not None and subscription.filtered:
+                if subscription.no_local and subscription.container == arrival.producer.peer.container:
+                    continue
+                if subscription.selector is not None:
+                    if fields is None:
+                        fields = _fields_of(topic, arrival)
+                    if not subscription.selector.matches(fields):
+                        continue
+            matching.append(queue)
+        return matching
+
+
+def _fields_of(topic: Topic, arrival: Arrival) -> Fields:
+    posting = arrival.posting
+    return fields_of_posting(
+        arrival.payload,
+        topic.address,
+        durable=posting.durable,
+        priority=posting.priority,
+        expires_at_ms=arrival.expires_at_ms,
+        size_bytes=len(arrival.payload),
+    )
+
+
+__all__ = ["Topic", "Topics"]

@@ -1,0 +1,139 @@
+"""Messages that nobody took: dead letters and expired messages, copied to where somebody looks.
+
+The copy is a new posting, and copy and original name each other in the journal, in one batch. It keeps the bare message
+byte for byte, but for absolute-expiry-time (3.2.4), which is gone: receivers look at it themselves, and Qpid JMS would
+take no message that has expired already. Its header says durable and priority as before; its time to live is gone and
+its count starts at 0; its annotations say where it came from, as Artemis writes it, and what was tried:
+
+    x-opt-ORIG-ADDRESS, x-opt-ORIG-QUEUE, x-opt-ORIG-MESSAGE-ID, x-opt-ACTUAL-EXPIRY (expired ones)
+    x-opt-acquit-attempts: [{when, consumer, outcome, cause, condition, description}, ...], oldest first
+    x-opt-acquit-origin: the sequence it had there
+
+and where it was rejected with an error, that is in the delivery annotations as *rejected* (3.4.3).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from acquit.broker.intake.shaping import (
+    ACQUIRED_COUNT,
+    DELIVERY_DELAY,
+    DELIVERY_TIME,
+    POSTED_AT,
+    SEQUENCE,
+    read_posting,
+    transfer_header,
+)
+from acquit.broker.message import Message
+from acquit.ledger.events import EventKind
+from acquit.ledger.records import AttemptNote, Cause
+from acquit.protocol._definitions import Error, SectionCode
+from acquit.protocol.sections import (
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    PropertyIndex,
+    scan_sections,
+    splice_annotations,
+    without_property,
+)
+from acquit.protocol.types import Described, Symbol, Timestamp, ULong, Value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from acquit.broker.intake.posting import Poster
+    from acquit.broker.nodes.node import Queue
+    from acquit.broker.scribe import Scribe
+
+ORIG_ADDRESS = "x-opt-ORIG-ADDRESS"
+ORIG_QUEUE = "x-opt-ORIG-QUEUE"
+ORIG_MESSAGE_ID = "x-opt-ORIG-MESSAGE-ID"
+ACTUAL_EXPIRY = "x-opt-ACTUAL-EXPIRY"
+ATTEMPTS = "x-opt-acquit-attempts"
+ORIGIN = "x-opt-acquit-origin"
+
+_OUTCOMES = {Cause.REJECTED: "rejected", Cause.RELEASED: "released"}
+"""By cause; all others count as modified(delivery-failed)."""
+
+
+class Letters:
+    """Makes the copies."""
+
+    def __init__(self, scribe: Scribe, poster: Poster, queue_of: Callable[[str], Queue]) -> None:
+        """`queue_of`: the queue of a dead letter or expiry address, made if it is not there."""
+        self._scribe = scribe
+        self._poster = poster
+        self._queue_of = queue_of
+
+    def copy(self, message: Message, address: str, kind: EventKind, last: AttemptNote | None = None) -> int:
+        """Post a copy of the message, whose body is in memory, to `address`; the copy's sequence.
+
+        `last` is the attempt that sent it there, if one did. Raises StoreFull where even the reserve is used up.
+        """
+        assert message.body is not None
+        queue = self._queue_of(address)
+        payload = self._payload(message, kind, last)
+        posting = read_posting(payload, 0)
+        copy = self._poster.enter(
+            queue, payload, posting, address=queue.address, kind=kind, origin=message.sequence, essential=True
+        )
+        return copy.sequence
+
+    def _payload(self, message: Message, kind: EventKind, last: AttemptNote | None) -> bytes:
+        body = message.body
+        assert body is not None
+        sections = scan_sections(body)
+        message_id, expiry = sections.property_values(PropertyIndex.MESSAGE_ID, PropertyIndex.ABSOLUTE_EXPIRY_TIME)
+        source = message.queue
+        annotations: dict[str, object] = {
+            ORIG_ADDRESS: source.address,
+            ORIG_QUEUE: source.name,
+            ORIGIN: ULong(message.sequence),
+        }
+        if message_id is not None:
+            annotations[ORIG_MESSAGE_ID] = message_id
+        if kind is EventKind.EXPIRED_IN:
+            annotations[ACTUAL_EXPIRY] = Timestamp(self._scribe.time_us // 1000)
+        attempts = () if message.extra is None else message.extra.attempts
+        if last is not None:
+            attempts = (*attempts, last)
+        if attempts:
+            annotations[ATTEMPTS] = [self._describe(attempt) for attempt in attempts]
+        start, end = sections.bounds[MESSAGE_ANNOTATIONS], sections.bounds[PROPERTIES]
+        # A delivery time of the original has passed; what it was is not what the copy waits for.
+        spliced = splice_annotations(
+            body[start:end],
+            annotations,
+            remove=(SEQUENCE, POSTED_AT, ACQUIRED_COUNT, DELIVERY_TIME, DELIVERY_DELAY),
+        )
+        before = body[:start]
+        if last is not None and last.cause == Cause.REJECTED and last.condition.isascii() and last.condition:
+            # 3.4.3: the error of *rejected* is placed in the delivery annotations.
+            error: list[Value] = [Symbol(last.condition), last.description or None]
+            told = {"rejected": Described(ULong(Error.DESCRIPTOR), error)}
+            before = splice_annotations(before, told, code=SectionCode.DELIVERY_ANNOTATIONS)
+        header = transfer_header(message.told_durable, message.priority, True, 0, None)
+        bare = body[end:]
+        if expiry is not None:
+            behind = sections.bounds[PROPERTIES + 1]
+            bare = without_property(body[end:behind], PropertyIndex.ABSOLUTE_EXPIRY_TIME) + body[behind:]
+        return header + before + spliced + bare
+
+    def _describe(self, attempt: AttemptNote) -> dict[Value, Value]:
+        known = self._scribe.recorder.table.actors.get(attempt.actor)
+        outcome = _OUTCOMES.get(Cause(attempt.cause), "modified")
+        told: dict[Value, Value] = {
+            "when": Timestamp(attempt.time_us // 1000),
+            "consumer": "" if known is None else f"{known.container}/{known.link}",
+            "outcome": Symbol(outcome),
+            "cause": Cause(attempt.cause).name.lower().replace("_", "-"),
+        }
+        if attempt.condition:
+            told["condition"] = Symbol(attempt.condition) if attempt.condition.isascii() else attempt.condition
+        if attempt.description:
+            told["description"] = attempt.description
+        return told
+
+
+__all__ = ["ACTUAL_EXPIRY", "ATTEMPTS", "ORIGIN", "ORIG_ADDRESS", "ORIG_MESSAGE_ID", "ORIG_QUEUE", "Letters"]

@@ -1,0 +1,444 @@
+"""What consumers say of what they were given, and what it means when they say nothing.
+
+An outcome reaches a message through the delivery that holds it; `delivery.context` is the message until then, None
+afterwards, so what comes late finds nothing. Accepting is the hot path: it is written out here, with the effects of
+its row. Every other outcome is decided by `queue.decide` and performed by `life.apply`.
+
+Two things take a message from a consumer that says nothing: its lock runs out, or its queue is purged while it has it.
+What it says later is stale, and it is told so by our own outcome in place of its own.
+
+On a link in rcv-settle-mode second the receiver waits to hear that we know. For durable messages we know once the
+record of the outcome is synced, and only then settle: that is what the capability `acquit:durable-settlement` promises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from acquit.broker.intake.shaping import merge_annotations
+from acquit.broker.life import EXCLUDED_MAX, Account
+from acquit.broker.links.endpoints import Consumer, verdict_of
+from acquit.broker.message import COPY, DURABLE, Message
+from acquit.broker.queue import ENDINGS, LEFT_BEHIND, LOSSES, RETURNS, Ending, NodeEvent, NodeState, Verdict, decide
+from acquit.broker.scribe import CONNECTION_LOST, UNDELIVERABLE_HERE
+from acquit.broker.transact.transaction import Retirement
+from acquit.errors import StoreFull
+from acquit.ledger.events import EventKind
+from acquit.ledger.records import AttemptNote, Cause
+from acquit.protocol._definitions import (
+    Accepted,
+    AmqpCondition,
+    Error,
+    Modified,
+    Received,
+    Rejected,
+    TransactionalState,
+)
+from acquit.protocol.codec import encode
+from acquit.protocol.constants import ACCEPTED
+
+if TYPE_CHECKING:
+    from acquit.broker.life import Life
+    from acquit.broker.outcomes.letters import Letters
+    from acquit.broker.transact.transactions import Transactions
+    from acquit.protocol.delivery import Delivery, DeliveryState
+
+_ACQUIRED = NodeState.ACQUIRED
+_ARCHIVED = NodeState.ARCHIVED
+_ACCEPTED: Final = int(EventKind.ACCEPTED)
+_FAILED: Final = Modified(delivery_failed=True)
+_COPIED: Final = frozenset({NodeEvent.REJECT, NodeEvent.FAIL_LAST, NodeEvent.RETURN_LAST})
+"""Events that post a copy elsewhere."""
+_PACED: Final = frozenset({NodeEvent.RELEASE_LATER, NodeEvent.MODIFY_LATER})
+_TAKEN: Final = Rejected(Error(AmqpCondition.RESOURCE_DELETED, "the message was removed from its queue meanwhile"))
+"""The answer to an outcome of a message that was purged, or moved, while it was acquired."""
+SAID_BYTES_MAX: Final = 1 << 20
+"""What one outcome of many messages may add to all of them together: annotations, or the words of an error."""
+SHORT_MAX: Final = 100
+"""Bytes of it that each message may have in any case."""
+TEXT_MAX: Final = 1_024
+"""Characters of an error's description that are kept with a message."""
+ANNOTATIONS_BYTES_MAX: Final = 16_384
+"""Annotations of one *modified* outcome that are kept with a message."""
+MERGED_BYTES_MAX: Final = 4 * ANNOTATIONS_BYTES_MAX
+"""Annotations of all of them together: *modified* without delivery-failed may come any number of times."""
+
+
+class Settling:
+    """Performs outcomes."""
+
+    def __init__(self, life: Life, letters: Letters) -> None:
+        self._life = life
+        self._scribe = life.scribe
+        self._memory = life.memory
+        self._letters = letters
+        self.transactions: Transactions
+        """Set by the core: they need us as well."""
+        self.random = Random(life.scribe.time_us)
+        """For the jitter of delays."""
+
+    # -- what is said -------------------------------------------------------------------------------------------------
+
+    def heard(self, consumer: Consumer, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> None:
+        """A disposition of the receiver."""
+        if state.__class__ is Accepted:
+            stale = None if settled else self._stale(consumer, deliveries)
+            durable = self._accept(consumer, deliveries)
+            if not settled:
+                self._answer_all(consumer, deliveries, state, durable, stale)
+        elif isinstance(state, TransactionalState):
+            self.transactions.retire(consumer, deliveries, state, settled)
+        elif settled or verdict_of(state) is not None:
+            for delivery in deliveries:
+                if delivery.context.__class__ is Retirement:
+                    delivery.context.said_outside(state)
+            self._decide(consumer, deliveries, state, Ending.SETTLED, answer=not settled)
+        elif isinstance(state, Received) and consumer.queue.locks is not None:
+            consumer.queue.locks.renew(deliveries, self._scribe.time_us // 1000)
+        if consumer.queue.policy.prefetch_max:
+            consumer.stand_in_line()
+            self._life.dirty[consumer.queue] = None
+
+    def ended(self, consumer: Consumer, deliveries: list[Delivery], ending: Ending) -> None:
+        """The link is gone, and with it `deliveries`, which nobody settled. Of those whose outcome a transaction has,
+        that outcome stays its affair."""
+        for delivery in deliveries:
+            if isinstance(delivery.context, Retirement):
+                delivery.context.link_ended(ending)
+        self._decide(consumer, deliveries, None, ending, answer=False)
+
+    def lock_expired(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
+        """These have been held for longer than their lock lasts: the attempt has failed, and the consumer hears so. It
+        keeps the delivery until it settles it, or its link ends; what it says then changes nothing."""
+        held = self._take_held(consumer, deliveries)
+        if not held:
+            return
+        account = Account(Cause.LOCK_EXPIRED, self._scribe.actor_number(consumer))
+        for delivery in held:
+            delivery.update(_FAILED)
+        self._life.touch(consumer.link.session.connection)
+        self._perform_all(held, Verdict.FAILED, account, Ending.LOCK_EXPIRED)
+
+    def conclude(
+        self, consumer: Consumer, deliveries: list[Delivery], state: DeliveryState | None, ending: Ending
+    ) -> None:
+        """An outcome, or the lack of one, that nobody waits to hear of: what a transaction decides."""
+        self._decide(consumer, deliveries, state, ending, answer=False)
+
+    def lacking(self, outcomes: Iterable[tuple[Consumer, Message, DeliveryState | None]]) -> list[Message]:
+        """The messages whose bodies must be read before these outcomes can be performed in one turn."""
+        lacking = []
+        for consumer, message, state in outcomes:
+            verdict = verdict_of(state)
+            if verdict is None:
+                verdict = verdict_of(consumer.default_outcome)
+            if self._lacks_body(message, ENDINGS[Ending.SETTLED] if verdict is None else verdict, Ending.SETTLED):
+                lacking.append(message)
+        return lacking
+
+    def once_read(self, messages: list[Message], then: Callable[[], None]) -> None:
+        """Go on when the bodies of all these are in memory."""
+        missing = set(messages)
+
+        def read(message: Message) -> None:
+            missing.discard(message)
+            if not missing:
+                then()
+
+        for message in messages:
+            self._memory.want(message, read)
+
+    def restarted(self, message: Message, actor: int) -> None:
+        """The last run ended while `actor` had acquired it."""
+        account = Account(Cause.CONNECTION_LOST, actor, CONNECTION_LOST)
+        verdict, ending = ENDINGS[Ending.RESTARTED], Ending.RESTARTED
+
+        def perform(_: Message) -> None:
+            self._perform(message, verdict, account, ending)
+
+        if self._lacks_body(message, verdict, ending):
+            self._memory.want(message, perform)
+        else:
+            perform(message)
+
+    def _accept(self, consumer: Consumer, deliveries: list[Delivery]) -> bool:
+        """ACCEPT for all that are still held. True if any of them is durable."""
+        queue = consumer.queue
+        memory, life = self._memory, self._life
+        live = life.live
+        durable: list[Message] = []
+        volatile = payload_bytes = held_bytes = 0
+        for delivery in deliveries:
+            message = delivery.context
+            if message.__class__ is not Message or message.holder is not consumer:
+                if message.__class__ is Retirement:
+                    message.said_outside(ACCEPTED)
+                continue
+            delivery.context = None
+            message.holder = None
+            message.state = _ARCHIVED
+            size = message.fingerprint >> 32
+            payload_bytes += size
+            if message.flags & DURABLE:
+                durable.append(message)
+                del live[message.sequence]
+                if not message.flags & COPY:
+                    life.live_bytes -= size
+            else:
+                volatile += 1
+            if message.body is not None:
+                held_bytes += memory.cost(message)
+                message.body = None
+            if message.expires_at_ms:
+                life.timers.forget(message)
+        count = len(durable) + volatile
+        consumer.held -= count
+        queue.acquired -= count
+        queue.bytes -= payload_bytes
+        queue.memory_bytes -= held_bytes
+        memory.bytes -= held_bytes
+        if durable:
+            self._scribe.events(_ACCEPTED, queue, durable, self._scribe.actor_number(consumer))
+        if volatile:
+            queue.counts[_ACCEPTED] += volatile
+            self._scribe.count_volatile(queue, _ACCEPTED, volatile)
+        return bool(durable)
+
+    def _decide(
+        self,
+        consumer: Consumer,
+        deliveries: list[Delivery],
+        state: DeliveryState | None,
+        ending: Ending,
+        *,
+        answer: bool,
+    ) -> None:
+        """Perform an outcome, or in its place the source's default-outcome, or what the ending means without one."""
+        verdict = verdict_of(state)
+        if verdict is None:
+            state = consumer.default_outcome
+            verdict = verdict_of(state)
+        if verdict is Verdict.ACCEPTED:
+            self._accept(consumer, deliveries)
+            return
+        if verdict is None:
+            verdict, state = ENDINGS[ending], None
+        stale = self._stale(consumer, deliveries) if answer else None
+        held = self._take_held(consumer, deliveries)
+        account = _within_reason(self._account(consumer, state, ending), len(held))
+
+        def performed(otherwise: list[Delivery]) -> None:
+            """`otherwise`: those that became a failed attempt in place of what was said."""
+            durable = any(message.durable for message in held.values())
+            others = dict.fromkeys(otherwise, _FAILED)
+            self._answer_all(consumer, deliveries, state, durable, {**others, **stale} if stale else others)
+
+        self._perform_all(held, verdict, account, ending, performed if answer else None)
+
+    def _perform_all(
+        self,
+        held: dict[Delivery, Message],
+        verdict: Verdict,
+        account: Account,
+        ending: Ending,
+        then: Callable[[list[Delivery]], None] | None = None,
+    ) -> None:
+        """Do what the verdict means to all of them, once the bodies that it takes have been read."""
+        lacking = [message for message in held.values() if self._lacks_body(message, verdict, ending)]
+
+        def perform() -> None:
+            otherwise = [
+                delivery
+                for delivery, message in held.items()
+                if message.state is _ACQUIRED and not self._perform(message, verdict, account, ending)
+            ]
+            if then is not None:
+                then(otherwise)
+
+        if lacking:
+            self.once_read(lacking, perform)
+        else:
+            perform()
+
+    @staticmethod
+    def _stale(consumer: Consumer, deliveries: list[Delivery]) -> dict[Delivery, DeliveryState] | None:
+        """Those whose message was taken from the consumer, with what has become of it."""
+        stale: dict[Delivery, DeliveryState] = {}
+        for delivery in deliveries:
+            message = delivery.context
+            if message.__class__ is not Message or message.holder is not consumer:
+                stale[delivery] = delivery.local_state or _TAKEN
+        return stale or None
+
+    def _answer_all(
+        self,
+        consumer: Consumer,
+        deliveries: list[Delivery],
+        state: DeliveryState | None,
+        durable: bool,
+        others: Mapping[Delivery, DeliveryState] | None,
+    ) -> None:
+        """The receiver waits for us to settle: with its own outcome, and for `others` with what has become of them."""
+        if not others:
+            self._answer(consumer, deliveries, state, durable)
+            return
+        as_said = [delivery for delivery in deliveries if delivery not in others]
+        if as_said:
+            self._answer(consumer, as_said, state, durable)
+        for delivery, told in others.items():
+            self._answer(consumer, [delivery], told, durable)
+
+    def _answer(
+        self, consumer: Consumer, deliveries: list[Delivery], state: DeliveryState | None, durable: bool
+    ) -> None:
+        """The receiver waits for us to settle."""
+        if durable:
+            self._scribe.when_synced(self._settle, consumer, deliveries, state)
+        else:
+            self._settle(consumer, deliveries, state)
+
+    def _settle(self, consumer: Consumer, deliveries: list[Delivery], state: DeliveryState | None) -> None:
+        session = consumer.link.session
+        session.settle_all(deliveries, state)
+        self._life.touch(session.connection)
+
+    # -- what it means ------------------------------------------------------------------------------------------------
+
+    def _event(self, message: Message, verdict: Verdict, ending: Ending) -> NodeEvent:
+        policy = message.queue.policy
+        if verdict in RETURNS:
+            times_max, times = policy.max_releases, 0 if message.extra is None else message.extra.returns
+            delayed = self._paced_until(message) > 0
+        else:
+            times_max, times = policy.max_delivery_attempts, message.attempt
+            delayed = policy.redelivery_delay_ms > 0
+        may_be_last = ending not in LEFT_BEHIND or policy.connection_loss == "dead-letter"
+        return decide(
+            verdict,
+            last=may_be_last and 0 < times_max <= times + 1,
+            dead_letter=bool(policy.dead_letter_address),
+            delayed=delayed,
+        )
+
+    def _paced_until(self, message: Message) -> int:
+        """When a message that comes back uncounted may be offered again; 0: at once. Its first returns are free; then
+        each waits until some time after the one before it has passed, so that a consumer that releases whatever it gets
+        keeps nobody busy, and one that releases now and then notices nothing."""
+        extra = message.extra
+        if extra is None or not extra.returned_ms:
+            return 0
+        until_ms = extra.returned_ms + message.queue.policy.release_delay(extra.returns + 1)
+        return until_ms if until_ms * 1000 > self._scribe.time_us else 0
+
+    def _lacks_body(self, message: Message, verdict: Verdict, ending: Ending) -> bool:
+        return message.body is None and self._event(message, verdict, ending) in _COPIED
+
+    def _perform(self, message: Message, verdict: Verdict, account: Account, ending: Ending) -> bool:
+        """Do to an acquired message what the verdict means under its address's policy. False: it counts as a failed
+        attempt instead, for there was no room for its dead letter."""
+        event = wanted = self._event(message, verdict, ending)
+        origin = due_at_ms = 0
+        if event in _COPIED:
+            origin = self._copy(message, account)
+            if not origin:
+                event = NodeEvent.FAIL  # not even the reserve has room: it stays here, and the next attempt decides
+        elif event is NodeEvent.FAIL_LATER:
+            delay_ms = message.queue.policy.redelivery_delay(message.attempt + 1, self.random.random())
+            due_at_ms = self._scribe.time_us // 1000 + delay_ms
+        elif event in _PACED:
+            due_at_ms = self._paced_until(message)
+        if event not in _COPIED:
+            account = self._keep_what_was_said(message, account)
+        self._life.apply(message, event, account, origin=origin, due_at_ms=due_at_ms)
+        return event is wanted
+
+    def _keep_what_was_said(self, message: Message, account: Account) -> Account:
+        """Of *modified*: annotations, and that this consumer shall not see it again (3.4.5). What is kept, for the
+        journal to say the same."""
+        if account.annotations:
+            extra = message.need_extra()
+            if sum(map(len, extra.annotations)) + len(account.annotations) > MERGED_BYTES_MAX:
+                account = replace(account, annotations=b"")
+        if account.annotations:
+            extra.annotations = (*extra.annotations, account.annotations)
+            if message.body is not None:
+                message.body = merge_annotations(message.body, account.annotations)
+        if account.excluded:
+            excluded = message.need_extra().excluded
+            if account.excluded not in excluded and len(excluded) >= EXCLUDED_MAX:
+                return replace(account, excluded="", flags=account.flags & ~UNDELIVERABLE_HERE)
+            self._life.exclude(message, account.excluded)
+        return account
+
+    def _copy(self, message: Message, account: Account) -> int:
+        """Post the dead letter; its sequence, 0 where there is no room."""
+        last = AttemptNote(
+            self._scribe.time_us,
+            account.actor,
+            EventKind.DEAD_LETTERED,
+            account.cause,
+            account.condition,
+            account.description,
+        )
+        address = message.queue.policy.dead_letter_address
+        try:
+            return self._letters.copy(message, address, EventKind.DEAD_LETTERED_IN, last)
+        except StoreFull:
+            self._scribe.exhausted = True
+            return 0
+
+    def _take_held(self, consumer: Consumer, deliveries: Iterable[Delivery]) -> dict[Delivery, Message]:
+        """The messages that these deliveries still hold; they hold them no more."""
+        held: dict[Delivery, Message] = {}
+        for delivery in deliveries:
+            message = delivery.context
+            if isinstance(message, Message) and message.holder is consumer:
+                delivery.context = None
+                held[delivery] = message
+        return held
+
+    def _account(self, consumer: Consumer, state: DeliveryState | None, ending: Ending) -> Account:
+        """Why, for the journal and the message's history."""
+        actor = self._scribe.actor_number(consumer)
+        lost = ending in LOSSES
+        flags = CONNECTION_LOST if lost else 0
+        match state:
+            case Rejected(error=error):
+                condition = "" if error is None else str(error.condition)[:TEXT_MAX]
+                description = "" if error is None else (error.description or "")[:TEXT_MAX]
+                return Account(Cause.REJECTED, actor, flags, condition, description)
+            case Modified(undeliverable_here=here, message_annotations=annotations):
+                return Account(
+                    Cause.CONNECTION_LOST if lost else Cause.MODIFIED,
+                    actor,
+                    flags | (UNDELIVERABLE_HERE if here else 0),
+                    excluded=consumer.terminus if here else "",
+                    annotations=_encode_annotations(annotations),
+                )
+            case _:
+                return Account(Cause.CONNECTION_LOST if lost else Cause.RELEASED, actor, flags)
+
+
+def _within_reason(account: Account, messages: int) -> Account:
+    """What is said of very many messages at once is kept with each of them, so it must be short: one frame is not to
+    become gigabytes."""
+    share = SAID_BYTES_MAX // max(1, messages)
+    if len(account.annotations) + len(account.condition) + len(account.description) <= share:
+        return account
+    kept = max(SHORT_MAX, share // 2)
+    annotations = account.annotations if len(account.annotations) <= kept else b""
+    return replace(
+        account, annotations=annotations, condition=account.condition[:kept], description=account.description[:kept]
+    )
+
+
+def _encode_annotations(annotations: Mapping[str, object] | None) -> bytes:
+    """Those of a *modified* outcome, to be kept; b"" where there are none, or more than is kept."""
+    encoded = encode(dict(annotations)) if annotations else b""
+    return encoded if len(encoded) <= ANNOTATIONS_BYTES_MAX else b""
+
+
+__all__ = ["Settling"]

@@ -1,0 +1,173 @@
+"""One transaction: what it is, and what it holds. `transactions` does the rest."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+from acquit.broker.message import OVERHEAD_BYTES, Message
+from acquit.broker.queue import Ending, NodeState
+from acquit.protocol._definitions import AmqpCondition, Error, TransactionalState
+from acquit.protocol.constants import ACCEPTED
+from acquit.store.interface import Position
+
+if TYPE_CHECKING:
+    from acquit.broker.intake.posting import Arrival
+    from acquit.broker.links.endpoints import Consumer, Peer
+    from acquit.broker.nodes.node import Queue
+    from acquit.broker.nodes.topics import Topic
+    from acquit.protocol.delivery import Delivery, DeliveryState
+
+CONTESTED: Final = "a transaction has the outcome of this delivery already"
+
+
+class Phasing(IntEnum):
+    """How far a transaction is."""
+
+    OPEN = 0
+    COMMITTING = 1
+    """Its commit was asked for, and waits for bodies that must be read first."""
+    ENDED = 2
+
+
+class Held:
+    """A posting that waits for its transaction."""
+
+    __slots__ = (
+        "arrival",
+        "durable",
+        "fingerprint",
+        "flags",
+        "nodes",
+        "position",
+        "posted_us",
+        "sequence",
+        "transaction",
+    )
+
+    def __init__(
+        self, transaction: Transaction, arrival: Arrival, sequence: int, posted_us: int, *, durable: bool, flags: int
+    ) -> None:
+        self.transaction = transaction
+        self.arrival = arrival
+        self.posted_us = posted_us
+        self.sequence = sequence
+        """Provisional."""
+        self.durable = durable
+        """Is it recorded?"""
+        self.flags = flags
+        """EventFlag."""
+        self.fingerprint = len(arrival.payload) << 32
+        self.position = Position(0)
+        self.nodes: list[Queue | Topic] = []
+        """That are kept in existence by it."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Of its payload."""
+        return self.fingerprint >> 32
+
+    @property
+    def cost(self) -> int:
+        """What it takes of the broker's memory."""
+        return len(self.arrival.payload) + OVERHEAD_BYTES
+
+
+class Retirement:
+    """An outcome that waits for its transaction. It is the `context` of its delivery."""
+
+    __slots__ = ("consumer", "delivery", "ending", "message", "settled", "state", "transaction")
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        consumer: Consumer,
+        delivery: Delivery,
+        message: Message,
+        state: DeliveryState | None,
+        *,
+        settled: bool,
+    ) -> None:
+        self.transaction = transaction
+        self.consumer = consumer
+        self.delivery = delivery
+        self.message = message
+        self.state = state
+        """None: settled without an outcome, so that the source's default-outcome applies either way."""
+        self.settled = settled
+        """The receiver has forgotten the delivery: it cannot come back to it."""
+        self.ending: Ending | None = None
+        """How its link has ended meanwhile, if it has."""
+
+    def link_ended(self, ending: Ending) -> None:
+        """Its delivery is no more."""
+        self.settled = True
+        self.ending = ending
+
+    def said_outside(self, state: DeliveryState | None) -> None:
+        """Something was said of the delivery in no transaction. To settle it is to forget it, no more; but it cannot
+        have two outcomes."""
+        self.settled = self.settled or self.delivery.settled
+        if state is not None:
+            self.consumer.link.detach(Error(AmqpCondition.ILLEGAL_STATE, CONTESTED))
+
+    @property
+    def valid(self) -> bool:
+        """Is the message still what the outcome was said of? Not if it was purged, or taken away, meanwhile."""
+        message = self.message
+        return (
+            message.state is NodeState.ACQUIRED
+            and message.holder is self.consumer
+            and message.extra is not None
+            and message.extra.transaction is self.transaction
+        )
+
+
+class Transaction:
+    """One transaction."""
+
+    __slots__ = (
+        "accepted",
+        "bytes",
+        "failed",
+        "number",
+        "owner",
+        "peer",
+        "phase",
+        "postings",
+        "retirements",
+        "txn_id",
+        "used_us",
+    )
+
+    def __init__(self, txn_id: bytes, peer: Peer, owner: object, time_us: int) -> None:
+        self.txn_id = txn_id
+        self.peer = peer
+        self.owner = owner
+        """The control link that declared it."""
+        self.number = 0
+        """Its name in the journal, within this run; 0 until it is recorded."""
+        self.phase = Phasing.OPEN
+        self.failed: Error | None = None
+        """Why no commit of it can succeed."""
+        self.postings: list[Held] = []
+        self.retirements: list[Retirement] = []
+        self.bytes = 0
+        """Of the postings, in memory."""
+        self.used_us = time_us
+        """When anything was last done in it."""
+        self.accepted = TransactionalState(txn_id, ACCEPTED)
+        """The provisional outcome of its postings."""
+
+    @property
+    def user(self) -> str:
+        """Whose it is; "" for an anonymous peer."""
+        return self.peer.user or ""
+
+    def fail(self, condition: str, description: str) -> None:
+        """No commit of it can succeed. The first reason stays."""
+        if self.failed is None:
+            self.failed = Error(condition, description)
+
+
+__all__ = ["CONTESTED", "Held", "Phasing", "Retirement", "Transaction"]

@@ -1,0 +1,472 @@
+"""Transactions: postings and outcomes that happen together, or not at all (specification 4).
+
+Theory of operation. A transaction belongs to the connection that declared it, and gathers two things:
+
+    postings       recorded as HELD under a provisional sequence, and in no queue: see `held_postings`
+    retirements    outcomes of deliveries. Their messages stay ACQUIRED, and the transaction has their outcome: in
+                   `message.extra.transaction`, and as a `Retirement` in the place where the delivery had its message,
+                   so that an outcome from elsewhere finds no message there
+
+**Commit** is one record in one batch, made in one turn of the loop. Its events let the postings enter their queues,
+each under a fresh sequence, which is its place there, and retire what was accepted; other outcomes are performed in
+the same turn by `settling`, as if they were said now. All that needs the disk is done before (bodies for dead letters)
+or waits for the sync: the answer, what is now available, the settlement of deliveries that their receiver left
+unsettled. A commit of which anything cannot be done any more is refused, and the transaction rolled back.
+
+**Rollback** gives deliveries back as they were. Those that the receiver had settled cannot come back to it: for them
+the source's default-outcome says what becomes of them (4.4.4). Nobody waits for the disk: what is not committed there
+is rolled back by a restart as well.
+
+**Failed.** Work that could not be done, and of which nobody could be told (a settled posting that was refused, an
+outcome for a delivery that is not there any more), makes the transaction fail: it goes on holding what it has, and
+every commit of it is refused. So does its time, if it is limited; then what it held is given back at once.
+
+A transaction is recorded (TRANSACTION) with its first durable posting, or in the batch of its commit. One that only
+retires and is lost in a crash has left no trace, and needs none.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Final
+
+from acquit.broker.links.endpoints import verdict_of
+from acquit.broker.message import DURABLE, Message
+from acquit.broker.queue import Ending, NodeState, Verdict
+from acquit.broker.refusal import Refused
+from acquit.broker.transact.fates import Fates
+from acquit.broker.transact.held_postings import HeldPostings, append_entering
+from acquit.broker.transact.transaction import CONTESTED, Held, Phasing, Retirement, Transaction
+from acquit.errors import StoreFull
+from acquit.ledger import records
+from acquit.ledger.events import ATTEMPT_MAX, EVENT, Event, EventKind
+from acquit.ledger.recorder import RECORD_BYTES
+from acquit.ledger.records import Verdict as Fate
+from acquit.protocol._definitions import (
+    Accepted,
+    AmqpCondition,
+    Error,
+    Modified,
+    RcvSettleMode,
+    Rejected,
+    Released,
+    TransactionalState,
+    TransactionCondition,
+)
+from acquit.protocol.constants import ACCEPTED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from acquit.broker.intake.duplicates import Duplicates
+    from acquit.broker.intake.posting import Arrival, Poster
+    from acquit.broker.life import Life
+    from acquit.broker.links.endpoints import Consumer, Peer
+    from acquit.broker.nodes.finding import Nodes
+    from acquit.broker.options import TransactionLimits
+    from acquit.broker.outcomes.settling import Settling
+    from acquit.protocol.delivery import Delivery, Outcome
+
+TXN_ID_BYTES: Final = 16
+OUTCOME_BYTES: Final = 4_096
+"""What the journal needs room for, beside the message, where an outcome may send it elsewhere."""
+_ACCEPTED: Final = int(EventKind.ACCEPTED)
+
+
+class Transactions:
+    """All transactions of one broker."""
+
+    def __init__(
+        self,
+        life: Life,
+        limits: TransactionLimits,
+        poster: Poster,
+        settling: Settling,
+        nodes: Nodes,
+        duplicates: Duplicates,
+    ) -> None:
+        self._life = life
+        self._scribe = life.scribe
+        self.limits = limits
+        """May be replaced at any time."""
+        self._poster = poster
+        self._settling = settling
+        self._nodes = nodes
+        self._duplicates = duplicates
+        self.terminate: Callable[[Transaction, Error], None] = lambda transaction, error: None
+        """End a transaction's control link. Set by the coordinator."""
+        self._live: dict[bytes, Transaction] = {}
+        self._counts: dict[Peer, int] = {}
+        """Live ones of each connection."""
+        self._unrecorded: list[int] = []
+        """Numbers of transactions that were rolled back while the journal had no room at all."""
+        self._unsynced: dict[bytes, Transaction] = {}
+        """Committed, and the batch that says so is not synced."""
+        self.postings = HeldPostings(life, poster, nodes)
+        self.fates = Fates(self._scribe.recorder.table)
+
+    # -- for the coordinator ------------------------------------------------------------------------------------------
+
+    def declare(self, peer: Peer, owner: object) -> Transaction:
+        """A new one. Raises Refused for one too many."""
+        limit = self.limits.per_connection_max
+        count = self._counts.get(peer, 0)
+        if count >= limit:
+            raise Refused(
+                f"this connection has {limit} transactions, no more are declared",
+                condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED,
+            )
+        transaction = Transaction(secrets.token_bytes(TXN_ID_BYTES), peer, owner, self._scribe.time_us)
+        self._live[transaction.txn_id] = transaction
+        self._counts[peer] = count + 1
+        return transaction
+
+    def find(self, peer: Peer, txn_id: object) -> Transaction:
+        """A live one of this connection. Raises Refused for any other."""
+        transaction = self._live.get(txn_id) if isinstance(txn_id, bytes) else None
+        if transaction is None or transaction.peer is not peer or transaction.phase is not Phasing.OPEN:
+            raise Refused("there is no such transaction", condition=TransactionCondition.UNKNOWN_ID)
+        return transaction
+
+    def commit(self, transaction: Transaction, answer: Callable[[Error | None], None]) -> None:
+        """Commit it; `answer` comes when it is known what became of that."""
+        transaction.phase = Phasing.COMMITTING
+        self._go_on(transaction, answer)
+
+    def roll_back(self, transaction: Transaction, ending: Ending = Ending.SETTLED) -> None:
+        """Nothing of it happens. `ending`: how it came to that, for deliveries that cannot go back to a receiver."""
+        if transaction.phase is Phasing.ENDED:
+            return
+        self._give_back(transaction, ending)
+        self._record_rollback(transaction)
+        self._end(transaction)
+        self._ended(transaction, Fate.ROLLED_BACK)
+
+    def abandon(self, peer: Peer, ending: Ending, owner: object = None) -> None:
+        """The connection has ended, or only the control link `owner`: roll back what is live there."""
+        for transaction in [one for one in self._live.values() if one.peer is peer and owner in (None, one.owner)]:
+            self.roll_back(transaction, ending)
+
+    def fail(self, peer: Peer, txn_id: bytes) -> None:
+        """The peer said something of deliveries that are settled here: what it believes is done cannot be."""
+        transaction = self._live.get(txn_id)
+        if transaction is not None and transaction.peer is peer:
+            transaction.fail(
+                TransactionCondition.TRANSACTION_ROLLBACK, "an outcome was for a delivery that is not known any more"
+            )
+
+    # -- for who asks -------------------------------------------------------------------------------------------------
+
+    def live(self, txn_id: bytes, user: str) -> Transaction | None:
+        """One that is live, if it is this user's."""
+        transaction = self._live.get(txn_id)
+        return transaction if transaction is not None and transaction.user == user else None
+
+    def fate(self, txn_id: bytes, user: str) -> str | None:
+        """What became of one that is not live; None: ask again after the next sync."""
+        if txn_id in self._unsynced:
+            return None
+        return self.fates.of(txn_id, user)
+
+    @property
+    def fates_kept_ms(self) -> int:
+        """For how long it is known now what became of a transaction: who declared one later than that, and hears that
+        nothing is known of it, knows that it was not committed."""
+        return min(self.limits.fates_kept_ms, self.fates.known_for_us(self._scribe.time_us) // 1000)
+
+    def expire(self) -> None:
+        """Give back what those hold that were idle for too long, and forget old fates. Now and then."""
+        time_us = self._scribe.time_us
+        self._record_rollbacks()
+        self._forget_fates()
+        timeout_us = self.limits.idle_timeout_ms * 1000
+        if not timeout_us:
+            return
+        for transaction in list(self._live.values()):
+            idle = transaction.phase is Phasing.OPEN and transaction.used_us + timeout_us <= time_us
+            if idle and (transaction.postings or transaction.retirements):
+                transaction.fail(
+                    TransactionCondition.TRANSACTION_TIMEOUT,
+                    f"nothing was done in it for {self.limits.idle_timeout_ms} milliseconds",
+                )
+                self._give_back(transaction, Ending.SETTLED)
+                self._record_rollback(transaction)
+                transaction.number = 0  # should more be done in it, the journal must hear of it again
+
+    def clock_set(self, by_us: int) -> None:
+        """The wall clock jumped: what was idle for so long still was for as long."""
+        for transaction in self._live.values():
+            transaction.used_us += by_us
+
+    # -- postings -----------------------------------------------------------------------------------------------------
+
+    def hold(self, transaction: Transaction, arrival: Arrival) -> None:
+        """Record a posting, which enters its queues at the commit. Raises Refused, DecodeError or StoreFull; nothing is
+        changed then."""
+        transaction.used_us = self._scribe.time_us
+        if transaction.failed is not None:
+            raise Refused(
+                f"the transaction has failed: {transaction.failed.description}", condition=transaction.failed.condition
+            )
+        held = self.postings.hold(transaction, arrival, self.limits)
+        if arrival.identity is not None:
+            self._duplicates.held(arrival.identity, transaction, held.sequence)
+
+    def answer_postings(self, transaction: Transaction, deliveries: list[Delivery], outcome: Outcome) -> None:
+        """Tell their sender the outcome that they will have (4.4.1)."""
+        state = transaction.accepted if outcome is ACCEPTED else TransactionalState(transaction.txn_id, outcome)
+        link = deliveries[0].link
+        if link.rcv_settle_mode is RcvSettleMode.SECOND:
+            # To settle it, an outcome is needed that is not provisional: that comes with the commit.
+            for delivery in deliveries:
+                delivery.update(state)
+        else:
+            link.session.settle_all(deliveries, state)
+
+    def refuse_posting(self, transaction: Transaction, delivery: Delivery, error: Error) -> None:
+        """It is not taken. Its sender is told, or else the whole transaction fails (4.4.4)."""
+        if delivery.settled:
+            transaction.fail(
+                TransactionCondition.TRANSACTION_ROLLBACK, f"a settled message was refused: {error.description}"
+            )
+        else:
+            self.answer_postings(transaction, [delivery], Rejected(error))
+
+    # -- retirements --------------------------------------------------------------------------------------------------
+
+    def retire(self, consumer: Consumer, deliveries: list[Delivery], state: TransactionalState, settled: bool) -> None:
+        """An outcome in a transaction, of deliveries of one link."""
+        try:
+            transaction = self.find(consumer.peer, state.txn_id)
+        except Refused as exc:
+            # What is settled cannot be told to anybody any more, and is not to stay acquired for ever.
+            for delivery in deliveries:
+                if isinstance(delivery.context, Retirement):
+                    delivery.context.settled = delivery.context.settled or settled
+            self._settling.conclude(consumer, deliveries, None, Ending.SETTLED)
+            consumer.link.detach(Error(exc.condition, exc.description))
+            return
+        said = state.outcome
+        outcome = said if isinstance(said, Accepted | Rejected | Released | Modified) else None
+        if outcome is None and not settled:
+            return  # nothing is asked for
+        transaction.used_us = self._scribe.time_us
+        limit = self.limits.retirements_max
+        contested = False
+        for at, delivery in enumerate(deliveries):
+            message = delivery.context
+            if message.__class__ is Message and message.holder is consumer:
+                if len(transaction.retirements) >= limit:
+                    transaction.fail(
+                        TransactionCondition.TRANSACTION_ROLLBACK, f"a transaction holds no more than {limit} outcomes"
+                    )
+                    if settled:
+                        self._settling.conclude(consumer, deliveries[at:], None, Ending.SETTLED)
+                    break
+                retirement = Retirement(transaction, consumer, delivery, message, outcome, settled=settled)
+                delivery.context = retirement
+                message.need_extra().transaction = transaction
+                transaction.retirements.append(retirement)
+            elif isinstance(message, Retirement):
+                message.settled = message.settled or settled
+                contested = contested or message.transaction is not transaction
+                contested = contested or outcome not in (None, message.state)
+            else:
+                transaction.fail(
+                    TransactionCondition.TRANSACTION_ROLLBACK,
+                    "an outcome was for a message that is not held by its link any more",
+                )
+        if contested:
+            # Two outcomes for one delivery: this one cannot be promised. 4.4.2 wants the control link to end for it.
+            error = Error(TransactionCondition.TRANSACTION_ROLLBACK, CONTESTED)
+            transaction.fail(error.condition, CONTESTED)
+            self.terminate(transaction, error)
+
+    # -- commit -------------------------------------------------------------------------------------------------------
+
+    def _go_on(self, transaction: Transaction, answer: Callable[[Error | None], None]) -> None:
+        """Commit, if all that is needed is in memory; go on when it is."""
+        if transaction.phase is not Phasing.COMMITTING:
+            answer(Error(TransactionCondition.TRANSACTION_ROLLBACK, "the transaction was rolled back"))
+            return
+        error = transaction.failed or self._obstacle(transaction)
+        if error is None:
+            lacking = self._settling.lacking(
+                [(one.consumer, one.message, one.state) for one in transaction.retirements if not _is_accepted(one)]
+            )
+            if lacking:
+                self._settling.once_read(lacking, lambda: self._go_on(transaction, answer))
+                return
+            try:
+                self._perform(transaction, answer)
+            except StoreFull as exc:
+                error = Error(TransactionCondition.TRANSACTION_ROLLBACK, f"the broker has no room for it: {exc}")
+        if error is not None:
+            self.roll_back(transaction)
+            answer(error)
+
+    def _obstacle(self, transaction: Transaction) -> Error | None:
+        """Something that cannot be done any more as it was promised."""
+        if not all(retirement.valid for retirement in transaction.retirements):
+            what = "a message of which it has the outcome was purged, or taken back"
+        elif not all(self._nodes.exists(held.arrival.target) for held in transaction.postings):
+            what = "a queue or topic that it posts to was deleted"
+        else:
+            return None
+        return Error(TransactionCondition.TRANSACTION_ROLLBACK, what)
+
+    def _perform(self, transaction: Transaction, answer: Callable[[Error | None], None]) -> None:
+        """All of it, in one turn. Raises StoreFull, with nothing changed."""
+        scribe, life = self._scribe, self._life
+        if not transaction.postings and not transaction.retirements:
+            self._end(transaction)
+            self._ended(transaction, Fate.COMMITTED)
+            answer(None)
+            return
+        self.postings.record(transaction)
+        events: list[Event] = []
+        entering: list[tuple[Held, list[Message]]] = []
+        fresh: dict[int, int] = {}
+        for held in transaction.postings:
+            messages = self.postings.messages(held)
+            entering.append((held, messages))
+            append_entering(events, held, messages, scribe.time_us)
+            if messages:
+                fresh[held.sequence] = messages[0].sequence
+        accepted = [one for one in transaction.retirements if _is_accepted(one)]
+        events += [self._accepting_event(one) for one in accepted if one.message.flags & DURABLE]
+        others = [one.message.size_bytes + OUTCOME_BYTES for one in transaction.retirements if not _is_accepted(one)]
+        needed = RECORD_BYTES + len(events) * EVENT.size + self._duplicates.commit_bytes(transaction) + sum(others)
+        if needed > scribe.recorder.room_bytes:
+            raise StoreFull("the disk is full")
+        scribe.recorder.append(records.Commit(scribe.time_us, transaction.number, tuple(events)))
+        # From here on nothing can be refused any more, and all of it has room.
+        entered = []
+        for held, messages in entering:
+            self.postings.let_go(held)
+            self.postings.enter(held, messages)
+            entered += messages
+        self._duplicates.commit(transaction, fresh)
+        for retirement in accepted:
+            self._accept(retirement)
+        for retirement in transaction.retirements:
+            if retirement.message.state is NodeState.ACQUIRED:
+                self._give(retirement)
+                self._settling.conclude(retirement.consumer, [retirement.delivery], retirement.state, Ending.SETTLED)
+        for retirement in transaction.retirements:
+            life.wake(retirement.message.queue)  # it may be empty now, and not needed any more
+        self._end(transaction)
+        self._unsynced[transaction.txn_id] = transaction
+        self._ended(transaction, Fate.COMMITTED)
+        scribe.when_synced(self._committed, transaction, entered, answer)
+
+    def _accepting_event(self, retirement: Retirement) -> Event:
+        message = retirement.message
+        return Event(
+            message.sequence,
+            0,
+            self._scribe.time_us,
+            message.fingerprint,
+            message.queue.number,
+            self._scribe.actor_number(retirement.consumer),
+            _ACCEPTED,
+            DURABLE,
+            min(message.attempt, ATTEMPT_MAX),
+            retirement.transaction.number,
+        )
+
+    def _accept(self, retirement: Retirement) -> None:
+        """ACQUIRED, ACCEPT, which is recorded in the commit."""
+        message = retirement.message
+        queue = message.queue
+        self._give(retirement)
+        retirement.delivery.context = None
+        self._life.accepted(message)
+        queue.counts[_ACCEPTED] += 1
+        if not message.flags & DURABLE:
+            self._scribe.count_volatile(queue, _ACCEPTED, 1)
+
+    def _committed(
+        self, transaction: Transaction, messages: list[Message], answer: Callable[[Error | None], None]
+    ) -> None:
+        """The batch with the commit is on the disk: now it is so."""
+        del self._unsynced[transaction.txn_id]
+        self._poster.available(messages)
+        for held in transaction.postings:
+            if not held.arrival.delivery.settled:  # its sender settles second
+                held.arrival.delivery.settle(ACCEPTED)
+        for retirement in transaction.retirements:
+            if not retirement.settled:
+                session = retirement.consumer.link.session
+                session.settle_all([retirement.delivery], retirement.state)
+                self._life.touch(session.connection)
+        answer(None)
+        self._life.touch(transaction.peer.engine)
+
+    # -- both ends ----------------------------------------------------------------------------------------------------
+
+    def _end(self, transaction: Transaction) -> None:
+        transaction.phase = Phasing.ENDED
+        del self._live[transaction.txn_id]
+        peer = transaction.peer
+        self._counts[peer] -= 1
+        if not self._counts[peer]:
+            del self._counts[peer]
+
+    def _record_rollback(self, transaction: Transaction) -> None:
+        if transaction.number:
+            self._unrecorded.append(transaction.number)
+            self._record_rollbacks()
+
+    def _record_rollbacks(self) -> None:
+        """Nobody waits for it: no commit is there, and a restart would say the same."""
+        while self._unrecorded:
+            try:
+                self._scribe.recorder.append(records.Rollback(self._scribe.time_us, self._unrecorded[0]))
+            except StoreFull:
+                self._scribe.exhausted = True
+                return
+            del self._unrecorded[0]
+
+    def _ended(self, transaction: Transaction, fate: Fate) -> None:
+        self.fates.ended(
+            transaction.txn_id, fate, transaction.user, self._scribe.time_us, recorded=transaction.number > 0
+        )
+        self._forget_fates()
+
+    def _forget_fates(self) -> None:
+        before_us = self._scribe.time_us - self.limits.fates_kept_ms * 1000
+        self.fates.forget(before_us, self.limits.fates_max)
+
+    def _give_back(self, transaction: Transaction, ending: Ending) -> None:
+        """Roll back what it holds; it may go on."""
+        for held in transaction.postings:
+            self.postings.roll_back(held)
+        self._duplicates.release(transaction)
+        for retirement in transaction.retirements:
+            if not retirement.valid:
+                retirement.delivery.context = None
+                continue
+            self._give(retirement)
+            if retirement.settled:
+                how = retirement.ending if retirement.ending is not None else ending
+                self._settling.conclude(retirement.consumer, [retirement.delivery], None, how)
+                self._life.wake(retirement.message.queue)
+        transaction.postings = []
+        transaction.retirements = []
+        transaction.bytes = 0
+
+    @staticmethod
+    def _give(retirement: Retirement) -> None:
+        """The message is its delivery's again."""
+        message = retirement.message
+        assert message.extra is not None
+        message.extra.transaction = None
+        retirement.delivery.context = message
+
+
+def _is_accepted(retirement: Retirement) -> bool:
+    return verdict_of(retirement.state) is Verdict.ACCEPTED
+
+
+__all__ = ["Transactions"]

@@ -1,0 +1,96 @@
+"""Who is offered what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from acquit.broker.access.doors import Keys, certified_name, is_loopback, make_keys, mechanisms
+from acquit.broker.options import BrokerOptions, Role, Security, User, Where
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        (("127.0.0.1", 5), True),
+        (("127.8.9.1", 5), True),
+        (("::1", 5, 0, 0), True),
+        (("192.0.2.1", 5), False),
+        (("fe80::1%eth0", 5, 0, 3), False),
+        (("nonsense", 5), False),
+        ("/run/acquit.sock", True),
+    ],
+)
+def test_loopback(address: object, expected: bool) -> None:
+    assert is_loopback(address) is expected
+
+
+@pytest.mark.parametrize(
+    ("anonymous", "scram", "plain", "loopback", "encrypted", "users", "offered"),
+    [
+        ("loopback", "always", "loopback", True, False, False, ("ANONYMOUS",)),
+        ("loopback", "always", "loopback", True, False, True, ("SCRAM-SHA-256", "PLAIN", "ANONYMOUS")),
+        ("loopback", "always", "loopback", False, False, True, ("SCRAM-SHA-256",)),
+        ("loopback", "always", "loopback", False, True, True, ("SCRAM-SHA-256", "PLAIN")),
+        ("loopback", "loopback", "loopback", False, False, True, ()),
+        ("never", "never", "loopback", True, False, True, ("PLAIN",)),
+        ("never", "never", "never", True, False, True, ()),
+        ("never", "never", "never", True, True, True, ("PLAIN",)),
+        ("always", "always", "always", False, False, True, ("SCRAM-SHA-256", "PLAIN", "ANONYMOUS")),
+        ("always", "always", "always", False, True, False, ("ANONYMOUS",)),
+    ],
+)
+def test_mechanisms(
+    anonymous: Where, scram: Where, plain: Where, loopback: bool, encrypted: bool, users: bool, offered: tuple[str, ...]
+) -> None:
+    security = Security(anonymous=anonymous, scram=scram, plain=plain)
+    assert mechanisms(security, loopback=loopback, encrypted=encrypted, passwords=users) == offered
+    with_certificate = mechanisms(security, loopback=loopback, encrypted=encrypted, passwords=users, certified=True)
+    assert with_certificate == ("EXTERNAL", *offered)
+
+
+def subject(*names: str) -> dict[str, object]:
+    return {"subject": tuple((("commonName", name),) for name in names), "subjectAltName": (("DNS", "a"), ("DNS", "b"))}
+
+
+@pytest.mark.parametrize(
+    ("certificate", "kind", "name"),
+    [
+        (subject("ada"), "common-name", "ada"),
+        (subject("ada", "bob"), "common-name", None),
+        (subject(), "common-name", None),
+        (subject("be\all"), "common-name", None),
+        (subject("ada"), "dns", None),
+        (subject("ada"), "email", None),
+        ({"subjectAltName": (("email", "ada@example.org"), ("DNS", "x"))}, "email", "ada@example.org"),
+        ({"subjectAltName": (("URI", "urn:ada"),)}, "uri", "urn:ada"),
+        ({}, "common-name", None),
+        ({}, "dns", None),
+        (None, "dns", None),
+    ],
+)
+def test_whom_a_certificate_names(certificate: dict[str, object] | None, kind: str, name: str | None) -> None:
+    """Of several names of one kind nobody could say which is meant."""
+    assert certified_name(certificate, kind) == name
+
+
+def keys(folder: Path, password: str = "x", roles: tuple[str, ...] = ("r",), **permissions: tuple[str, ...]) -> Keys:
+    security = Security(users={"ada": User(password=password, roles=roles)}, roles={"r": Role(**permissions)})
+    return make_keys(BrokerOptions(security=security), folder)
+
+
+def test_who_may_stay(tmp_path: Path) -> None:
+    before = keys(tmp_path, send=("q",))
+    assert keys(tmp_path, send=("q",)).still_lets_in("ada", before), "hashed with another salt, and the same password"
+    assert not keys(tmp_path, password="y", send=("q",)).still_lets_in("ada", before)
+    assert not keys(tmp_path, roles=(), send=("q",)).still_lets_in("ada", before)
+    assert not keys(tmp_path, send=("q", "r")).still_lets_in("ada", before)
+    assert keys(tmp_path, send=("q", "r")).still_lets_in(None, before), "who has no role has as little as before"
+    nobody = make_keys(BrokerOptions(), tmp_path)
+    assert not nobody.still_lets_in(None, before), "without roles: everything"
+    assert not nobody.still_lets_in("ada", nobody)
+
+
+def test_secrets_are_not_shown(tmp_path: Path) -> None:
+    assert "hunter22" not in repr(keys(tmp_path, password="hunter22"))

@@ -1,0 +1,304 @@
+"""Who may do what, where: the rights by themselves, and as links of a broker meet them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from acquit.broker.access.permissions import EVERYTHING, KNOWN_MAX, Permissions, build_permissions, covers
+from acquit.broker.configuration import parse_options
+from acquit.broker.nodes.addresses import matches
+from acquit.broker.options import PERMISSIONS, BrokerOptions, Role, Security, User
+from acquit.errors import ConfigurationError
+from acquit.protocol._definitions import Accepted, Rejected, Source, Target
+from acquit.protocol.link import Link
+from acquit.protocol.message import Message
+from tests.support.broker_world import Client, World
+
+SECURITY = Security(
+    users={
+        "ada": User(roles=("clerk", "auditor")),
+        "bob": User(roles=("clerk",)),
+        "eve": User(),
+    },
+    roles={
+        "clerk": Role(send=("orders.#",), consume=("orders.new",), create=("orders.*",)),
+        "auditor": Role(browse=("#",), consume=("audit",)),
+        "anonymous": Role(send=("inbox",), create=("inbox",)),
+    },
+)
+
+
+@pytest.mark.parametrize(
+    ("user", "permission", "address", "allowed"),
+    [
+        ("ada", "send", "orders", True),
+        ("ada", "send", "orders.eu.urgent", True),
+        ("ada", "send", "orders.eu::orders.eu", True),
+        ("ada", "send", "invoices", False),
+        ("ada", "send", "invoices::orders", False),
+        ("ada", "browse", "anything.at.all", True),
+        ("ada", "consume", "audit", True),
+        ("bob", "consume", "audit", False),
+        ("bob", "browse", "orders.new", False),
+        ("bob", "create", "orders.eu", True),
+        ("bob", "create", "orders.eu.urgent", False),
+        ("bob", "delete", "orders.new", False),
+        ("eve", "send", "orders", False),
+        ("mallory", "send", "orders", False),
+        (None, "send", "inbox", True),
+        (None, "consume", "inbox", False),
+    ],
+)
+def test_rights(user: str | None, permission: str, address: str, allowed: bool) -> None:
+    rights = Permissions(SECURITY).of(user)
+    for _ in range(2):  # the answer that is kept is the answer
+        assert rights.may(permission, address) is allowed
+        assert (rights.refusal(permission, address) is None) is allowed
+
+
+@pytest.mark.parametrize(
+    ("pattern", "covered", "not_covered"),
+    [
+        ("#", ["a", "a.b", "#", "*", "a.#.b", "*.*"], []),
+        ("*", ["a", "*"], ["#", "a.b", "*.*", "a.*", "a.#"]),
+        ("a.*", ["a.b", "a.*"], ["a", "a.#", "*.b", "#", "*.*", "a.*.*", "#.b"]),
+        ("a.#", ["a", "a.b", "a.*", "a.#", "a.*.c.#"], ["#", "*", "*.b", "b", "#.a"]),
+        ("#.b", ["b", "a.b", "*.b", "#.b", "b.b"], ["#", "b.#", "b.*", "a.*"]),
+        ("a.#.b.*", ["a.b.c", "a.#.b.c", "a.x.b.b.*"], ["a.b", "a.#.b", "a.#.b.#", "a.b.#"]),
+    ],
+)
+def test_a_pattern_that_is_subscribed_to_must_be_covered_whole(
+    pattern: str, covered: list[str], not_covered: list[str]
+) -> None:
+    """Or a role for one word would be one for all that can be said with more."""
+    for address in covered:
+        assert covers(pattern, address), address
+    for address in not_covered:
+        assert not covers(pattern, address), address
+
+
+WORDS = st.lists(st.sampled_from(["a", "b", "*", "#"]), min_size=1, max_size=4).map(".".join)
+PLAIN_WORDS = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=5).map(".".join)
+
+
+@settings(max_examples=500)
+@given(WORDS, WORDS, PLAIN_WORDS)
+def test_what_is_covered_gives_no_more(pattern: str, subscribed: str, address: str) -> None:
+    assert covers(pattern, address) == matches(pattern, address)
+    if covers(pattern, subscribed) and matches(subscribed, address):
+        assert matches(pattern, address)
+
+
+def test_a_refusal_says_who_what_and_where() -> None:
+    permissions = Permissions(SECURITY)
+    assert permissions.of("eve").refusal("send", "orders") == (
+        "'eve' may not send at orders: no role gives the permission"
+    )
+    assert "who comes in anonymously may not" in str(permissions.of(None).refusal("manage", "x"))
+    assert len(str(permissions.of("eve").refusal("send", "x" * 5_000))) < 300
+
+
+def test_without_roles_everybody_may_do_everything() -> None:
+    permissions = build_permissions(Security(users={"ada": User()}))
+    for user in ("ada", "mallory", None):
+        assert permissions.of(user) is EVERYTHING
+        assert all(permissions.of(user).may(permission, "anywhere") for permission in PERMISSIONS)
+        assert permissions.of(user).everywhere("manage")
+
+
+def test_no_role_for_those_who_come_in_anonymously() -> None:
+    rights = Permissions(Security(roles={"clerk": Role(send=("#",))})).of(None)
+    assert not any(rights.may(permission, "anywhere") for permission in PERMISSIONS)
+
+
+def test_a_role_that_there_is_not() -> None:
+    with pytest.raises(ConfigurationError, match=r"^users\.ada\.roles: no role 'cleric'; there are clerk$"):
+        Permissions(Security(users={"ada": User(roles=("cleric",))}, roles={"clerk": Role()}))
+    with pytest.raises(ConfigurationError, match="there are no roles at all"):
+        Permissions(Security(users={"ada": User(roles=("cleric",))}))
+
+
+def test_a_pattern_that_is_none() -> None:
+    with pytest.raises(ConfigurationError, match=r"^send: expected words between dots.*'orders#'"):
+        Role(send=("orders", "orders#"))
+
+
+def test_answers_are_kept_within_a_bound() -> None:
+    rights = Permissions(SECURITY).of("ada")
+    for number in range(3 * KNOWN_MAX):
+        assert rights.may("send", f"orders.{number}")
+    assert len(rights._known) <= KNOWN_MAX
+
+
+def test_rights_that_are_the_same() -> None:
+    one, other = Permissions(SECURITY), Permissions(SECURITY)
+    assert one.of("bob") == other.of("bob")
+    assert one.of("bob") != other.of("ada")
+    assert one.of("eve") == other.of("mallory"), "neither has any"
+
+
+def test_from_a_file() -> None:
+    options = parse_options(
+        """
+        [roles.clerk]
+        send = ["orders.#"]
+
+        [users.ada]
+        password = "x"
+        roles = ["clerk"]
+        """
+    )
+    rights = build_permissions(options.security).of("ada")
+    assert rights.may("send", "orders.eu") and not rights.may("consume", "orders.eu")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("[roles.r]\nsend = 'orders'", r"security.roles.*r.*send: expected a list of texts, found 'orders'"),
+        ("[roles.r]\nsend = [1]", r"send.*: expected a text, found 1"),
+        ("[roles.r]\nfly = ['x']", r"fly: no such key; there are send, consume"),
+        ("[roles.r]\nsend = ['a..b']", r"send: expected words between dots"),
+        ("[users.ada]\nroles = 'clerk'", r"roles: expected a list of texts"),
+    ],
+)
+def test_mistakes_in_a_file(text: str, complaint: str) -> None:
+    with pytest.raises(ConfigurationError, match=complaint):
+        parse_options(text)
+
+
+# -- links
+
+
+def world_of(**permissions: tuple[str, ...]) -> World:
+    """A broker where whoever comes in, anonymously as all do there, has these permissions."""
+    return World(BrokerOptions(security=Security(roles={"anonymous": Role(**permissions)})))
+
+
+def refused(client: Client, link: Link) -> str:
+    """What the link was detached with."""
+    error = client.detached[link].error
+    assert error is not None
+    assert error.condition == "amqp:unauthorized-access"
+    return str(error.description)
+
+
+def test_a_sender_needs_send_and_where_there_is_nothing_create() -> None:
+    world = world_of(send=("orders.#",), create=("orders.new",))
+    client = world.client()
+    allowed = client.sender("orders.new", "allowed")
+    assert "may not send at invoices" in refused(client, client.sender("invoices", "nowhere"))
+    assert "may not create at orders.old" in refused(client, client.sender("orders.old", "no queue"))
+    assert list(world.core.queues.by_name) == ["orders.new"]
+    client.post_all(allowed, Message(b"others are not affected"))
+    assert allowed not in client.detached
+
+
+def test_a_receiver_needs_consume_or_browse() -> None:
+    world = world_of(send=("q", "r"), create=("q", "r"), consume=("q",), browse=("r",))
+    client = world.client()
+    for address in "qr":
+        client.post_all(client.sender(address, f"to {address}"), Message(address))
+    taking, looking = client.receiver("q", "taking", credit=5), client.receiver("r", "looking", credit=5, browse=True)
+    assert "may not browse at q" in refused(client, client.receiver("q", "browser", browse=True))
+    assert "may not consume at r" in refused(client, client.receiver("r", "consumer"))
+    world.settle()
+    assert (client.bodies(taking), client.bodies(looking)) == (["q"], ["r"])
+
+
+def test_each_message_on_the_anonymous_terminus_is_judged_by_itself() -> None:
+    world = world_of(send=("q",), create=("q",))
+    client = world.client()
+    link = client.sender(None)
+    there, elsewhere, again = client.post(
+        link, Message(b"1", to="q", durable=True), Message(b"2", to="r"), Message(b"3", to="q")
+    )
+    world.settle()
+    refusal = client.outcome(elsewhere)
+    assert isinstance(refusal, Rejected) and refusal.error is not None
+    assert refusal.error.condition == "amqp:unauthorized-access"
+    assert "may not send at r" in str(refusal.error.description)
+    assert isinstance(client.outcome(there), Accepted) and isinstance(client.outcome(again), Accepted)
+    assert link not in client.detached
+    client.post(link, Message(b"4", to="r"), settled=True)
+    world.settle()
+    assert "may not send at r" in refused(client, link), "nobody waits for its answer"
+
+
+def test_where_the_broker_itself_sends_needs_no_permission() -> None:
+    world = world_of(send=("q",), create=("q",), consume=("q",))
+    client = world.client()
+    client.post_all(client.sender("q"), Message(b"x", durable=True))
+    receiver = client.receiver("q", credit=1)
+    world.settle()
+    client.held(receiver)[0].settle(Rejected())
+    world.settle()
+    assert world.core.queues.by_name["DLQ"].live == 1
+
+
+def test_a_subscriber_needs_consume_for_all_it_subscribes_to() -> None:
+    world = world_of(consume=("news.*",), create=("news.#",), send=("news.#",))
+    client = world.client()
+    allowed = [client.subscriber(topic, topic) for topic in ("news.eu", "news.*")]
+    for topic in ("news", "news.#", "#", "sport"):
+        link = client.subscriber(topic, f"refused {topic}")
+        assert f"may not consume at {topic}" in refused(client, link)
+    client.post(client.publisher("news.eu", "eu"), Message("x"))
+    client.post(client.publisher("news.eu.fr", "fr"), Message("y"))
+    world.settle()
+    assert [client.bodies(link) for link in allowed] == [["x"], ["x"]]
+    assert "may not send at sport" in refused(client, client.publisher("sport", "sports"))
+
+
+def test_a_qualified_name_needs_what_its_address_needs() -> None:
+    world = world_of(consume=("news",), create=("news",))
+    client = world.client()
+    client.subscriber("news", "one", durable=True)
+    name = "news::client/one"
+    assert "may not browse at news" in refused(client, client.receiver(name, "browser", browse=True))
+    assert "may not send at news" in refused(client, client.sender(name, "sender"))
+    assert "may not consume at sport" in refused(client, client.receiver("sport::client/one", "elsewhere"))
+
+
+def test_nobody_ends_a_subscription_that_they_may_not_consume_from() -> None:
+    """Names of containers and subscriptions are what a client says. Who takes another's ends it at its old address."""
+    world = World()
+    owner = world.client("app")
+    link = owner.subscriber("secret", "durable", durable=True)
+    owner.detach(link, closed=False)
+    owner.post(owner.publisher("secret"), Message("kept", durable=True))
+    world.settle()
+    owner.close()
+
+    thief = world.client("app")
+    thief.peer.rights = Permissions(Security(roles={"anonymous": Role(consume=("public",), create=("public",))})).of(
+        None
+    )
+    taking_over = thief.subscriber("public", "durable", durable=True)
+    assert "may not consume at secret" in refused(thief, taking_over)
+    ending = thief.subscriber(None, "durable")
+    assert "may not consume at secret" in refused(thief, ending)
+    assert world.core.queues.by_name["secret::app/durable"].live == 1
+
+
+def test_who_may_create_may_have_a_node_made_and_use_it() -> None:
+    world = world_of(create=("temporary.queue.*",))
+    client = world.client()
+    link = client.begun.attach_receiver(  # type: ignore[attr-defined]
+        "own", source=Source(None, dynamic=True), target=Target("here")
+    )
+    link.grant(1)
+    world.carry()
+    address = link.source.address
+    assert address.startswith("temporary.queue.")
+    assert f"may not send at {address}" in refused(client, client.sender(address))
+    topic = client.sender(None, "topic", target=Target(None, dynamic=True, capabilities=("topic",)))
+    assert "may not create at temporary.topic." in refused(client, topic)
+
+    other = world.client("other")
+    other.peer.rights = Permissions(Security(roles={"anonymous": Role(send=("temporary.queue.*",))})).of(None)
+    other.post(other.sender(address), Message("answer"))
+    world.settle()
+    assert client.bodies(link) == ["answer"]

@@ -1,0 +1,81 @@
+"""Users and their passwords."""
+
+from __future__ import annotations
+
+import pytest
+
+from acquit.broker.access.users import ITERATIONS, Users, Verifier
+from acquit.errors import ConfigurationError
+
+
+def test_the_text_form_reads_back_and_does_not_contain_the_password() -> None:
+    verifier = Verifier.of("correct horse")
+    assert Verifier.parse(str(verifier)) == verifier
+    assert "correct horse" not in str(verifier)
+    assert verifier.iterations == ITERATIONS
+
+
+def test_the_verifier_of_the_example_in_rfc_7677() -> None:
+    """Section 3 of RFC 7677: user "user", password "pencil". The server's final message follows from the server key,
+    so the keys are checked through it, with the standard library's HMAC alone."""
+    import base64
+    import hashlib
+    import hmac
+
+    salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+    verifier = Verifier.of("pencil", salt=salt)
+    auth_message = (
+        b"n=user,r=rOprNGfwEbeRWgbNEkqO,"
+        b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096,"
+        b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+    )
+    signature = hmac.new(verifier.server_key, auth_message, hashlib.sha256).digest()
+    assert base64.b64encode(signature) == b"6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+
+
+@pytest.fixture(scope="module")
+def users() -> Users:
+    return Users({"ada": str(Verifier.of("s3cret")), "bob": "plain text"})
+
+
+@pytest.mark.parametrize(
+    ("response", "user"),
+    [
+        (b"\0ada\0s3cret", "ada"),
+        (b"ada\0ada\0s3cret", "ada"),
+        (b"\0bob\0plain text", "bob"),
+        (b"bob\0ada\0s3cret", None),
+        (b"\0ada\0wrong", None),
+        (b"\0ada\0", None),
+        (b"\0eve\0s3cret", None),
+        (b"\0eve\0nobody has this password, for it is never compared equal", None),
+        (b"ada\0s3cret", None),
+        (b"", None),
+        (b"\0ada\0\xff\xfe", None),
+        ("\0ada\0\u0007".encode(), None),
+    ],
+)
+def test_plain(users: Users, response: bytes, user: str | None) -> None:
+    assert users.verify_plain(response) == user
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SCRAM-SHA-256$4096",
+        "SCRAM-SHA-256$4096:!!!$AAAA:AAAA",
+        "SCRAM-SHA-256$many:c2FsdA==$AAAA:AAAA",
+        "SCRAM-SHA-256$4096:c2FsdA==$AAAA:AAAA",
+        "SCRAM-SHA-256$4096:c2FsdA==$" + "A" * 43 + "=:" + "A" * 43 + "=",
+        "SCRAM-SHA-256$1:c2FsdA==$" + "A" * 43 + "=:" + "A" * 43 + "=",
+    ],
+)
+def test_a_damaged_verifier_names_the_user_and_what_was_expected_but_not_the_text(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"^users\.ada\.password: .*(expected|takes)") as caught:
+        Users({"ada": text})
+    assert text not in str(caught.value)
+
+
+def test_a_user_needs_a_name() -> None:
+    with pytest.raises(ConfigurationError, match="user name"):
+        Users({"": "x"})

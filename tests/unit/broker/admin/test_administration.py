@@ -1,0 +1,414 @@
+"""Queues made, deleted, purged and moved out of while somebody uses them."""
+
+from __future__ import annotations
+
+import pytest
+
+from acquit.broker.admin.management import Failure, Later
+from acquit.broker.admin.moving import STEP
+from acquit.broker.admin.purging import STEP as PURGE_STEP
+from acquit.broker.options import AddressRule, BrokerOptions
+from acquit.broker.refusal import Refused
+from acquit.errors import SelectorError
+from acquit.ledger.events import EventKind
+from acquit.protocol._definitions import Modified
+from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.message import Message
+from acquit.store.options import JournalOptions
+from tests.support.broker_world import World, durable, live_of
+from tests.support.disk import FaultyDisk
+from tests.support.transacting import Controller
+
+
+def result(later: Later[int] | Later[str]) -> object:
+    results: list[object] = []
+    later.when_finished(results.append)
+    return results[0] if results else None
+
+
+def move(
+    world: World, source: str, target: str, *, messages_max: int | None = None, selector: str | None = None
+) -> object:
+    later = world.core.administration.move(source, target, "ada", messages_max=messages_max, selector=selector)
+    world.settle()
+    return result(later)
+
+
+def counts(world: World, name: str, kind: EventKind) -> int:
+    return world.core.queues.by_name[name].counts[kind]
+
+
+def taken(world: World, name: str) -> list[Message]:
+    client = world.client(f"takes-{name}-{len(world.clients)}")
+    link = client.receiver(name, credit=10_000)
+    world.settle()
+    return [Message.decode(delivery.payload) for delivery in client.received.get(link, [])]
+
+
+# -- moving -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_waits_is_moved_in_order() -> None:
+    world = World()
+    client = world.client()
+    client.post_all(client.sender("a"), *[durable(number) for number in range(STEP + 50)], Message("volatile"))
+    assert move(world, "a", "b") == STEP + 51
+    assert (live_of(world, "a"), live_of(world, "b")) == (0, STEP + 51)
+    assert counts(world, "a", EventKind.MOVED_OUT) == counts(world, "b", EventKind.MOVED_IN) == STEP + 51
+    world.check_journal()
+    world = world.crash()
+    assert [message.body for message in taken(world, "b")] == list(range(STEP + 50))
+
+
+def test_both_name_each_other() -> None:
+    world = World()
+    client = world.client()
+    client.post_all(client.sender("a"), durable("x", message_id="m"))
+    (old,) = world.core.life.live
+    move(world, "a", "b")
+    (new,) = world.core.life.live
+    (message,) = taken(world, "b")
+    assert message.annotations["x-opt-acquit-origin"] == old
+    assert message.annotations["x-opt-acquit-sequence"] == new
+    assert message.message_id == "m"
+
+
+def test_a_message_keeps_what_it_is() -> None:
+    world = World()
+    client = world.client()
+    message = durable(b"x", priority=7, ttl_ms=60_000, subject="s", application_properties={"p": 1})
+    client.post_all(client.sender("a"), message)
+    link = client.receiver("a", credit=1)
+    world.settle()
+    link.session.settle_all(client.held(link), Modified(delivery_failed=True))
+    link.detach()
+    world.settle()
+    world.advance(10_000)
+    move(world, "a", "b")
+    (moved,) = taken(world, "b")
+    assert (moved.priority, moved.subject, moved.application_properties) == (7, "s", {"p": 1})
+    assert (moved.ttl_ms, moved.delivery_count) == (50_000, 0)
+
+
+def test_a_delivery_time_that_has_not_come_is_moved_along() -> None:
+    world = World()
+    client = world.client()
+    client.post_all(client.sender("a"), durable("x", annotations={"x-opt-delivery-delay": 60_000}))
+    assert move(world, "a", "b") == 1
+    assert len(world.core.queues.by_name["b"].scheduled) == 1
+    world.advance(60_001)
+    world.settle()
+    assert [message.body for message in taken(world, "b")] == ["x"]
+
+
+def test_what_is_acquired_stays() -> None:
+    world = World()
+    client = world.client()
+    client.post_all(client.sender("a"), durable(1), durable(2))
+    link = client.receiver("a", credit=1)
+    world.settle()
+    assert move(world, "a", "b") == 1
+    link.session.settle_all(client.held(link), RELEASED)
+    world.settle()
+    assert (live_of(world, "a"), live_of(world, "b")) == (1, 1)
+
+
+def test_no_more_than_asked_for() -> None:
+    world = World()
+    client = world.client()
+    client.post_all(client.sender("a"), *[durable(number) for number in range(5)])
+    assert move(world, "a", "b", messages_max=2) == 2
+    assert [message.body for message in taken(world, "b")] == [0, 1]
+
+
+def test_only_what_a_selector_matches() -> None:
+    world = World()
+    client = world.client()
+    posted = [durable(number, application_properties={"n": number}) for number in range(6)]
+    client.post_all(client.sender("a"), *posted)
+    assert move(world, "a", "b", selector="n > 3", messages_max=5) == 2
+    assert live_of(world, "a") == 4
+    with pytest.raises(SelectorError):
+        move(world, "a", "b", selector="n >")
+
+
+def test_bodies_are_read_back_first() -> None:
+    world = World(BrokerOptions(address=(AddressRule("a", {"memory_bytes_max": 65_536}),)))
+    client = world.client()
+    client.post_all(client.sender("a"), *[durable(b"%05d" % number + bytes(3_000)) for number in range(300)])
+    assert world.core.queues.by_name["a"].memory_bytes < 100_000
+    assert move(world, "a", "b") == 300
+    world.check_journal()
+    bodies = [bytes(message.body)[:5] for message in taken(world, "b")]  # type: ignore[call-overload]
+    assert bodies == [b"%05d" % number for number in range(300)]
+
+
+def test_moves_bypass_duplicates_and_limits() -> None:
+    world = World(BrokerOptions(address=(AddressRule("b", {"messages_max": 1}),)))
+    client = world.client()
+    message = durable("x", application_properties={"_AMQ_DUPL_ID": "one"})
+    client.post_all(client.sender("b", "b"), message)
+    client.post_all(client.sender("a", "a"), message)
+    assert move(world, "a", "b") == 1
+    assert live_of(world, "b") == 2
+    client.post_all(client.sender("a", "again"), message)
+    assert live_of(world, "a") == 0, "the window of its address still knows it"
+
+
+def test_answer_comes_when_the_disk_has_it() -> None:
+    world = World()
+    client = world.client()
+    client.post_all(client.sender("a"), durable(1))
+    world.settle()
+    later = world.core.administration.move("a", "b", None, messages_max=None, selector=None)
+    world.carry()
+    assert result(later) is None
+    world.settle()
+    assert result(later) == 1
+
+
+def test_a_queue_that_goes_ends_the_move() -> None:
+    world = World(BrokerOptions(address=(AddressRule("a", {"memory_bytes_max": 65_536}),)))
+    client = world.client()
+    client.post_all(client.sender("a"), *[durable(bytes(3_000)) for _ in range(600)])
+    later = world.core.administration.move("a", "b", None, messages_max=None, selector=None)
+    world.core.administration.delete("b", None)
+    world.settle()
+    found = result(later)
+    assert isinstance(found, Failure)
+    assert found.status == 507
+    assert "deleted meanwhile" in str(found)
+    world.check_journal()
+
+
+def test_no_target_where_none_is_made() -> None:
+    world = World(BrokerOptions(address=(AddressRule("no.#", {"create": False}),)))
+    client = world.client()
+    client.sender("a")
+    with pytest.raises(Refused, match=r"its policy makes none"):
+        world.core.administration.move("a", "no.thing", None, messages_max=None, selector=None)
+
+
+def test_a_move_of_whole_steps_is_answered_although_all_of_it_is_durable_before_its_end() -> None:
+    world = World()
+    client = world.client()
+    client.post_all(client.sender("a"), *[durable(number) for number in range(STEP)])
+    later = world.core.administration.move("a", "b", None, messages_max=None, selector=None)
+    while world.sync():  # no turn in between
+        pass
+    world.carry()
+    assert result(later) == STEP
+
+
+# -- purging ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_purge_is_answered_when_the_disk_has_it() -> None:
+    world = World()
+    client = world.client()
+    client.post_all(client.sender("q"), durable(1), Message("volatile"), durable(2))
+    later = world.core.administration.purge("q", "ada")
+    world.carry()
+    assert result(later) is None
+    assert live_of(world, "q") == 0
+    assert live_of(world.crash(), "q") == 2
+    world.settle()
+    assert result(later) == 3
+    assert live_of(world.crash(), "q") == 0
+
+
+@pytest.mark.parametrize("count", [PURGE_STEP, PURGE_STEP + 5])
+def test_a_purge_of_many_is_answered_after_its_last_step(count: int) -> None:
+    world = World(journal=JournalOptions())
+    client = world.client()
+    client.post_all(client.sender("q"), *[durable("")] * count)
+    later = world.core.administration.purge("q", None)
+    while world.sync():  # what the first step did is durable before the second
+        pass
+    assert result(later) is None
+    world.settle()
+    assert result(later) == count
+
+
+@pytest.mark.parametrize("messages", [(), (Message("volatile"),)], ids=["nothing", "volatile"])
+def test_a_purge_of_what_no_disk_has_waits_for_no_disk(messages: tuple[Message, ...]) -> None:
+    world = World()
+    client = world.client()
+    client.post_all(client.sender("q"), *messages)
+    assert result(world.core.administration.purge("q", None)) == len(messages)
+
+
+# -- making and deleting ----------------------------------------------------------------------------------------------
+
+
+def test_a_queue_that_was_made_stays() -> None:
+    world = World(BrokerOptions(address=(AddressRule("#", {"create": False, "auto_delete": True}),)))
+    world.core.administration.create("q", "ada", topic=False)
+    world.settle()
+    world = world.crash()
+    client = world.client()
+    client.post_all(client.sender("q"), durable(1))
+    assert [message.body for message in taken(world, "q")] == [1]
+    for other in list(world.clients):
+        other.lose()
+    world.settle()
+    assert "q" in world.core.queues.by_name
+
+
+@pytest.mark.parametrize("name", ["", "$x", "a::b", "a.*"])
+def test_names_that_cannot_be(name: str) -> None:
+    with pytest.raises(Refused):
+        World().core.administration.create(name, None, topic=False)
+
+
+def test_deleting_a_queue_in_use() -> None:
+    world = World()
+    client = world.client()
+    sender = client.sender("q")
+    client.post_all(sender, *[durable(number) for number in range(4)])
+    link = client.receiver("q", credit=1)
+    world.settle()
+    number = world.core.queues.by_name["q"].number
+    world.core.administration.delete("q", "ada")
+    world.settle()
+    assert {str(client.detached[end].error.condition) for end in (sender, link)} == {  # type: ignore[union-attr]
+        "amqp:resource-deleted"
+    }
+    assert "q" not in world.core.queues.by_name
+    assert not world.core.life.live
+    world.check_journal()
+    fold = world.fold()
+    assert number not in fold.table.queues
+    assert fold.totals()[0].counts[EventKind.PURGED] == 4
+
+
+def test_a_deleted_address_remembers_no_ids() -> None:
+    world = World()
+    client = world.client()
+    message = durable("x", application_properties={"_AMQ_DUPL_ID": "one"})
+    client.post_all(client.sender("q"), message)
+    world.core.administration.delete("q", None)
+    world.settle()
+    client.post_all(client.sender("q", "again"), message)
+    assert live_of(world, "q") == 1
+    assert world.fold().table.windows == world.core.scribe.recorder.table.windows
+
+
+def test_a_deleted_queue_can_be_made_again() -> None:
+    world = World()
+    client = world.client()
+    client.post_all(client.sender("q"), durable(1))
+    world.core.administration.delete("q", None)
+    world.settle()
+    client.post_all(client.sender("q", "again"), durable(2))
+    link = client.receiver("q", credit=5)
+    world.settle()
+    link.session.settle_all(client.held(link), ACCEPTED)
+    world.settle()
+    assert client.bodies(link) == [2]
+    world.check_journal()
+
+
+@pytest.mark.parametrize("topic", [False, True])
+def test_what_is_made_is_said_to_be_when_it_is_durable(topic: bool) -> None:
+    world = World()
+    made = world.core.administration.create("q", "ada", topic=topic)
+    world.carry()
+    assert result(made) is None
+    assert world.crash().core.snapshot().queues == ()
+    world.settle()
+    assert result(made) == "q"
+    assert [row.name for row in world.crash().core.snapshot().queues] == ["q"]
+
+
+def test_what_is_deleted_is_said_to_be_when_it_is_durable() -> None:
+    world = World()
+    client = world.client()
+    client.post_all(client.sender("q"), durable(1))
+    deleted = world.core.administration.delete("q", "ada")
+    world.carry()
+    assert result(deleted) is None
+    assert live_of(world.crash(), "q") == 1
+    world.settle()
+    assert result(deleted) == "q"
+    assert world.crash().core.snapshot().queues == ()
+
+
+def test_a_deletion_of_many_is_answered_after_its_last_step() -> None:
+    world = World(journal=JournalOptions())
+    client = world.client()
+    client.post_all(client.sender("q"), *[durable("")] * (PURGE_STEP + 5))
+    deleted = world.core.administration.delete("q", "ada")
+    while world.sync():
+        pass
+    assert result(deleted) is None
+    world.settle()
+    assert result(deleted) == "q"
+    assert not world.core.life.live
+
+
+def test_a_deletion_waits_for_postings_that_are_on_their_way_to_the_disk() -> None:
+    world = World()
+    client = world.client()
+    sender = client.sender("q")
+    world.settle()
+    client.post(sender, durable(1))
+    world.carry()
+    deleted = world.core.administration.delete("q", "ada")
+    assert result(deleted) is None
+    world.settle()
+    assert result(deleted) == "q"
+    assert world.crash().core.snapshot().queues == ()
+
+
+def test_a_deletion_waits_for_no_transaction() -> None:
+    world = World()
+    client = world.client()
+    client.post_all(client.sender("q"), durable(1), durable(2))
+    link = client.receiver("q", credit=1)
+    world.settle()
+    controller = Controller(client)
+    controller.retire(controller.declare(), *client.held(link), settled=False)
+    deleted = world.core.administration.delete("q", "ada")
+    world.settle()
+    assert result(deleted) == "q"
+    assert len(world.core.life.live) == 1, "what the transaction has"
+    assert world.crash().core.snapshot().queues == ()
+
+
+def test_a_topic_is_deleted_when_its_subscriptions_are() -> None:
+    world = World()
+    client = world.client()
+    links = [client.subscriber("t", name, durable=True, credit=0) for name in ("one", "two")]
+    client.post_all(client.publisher("t"), durable(1), durable(2))
+    deleted = world.core.administration.delete("t", "ada")
+    world.carry()
+    assert result(deleted) is None
+    world.settle()
+    assert result(deleted) == "t"
+    assert {str(client.detached[link].error.condition) for link in links} == {  # type: ignore[union-attr]
+        "amqp:resource-deleted"
+    }
+    assert world.crash().core.snapshot().queues == ()
+
+
+@pytest.mark.parametrize("operation", ["delete", "purge"])
+def test_what_the_disk_does_not_take_is_not_said_to_be_done(operation: str) -> None:
+    disk = FaultyDisk()
+    world = World(disk=disk)
+    client = world.client()
+    client.post_all(client.sender("q"), *[durable("") for _ in range(3_000)])
+    disk.capacity_bytes = disk.used_bytes + 16 * 1024
+    later = getattr(world.core.administration, operation)("q", None)
+    for _ in range(20):
+        world.carry()
+        world.sync()
+    assert result(later) is None
+    assert live_of(world.crash(), "q") > 0
+    disk.capacity_bytes = None
+    for _ in range(3):
+        world.advance(5_000)
+        world.chores()
+        world.settle()
+    assert result(later) in ("q", 3_000)
+    assert live_of(world.crash(), "q") == 0

@@ -1,0 +1,268 @@
+"""The management node's answers."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from acquit.broker.access.permissions import EVERYTHING, Permissions, Rights
+from acquit.broker.admin.management import Failure, Later, answer, reply_address
+from acquit.broker.inspect import QUEUE_COLUMNS, BrokerSnapshot, QueueSnapshot
+from acquit.broker.options import Role, Security, User
+from acquit.broker.refusal import Refused
+from acquit.protocol.message import Message
+
+T = TypeVar("T")
+
+
+class FakeBroker:
+    """Two queues, and a note of what was purged by whom."""
+
+    def __init__(self) -> None:
+        self.purged: list[tuple[str, str | None]] = []
+        self.done: list[tuple[object, ...]] = []
+
+    def snapshot(self) -> BrokerSnapshot:
+        queues = (
+            QueueSnapshot(name="orders", address="orders", consumers=1, available=3, acquired=2, entered=9, accepted=4),
+            QueueSnapshot(name="DLQ", address="DLQ"),
+        )
+        return BrokerSnapshot(broker_id="b", last_sequence=9, accepting=True, queues=queues)
+
+    def purge(self, queue: str, user: str | None) -> Later[int]:
+        self.purged.append((queue, user))
+        return ready(5)
+
+    def create(self, name: str, user: str | None, *, topic: bool) -> Later[str]:
+        if name == "no":
+            raise Refused("no", condition="amqp:not-found")
+        self.done.append(("create", name, user, topic))
+        return ready(name)
+
+    def delete(self, name: str, user: str | None) -> Later[str]:
+        self.done.append(("delete", name, user))
+        return ready(name)
+
+    def move(
+        self, source: str, target: str, user: str | None, *, messages_max: int | None, selector: str | None
+    ) -> Later[int]:
+        self.done.append(("move", source, target, user, messages_max, selector))
+        self.later = Later[int]()
+        return self.later
+
+    def reload(self) -> Later[list[object]]:
+        return ready([{"key": "a", "old": 1, "new": 2}])
+
+
+def ready(result: T) -> Later[T]:
+    later = Later[T]()
+    later.finish(result)
+    return later
+
+
+def ask(
+    broker: FakeBroker, body: object = None, rights: Rights = EVERYTHING, **properties: object
+) -> tuple[int, str, object]:
+    request = Message(body, message_id="7", reply_to="me", application_properties=properties).encode()
+    assert reply_address(request) == "me"
+    answered = answer(request, broker, "ada", rights)  # type: ignore[arg-type]
+    if isinstance(answered, Later):
+        encoded: list[object] = []
+        answered.when_finished(encoded.append)
+        (answered,) = encoded or (b"",)
+    assert isinstance(answered, bytes)
+    reply = Message.decode(answered)
+    assert reply.correlation_id == "7"
+    properties = reply.application_properties
+    return int(str(properties["statusCode"])), str(properties["statusDescription"]), reply.body
+
+
+def test_query_gives_a_table_of_all_queues() -> None:
+    status, _, body = ask(FakeBroker(), operation="QUERY", type="acquit:queue")
+    assert status == 200
+    assert isinstance(body, dict)
+    assert body["attributeNames"] == list(QUEUE_COLUMNS)
+    rows = [dict(zip(body["attributeNames"], row, strict=True)) for row in body["results"]]
+    assert [(row["name"], row["depth"], row["available"], row["accepted"]) for row in rows] == [
+        ("orders", 5, 3, 4),
+        ("DLQ", 0, 0, 0),
+    ]
+
+
+def test_query_gives_only_what_is_asked_for() -> None:
+    status, _, body = ask(FakeBroker(), {"attributeNames": ["depth", "name"]}, operation="QUERY", type="acquit:queue")
+    assert (status, body) == (200, {"attributeNames": ["depth", "name"], "results": [[5, "orders"], [0, "DLQ"]]})
+
+
+def test_query_refuses_an_attribute_that_is_none() -> None:
+    status, text, _ = ask(FakeBroker(), {"attributeNames": ["colour"]}, operation="QUERY", type="acquit:queue")
+    assert status == 400
+    assert "depth" in text
+
+
+def test_read() -> None:
+    status, _, body = ask(FakeBroker(), operation="READ", type="acquit:queue", name="orders")
+    assert status == 200
+    assert isinstance(body, dict)
+    assert body["acquired"] == 2
+    status, _, body = ask(FakeBroker(), operation="READ", type="acquit:broker")
+    assert (status, body) == (200, {"broker_id": "b", "last_sequence": 9, "accepting": True})
+
+
+def test_purge_names_the_queue_and_who_asked() -> None:
+    broker = FakeBroker()
+    assert ask(broker, operation="PURGE", type="acquit:queue", name="orders")[::2] == (200, {"purged": 5})
+    assert broker.purged == [("orders", "ada")]
+
+
+def test_what_is_not_there_or_not_said() -> None:
+    broker = FakeBroker()
+    assert ask(broker, operation="PURGE", type="acquit:queue", name="nothing")[0] == 404
+    assert ask(broker, operation="PURGE", type="acquit:queue")[0] == 400
+    assert ask(broker, operation="PAINT", type="acquit:queue", name="orders")[0] == 501
+    assert broker.purged == []
+
+
+def test_bytes_that_are_no_message_get_an_answer_too() -> None:
+    reply = Message.decode(answer(b"\xde\xad", FakeBroker(), None, EVERYTHING))  # type: ignore[arg-type]
+    assert reply.application_properties["statusCode"] == 400
+
+
+def rights(**permissions: tuple[str, ...]) -> Rights:
+    return Permissions(Security(users={"ada": User(roles=("r",))}, roles={"r": Role(**permissions)})).of("ada")
+
+
+def test_who_may_not_see_a_queue_does_not_see_it() -> None:
+    for seen in (rights(browse=("orders",)), rights(manage=("orders",))):
+        status, _, body = ask(
+            FakeBroker(), {"attributeNames": ["name"]}, rights=seen, operation="QUERY", type="acquit:queue"
+        )
+        assert (status, body) == (200, {"attributeNames": ["name"], "results": [["orders"]]})
+        assert ask(FakeBroker(), rights=seen, operation="READ", type="acquit:queue", name="orders")[0] == 200
+        for name in ("DLQ", "there is none"):
+            status, text, body = ask(FakeBroker(), rights=seen, operation="READ", type="acquit:queue", name=name)
+            assert (status, body) == (403, None)
+            assert text == f"'ada' may not browse at {name}: no role gives the permission"
+
+
+def test_who_may_not_manage_a_queue_does_not_purge_it() -> None:
+    broker, asker = FakeBroker(), rights(browse=("#",), consume=("#",), delete=("#",), manage=("orders",))
+    assert ask(broker, rights=asker, operation="PURGE", type="acquit:queue", name="DLQ")[0] == 403
+    assert broker.purged == []
+    assert ask(broker, rights=asker, operation="PURGE", type="acquit:queue", name="orders")[0] == 200
+    assert broker.purged == [("orders", "ada")]
+    status, text, _ = ask(broker, rights=asker, operation="PURGE", type="acquit:queue")
+    assert status == 403 and "'#'" in text
+    assert ask(broker, rights=rights(manage=("#",)), operation="PURGE", type="acquit:queue")[0] == 400
+
+
+def test_what_concerns_the_whole_broker_has_no_name_to_hide_behind() -> None:
+    status, text, _ = ask(
+        FakeBroker(), rights=rights(manage=("orders",)), operation="RELOAD", type="acquit:broker", name="orders"
+    )
+    assert status == 403 and "'#'" in text
+
+
+def test_what_everybody_may_know() -> None:
+    assert ask(FakeBroker(), rights=rights(), operation="READ", type="acquit:broker")[0] == 200
+
+
+# -- queues -----------------------------------------------------------------------------------------------------------
+
+
+def test_create() -> None:
+    broker = FakeBroker()
+    assert ask(broker, operation="CREATE", type="acquit:queue", name="new")[::2] == (201, {"name": "new"})
+    assert ask(broker, {"kind": "topic"}, operation="CREATE", type="acquit:queue", name="orders")[0] == 201
+    assert broker.done == [("create", "new", "ada", False), ("create", "orders", "ada", True)]
+    assert ask(broker, operation="CREATE", type="acquit:queue", name="orders")[0] == 409
+    assert ask(broker, operation="CREATE", type="acquit:queue")[0] == 400
+    assert ask(broker, {"kind": "tub"}, operation="CREATE", type="acquit:queue", name="x")[0] == 400
+    assert ask(broker, operation="CREATE", type="acquit:queue", name="no")[0] == 404
+
+
+def test_delete() -> None:
+    broker = FakeBroker()
+    assert ask(broker, operation="DELETE", type="acquit:queue", name="nothing")[0] == 404
+    status, text, _ = ask(broker, {"if_unused": True}, operation="DELETE", type="acquit:queue", name="orders")
+    assert (status, text) == (409, "'orders' is in use: it has 1 links")
+    status, text, _ = ask(broker, {"if_empty": True}, operation="DELETE", type="acquit:queue", name="orders")
+    assert (status, text) == (409, "'orders' is not empty: it has 5 messages")
+    assert ask(broker, {"if_full": True}, operation="DELETE", type="acquit:queue", name="orders")[0] == 400
+    assert broker.done == []
+    assert ask(broker, operation="DELETE", type="acquit:queue", name="orders")[::2] == (204, {})
+    both = {"if_unused": True, "if_empty": True}
+    assert ask(broker, both, operation="DELETE", type="acquit:queue", name="DLQ")[0] == 204
+    assert broker.done == [("delete", "orders", "ada"), ("delete", "DLQ", "ada")]
+
+
+def test_what_went_with_it_is_beside_the_empty_body() -> None:
+    request = Message(None, application_properties={"operation": "DELETE", "type": "acquit:queue", "name": "orders"})
+    answered = answer(request.encode(), FakeBroker(), "ada", EVERYTHING)  # type: ignore[arg-type]
+    assert isinstance(answered, Later)
+    replies: list[bytes] = []
+    answered.when_finished(replies.append)  # type: ignore[arg-type]
+    reply = Message.decode(replies[0])
+    said = {"messages": 5, "links": 1, "statusCode": 204, "statusDescription": "No Content"}
+    assert (reply.body, reply.application_properties) == ({}, said)
+
+
+def test_a_move_is_answered_when_it_has_ended() -> None:
+    broker = FakeBroker()
+    request = Message(
+        {"to": "orders", "max": 7, "selector": "a = 1"},
+        message_id="9",
+        application_properties={"operation": "MOVE", "type": "acquit:queue", "name": "DLQ"},
+    )
+    answered = answer(request.encode(), broker, "ada", EVERYTHING)  # type: ignore[arg-type]
+    assert isinstance(answered, Later)
+    assert broker.done == [("move", "DLQ", "orders", "ada", 7, "a = 1")]
+    replies: list[bytes] = []
+    answered.when_finished(replies.append)  # type: ignore[arg-type]
+    assert replies == []
+    broker.later.finish(3)
+    reply = Message.decode(replies[0])
+    assert (reply.body, reply.correlation_id) == ({"moved": 3}, "9")
+
+
+def test_a_move_that_failed() -> None:
+    broker = FakeBroker()
+    request = Message({"to": "x"}, application_properties={"operation": "MOVE", "type": "acquit:queue", "name": "DLQ"})
+    answered = answer(request.encode(), broker, None, EVERYTHING)  # type: ignore[arg-type]
+    assert isinstance(answered, Later)
+    broker.later.finish(Failure(507, "full"))
+    replies: list[bytes] = []
+    answered.when_finished(replies.append)  # type: ignore[arg-type]
+    assert Message.decode(replies[0]).application_properties == {"statusCode": 507, "statusDescription": "full"}
+
+
+def test_moves_that_make_no_sense() -> None:
+    broker = FakeBroker()
+    for body in (None, {}, {"to": "DLQ"}, {"to": "x", "max": 0}, {"to": "x", "max": True}, {"to": "x", "how": "fast"}):
+        assert ask(broker, body, operation="MOVE", type="acquit:queue", name="DLQ")[0] == 400, body
+    assert broker.done == []
+
+
+def test_who_may_create_and_delete() -> None:
+    for asker in (rights(create=("new",)), rights(manage=("#",))):
+        assert ask(FakeBroker(), rights=asker, operation="CREATE", type="acquit:queue", name="new")[0] == 201
+    assert (
+        ask(FakeBroker(), rights=rights(delete=("#",)), operation="CREATE", type="acquit:queue", name="new")[0] == 403
+    )
+    may_delete = rights(delete=("orders",), browse=("#",))
+    assert ask(FakeBroker(), rights=may_delete, operation="DELETE", type="acquit:queue", name="orders")[0] == 204
+    assert ask(FakeBroker(), rights=may_delete, operation="DELETE", type="acquit:queue", name="DLQ")[0] == 403
+
+
+def test_a_move_needs_the_rights_of_both_queues() -> None:
+    asker = rights(manage=("DLQ",))
+    status, text, _ = ask(
+        FakeBroker(), {"to": "orders"}, rights=asker, operation="MOVE", type="acquit:queue", name="DLQ"
+    )
+    assert status == 403
+    assert "orders" in text
+
+
+def test_reload() -> None:
+    status, _, body = ask(FakeBroker(), operation="RELOAD", type="acquit:broker")
+    assert (status, body) == (200, {"changes": [{"key": "a", "old": 1, "new": 2}]})
+    assert ask(FakeBroker(), rights=rights(manage=("a",)), operation="RELOAD", type="acquit:broker")[0] == 403

@@ -1,0 +1,560 @@
+"""Selectors and no-local on queues: who gets what, and what it costs that others may not have it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from acquit.broker.dispatching import interest as interest_module
+from acquit.broker.dispatching.choosing import barrier_of
+from acquit.broker.dispatching.interest import AHEAD_MAX, Interest
+from acquit.broker.message import Message as QueuedMessage
+from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions, ConnectionLimits
+from acquit.broker.selector import Fields
+from acquit.protocol._definitions import Modified
+from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.link import ReceivingLink
+from acquit.protocol.message import Message
+from tests.support.broker_world import Client, World
+
+
+def numbered(count: int, *, kind: str = "volatile", start: int = 0) -> list[Message]:
+    return [
+        Message(
+            b"%d" % number, durable=kind == "durable", application_properties={"n": number, "colour": colour(number)}
+        )
+        for number in range(start, start + count)
+    ]
+
+
+def colour(number: int) -> str:
+    return ("red", "green", "blue")[number % 3]
+
+
+def got(client: Client, link: ReceivingLink) -> list[int]:
+    return [int(body) for body in client.bodies(link)]  # type: ignore[call-overload]
+
+
+class Judgements:
+    """Counts how often interests are asked."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        accepts = Interest.accepts
+
+        def counted(interest: Interest, message: QueuedMessage, fields: Fields | None) -> bool:
+            self.count += 1
+            return accepts(interest, message, fields)
+
+        monkeypatch.setattr(interest_module.Interest, "accepts", counted)
+
+
+@pytest.mark.parametrize("kind", ["durable", "volatile"])
+def test_each_gets_what_it_selects_in_order(kind: str) -> None:
+    world = World()
+    client = world.client()
+    red = client.receiver("q", "red", selector="colour = 'red'", credit=100)
+    low = client.receiver("q", "low", selector="n < 10", credit=100)
+    client.post_all(client.sender("q"), *numbered(30, kind=kind))
+    assert sorted(got(client, red) + got(client, low)) == sorted({*range(0, 30, 3), *range(10)})
+    assert got(client, red) == sorted(got(client, red)) and all(n % 3 == 0 for n in got(client, red))
+    assert got(client, low) == sorted(got(client, low)) and all(n < 10 for n in got(client, low))
+    rest = client.receiver("q", "rest", credit=100)
+    world.settle()
+    assert got(client, rest) == [n for n in range(10, 30) if n % 3]
+    world.check_journal()
+
+
+def test_what_others_may_not_have_holds_nobody_up() -> None:
+    world = World()
+    client = world.client()
+    blue = client.receiver("q", "blue", selector="colour = 'blue'", credit=1)
+    sender = client.sender("q")
+    client.post_all(sender, *numbered(30))
+    everything = client.receiver("q", "everything", credit=1)
+    world.settle()
+    assert got(client, blue) == [2]
+    assert got(client, everything) == [0], "what is aside comes before what is behind it"
+    everything.grant(100)
+    world.settle()
+    assert got(client, everything) == [n for n in range(30) if n != 2]
+
+
+def test_the_filters_that_are_applied_are_echoed_and_bad_ones_refused() -> None:
+    world = World()
+    client = world.client()
+    link = client.receiver("q", "good", selector="n = 1", no_local=True)
+    assert link.remote_attach is not None and link.remote_attach.source is not None
+    assert set(link.remote_attach.source.filter or {}) == {"jms-selector", "no-local"}
+    bad = client.receiver("q", "bad", selector="n = = 1")
+    world.settle()
+    error = client.detached[bad].error
+    assert error is not None and error.condition == "amqp:invalid-field"
+
+
+def test_a_later_consumer_finds_what_is_aside() -> None:
+    world = World()
+    client = world.client()
+    client.receiver("q", "none", selector="n < 0", credit=1)
+    client.post_all(client.sender("q"), *numbered(3_000))
+    queue = world.core.queues.by_name["q"]
+    assert len(queue.aside) == 3_000
+    late = client.receiver("q", "late", selector="n >= 2990", credit=100)
+    world.settle()
+    assert got(client, late) == list(range(2990, 3_000))
+    everything = client.receiver("q", "everything", credit=5_000)
+    world.settle()
+    assert got(client, everything) == list(range(2990))
+    assert not queue.aside
+
+
+@pytest.mark.parametrize("browse", [False, True])
+def test_a_drain_is_answered_when_nothing_more_matches(browse: bool) -> None:
+    world = World()
+    client = world.client()
+    client.post_all(client.sender("q"), *numbered(500))
+    link = client.receiver("q", selector="n >= 497", browse=browse)
+    link.grant(10)
+    link.drain_credit()
+    world.settle()
+    assert got(client, link) == [497, 498, 499]
+    assert link.credit == 0
+    link.grant(10)
+    link.drain_credit()
+    world.settle()
+    assert link.credit == 0
+
+
+def test_a_drain_is_answered_by_a_consumer_that_may_hold_no_more() -> None:
+    """Only the consumer itself can change that, and it waits for the answer."""
+    world = World()
+    client = world.client()
+    link = client.receiver("q")
+    client.post_all(client.sender("q"), *numbered(10))
+    client.server.sessions[0].unsettled_max = 4
+    link.grant(10)
+    link.drain_credit()
+    world.settle()
+    assert got(client, link) == [0, 1, 2, 3]
+    assert link.credit == 0
+
+
+def test_a_consumer_whose_lock_ran_out_is_given_more() -> None:
+    policy = {"prefetch_max": 1, "lock_duration_ms": 1_000}
+    world = World(BrokerOptions(address=(AddressRule("q", policy),)))
+    client = world.client()
+    link = client.receiver("q", credit=10)
+    client.post_all(client.sender("q"), *numbered(1))
+    assert got(client, link) == [0]
+    world.advance(2_000)
+    world.settle()
+    assert got(client, link) == [0, 0]
+
+
+def test_each_message_is_judged_once_for_each_interest(monkeypatch: pytest.MonkeyPatch) -> None:
+    judgements = Judgements(monkeypatch)
+    world = World()
+    client = world.client()
+    for number in range(10):
+        client.receiver("q", f"one-{number}", selector=f"n = {number * 200}", credit=10)
+        client.receiver("q", f"same-{number}", selector=f"n = {number * 200}", credit=10)
+    sender = client.sender("q")
+    for start in range(0, 2_000, 100):
+        client.post_all(sender, *numbered(100, start=start))
+    assert sum(len(deliveries) for deliveries in client.received.values()) == 10
+    assert len(world.core.queues.by_name["q"].aside) == 1_990
+    assert judgements.count <= 10 * 2_000
+    before = judgements.count
+    client.receiver("q", "late", selector="n = 77", credit=1)
+    world.settle()
+    assert judgements.count - before <= 2_000
+
+
+def test_bodies_are_read_back_once_to_be_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue that has outgrown its memory, and consumers that match nearly nothing of it."""
+    options = BrokerOptions(
+        address=(AddressRule("#", {"memory_bytes_max": 65_536}),), limits=BrokerLimits(read_ahead_bytes=8_192)
+    )
+    world = World(options)
+    client = world.client()
+    client.post_all(client.sender("q"), *numbered(2_000, kind="durable"))
+    queue = world.core.queues.by_name["q"]
+    reads: list[int] = []
+    take_reads = world.core.memory.take_reads
+
+    def noted() -> list[object]:
+        taken = take_reads()
+        reads.extend(read.message.sequence for read in taken)
+        assert queue.memory_bytes < 3 * 65_536
+        return taken  # type: ignore[return-value]
+
+    monkeypatch.setattr(world.core.memory, "take_reads", noted)
+    links = [client.receiver("q", f"c{n}", selector=f"n = {n * 200 + 199}", credit=10) for n in range(10)]
+    world.settle()
+    assert [got(client, link) for link in links] == [[n * 200 + 199] for n in range(10)]
+    assert len(reads) <= 2_000 + 10
+    del reads[:]
+    late = client.receiver("q", "late", selector="n = 1500 OR n = 3", credit=10)
+    world.settle()
+    assert got(client, late) == [3, 1500]
+    assert len(reads) <= 2_000 + 10
+    everything = client.receiver("q", "everything", credit=3_000)
+    world.settle()
+    assert len(got(client, everything)) == 2_000 - 12
+    assert got(client, everything) == sorted(got(client, everything))
+    world.check_journal()
+
+
+def test_an_interest_remembers_no_more_than_its_bound() -> None:
+    world = World()
+    client = world.client()
+    slow = client.receiver("q", "slow", selector="n >= 0", credit=1)
+    client.receiver("q", "none", selector="n < 0", credit=1)
+    count = 3 * AHEAD_MAX
+    client.post_all(client.sender("q"), *numbered(count))
+    queue = world.core.queues.by_name["q"]
+    assert all(len(interest._ahead) <= AHEAD_MAX for interest in queue.interests)
+    client.post_all(client.sender("q", "urgent"), Message(b"-1", priority=9, application_properties={"n": 1}))
+    for _ in range(count):
+        slow.grant(7)
+        world.settle()
+        if len(client.received[slow]) == count + 1:
+            break
+    assert got(client, slow) == [0, -1, *range(1, count)]
+
+
+def test_released_messages_are_found_by_others() -> None:
+    world = World()
+    client = world.client()
+    one = client.receiver("q", "one", selector="colour = 'red'", credit=100)
+    client.receiver("q", "none", selector="n < 0", credit=1)
+    client.post_all(client.sender("q"), *numbered(9))
+    assert got(client, one) == [0, 3, 6]
+    other = client.receiver("q", "other", selector="n = 3", credit=5)
+    world.settle()
+    assert got(client, other) == []
+    one.detach()
+    world.settle()
+    assert got(client, other) == [3]
+
+
+def test_a_message_that_was_modified_is_judged_again() -> None:
+    world = World()
+    client = world.client()
+    first = client.receiver("q", "first", selector="JMSXDeliveryCount = 1", credit=1)
+    second = client.receiver("q", "second", selector="JMSXDeliveryCount > 1", credit=10)
+    client.post_all(client.sender("q"), *numbered(2))
+    client.received[first][0].settle(Modified(delivery_failed=True))
+    first.grant(1)
+    world.settle()
+    assert (got(client, first), got(client, second)) == ([0, 1], [0])
+
+
+def test_what_was_aside_and_comes_back_changed_is_judged_anew() -> None:
+    """It is set aside again, and those who knew it to be for them learn that it is not."""
+    world = World()
+    client = world.client()
+    client.receiver("q", "none", selector="n < 0", credit=1)
+    client.post_all(client.sender("q"), *numbered(2))
+    links = [client.receiver("q", name, selector="JMSXDeliveryCount = 1") for name in ("one", "same")]
+    also = client.receiver("q", "also", selector="JMSXDeliveryCount < 2")
+    for link in (links[0], also):
+        link.grant(1)
+        world.settle()
+    assert (got(client, links[0]), got(client, also)) == ([0], [1])
+    for link in (links[0], also):
+        client.received[link][0].settle(Modified(delivery_failed=True))
+    world.settle()
+    for link in (*links, also):
+        link.grant(5)
+        link.drain_credit()
+    world.settle()
+    assert [got(client, link) for link in (*links, also)] == [[0], [], [1]]
+    assert len(world.core.queues.by_name["q"].aside) == 2
+
+
+def test_what_was_aside_and_called_undeliverable_does_not_come_again() -> None:
+    world = World()
+    client = world.client()
+    client.receiver("q", "none", selector="n < 0", credit=1)
+    client.post_all(client.sender("q"), *numbered(3))
+    one = client.receiver("q", "one", credit=1)
+    world.settle()
+    for number in range(3):
+        client.received[one][number].settle(Modified(undeliverable_here=True))
+        one.grant(1)
+        world.settle()
+    assert got(client, one) == [0, 1, 2]
+    other = client.receiver("q", "other", credit=5)
+    world.settle()
+    assert got(client, other) == [0, 1, 2]
+
+
+def test_a_message_too_large_for_one_of_several_selectors() -> None:
+    world = World()
+    client = world.client()
+    client.receiver("q", "none", selector="n < 0", credit=1)
+    small = client.receiver("q", "small", credit=10, max_message_size=300)
+    client.post_all(
+        client.sender("q"),
+        *(Message(bytes(size), application_properties={"n": 1}) for size in (10, 1_000, 20, 1_000, 30)),
+    )
+    assert [len(body) for body in client.bodies(small)] == [10, 20, 30]  # type: ignore[arg-type]
+    other = client.receiver("q", "other", credit=10)
+    world.settle()
+    assert [len(body) for body in client.bodies(other)] == [1_000, 1_000]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("browse", [False, True])
+def test_no_local(browse: bool) -> None:
+    world = World()
+    mine, theirs = world.client("mine"), world.client("theirs")
+    link = mine.receiver("q", no_local=True, credit=10, browse=browse)
+    other = theirs.receiver("q", "other")
+    mine.post_all(mine.sender("q"), *numbered(2), *numbered(1, start=2, kind="durable"))
+    theirs.post_all(theirs.sender("q"), *numbered(2, start=10))
+    assert got(mine, link) == [10, 11]
+    other.grant(10)
+    world.settle()
+    assert got(theirs, other) == ([0, 1, 2] if not browse else [0, 1, 2, 10, 11])
+
+
+def test_priorities_hold_for_what_is_aside() -> None:
+    world = World()
+    client = world.client()
+    client.receiver("q", "none", selector="n < 0", credit=1)
+    sender = client.sender("q")
+    priorities = [4, 0, 9, 4, 9, 5, 0, 7, 1, 2, 3, 6, 8]
+    client.post_all(
+        sender,
+        *(
+            Message(b"%d" % n, priority=priority, application_properties={"n": n})
+            for n, priority in enumerate(priorities)
+        ),
+    )
+    link = client.receiver("q", "some", selector="n >= 0")
+    for _ in priorities:
+        link.grant(1)
+        world.settle()
+    expected = sorted(range(len(priorities)), key=lambda n: (-priorities[n], n))
+    assert got(client, link) == expected
+
+
+def test_a_consumer_with_a_thousand_idle_neighbours_is_found_without_asking_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    client = world.client()
+    for number in range(300):
+        client.receiver("q", f"idle-{number}")
+    ready = [client.receiver("q", f"ready-{number}", credit=10) for number in range(100)]
+    sender = client.sender("q")
+    world.settle()
+    asked = 0
+    from acquit.broker.links.endpoints import Consumer
+
+    room = Consumer.room.fget
+    assert room is not None
+
+    def counted(consumer: Consumer) -> int:
+        nonlocal asked
+        asked += 1
+        return int(room(consumer))
+
+    monkeypatch.setattr(Consumer, "room", property(counted))
+    client.post_all(sender, *numbered(1))
+    assert asked < 10
+    client.post_all(sender, *numbered(99, start=1))
+    assert [len(client.received.get(link, [])) for link in ready] == [1] * 100
+
+
+class Walk:
+    """Random operations on one queue, each followed by what must hold then."""
+
+    SELECTORS = (None, "n < 50", "colour = 'red'", "colour <> 'red' AND n BETWEEN 10 AND 90", "n = 7", "p > 4")
+
+    def __init__(self, seed: int, kind: str) -> None:
+        self.random = random.Random(seed)
+        self.kind = kind
+        policies: dict[str, dict[str, object]] = {
+            "paged": {"memory_bytes_max": 65_536},
+            "bounded": {"prefetch_max": 3},
+        }
+        # A quarter of the output that one grant may ask for: whoever is held back must come again by itself.
+        connection = ConnectionLimits(output_bytes_max=32_768)
+        nowhere: dict[str, object] = {"dead_letter_address": "", "expiry_address": ""}
+        rule = AddressRule("#", nowhere | policies.get(kind, {}))  # nowhere: sequences are numbers of postings
+        self.world = World(BrokerOptions(address=(rule,), connection=connection))
+        self.durable = kind != "volatile"
+        self.client = self.world.client()
+        self.sender = self.client.sender("q")
+        self.queue = self.world.core.queues.by_name["q"]
+        self.links: dict[ReceivingLink, str | None] = {}
+        self.priorities: dict[ReceivingLink, int] = {}
+        self.excluded: dict[ReceivingLink, set[int]] = {}
+        self.facts: dict[int, dict[str, object]] = {}
+        self.posted = 0
+        self.names = 0
+
+    def matches(self, selector: str | None, number: int) -> bool:
+        """The selectors of this test, in Python."""
+        fact = self.facts[number]
+        n, p = fact["n"], fact["p"]
+        assert isinstance(n, int) and isinstance(p, int)
+        return {
+            None: True,
+            "n < 50": n < 50,
+            "colour = 'red'": fact["colour"] == "red",
+            "colour <> 'red' AND n BETWEEN 10 AND 90": fact["colour"] != "red" and 10 <= n <= 90,
+            "n = 7": n == 7,
+            "p > 4": p > 4,
+        }[selector]
+
+    def post(self) -> None:
+        messages = []
+        for _ in range(self.random.choice((1, 3, 40))):
+            n, priority = self.random.randrange(100), self.random.choice((4, 4, 4, 0, 9))
+            fact: dict[str, object] = {"n": n, "colour": colour(n), "p": priority}
+            self.facts[self.posted] = fact
+            body = b"%d" % self.posted
+            messages.append(
+                Message(
+                    body.ljust(2_000),
+                    durable=self.durable,
+                    priority=priority,
+                    ttl_ms=self.random.choice((None, None, 300)),
+                    application_properties=fact,
+                )
+            )
+            self.posted += 1
+        self.client.post_all(self.sender, *messages)
+
+    def attach(self) -> None:
+        if len(self.links) < 8:
+            self.names += 1
+            selector = self.random.choice(self.SELECTORS)
+            priority = self.random.choice((0, 0, 0, 7, -7))
+            link = self.client.receiver(
+                "q",
+                f"c{self.names}",
+                selector=selector,
+                presettled=self.random.random() < 0.2,
+                properties={"priority": priority},
+            )
+            self.links[link] = selector
+            self.priorities[link] = priority
+            self.excluded[link] = set()
+
+    def detach(self) -> None:
+        if self.links:
+            link = self.random.choice(list(self.links))
+            del self.links[link]
+            link.detach()
+
+    def grant(self) -> None:
+        if self.links:
+            self.random.choice(list(self.links)).grant(self.random.choice((1, 5, 60)))
+
+    def give_back(self) -> None:
+        held = [delivery for link in self.links for delivery in self.client.held(link)]
+        for delivery in self.random.sample(held, len(held) // 2):
+            outcome = self.random.choice((ACCEPTED, RELEASED, Modified(True, self.random.random() < 0.3)))
+            if isinstance(outcome, Modified) and outcome.undeliverable_here:
+                assert isinstance(delivery.link, ReceivingLink)
+                self.excluded[delivery.link].add(int(Message.decode(delivery.payload).body))  # type: ignore[call-overload]
+            delivery.settle(outcome)
+
+    def wait(self) -> None:
+        self.world.advance(self.random.choice((10, 400)))
+
+    def purge(self) -> None:
+        if self.random.random() < 0.2:
+            self.world.purge("q", None)
+
+    def step(self) -> None:
+        before = {link: len(self.client.received.get(link, [])) for link in self.links}
+        often = (self.post, self.post, self.grant, self.grant, self.give_back)
+        operation = self.random.choice((*often, self.attach, self.detach, self.wait, self.purge))
+        operation()
+        self.world.settle()
+        waiting = [number_of(message) for message in self.available()]
+        for link, selector in self.links.items():
+            new = [int(body) for body in self.client.bodies(link)[before.get(link, 0) :]]  # type: ignore[call-overload]
+            assert all(self.matches(selector, number) for number in new)
+            if operation != self.post:  # a sync brings messages in at another time than others
+                assert new == sorted(new, key=self.rank)
+            for higher in self.links if self.kind != "paged" else ():  # there, one that is new has to read first
+                if self.priorities[higher] > self.priorities[link] and higher.credit and not self.full(higher):
+                    assert not [one for one in new if self.is_for(higher, one)]
+            for number in waiting:
+                if self.is_for(link, number):
+                    assert link.credit == 0 or self.full(link), (selector, number)
+                    if operation != self.post:
+                        assert all(self.rank(one) < self.rank(number) for one in new)
+
+    def is_for(self, link: ReceivingLink, number: int) -> bool:
+        return self.matches(self.links[link], number) and number not in self.excluded[link]
+
+    def full(self, link: ReceivingLink) -> bool:
+        return any(consumer.full for consumer in self.queue.consumers if consumer.link_name == link.name)
+
+    def available(self) -> list[QueuedMessage]:
+        assert barrier_of(self.queue)
+        return [*self.queue.backlog.next_messages(), *self.queue.aside]
+
+    def rank(self, number: int) -> tuple[int, int]:
+        return -int(str(self.facts[number]["p"])), number
+
+
+def number_of(message: QueuedMessage) -> int:
+    """Postings of these tests are numbered from 0 in the order of their sequences."""
+    return message.sequence - 1
+
+
+@pytest.mark.parametrize("kind", ["volatile", "durable", "paged", "bounded"])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_random_walk_keeps_to_the_order_and_leaves_nobody_waiting(kind: str, seed: int) -> None:
+    walk = Walk(seed, kind)
+    for _ in range(120):
+        walk.step()
+    walk.world.check_journal()
+
+
+# -- what a session takes ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("window", range(2, 9))
+@pytest.mark.parametrize("body_bytes", [10, 700, 1_300], ids=["one frame", "two", "three"])
+def test_links_of_one_session_share_its_window(window: int, body_bytes: int) -> None:
+    world = World()
+    client = world.client(max_frame_size=512, window=window)
+    links = [client.receiver("q", f"n{rest}", selector=f"n % 3 = {rest}", credit=100) for rest in range(3)]
+    bodies = [b"%d" % number + bytes(body_bytes) for number in range(30)]
+    other = world.client("other")
+    sent = [Message(body, application_properties={"n": number}) for number, body in enumerate(bodies)]
+    other.post_all(other.sender("q"), *sent)
+    world.settle()
+    assert [client.bodies(link) for link in links] == [bodies[rest::3] for rest in range(3)]
+    assert other.ended is client.ended is None
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_links_of_one_session_share_what_may_be_unsettled(plain: bool) -> None:
+    world = World()
+    client = world.client()
+    links = [
+        client.receiver("q", f"link {n}", selector=None if plain else f"n % 3 = {n}", credit=100) for n in range(3)
+    ]
+    client.server.sessions[0].unsettled_max = 5
+    other = world.client("other")
+    other.post_all(other.sender("q"), *numbered(30))
+    world.settle()
+    assert sum(len(got(client, link)) for link in links) == 5
+    for _ in range(6):
+        for delivery in [delivery for link in links for delivery in client.received.get(link, [])]:
+            if not delivery.settled:
+                delivery.settle(ACCEPTED)
+        world.settle()
+    assert sorted(number for link in links for number in got(client, link)) == list(range(30))
+    assert other.ended is client.ended is None

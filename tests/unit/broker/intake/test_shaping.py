@@ -1,0 +1,223 @@
+"""What is read of a message, what is written around it, and that the short way says the same as the long one."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from acquit.broker.intake.shaping import (
+    SharedBody,
+    learn_template,
+    make_body,
+    merge_annotations,
+    own_annotations,
+    read_plain,
+    read_posting,
+    shape_body,
+    transfer_header,
+)
+from acquit.errors import DecodeError
+from acquit.protocol.codec import encode
+from acquit.protocol.message import AmqpValue, Data, Message
+from acquit.protocol.sections import PROPERTIES, decode_header, scan_sections
+from acquit.protocol.types import Timestamp
+
+NOW_MS = 1_700_000_000_000
+
+
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("attempt", [0, 1, 255, 256, 65_535])
+@pytest.mark.parametrize("ttl_ms", [None, 0, 1, 0xFFFF_FFFF])
+def test_our_header_says_everything(durable: bool, attempt: int, ttl_ms: int | None) -> None:
+    for priority in (0, 4, 255):
+        for first in (False, True):
+            header = decode_header(transfer_header(durable, priority, first, attempt, ttl_ms))
+            assert (header.durable, header.priority, header.first_acquirer) == (durable, priority, first)
+            assert (header.delivery_count, header.ttl) == (attempt, ttl_ms)
+
+
+def test_our_annotations() -> None:
+    message = Message.decode(own_annotations(7, NOW_MS) + Message(b"x").encode())
+    assert message.annotations == {"x-opt-acquit-sequence": 7, "x-opt-acquit-posted-at": NOW_MS}
+    assert isinstance(message.annotations["x-opt-acquit-posted-at"], Timestamp)
+
+
+def test_the_body_keeps_everything_behind_the_header_byte_for_byte() -> None:
+    message = Message(
+        b"x",
+        durable=True,
+        ttl_ms=5,
+        subject="s",
+        delivery_annotations={"x-opt-hop": 1},
+        annotations={"x-opt-a": "b", "x-opt-acquit-sequence": 1},
+        application_properties={"k": 1},
+        footer={"x-opt-f": 2},
+    )
+    payload = message.encode()
+    body = shape_body(payload, 9, NOW_MS)
+    shaped = Message.decode(body)
+    assert shaped.annotations == {"x-opt-a": "b", "x-opt-acquit-sequence": 9, "x-opt-acquit-posted-at": NOW_MS}
+    bare = payload[payload.index(b"\x00\x53\x73") :]
+    assert body.endswith(bare)
+    assert shaped.delivery_annotations == {"x-opt-hop": 1}
+    assert shaped.header == Message().header
+
+
+def test_what_a_posting_says() -> None:
+    message = Message(
+        "x",
+        durable=True,
+        priority=7,
+        ttl_ms=5,
+        message_id="id",
+        to="there",
+        absolute_expiry_time=NOW_MS + 9,
+        annotations={"x-opt-delivery-delay": 100},
+    )
+    posting = read_posting(message.encode(), NOW_MS)
+    assert (posting.durable, posting.priority, posting.ttl_ms, posting.to) == (True, 7, 5, "there")
+    assert (posting.message_id, posting.absolute_expiry_ms) == (b"sid", NOW_MS + 9)
+    assert posting.due_at_ms == NOW_MS + 100
+
+
+@pytest.mark.parametrize(
+    ("annotations", "due_at_ms"),
+    [
+        ({"x-opt-delivery-time": NOW_MS + 1}, NOW_MS + 1),
+        ({"x-opt-delivery-time": NOW_MS + 1, "x-opt-delivery-delay": 50}, NOW_MS + 1),
+        ({"x-opt-delivery-time": NOW_MS - 1, "x-opt-delivery-delay": 50}, 0),
+        ({"x-opt-delivery-delay": 50}, NOW_MS + 50),
+        ({"x-opt-delivery-delay": -50}, 0),
+        ({"x-opt-delivery-delay": "soon"}, 0),
+        ({"x-opt-delivery-delay": True}, 0),
+        ({"x-opt-other": 1}, 0),
+    ],
+)
+def test_delivery_times(annotations: dict[str, object], due_at_ms: int) -> None:
+    assert read_posting(Message(b"x", annotations=annotations).encode(), NOW_MS).due_at_ms == due_at_ms
+
+
+def test_nonsense_is_refused() -> None:
+    for payload in (b"\xde\xad", b"\x00\x53\x75\xa0\x05abc", b"\x00\x53\x70\xa0\x00\x00\x53\x75\xa0\x00"):
+        with pytest.raises(DecodeError):
+            read_posting(payload, NOW_MS)
+    with pytest.raises(DecodeError):
+        read_posting(Message(b"x", message_id="m" * 70_000).encode(), NOW_MS)
+
+
+def test_annotations_of_an_outcome_are_merged() -> None:
+    body = shape_body(Message(b"x", annotations={"x-opt-a": 1}).encode(), 1, NOW_MS)
+    merged = Message.decode(merge_annotations(body, encode({"x-opt-a": "new", "x-opt-b": 2})))
+    assert merged.annotations["x-opt-a"] == "new"
+    assert merged.annotations["x-opt-b"] == 2
+    assert merged.annotations["x-opt-acquit-sequence"] == 1
+
+
+bodies = st.one_of(
+    st.binary(max_size=600),
+    st.text(max_size=600),
+    st.none(),
+    st.integers(-5, 5),
+    st.builds(Data, st.tuples(st.binary(max_size=5), st.binary(max_size=5))),
+    st.builds(AmqpValue, st.binary(max_size=5)),
+)
+messages = st.builds(
+    Message,
+    bodies,
+    durable=st.booleans(),
+    priority=st.sampled_from([4, 9]),
+    ttl_ms=st.sampled_from([None, None, None, 5]),
+    subject=st.sampled_from([None, None, None, "s"]),
+)
+
+
+@given(messages, messages)
+def test_a_template_takes_only_what_it_understands(first: Message, second: Message) -> None:
+    """If a message fits the template of another, reading it the long way gives what the template says."""
+    template = learn_template(scan_sections(first.encode()))
+    if template is None:
+        return
+    payload = second.encode()
+    assert template.fits(first.encode())
+    if template.fits(payload):
+        posting = read_posting(payload, NOW_MS)
+        assert (posting.durable, posting.priority, posting.ttl_ms) == (template.durable, template.priority, None)
+        assert (posting.message_id, posting.to, posting.due_at_ms) == (b"", None, 0)
+        body = own_annotations(3, NOW_MS) + payload[template.body_at :]
+        assert body == shape_body(payload, 3, NOW_MS)
+
+
+ids = st.one_of(st.none(), st.text(max_size=300), st.integers(0, 5), st.uuids(), st.binary(max_size=5))
+told = st.builds(
+    Message,
+    bodies,
+    durable=st.booleans(),
+    ttl_ms=st.sampled_from([None, None, 5]),
+    message_id=ids,
+    to=st.sampled_from([None, "to"]),
+    correlation_id=ids,
+    absolute_expiry_time=st.sampled_from([None, None, NOW_MS]),
+    group_id=st.sampled_from([None, None, "g"]),
+    annotations=st.sampled_from([{}, {}, {"x-opt-a": 1}]),
+    application_properties=st.sampled_from([{}, {"k": "v"}, {"_AMQ_DUPL_ID": "d"}]),
+)
+
+
+@given(told)
+def test_plain_messages_are_read_as_the_long_way_reads_them(message: Message) -> None:
+    sections = scan_sections(message.encode())
+    plain = read_plain(sections)
+    posting = read_posting(sections.payload, NOW_MS)
+    if plain is not None:
+        assert plain == (posting.durable, posting.priority, posting.message_id)
+        assert (posting.ttl_ms, posting.absolute_expiry_ms, posting.due_at_ms, posting.extras) == (None, None, 0, b"")
+        body = own_annotations(3, NOW_MS) + sections.payload[sections.bounds[1] :]
+        assert body == shape_body(sections.payload, 3, NOW_MS)
+    else:
+        says_more = (
+            posting.ttl_ms is not None
+            or posting.absolute_expiry_ms is not None
+            or posting.extras
+            or message.annotations
+            or not isinstance(message.message_id, str | None)
+            or len(sections.section(PROPERTIES)) > 255
+        )
+        assert says_more
+
+
+def test_an_id_that_is_no_text_is_left_to_the_long_way() -> None:
+    properties = b"\x00\x53\x73\xc0\x05\x01\xa1\x02\xff\xfe"
+    assert read_plain(scan_sections(properties + b"\x00\x53\x75\xa0\x00")) is None
+    cut = b"\x00\x53\x73\xc0\x04\x01\xa1\x09x"
+    assert read_plain(scan_sections(cut + b"\x00\x53\x75\xa0\x20" + bytes(32))) is None
+
+
+@given(st.binary(max_size=20), st.booleans(), st.binary(max_size=4))
+def test_a_template_does_not_take_what_is_cut_or_followed_by_more(body: bytes, durable: bool, more: bytes) -> None:
+    payload = Message(body, durable=durable).encode()
+    template = learn_template(scan_sections(payload))
+    assert template is not None
+    assert not [size for size in range(len(payload)) if template.fits(payload[:size])]
+    assert template.fits(payload + more) is not bool(more)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message(b"body"),
+        Message(b"body", durable=True, annotations={"x-opt-a": 1, "x-opt-acquit-sequence": 7, "x-opt-b": "z"}),
+        # what stands where the sequence is to be put, as somebody else's value
+        Message(b"body", annotations={"x-opt-a": b"\xa3\x15x-opt-acquit-sequence\x80" + b"\xff" * 8}),
+        Message(b"\xa3\x15x-opt-acquit-sequence\x80" + b"\xff" * 8, message_id="m", application_properties={"a": "b"}),
+    ],
+    ids=["bare", "annotated", "imitated in an annotation", "imitated in the body"],
+)
+@pytest.mark.parametrize("sequence", [1, 300, (1 << 64) - 1])
+def test_copies_differ_in_their_sequence_alone(message: Message, sequence: int) -> None:
+    sections = scan_sections(message.encode())
+    copy = SharedBody(sections, 1_700_000_000_000).of(sequence)
+    whole = Message.decode(make_body(sections, sequence, 1_700_000_000_000))
+    again = Message.decode(copy)
+    assert again == whole
+    assert again.annotations["x-opt-acquit-sequence"] == sequence
