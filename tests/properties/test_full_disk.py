@@ -350,6 +350,15 @@ def test_a_full_disk_loses_nothing_and_does_nothing_by_half(seed: int, history: 
     run.account()
 
 
+@pytest.mark.parametrize("history", [6007, 7011])
+def test_long_histories_of_a_full_disk(history: int) -> None:
+    """In the first, a lock ran out when not even that could be written; in the second, a mark found no room."""
+    run = Run(Random(history))
+    for _ in range(300):
+        run.step()
+    run.account()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_a_full_disk_over_long_histories(rng: Random, soak_rounds: int) -> None:

@@ -163,3 +163,22 @@ def test_transitions_are_not_lost_when_there_is_no_room_for_them(
             recorder.take_batch()
     assert recorder.pending
     flush(recorder)
+
+
+def test_what_is_kept_without_room_keeps_its_place(
+    raw: Written, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise StoreFull("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(recorder.journal, "append", refuse)
+        recorder.transition(EventKind.ACQUIRED, 1, 1, 9, 500)
+        attempt = Attempt(Event(1, 0, 500, 9, 1, 0, EventKind.MODIFIED, 1, 1, 0), Cause.LOCK_EXPIRED)
+        with pytest.raises(StoreFull):
+            recorder.keep(attempt)
+        recorder.transition(EventKind.ACCEPTED, 1, 1, 9, 500)
+    assert recorder.pending
+    flush(recorder)
+    kinds = [RecordKind(kind) for kind, _ in recorded(raw)][-3:]
+    assert kinds == [RecordKind.TRANSITIONS, RecordKind.ATTEMPT, RecordKind.TRANSITIONS]
