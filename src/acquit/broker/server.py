@@ -335,7 +335,13 @@ class Server:
         # Nobody is left whom blocking the loop could keep waiting, and at the end of the interpreter, when an embedded
         # broker may be closed, no executor takes new work.
         if written and self._committer.failure is None:
-            close_journal(self._opened.recorder, _wall_clock_us())
+            try:
+                close_journal(self._opened.recorder, _wall_clock_us())
+            except StoreError as error:
+                # All that anybody was told of is on the disk; only that this was an end in order is not.
+                logger.warning(
+                    "stopped without a last record: the next start takes it for a crash", extra={"reason": str(error)}
+                )
         else:
             journal.close()
 

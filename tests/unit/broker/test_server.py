@@ -15,7 +15,17 @@ import acquit
 from acquit.broker.access.users import Verifier
 from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions, ConnectionLimits, Security, Tls, User
 from acquit.broker.server import Server
-from acquit.errors import AuthenticationFailed, ConfigurationError, ConnectionFailed, NotFound, SendFailed, StoreLocked
+from acquit.errors import (
+    AuthenticationFailed,
+    ConfigurationError,
+    ConnectionFailed,
+    NotFound,
+    SendFailed,
+    StoreFull,
+    StoreLocked,
+)
+from acquit.ledger.recorder import Recorder
+from acquit.store.interface import Position
 from acquit.store.options import JournalOptions
 
 SMALL = JournalOptions.small()
@@ -223,6 +233,31 @@ def test_an_error_of_the_disk_ends_the_broker(tmp_path: Path, caplog: pytest.Log
     with caplog.at_level(logging.CRITICAL, logger="acquit.broker"):
         assert str(asyncio.run(run())) == "the disk is broken"
     assert "the journal failed" in caplog.text
+
+
+def test_a_stop_without_room_for_its_last_record_is_a_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from acquit.broker import server as module
+
+    close = module.close_journal
+
+    def without_room(recorder: Recorder, time_us: int) -> None:
+        def append(entry: object) -> Position:
+            raise StoreFull("no room")
+
+        monkeypatch.setattr(recorder, "append", append)
+        close(recorder, time_us)
+
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "acquit.broker"):
+        patch.setattr(module, "close_journal", without_room)
+        with acquit.Broker(tmp_path, config=options()) as broker, acquit.connect(broker.url) as connection:
+            connection.session().sender("q").send(acquit.Message(b"kept", durable=True))
+    assert "stopped without a last record" in caplog.text
+    with acquit.Broker(tmp_path, config=options()) as broker:
+        queue = broker.inspect().queue("q")
+        assert queue is not None
+        assert queue.available == 1
 
 
 def test_stopping_twice_is_once(tmp_path: Path) -> None:
