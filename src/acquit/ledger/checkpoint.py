@@ -10,9 +10,11 @@ whatever in it still matters is appended again like any other record:
 3. when all of that is appended, a LEFT record with the segment's own totals. Once that is synced, the segment is
    archived.
 
-Nothing is copied twice for one segment, and what changes meanwhile changes by records further on. A crash in between
-costs nothing: the copies already made stand for their originals, and the next run begins again with what is still in
-the segment. Copying forward is no event in the balance of a queue.
+Nothing is copied twice for one segment, and what changes meanwhile changes by records further on. But one thing comes
+to stand in the segment while it leaves: what a transaction holds there is another message once it is committed, and has
+its record where it was. So before step 3 it is asked again who stands there. A crash in between costs nothing: the
+copies already made stand for their originals, and the next run begins again with what is still in the segment. Copying
+forward is no event in the balance of a queue.
 
 All of it happens in small steps between other work: the loop decides and appends, bodies are read by a thread.
 
@@ -60,7 +62,8 @@ class CheckpointOwner(Protocol):
 
     def candidates(self, before: Position) -> Iterable[int]:
         """Sequences of the live messages whose position is below `before`, those held by transactions included (by
-        their provisional sequence). A superset is fine. Asked once for each segment; taken as a list at once."""
+        their provisional sequence). A superset is fine. Asked as a segment begins to leave, and before it has left;
+        taken as a list at once."""
         ...
 
     def live(self, sequence: int) -> LiveMessage | None:
@@ -218,6 +221,10 @@ class Checkpointer:
         self._summary = read.summary
         self._append_copies(self._segment)
 
+    def _is_in(self, segment: SegmentInfo, sequence: int) -> bool:
+        message = self._owner.live(sequence)
+        return message is not None and message.position < segment.end
+
     def _base_of(self, record: Record) -> LiveMessage | None:
         """The message that took the payload of this record along, if it still lives."""
         position, sequence = self._base
@@ -239,6 +246,10 @@ class Checkpointer:
                 self._copied_bytes += self._journal.end - position
             self._copies.popleft()
         if self._summary is not None:
+            committed = [sequence for sequence in self._owner.candidates(segment.end) if self._is_in(segment, sequence)]
+            if committed:
+                self._candidates, self._summary = iter(committed), None
+                return
             self._recorder.flush()
             self._journal.leave(segment.number, self._summary)
             self._segment = self._summary = None

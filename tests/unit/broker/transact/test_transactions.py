@@ -736,6 +736,39 @@ def test_held_postings_are_copied_forward_while_their_transaction_is_open() -> N
     after.check_journal()
 
 
+def test_what_is_committed_while_its_segment_leaves_stays() -> None:
+    """It is another message from the commit on, and its record stands where that of the posting was."""
+    world = World()
+    client = world.client()
+    controller = Controller(client)
+    client.post_all(client.sender("before", "before"), *(durable(number) for number in range(60)))
+    txn = controller.declare()
+    controller.post(client.sender("out"), txn, *(durable(number) for number in range(40)))
+    sender, receiver = client.sender("busy", "busy"), client.receiver("busy", credit=500)
+    world.carry()
+    while not world.checkpointer.active:
+        client.post(sender, durable("x" * 2_000))
+        world.carry()
+        for delivery in client.held(receiver):
+            delivery.settle(Accepted())
+        receiver.grant(500)
+        world.carry()
+        world.sync()
+    leaving = world.opened.journal.left_through + 1
+    end = world.opened.journal.segments[0].end
+    assert all(held.position < end for held in world.core.transactions.postings.durable.values())
+    assert controller.commit(txn) is None
+    while world.opened.journal.left_through < leaving:
+        client.post_all(sender, durable("y"))
+    after = world.crash()
+    assert live_of(after, "out") == 40
+    again = after.client()
+    receiver = again.receiver("out", credit=50)
+    after.settle()
+    assert again.bodies(receiver) == list(range(40))
+    after.check_journal()
+
+
 def test_the_header_says_what_it_said(world: World, controller: Controller) -> None:
     client = controller.client
     txn = controller.declare()
