@@ -154,7 +154,8 @@ class Limits:
             self._over.clear()
         for queue in queues:
             left = self._keep_newest_values(queue, STEP) if queue.values is not None else STEP
-            if self._keep_size(queue, left):
+            over = self._keep_size(queue, left)
+            if over or (queue.values is not None and queue.values.arrived):
                 self._over[queue] = None
                 self._life.wake(queue)
         return bool(self._over)

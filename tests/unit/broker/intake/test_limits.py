@@ -382,3 +382,12 @@ def test_many_values_are_displaced_over_several_turns() -> None:
     assert 1 < queue.available <= 11
     world.carry()
     assert queue.available == 1
+
+
+def test_older_values_that_one_turn_leaves_over_are_displaced_in_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("acquit.broker.intake.limits.STEP", 5)
+    world = world_with(last_value_key=KEY, last_value=True)
+    client = world.client()
+    client.post(client.sender("q"), *(valued("a", number) for number in range(30)))
+    world.settle()
+    assert bodies(world) == [29]
