@@ -177,7 +177,7 @@ class Life:
             del self.live[message.sequence]
             if not message.flags & COPY:
                 self.live_bytes -= size
-        if message.expires_at_ms:
+        if message.expires_at_ms or (message.extra is not None and message.extra.due_at_ms):
             self.timers.forget(message)
 
     # -- waiting for a time -------------------------------------------------------------------------------------------

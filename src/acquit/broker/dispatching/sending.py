@@ -140,6 +140,8 @@ class Sending:
 
     def _consumed(self, consumer: Consumer, payloads: list[bytes]) -> None:
         """The journal knows: they may leave now."""
+        if consumer.link.context is not consumer:
+            return  # its link has ended meanwhile, and they are gone: at most once
         consumer.outbox.extend(payloads)
         self.empty_outbox(consumer)
         consumer.stand_in_line()

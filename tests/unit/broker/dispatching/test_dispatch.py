@@ -9,7 +9,7 @@ from acquit.protocol._definitions import Modified, Source, Target
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.message import Message
 from acquit.protocol.types import Described, Symbol, ULong
-from tests.support.broker_world import World
+from tests.support.broker_world import World, durable
 
 SELECTOR = ULong(0x0000_468C_0000_0004)
 
@@ -121,3 +121,22 @@ def test_one_in_ten_thousand_is_found_with_a_look_at_each(monkeypatch: pytest.Mo
         world.settle()
     assert not client.held(rare)
     assert looks < 10_000 * 1.2 + 100
+
+
+def test_nothing_is_kept_of_a_presettled_link_that_ends_before_the_sync() -> None:
+    world = World()
+    client = world.client()
+    client.post(client.sender("q"), durable("kept by nobody"))
+    world.settle()
+    queue = world.core.queues.by_name["q"]
+    link = client.receiver("q", presettled=True, credit=10)
+    while queue.live:
+        world.carry()
+        world.sync()
+        world.core.turn(world.now_us)
+    assert world.core.scribe.pending
+    client.detach(link)
+    world.settle()
+    assert not client.bodies(link)
+    assert not queue.emptying
+    assert world.fold().messages == {}

@@ -10,6 +10,7 @@ from acquit.errors import StoreFull
 from acquit.protocol._definitions import Modified, Target
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.message import Message
+from acquit.protocol.types import Timestamp
 from tests.support.broker_world import World, durable, live_of
 
 FAILED = Modified(delivery_failed=True)
@@ -213,3 +214,16 @@ def test_copies_are_made_some_in_a_turn() -> None:
     world.settle()
     assert live_of(world, "q") == 0
     world.check_journal()
+
+
+def test_delivery_times_of_what_was_purged_do_not_pile_up() -> None:
+    world = World()
+    client = world.client()
+    sender = client.sender("q")
+    later = {"x-opt-delivery-time": Timestamp(world.now_us // 1000 + 10**9)}
+    for _ in range(15):
+        client.post_all(sender, *(Message(number, annotations=later) for number in range(200)))
+        assert live_of(world, "q") == 200
+        world.purge("q")
+        world.settle()
+    assert len(world.core.life.timers) < 1_500
