@@ -393,7 +393,12 @@ class Poster:
         `essential`: it is the consequence of an outcome, and written although the disk is full.
         """
         scribe = self._scribe
-        note_value(queue.policy, posting)
+        try:
+            note_value(queue.policy, posting)
+        except Refused:
+            if kind is EventKind.POSTED:
+                raise
+            # A copy is never refused: without a value it stands beside the others.
         time_us = scribe.time_us
         sequence = scribe.sequences.take(time_us)
         body = make_body(posting.sections, sequence, time_us // 1000)

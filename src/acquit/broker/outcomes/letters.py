@@ -26,6 +26,7 @@ from acquit.broker.intake.shaping import (
     transfer_header,
 )
 from acquit.broker.message import Message
+from acquit.errors import DecodeError
 from acquit.ledger.events import EventKind
 from acquit.ledger.records import AttemptNote, Cause
 from acquit.protocol._definitions import Error, SectionCode
@@ -112,7 +113,10 @@ class Letters:
             # 3.4.3: the error of *rejected* is placed in the delivery annotations.
             error: list[Value] = [Symbol(last.condition), last.description or None]
             told = {"rejected": Described(ULong(Error.DESCRIPTOR), error)}
-            before = splice_annotations(before, told, code=SectionCode.DELIVERY_ANNOTATIONS)
+            try:
+                before = splice_annotations(before, told, code=SectionCode.DELIVERY_ANNOTATIONS)
+            except DecodeError:  # nobody has looked at them before, and what makes no sense is nobody's to keep
+                before = splice_annotations(b"", told, code=SectionCode.DELIVERY_ANNOTATIONS)
         header = transfer_header(message.told_durable, message.priority, True, 0, None)
         bare = body[end:]
         if expiry is not None:
