@@ -168,9 +168,9 @@ class Duplicates:
         bodies[identity.fingerprint] = sequence
         self._of.setdefault(transaction, []).append((identity, sequence))
 
-    def commit(self, transaction: object, fresh: Mapping[int, int]) -> None:
-        """What it held enters, in the batch that is being gathered; `fresh` are the sequences by the provisional ones,
-        of all that did enter.
+    def commit(self, transaction: object, fresh: Mapping[int, Message]) -> None:
+        """What it held enters, in the batch that is being gathered; `fresh` is what it became, by provisional sequence,
+        of all that did enter: of several copies the one that has the record, if any has.
 
         Raises StoreFull, with nothing changed but that some ids may be remembered already: see `commit_bytes`.
         """
@@ -180,12 +180,12 @@ class Duplicates:
         scribe = self._scribe
         by_address: dict[str, list[Entry]] = {}
         for identity, provisional in held:
-            sequence = fresh.get(provisional)
-            if sequence is not None and identity.durable:
-                entry = Entry(sequence, identity.fingerprint, identity.identity)
+            message = fresh.get(provisional)
+            if message is not None and message.durable:
+                entry = Entry(message.sequence, identity.fingerprint, identity.identity)
                 by_address.setdefault(identity.address, []).append(entry)
-            elif sequence is not None:
-                self._remember(identity, sequence, None)
+            elif message is not None:
+                self._remember(identity, message.sequence, None)
         for address, entries in by_address.items():
             entries.sort()
             for at in range(0, len(entries), BLOCK_IDS):

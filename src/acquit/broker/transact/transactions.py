@@ -326,13 +326,13 @@ class Transactions:
         self.postings.record(transaction)
         events: list[Event] = []
         entering: list[tuple[Held, list[Message]]] = []
-        fresh: dict[int, int] = {}
+        fresh: dict[int, Message] = {}
         for held in transaction.postings:
             messages = self.postings.messages(held)
             entering.append((held, messages))
             append_entering(events, held, messages, scribe.time_us)
             if messages:
-                fresh[held.sequence] = messages[0].sequence
+                fresh[held.sequence] = messages[0]
         accepted = [one for one in transaction.retirements if _is_accepted(one)]
         events += [self._accepting_event(one) for one in accepted if one.message.flags & DURABLE]
         others = [one.message.size_bytes + OUTCOME_BYTES for one in transaction.retirements if not _is_accepted(one)]

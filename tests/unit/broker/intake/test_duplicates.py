@@ -6,7 +6,10 @@ import pytest
 
 from acquit.broker.intake.duplicates import Duplicates, Identity
 from acquit.broker.intake.shaping import read_posting
+from acquit.broker.message import DURABLE
+from acquit.broker.message import Message as Queued
 from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions
+from acquit.broker.queue import NodeState
 from acquit.broker.refusal import Refused
 from acquit.ledger.events import EventFlag, EventKind
 from acquit.protocol._definitions import Modified
@@ -314,7 +317,9 @@ def test_a_commit_makes_it_final() -> None:
     held = Held()
     for number in range(600):
         held.hold(f"i{number}", 1, 1_000 + number)
-    held.duplicates.commit(1, {1_000 + number: 5_000 + number for number in range(600)})
+    queue = held.world.core.queues.by_name["q"]
+    fresh = [Queued(5_000 + n, queue, NodeState.PENDING, None, 0, DURABLE, 4, 0, 0, 0) for n in range(600)]
+    held.duplicates.commit(1, {message.sequence - 4_000: message for message in fresh})
     held.world.settle()
     assert held.check("i3", None).first == 5_003
     assert held.check("i3", 2).first == 5_003

@@ -1097,6 +1097,29 @@ def test_without_any_room_a_commit_is_refused_and_a_rollback_waits() -> None:
     assert (counts[EventKind.HELD], counts[EventKind.ROLLED_BACK]) == (2, 2)
 
 
+@pytest.mark.parametrize("within", [False, True])
+def test_an_id_of_what_a_crash_forgets_is_forgotten_as_well(within: bool) -> None:
+    world = World()
+    client = world.client()
+    client.subscriber("t", credit=0)
+    publisher = client.publisher("t")
+    message = durable("x", application_properties={"_AMQ_DUPL_ID": "a"})
+    if within:
+        controller = Controller(client)
+        txn = controller.declare()
+        controller.post(publisher, txn, message)
+        assert controller.commit(txn) is None
+    else:
+        client.post_all(publisher, message)
+    client.post_all(publisher, message)
+    assert world.core.topics.by_address["t"].counts[EventKind.DUPLICATE] == 1
+    after = world.crash()
+    again = after.client()
+    subscriber = again.subscriber("t")
+    again.post_all(again.publisher("t"), message)
+    assert again.bodies(subscriber) == ["x"]
+
+
 def test_a_commit_without_room_for_its_duplicate_ids_is_refused() -> None:
     """And not done without them: who posts them again would not be told from others."""
     disk = FaultyDisk()
