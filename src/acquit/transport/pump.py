@@ -161,8 +161,8 @@ class Pump(asyncio.Protocol):
         engine = self.engine
         if not self._writing_paused:
             self._write(transport, engine)
-        if engine.closed and not engine.has_output:
-            self._finish(transport)
+        if engine.closed:
+            self._finish(transport, engine)
         deadline = engine.next_deadline()
         if deadline is not None and (self._timer is None or deadline < self._timer.when()):
             self._arm(deadline)
@@ -253,8 +253,9 @@ class Pump(asyncio.Protocol):
             self._reading_paused = True
             self._transport.pause_reading()
 
-    def _finish(self, transport: asyncio.Transport) -> None:
-        transport.close()
+    def _finish(self, transport: asyncio.Transport, engine: Connection) -> None:
+        if not engine.has_output:
+            transport.close()
         if self._linger is None:
             self._linger = self._loop.call_later(self._options.linger_ms / 1000, transport.abort)
 

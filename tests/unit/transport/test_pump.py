@@ -258,6 +258,19 @@ def test_a_peer_that_does_not_take_the_last_word_is_cut_off() -> None:
     run(main)
 
 
+def test_a_peer_that_reads_nothing_at_all_is_cut_off_with_the_last_word_unwritten() -> None:
+    async def main() -> None:
+        stage = Stage(options=PumpOptions(linger_ms=1))
+        stage.pump.pause_writing()
+        stage.pump.data_received(b"\xff" * 8)
+        stage.pump.flush()
+        assert "close" not in stage.wire.calls
+        await asyncio.sleep(0.01)
+        assert stage.wire.calls[-1] == "abort"
+
+    run(main)
+
+
 @pytest.mark.parametrize("polite", [True, False])
 def test_the_end_of_the_stream_is_told_once(polite: bool) -> None:
     async def main() -> None:
