@@ -64,8 +64,8 @@ class Fates:
             ended_us, txn_id = order.popleft()
             if ended_us >= before_us:
                 self._forgotten_us = ended_us
-            if self._unrecorded.pop(txn_id, None) is None:
-                self._table.forget_fate(txn_id)
+            self._unrecorded.pop(txn_id, None)
+            self._table.forget_fate(txn_id)  # one that was given back for being idle may be in both
 
 
 __all__ = ["NAMES", "UNKNOWN", "Fates"]

@@ -215,3 +215,18 @@ def test_a_fate_outlives_the_records_that_it_follows_from() -> None:
     asker = Asker(after.client())
     assert asker.fate(ended) == "committed"
     assert asker.fate(open_) == "rolled-back"
+
+
+def test_the_fate_of_one_that_was_idle_for_too_long_is_forgotten_as_well() -> None:
+    limits = TransactionLimits(idle_timeout_ms=1_000, fates_kept_ms=10_000)
+    world = World(BrokerOptions(transactions=limits))
+    controller = Controller(world.client())
+    txn = controller.declare()
+    controller.post(controller.client.sender("q"), txn, durable("a"))
+    world.advance(1_001)
+    controller.roll_back(txn)
+    asker = Asker(world.client("asker"))
+    assert asker.fate(txn) == "rolled-back"
+    world.advance(10_001)
+    assert asker.fate(txn) == "unknown"
+    assert not any(namespace == Namespace.FATE for namespace, _ in world.opened.recorder.table.state)
