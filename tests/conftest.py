@@ -51,6 +51,14 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("acquit")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # A soak test works through its rounds: it is stuck only when it takes far longer than they do.
+    timeout_s = 300 + 60 * int(config.getoption("--soak-rounds"))
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(timeout_s))
+
+
 def pytest_report_header(config: pytest.Config) -> str:
     return f"acquit: seed {config.stash[SEED]} (make test SEED={config.stash[SEED]} repeats it)"
 
