@@ -32,7 +32,15 @@ from acquit.broker.refusal import Refused
 from acquit.errors import DecodeError, RemoteProtocolError, StoreFull
 from acquit.ledger.events import EventKind
 from acquit.ledger.records import encode_posting_meta
-from acquit.protocol._definitions import AmqpCondition, Error, Rejected, Released, Source, TransactionalState
+from acquit.protocol._definitions import (
+    AmqpCondition,
+    Error,
+    RcvSettleMode,
+    Rejected,
+    Released,
+    Source,
+    TransactionalState,
+)
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.sections import MESSAGE_ANNOTATIONS, PROPERTIES, map_value, scan_sections
 
@@ -251,6 +259,8 @@ class Poster:
             arrival.identity = identity = self._duplicates.check(arrival.target, arrival.posting, transaction)
             if identity is not None and identity.first:
                 self._duplicates.suppress(identity, arrival.target, arrival.actor)
+                if delivery.link.rcv_settle_mode is RcvSettleMode.SECOND and not delivery.settled:
+                    transaction.repeated.append(delivery)
             elif not arrival.queues and arrival.target.policy.unroutable == "release" and not delivery.settled:
                 transactions.answer_postings(transaction, [delivery], Released())
                 return None

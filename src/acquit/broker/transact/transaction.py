@@ -135,6 +135,7 @@ class Transaction:
         "peer",
         "phase",
         "postings",
+        "repeated",
         "retirements",
         "txn_id",
         "used_us",
@@ -151,6 +152,8 @@ class Transaction:
         self.failed: Error | None = None
         """Why no commit of it can succeed."""
         self.postings: list[Held] = []
+        self.repeated: list[Delivery] = []
+        """Duplicates, which post nothing, whose senders settle second: they hear their outcome at the end as well."""
         self.retirements: list[Retirement] = []
         self.bytes = 0
         """Of the postings, in memory."""

@@ -318,7 +318,7 @@ class Transactions:
     def _perform(self, transaction: Transaction, answer: Callable[[Error | None], None]) -> None:
         """All of it, in one turn. Raises StoreFull, with nothing changed."""
         scribe, life = self._scribe, self._life
-        if not transaction.postings and not transaction.retirements:
+        if not transaction.postings and not transaction.retirements and not transaction.repeated:
             self._end(transaction)
             self._ended(transaction, Fate.COMMITTED)
             answer(None)
@@ -392,9 +392,9 @@ class Transactions:
         """The batch with the commit is on the disk: now it is so."""
         del self._unsynced[transaction.txn_id]
         self._poster.available(messages)
-        for held in transaction.postings:
-            if not held.arrival.delivery.settled:  # its sender settles second
-                held.arrival.delivery.settle(ACCEPTED)
+        for delivery in (*(held.arrival.delivery for held in transaction.postings), *transaction.repeated):
+            if not delivery.settled:  # its sender settles second
+                delivery.settle(ACCEPTED)
         for retirement in transaction.retirements:
             if not retirement.settled:
                 session = retirement.consumer.link.session
@@ -453,6 +453,7 @@ class Transactions:
                 self._settling.conclude(retirement.consumer, [retirement.delivery], None, how)
                 self._life.wake(retirement.message.queue)
         transaction.postings = []
+        transaction.repeated = []
         transaction.retirements = []
         transaction.bytes = 0
 

@@ -1097,6 +1097,23 @@ def test_without_any_room_a_commit_is_refused_and_a_rollback_waits() -> None:
     assert (counts[EventKind.HELD], counts[EventKind.ROLLED_BACK]) == (2, 2)
 
 
+def test_a_duplicate_whose_sender_settles_second_hears_its_outcome_at_the_end_as_well(
+    world: World, controller: Controller
+) -> None:
+    client = controller.client
+    sender = client.sender("q", rcv_settle_mode=RcvSettleMode.SECOND)
+    message = durable("x", application_properties={"_AMQ_DUPL_ID": "a"})
+    client.post(sender, message)
+    world.settle()
+    txn = controller.declare()
+    (sent,) = controller.post(sender, txn, message)
+    assert isinstance(controller.provisional(sent), Accepted)
+    assert controller.commit(txn) is None
+    assert client.answers[sent][0] == Accepted()
+    assert live_of(world, "q") == 1
+    world.check_journal()
+
+
 @pytest.mark.parametrize("within", [False, True])
 def test_an_id_of_what_a_crash_forgets_is_forgotten_as_well(within: bool) -> None:
     world = World()
