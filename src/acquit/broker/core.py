@@ -144,7 +144,14 @@ class Core:
         self._dispatch = Dispatch(self.life, self._expiry, self._locks)
         self._crediting = Crediting(self.life, self.topics, options.connection.credit_max)
         self.administration = Administration(
-            self.snapshot, self.life, self._poster, self.queues, self.topics, self.removal, self.duplicates
+            self.snapshot,
+            self.queue_snapshot,
+            self.life,
+            self._poster,
+            self.queues,
+            self.topics,
+            self.removal,
+            self.duplicates,
         )
         management = ManagementNode(
             self.administration, options.limits.requests_max, self.life, self._poster, self.queues
@@ -357,6 +364,13 @@ class Core:
             ),
             connections=tuple(_connection_snapshot(peer) for peer in self._peers.values()),
         )
+
+    def queue_snapshot(self, name: str) -> QueueSnapshot | None:
+        """One queue or topic of it, a queue first."""
+        queue, topic = self.queues.by_name.get(name), self.topics.by_address.get(name)
+        if queue is not None:
+            return _queue_snapshot(queue)
+        return None if topic is None else _topic_snapshot(topic)
 
     # -- the engine's events ------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from acquit.protocol._definitions import AmqpCondition
 from acquit.protocol.types import Value
 
 if TYPE_CHECKING:
-    from acquit.broker.inspect import BrokerSnapshot
+    from acquit.broker.inspect import BrokerSnapshot, QueueSnapshot
     from acquit.broker.intake.duplicates import Duplicates
     from acquit.broker.intake.posting import Poster
     from acquit.broker.life import Life
@@ -40,6 +40,7 @@ class Administration:
     def __init__(
         self,
         snapshot: Callable[[], BrokerSnapshot],
+        queue: Callable[[str], QueueSnapshot | None],
         life: Life,
         poster: Poster,
         queues: Queues,
@@ -49,6 +50,8 @@ class Administration:
     ) -> None:
         self.snapshot = snapshot
         """What is where."""
+        self.queue = queue
+        """One queue or topic of it."""
         self.reload: Callable[[], Later[list[Value]]] = no_configuration
         """Reads the configuration again; what has changed. The server's."""
         self.fate: Callable[[bytes, str | None], Later[tuple[str, int]]]

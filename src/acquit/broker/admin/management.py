@@ -73,6 +73,10 @@ class Managed(Protocol):
         """What is in it now."""
         ...
 
+    def queue(self, name: str) -> QueueSnapshot | None:
+        """One queue or topic of it, if it is there. Whoever asks about one waits for no others to be looked at."""
+        ...
+
     def purge(self, queue: str, user: str | None) -> Later[int]:
         """Remove all messages of the queue; how many there were, once that is durable. `user` is recorded as who
         asked."""
@@ -161,18 +165,18 @@ class Later(Generic[T]):
         return changed
 
 
-def _queue(broker: BrokerSnapshot, name: str | None) -> QueueSnapshot:
+def _queue(node: Managed, name: str | None) -> QueueSnapshot:
     if name is None:
         raise Failure(400, "the application property 'name' must be the name of a queue")
-    found = broker.queue(name)
+    found = node.queue(name)
     if found is None:
         raise Failure(404, f"there is no queue {name!r}")
     return found
 
 
-def _holder(broker: BrokerSnapshot, name: str | None) -> QueueSnapshot:
+def _holder(node: Managed, name: str | None) -> QueueSnapshot:
     """The same, of something that holds messages."""
-    found = _queue(broker, name)
+    found = _queue(node, name)
     if "topic" in found.kind:
         raise Failure(400, f"{name!r} is a topic: what is posted to it is in the queues of its subscriptions")
     return found
@@ -195,7 +199,7 @@ def _query_queues(node: Managed, name: str | None, body: object, user: str | Non
 
 
 def _read_queue(node: Managed, name: str | None, body: object, user: str | None) -> Value:
-    queue = _queue(node.snapshot(), name)
+    queue = _queue(node, name)
     return {column: getattr(queue, column) for column in QUEUE_COLUMNS}
 
 
@@ -205,7 +209,7 @@ def _read_broker(node: Managed, name: str | None, body: object, user: str | None
 
 
 def _purge_queue(node: Managed, name: str | None, body: object, user: str | None) -> Later[Value]:
-    queue = _holder(node.snapshot(), name)
+    queue = _holder(node, name)
     return node.purge(queue.name, user).then(lambda count: {"purged": count})
 
 
@@ -215,14 +219,16 @@ def _create_queue(node: Managed, name: str | None, body: object, user: str | Non
         raise Failure(400, "the application property 'name' must be the name of a queue")
     if kind not in ("queue", "topic"):
         raise Failure(400, f"kind must be 'queue' or 'topic', not {kind!r:.64}")
-    if any(row.name == name and ("topic" in row.kind) == (kind == "topic") for row in node.snapshot().queues):
+    if node.queue(name) and any(
+        row.name == name and ("topic" in row.kind) == (kind == "topic") for row in node.snapshot().queues
+    ):
         raise Failure(409, f"there is a {kind} {name!r} already")
     return node.create(name, user, topic=kind == "topic").then(lambda made: {"name": made})
 
 
 def _delete_queue(node: Managed, name: str | None, body: object, user: str | None) -> Later[Deleted]:
     options = _options(body, {"if_unused": bool, "if_empty": bool})
-    queue = _queue(node.snapshot(), name)
+    queue = _queue(node, name)
     if options.get("if_unused") and queue.links:
         raise Failure(409, f"{queue.name!r} is in use: it has {queue.links} links")
     if options.get("if_empty") and queue.depth:
@@ -232,7 +238,7 @@ def _delete_queue(node: Managed, name: str | None, body: object, user: str | Non
 
 def _move_messages(node: Managed, name: str | None, body: object, user: str | None) -> Later[Value]:
     options = _options(body, {"to": str, "max": int, "selector": str})
-    source = _holder(node.snapshot(), name)
+    source = _holder(node, name)
     target, messages_max, selector = options.get("to"), options.get("max"), options.get("selector")
     if not isinstance(target, str):
         raise Failure(400, "the body must be a map that says where: {to: queue}")
@@ -266,7 +272,7 @@ def _options(body: object, known: Mapping[str, type]) -> dict[str, object]:
 
 
 def _query_messages(node: Managed, name: str | None, body: object, user: str | None) -> Value:
-    queue = _holder(node.snapshot(), name)
+    queue = _holder(node, name)
     after, limit = 0, 100
     if isinstance(body, Mapping):
         after, limit = body.get("after", after), body.get("limit", limit)
@@ -277,7 +283,7 @@ def _query_messages(node: Managed, name: str | None, body: object, user: str | N
 
 
 def _cancel_messages(node: Managed, name: str | None, body: object, user: str | None) -> Later[Value]:
-    queue = _holder(node.snapshot(), name)
+    queue = _holder(node, name)
     match body:
         case {"sequence": int() as sequence, **rest} if not rest and _is_number(sequence):
             cancelled = node.cancel(queue.name, user, sequence=sequence)
@@ -343,13 +349,16 @@ class _Seen:
 
     def snapshot(self) -> BrokerSnapshot:
         """The queues that may be seen."""
-        whole, rights = self._node.snapshot(), self._rights
-        seen = (
-            queue
-            for queue in whole.queues
-            if rights.may("browse", queue.address) or rights.may("manage", queue.address)
-        )
-        return replace(whole, queues=tuple(seen))
+        whole = self._node.snapshot()
+        return replace(whole, queues=tuple(queue for queue in whole.queues if self._may_see(queue)))
+
+    def queue(self, name: str) -> QueueSnapshot | None:
+        """The same of one."""
+        queue = self._node.queue(name)
+        return queue if queue is not None and self._may_see(queue) else None
+
+    def _may_see(self, queue: QueueSnapshot) -> bool:
+        return self._rights.may("browse", queue.address) or self._rights.may("manage", queue.address)
 
     def purge(self, queue: str, user: str | None) -> Later[int]:
         return self._node.purge(queue, user)
@@ -385,7 +394,7 @@ class _Seen:
 def _check_permission(node: Managed, rights: Rights, operation: tuple[str, str], name: str | None) -> None:
     """Raise Failure unless whoever has these rights may do this."""
     if operation in (("READ", QUEUE), ("QUERY", MESSAGE)) and name is not None:
-        found = node.snapshot().queue(name)
+        found = node.queue(name)
         address = name if found is None else found.address
         if not rights.may("manage", address) and (reason := rights.refusal("browse", address)):
             raise Failure(403, reason)
@@ -395,7 +404,7 @@ def _check_permission(node: Managed, rights: Rights, operation: tuple[str, str],
         if not rights.everywhere("manage"):
             raise Failure(403, "this needs the permission to manage '#', which no role gives")
         return
-    found = node.snapshot().queue(name)
+    found = node.queue(name)
     address = name if found is None else found.address
     if operation in _ALSO_BY and rights.may(_ALSO_BY[operation], address):
         return

@@ -28,6 +28,9 @@ class FakeBroker:
         )
         return BrokerSnapshot(broker_id="b", last_sequence=9, accepting=True, queues=queues)
 
+    def queue(self, name: str) -> QueueSnapshot | None:
+        return self.snapshot().queue(name)
+
     def purge(self, queue: str, user: str | None) -> Later[int]:
         self.purged.append((queue, user))
         return ready(5)
@@ -106,6 +109,22 @@ def test_read() -> None:
     assert body["acquired"] == 2
     status, _, body = ask(FakeBroker(), operation="READ", type="acquit:broker")
     assert (status, body) == (200, {"broker_id": "b", "last_sequence": 9, "accepting": True})
+
+
+def test_a_request_about_one_queue_looks_at_no_other() -> None:
+    class Crowded(FakeBroker):
+        def snapshot(self) -> BrokerSnapshot:
+            raise AssertionError("all queues were looked at")
+
+        def queue(self, name: str) -> QueueSnapshot | None:
+            return FakeBroker().queue(name)
+
+    everything = rights(browse=("#",), manage=("#",))
+    for operation, status in (("READ", 200), ("PURGE", 200), ("DELETE", 204)):
+        for who in (EVERYTHING, everything):
+            asked = {"operation": operation, "type": "acquit:queue"}
+            assert ask(Crowded(), None, who, **asked, name="orders")[0] == status
+            assert ask(Crowded(), None, who, **asked, name="nothing")[0] == 404
 
 
 def test_purge_names_the_queue_and_who_asked() -> None:
