@@ -483,9 +483,12 @@ def test_selectors_that_take_long(served: Served) -> None:
         for number, text in enumerate(selectors * 8 + texts):
             filters = {"jms-selector": Described(ULong(0x0000468C_00000004), text)}
             peer.receiver(number, Source("slow", filter=filters))
+            peer.barrier()
+        assert not peer.over
         peer.sender(100, Target("slow"))
         peer.post(100, [Message(b"x", application_properties={"a": "a" * 4_000, "n": "x"}).encode()] * 50)
         peer.barrier()
+        assert peer.count(Disposition)
 
 
 def test_groups_with_an_id_for_each_message(served: Served) -> None:
