@@ -158,7 +158,7 @@ class Core:
         )
         self._management = management
         self.transactions = Transactions(
-            self.life, options.transactions, self._poster, self._settling, nodes, self.duplicates
+            self.life, options.transactions, self._poster, self._settling, nodes, self.duplicates, self._reading
         )
         self._poster.transactions = self._settling.transactions = self.transactions
         self.administration.fate = self._fate
@@ -388,6 +388,8 @@ class Core:
         context = event.link.context
         if context.__class__ is Consumer:
             self._settling.heard(context, event.deliveries, event.state, event.settled)
+        elif isinstance(context, Browser) and context.reads and isinstance(event.state, TransactionalState):
+            self.transactions.read(context, event.deliveries, event.state, event.settled)
         elif isinstance(context, Browser) and context.reads:
             self._reading.heard(context, event.deliveries, event.state, event.settled)
         elif context is None:

@@ -3,7 +3,7 @@
 A receiver of such a queue is a `Browser`, whatever distribution-mode it asked for; unlike one that only looks, it
 settles what it is sent. Its cursor went on as the message was sent, so no outcome brings a message back; what it says
 is recorded (READ, with the outcome), so that the ledger knows who has read what. A receiver in mode second hears of it
-once that is synced, as from any other queue.
+once that is synced, as from any other queue. What it says in a transaction is recorded with its commit.
 """
 
 from __future__ import annotations
@@ -30,6 +30,16 @@ class Reading:
 
     def heard(self, browser: Browser, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> None:
         """A disposition of a link that acquires nothing."""
+        durable = self.record(browser, deliveries, state)
+        if settled:
+            return
+        if durable:
+            self._scribe.when_synced(self.settle, browser, deliveries, state)
+        else:
+            self.settle(browser, deliveries, state)
+
+    def record(self, browser: Browser, deliveries: list[Delivery], state: DeliveryState | None) -> bool:
+        """Record an outcome of each, if it is one and the first. True if any of their messages is durable."""
         verdict = verdict_of(state)
         durable = False
         for delivery in deliveries:
@@ -42,14 +52,10 @@ class Reading:
             self._scribe.event(
                 EventKind.READ, message, actor=self._scribe.actor_number(browser), origin=int(verdict) + 1
             )
-        if settled:
-            return
-        if durable:
-            self._scribe.when_synced(self._settle, browser, deliveries, state)
-        else:
-            self._settle(browser, deliveries, state)
+        return durable
 
-    def _settle(self, browser: Browser, deliveries: list[Delivery], state: DeliveryState | None) -> None:
+    def settle(self, browser: Browser, deliveries: list[Delivery], state: DeliveryState | None) -> None:
+        """Tell a receiver that waits for it."""
         session = browser.link.session
         session.settle_all(deliveries, state)
         self._life.touch(session.connection)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from acquit.broker.message import OVERHEAD_BYTES, Message
 from acquit.broker.queue import Ending, NodeState
@@ -12,6 +12,7 @@ from acquit.protocol.constants import ACCEPTED
 from acquit.store.interface import Position
 
 if TYPE_CHECKING:
+    from acquit.broker.dispatching.browsing import Browser
     from acquit.broker.intake.posting import Arrival
     from acquit.broker.links.endpoints import Consumer, Peer
     from acquit.broker.nodes.node import Queue
@@ -123,6 +124,15 @@ class Retirement:
         )
 
 
+class Read(NamedTuple):
+    """What a reader of a non-destructive queue said: nothing is held for it, and it is recorded at the commit."""
+
+    browser: Browser
+    deliveries: list[Delivery]
+    outcome: DeliveryState
+    settled: bool
+
+
 class Transaction:
     """One transaction."""
 
@@ -135,6 +145,7 @@ class Transaction:
         "peer",
         "phase",
         "postings",
+        "reads",
         "repeated",
         "retirements",
         "txn_id",
@@ -155,12 +166,23 @@ class Transaction:
         self.repeated: list[Delivery] = []
         """Duplicates, which post nothing, whose senders settle second: they hear their outcome at the end as well."""
         self.retirements: list[Retirement] = []
+        self.reads: list[Read] = []
         self.bytes = 0
         """Of the postings, in memory."""
         self.used_us = time_us
         """When anything was last done in it."""
         self.accepted = TransactionalState(txn_id, ACCEPTED)
         """The provisional outcome of its postings."""
+
+    @property
+    def outcomes(self) -> int:
+        """How many it holds, of messages that are acquired and of those that were only read."""
+        return len(self.retirements) + sum(len(read.deliveries) for read in self.reads)
+
+    @property
+    def empty(self) -> bool:
+        """Is there nothing in it that a commit would do?"""
+        return not (self.postings or self.repeated or self.retirements or self.reads)
 
     @property
     def user(self) -> str:
@@ -173,4 +195,4 @@ class Transaction:
             self.failed = Error(condition, description)
 
 
-__all__ = ["CONTESTED", "Held", "Phasing", "Retirement", "Transaction"]
+__all__ = ["CONTESTED", "Held", "Phasing", "Read", "Retirement", "Transaction"]

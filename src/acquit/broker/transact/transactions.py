@@ -36,7 +36,7 @@ from acquit.broker.queue import Ending, NodeState, Verdict
 from acquit.broker.refusal import Refused
 from acquit.broker.transact.fates import Fates
 from acquit.broker.transact.held_postings import HeldPostings, append_entering
-from acquit.broker.transact.transaction import CONTESTED, Held, Phasing, Retirement, Transaction
+from acquit.broker.transact.transaction import CONTESTED, Held, Phasing, Read, Retirement, Transaction
 from acquit.errors import StoreFull
 from acquit.ledger import records
 from acquit.ledger.events import ATTEMPT_MAX, EVENT, Event, EventKind
@@ -58,6 +58,8 @@ from acquit.protocol.constants import ACCEPTED
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from acquit.broker.dispatching.browsing import Browser
+    from acquit.broker.dispatching.reading import Reading
     from acquit.broker.intake.duplicates import Duplicates
     from acquit.broker.intake.posting import Arrival, Poster
     from acquit.broker.life import Life
@@ -84,6 +86,7 @@ class Transactions:
         settling: Settling,
         nodes: Nodes,
         duplicates: Duplicates,
+        reading: Reading,
     ) -> None:
         self._life = life
         self._scribe = life.scribe
@@ -93,6 +96,7 @@ class Transactions:
         self._settling = settling
         self._nodes = nodes
         self._duplicates = duplicates
+        self._reading = reading
         self.terminate: Callable[[Transaction, Error], None] = lambda transaction, error: None
         """End a transaction's control link. Set by the coordinator."""
         self._live: dict[bytes, Transaction] = {}
@@ -184,7 +188,7 @@ class Transactions:
             return
         for transaction in list(self._live.values()):
             idle = transaction.phase is Phasing.OPEN and transaction.used_us + timeout_us <= time_us
-            if idle and (transaction.postings or transaction.retirements):
+            if idle and not transaction.empty:
                 transaction.fail(
                     TransactionCondition.TRANSACTION_TIMEOUT,
                     f"nothing was done in it for {self.limits.idle_timeout_ms} milliseconds",
@@ -246,8 +250,7 @@ class Transactions:
             self._settling.conclude(consumer, deliveries, None, Ending.SETTLED)
             consumer.link.detach(Error(exc.condition, exc.description))
             return
-        said = state.outcome
-        outcome = said if isinstance(said, Accepted | Rejected | Released | Modified) else None
+        outcome = _outcome_of(state)
         if outcome is None and not settled:
             return  # nothing is asked for
         transaction.used_us = self._scribe.time_us
@@ -281,6 +284,25 @@ class Transactions:
             error = Error(TransactionCondition.TRANSACTION_ROLLBACK, CONTESTED)
             transaction.fail(error.condition, CONTESTED)
             self.terminate(transaction, error)
+
+    def read(self, browser: Browser, deliveries: list[Delivery], state: TransactionalState, settled: bool) -> None:
+        """The same of what a link was shown of a non-destructive queue, which holds nothing for it."""
+        try:
+            transaction = self.find(browser.peer, state.txn_id)
+        except Refused as exc:
+            browser.link.detach(Error(exc.condition, exc.description))
+            return
+        outcome = _outcome_of(state)
+        if outcome is None:
+            return  # nothing is asked for
+        transaction.used_us = self._scribe.time_us
+        limit = self.limits.retirements_max
+        if transaction.outcomes + len(deliveries) > limit:
+            transaction.fail(
+                TransactionCondition.TRANSACTION_ROLLBACK, f"a transaction holds no more than {limit} outcomes"
+            )
+            return
+        transaction.reads.append(Read(browser, deliveries, outcome, settled))
 
     # -- commit -------------------------------------------------------------------------------------------------------
 
@@ -318,7 +340,7 @@ class Transactions:
     def _perform(self, transaction: Transaction, answer: Callable[[Error | None], None]) -> None:
         """All of it, in one turn. Raises StoreFull, with nothing changed."""
         scribe, life = self._scribe, self._life
-        if not transaction.postings and not transaction.retirements and not transaction.repeated:
+        if transaction.empty:
             self._end(transaction)
             self._ended(transaction, Fate.COMMITTED)
             answer(None)
@@ -336,7 +358,10 @@ class Transactions:
         accepted = [one for one in transaction.retirements if _is_accepted(one)]
         events += [self._accepting_event(one) for one in accepted if one.message.flags & DURABLE]
         others = [one.message.size_bytes + OUTCOME_BYTES for one in transaction.retirements if not _is_accepted(one)]
-        needed = RECORD_BYTES + len(events) * EVENT.size + self._duplicates.commit_bytes(transaction) + sum(others)
+        reads = sum(len(read.deliveries) for read in transaction.reads)
+        needed = (
+            RECORD_BYTES + (len(events) + reads) * EVENT.size + self._duplicates.commit_bytes(transaction) + sum(others)
+        )
         if needed > scribe.recorder.room_bytes:
             raise StoreFull("the disk is full")
         scribe.recorder.append(records.Commit(scribe.time_us, transaction.number, tuple(events)))
@@ -353,6 +378,8 @@ class Transactions:
             if retirement.message.state is NodeState.ACQUIRED:
                 self._give(retirement)
                 self._settling.conclude(retirement.consumer, [retirement.delivery], retirement.state, Ending.SETTLED)
+        for read in transaction.reads:
+            self._reading.record(read.browser, read.deliveries, read.outcome)
         for retirement in transaction.retirements:
             life.wake(retirement.message.queue)  # it may be empty now, and not needed any more
         self._end(transaction)
@@ -400,6 +427,9 @@ class Transactions:
                 session = retirement.consumer.link.session
                 session.settle_all([retirement.delivery], retirement.state)
                 self._life.touch(session.connection)
+        for read in transaction.reads:
+            if not read.settled:
+                self._reading.settle(read.browser, read.deliveries, read.outcome)
         answer(None)
         self._life.touch(transaction.peer.engine)
 
@@ -455,6 +485,7 @@ class Transactions:
         transaction.postings = []
         transaction.repeated = []
         transaction.retirements = []
+        transaction.reads = []
         transaction.bytes = 0
 
     @staticmethod
@@ -464,6 +495,12 @@ class Transactions:
         assert message.extra is not None
         message.extra.transaction = None
         retirement.delivery.context = message
+
+
+def _outcome_of(state: TransactionalState) -> Accepted | Rejected | Released | Modified | None:
+    """The provisional outcome, if it is one that a receiver can have meant (4.4.2)."""
+    said = state.outcome
+    return said if isinstance(said, Accepted | Rejected | Released | Modified) else None
 
 
 def _is_accepted(retirement: Retirement) -> bool:

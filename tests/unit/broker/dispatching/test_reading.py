@@ -7,10 +7,11 @@ import pytest
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.ledger.events import EventKind
 from acquit.ledger.history import history
-from acquit.protocol._definitions import Modified, Rejected
+from acquit.protocol._definitions import Accepted, Modified, Rejected, TransactionCondition
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.message import Message
 from tests.support.broker_world import DATA, World, durable, live_of
+from tests.support.transacting import Controller
 
 
 def world_of(**policy: object) -> World:
@@ -75,6 +76,47 @@ def test_an_outcome_moves_on_and_is_recorded(outcome: object, recorded: int, sec
     assert step.origin == recorded
     assert "client" in step.actor_name and "reader" in step.actor_name
     world.check_journal()
+
+
+@pytest.mark.parametrize("settled", [True, False], ids=["settled", "unsettled"])
+def test_an_outcome_in_a_transaction_is_recorded_with_its_commit(settled: bool) -> None:
+    world = world_of()
+    client = world.client()
+    client.post_all(client.sender("q"), *numbered(2))
+    reader = client.receiver("q", "reader", credit=2, second=not settled)
+    world.settle()
+    kept, dropped = client.received[reader]
+    control = Controller(client)
+    committed, rolled_back = control.declare(), control.declare()
+    control.retire(committed, kept, settled=settled)
+    control.retire(rolled_back, dropped, settled=settled)
+    world.settle()
+    queue = world.core.queues.by_name["q"]
+    assert queue.counts[EventKind.READ] == 0
+    control.roll_back(rolled_back)
+    sent = control.discharge(committed)
+    assert client.outcome(sent) is None, "it is not on the disk yet"
+    assert kept.settled is settled
+    world.settle()
+    assert client.outcome(sent) == Accepted()
+    assert kept.settled
+    assert queue.counts[EventKind.READ] == 1
+    assert history(DATA, sequence=1, disk=world.disk).lives[0].steps[-1].kind == EventKind.READ
+    assert live_of(world, "q") == 2
+    world.check_journal()
+
+
+def test_an_outcome_in_a_transaction_that_is_not_there_ends_the_link() -> None:
+    world = world_of()
+    client = world.client()
+    client.post_all(client.sender("q"), *numbered(1))
+    reader = client.receiver("q", "reader", credit=1)
+    world.settle()
+    Controller(client).retire(bytes(16), *client.received[reader])
+    world.settle()
+    error = client.detached[reader].error
+    assert error is not None and error.condition == TransactionCondition.UNKNOWN_ID
+    assert world.core.queues.by_name["q"].counts[EventKind.READ] == 0
 
 
 def test_a_link_that_ends_returns_nothing_and_begins_anew() -> None:
