@@ -28,6 +28,7 @@ from acquit.client.blocking import (
     Session,
     connect,
 )
+from acquit.client.fates import TransactionFate
 from acquit.client.modes import AckMode
 from acquit.client.options import ConnectOptions, DeliveryMode
 from acquit.client.receipts import ReceiptStatus
@@ -127,6 +128,7 @@ __all__ = [
     "SettlementError",
     "Subscription",
     "TransactionFailed",
+    "TransactionFate",
     "TransactionInDoubt",
     "TransactionRolledBack",
     "Unauthorized",

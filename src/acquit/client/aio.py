@@ -30,6 +30,7 @@ from typing import Literal, Self, overload
 from acquit.client.closing import close, end_transaction, finish, flush, still_in_doubt
 from acquit.client.core import Kinds, SessionCore
 from acquit.client.driver import Driver, open_driver
+from acquit.client.fates import TransactionFate, check_txn_id
 from acquit.client.modes import AckMode, find_mode
 from acquit.client.options import (
     ConnectOptions,
@@ -693,6 +694,22 @@ class Connection:
             return session
 
         return Opening(begin, "connection.session(...)")
+
+    async def transaction_fate(self, txn_id: bytes, timeout: float | None = None) -> TransactionFate:
+        """Ask the broker what became of a transaction (`TransactionInDoubt.txn_id`), of any connection of this user.
+
+        A transaction that is live is rolled back by the question, and its connection closed, so that the answer is
+        final; one whose commit is on the way to the disk is waited for. UNKNOWN where the peer cannot tell, or does
+        not within the time-out (by default the connection's answer_timeout_ms). Only acquit brokers can, for an hour
+        unless configured otherwise. Raises ConnectionLost or its kin where the connection ends first.
+        """
+        check_txn_id(txn_id)
+        async with self.session() as session:
+            query = session._core.ask_fate(txn_id)
+            self._driver.act()
+            await wait(query.done, timeout if timeout is not None else self._core.options.answer_timeout_ms / 1000)
+            query.done.check()
+            return query.answer
 
     async def close(self, timeout: float | None = None) -> None:
         """Close sessions, senders and receivers as they do by themselves, then the connection. When the time is over

@@ -23,6 +23,7 @@ from acquit.client import aio
 from acquit.client.closing import still_in_doubt
 from acquit.client.core import Kinds
 from acquit.client.driver import Driver, open_driver
+from acquit.client.fates import TransactionFate
 from acquit.client.modes import AckMode
 from acquit.client.options import ConnectOptions, DeliveryMode, check_max_messages
 from acquit.client.receipts import ReceiptStatus, SendPromise, SettlementReceipt
@@ -606,6 +607,16 @@ class Connection:
             return Session(await self._aio.session(mode), self._loop)
 
         return self._loop.run(begin())
+
+    def transaction_fate(self, txn_id: bytes, timeout: float | None = None) -> TransactionFate:
+        """Ask the broker what became of a transaction (`TransactionInDoubt.txn_id`), of any connection of this user.
+
+        A transaction that is live is rolled back by the question, and its connection closed, so that the answer is
+        final; one whose commit is on the way to the disk is waited for. UNKNOWN where the peer cannot tell, or does
+        not within the time-out (by default the connection's answer_timeout_ms). Only acquit brokers can, for an hour
+        unless configured otherwise. Raises ConnectionLost or its kin where the connection ends first.
+        """
+        return self._loop.run(self._aio.transaction_fate(txn_id, timeout))
 
     def close(self, timeout: float | None = None) -> None:
         """Close sessions, senders and receivers as they do by themselves, then the connection. When the time is over

@@ -35,6 +35,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from acquit.client.failures import Failure, connection_failure, link_failure, session_failure
+from acquit.client.fates import FateQuery
 from acquit.client.modes import CreditReturn, Mode, Scope
 from acquit.client.options import DURABLE_SETTLEMENT, ConnectOptions, ReceiverSpec, SenderSpec, check_outcome
 from acquit.client.receipts import Milestone, ReceiptStatus, SettlementReceipt
@@ -93,7 +94,8 @@ class SessionCore:
         self.closing = False
         self.senders: list[SenderCore] = []
         self.receivers: list[ReceiverCore] = []
-        self.removals: dict[Removal, None] = {}
+        self.errands: dict[Removal | FateQuery, None] = {}
+        """What is under way on links of its own."""
         self.handed_out: dict[int, MessageCore] = {}
         """Handed out and not acknowledged, in the order of handing out, by their number."""
         self.number = 0
@@ -196,6 +198,11 @@ class SessionCore:
         self.receivers.append(receiver)
         return receiver
 
+    def ask_fate(self, txn_id: bytes) -> FateQuery:
+        """Ask the peer what became of a transaction."""
+        self.check()
+        return FateQuery(self, txn_id)
+
     def remove_subscription(self, subscription: Subscription) -> Removal:
         """Delete a subscription of a topic at the peer."""
         self.check()
@@ -217,8 +224,8 @@ class SessionCore:
             receiver.on_ended(failure)
         self.senders.clear()
         self.receivers.clear()
-        for removal in tuple(self.removals):
-            removal.on_ended(failure)
+        for errand in tuple(self.errands):
+            errand.on_ended(failure)
         self.begun.fail(failure)
         self.ended.succeed()
 
@@ -384,7 +391,7 @@ class Removal:
         """It is gone; or why that cannot be."""
         self.what = f"the subscription {subscription.name!r}"
         self._session = session
-        session.removals[self] = None
+        session.errands[self] = None
         self._link = session.engine.attach_receiver(
             subscription.first_link_name(named=named),
             source=None,
@@ -399,7 +406,7 @@ class Removal:
 
     def on_ended(self, failure: Failure) -> None:
         """The link is over: as we asked for, or because the peer refused, or with its session."""
-        self._session.removals.pop(self, None)
+        self._session.errands.pop(self, None)
         if failure.orderly:
             self.done.succeed()
         else:
@@ -474,6 +481,11 @@ class ClientCore:
             raise LocalProtocolError(
                 f"the outcome has {size} bytes, the peer takes frames of {self.engine.peer_frame_size_max} at most"
             )
+
+    @property
+    def now(self) -> float:
+        """When the loop side was called the last time, on the driver's clock."""
+        return self._now
 
     @property
     def remote_open(self) -> Open:
@@ -632,12 +644,12 @@ class ClientCore:
 
     def _on_link_attached(self, event: ev.LinkAttached) -> None:
         endpoint = event.link.context
-        if isinstance(endpoint, SenderCore | ReceiverCore | Removal | Control):
+        if isinstance(endpoint, SenderCore | ReceiverCore | Removal | Control | FateQuery):
             endpoint.on_attached()
 
     def _on_link_detached(self, event: ev.LinkDetached) -> None:
         endpoint = event.link.context
-        if isinstance(endpoint, Removal | Control):
+        if isinstance(endpoint, Removal | Control | FateQuery):
             endpoint.on_ended(link_failure(event, endpoint.what))
         if not isinstance(endpoint, SenderCore | ReceiverCore):
             return
@@ -658,7 +670,7 @@ class ClientCore:
     def _on_credit(self, event: ev.CreditChanged) -> None:
         if isinstance(sender := event.link.context, SenderCore):
             sender.on_credit()
-        elif isinstance(control := event.link.context, Control):
+        elif isinstance(control := event.link.context, Control | FateQuery):
             control.pump()
 
     def _on_drained(self, event: ev.LinkDrained) -> None:
@@ -674,6 +686,8 @@ class ClientCore:
     def _on_deliveries(self, event: ev.DeliveriesReceived) -> None:
         if isinstance(receiver := event.link.context, ReceiverCore):
             receiver.on_deliveries(event.deliveries)
+        elif isinstance(query := event.link.context, FateQuery):
+            query.on_deliveries(event.deliveries)
 
     def _on_aborted(self, event: ev.DeliveryAborted) -> None:
         if isinstance(receiver := event.link.context, ReceiverCore):
@@ -685,7 +699,7 @@ class ClientCore:
             endpoint.on_states(event.deliveries, event.state, event.settled)
         elif isinstance(endpoint, ReceiverCore):
             endpoint.session.on_answers(event.deliveries, event.state, event.settled)
-        elif isinstance(endpoint, Control):
+        elif isinstance(endpoint, Control | FateQuery):
             endpoint.on_states(event.deliveries, event.state, event.settled)
 
 

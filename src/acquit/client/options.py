@@ -80,6 +80,10 @@ class ConnectOptions:
     send_timeout_ms: int = 60_000
     """How long `send`, `commit` and `rollback` wait for their outcome if their `timeout` says nothing."""
 
+    in_doubt_is_rolled_back: bool = False
+    """Whether a commit that is in doubt raises TransactionRolledBack, as JMS does, and not TransactionInDoubt. All of
+    it may have happened all the same: for programs that repeat the work, and mind no duplicates."""
+
     unsettled_max: int = 10_000
     """How many messages one receiver may have that were not acknowledged, in the buffer or handed out, in the modes
     that give credit back on hand-over and acknowledge later (TRANSACTED, DUPS_OK)."""

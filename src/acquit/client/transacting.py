@@ -34,6 +34,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 from acquit.client.failures import Failure
+from acquit.client.fates import Origin
 from acquit.client.modes import FAILED
 from acquit.client.options import link_name
 from acquit.client.receipts import Milestone, Promise, Provisional, ReceiptStatus, SendPromise, SettlementReceipt
@@ -89,16 +90,22 @@ class Transaction(Promise):
         "given_back",
         "gone",
         "heard",
+        "in_doubt",
         "missed",
+        "origin",
         "reason",
         "sends",
         "txn_id",
         "waiting",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, in_doubt: type[TransactionFailed] = TransactionInDoubt) -> None:
+        """`in_doubt`: what is raised where its fate is not known."""
         super().__init__()
+        self.in_doubt = in_doubt
         self.txn_id: bytes | None = None
+        self.origin: Origin | None = None
+        """Where and when it was declared."""
         self.fate: Fate | None = None
         self.reason = ""
         self.condition: str | None = None
@@ -136,7 +143,7 @@ class Transaction(Promise):
         """What to raise, freshly made; None if it was committed, or its fate is open."""
         if self.fate is None or self.fate is Fate.COMMITTED:
             return None
-        kind = TransactionRolledBack if self.fate is Fate.ROLLED_BACK else TransactionInDoubt
+        kind = TransactionRolledBack if self.fate is Fate.ROLLED_BACK else self.in_doubt
         return kind(self.reason, txn_id=self.txn_id, condition=self.condition, description=self.description)
 
 
@@ -211,7 +218,9 @@ class Transactions:
     def __init__(self, session: SessionCore) -> None:
         self.session = session
         self.control: Control | None = None
-        self.current = Transaction()
+        as_jms = session.core.options.in_doubt_is_rolled_back
+        self._in_doubt = TransactionRolledBack if as_jms else TransactionInDoubt
+        self.current = Transaction(self._in_doubt)
         self.ending: Transaction | None = None
         self._last: Transaction | None = None
         self._advancing = False
@@ -233,7 +242,7 @@ class Transactions:
     def end(self, *, commit: bool) -> Transaction:
         """End the current transaction. None may be ending."""
         session = self.session
-        ending, self.current = self.current, Transaction()
+        ending, self.current = self.current, Transaction(self._in_doubt)
         self.ending = self._last = ending
         ending.claimed = [message for message in list(session.handed_out.values()) if session.claim(message)]
         for message in ending.claimed:
@@ -395,6 +404,7 @@ class Transactions:
 
     def _declare(self, transaction: Transaction) -> None:
         transaction.declaring = True
+        transaction.origin = Origin.of(self.session.core)
         self.open().ask(transaction, Declare())
 
     def _discharge(self, transaction: Transaction, *, fail: bool) -> None:
