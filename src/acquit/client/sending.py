@@ -23,6 +23,7 @@ from acquit.client.options import DeliveryMode, SenderSpec
 from acquit.client.receipts import Milestone, SendPromise
 from acquit.client.received import MessageCore
 from acquit.client.receiving import OUTCOMES
+from acquit.client.tags import delivery_tags
 from acquit.errors import ConfigurationError, LinkDetached, LocalProtocolError
 from acquit.protocol._definitions import Header, Source, Target
 from acquit.protocol.constants import ACCEPTED
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
     from acquit.client.core import SessionCore
 
 logger = logging.getLogger("acquit.client")
-
-TAG_BYTES: Final = 8
-"""Tags are a counter of the link, all of one width, so that its transfers differ in nothing but numbers."""
 
 _DATA: Final = (b"\x00\x53\x75\xa0", b"\x00\x53\x75\xb0")
 _VALUE: Final = (b"\x00\x53\x77\xa1", b"\x00\x53\x77\xb1")
@@ -53,9 +51,9 @@ class SenderCore:
     __slots__ = (
         "_failed",
         "_is_awake",
-        "_next_tag",
         "_queued_bytes",
         "_sent_bytes",
+        "_tags",
         "attached",
         "closing",
         "detached",
@@ -84,7 +82,7 @@ class SenderCore:
         self.notify: Callable[[], None] = _nobody
         """Called on the loop side when the buffer has room again, or never will."""
         self._is_awake = False
-        self._next_tag = 0
+        self._tags = delivery_tags()
         self._queued_bytes = 0
         self._sent_bytes = 0
         self._failed: deque[SendPromise] = deque(maxlen=1_000)
@@ -196,15 +194,14 @@ class SenderCore:
         queue, link = self.queue, self.link
         if not queue or not self.session.core.writable:
             return
-        send, tag, sent_bytes, count = link.send, self._next_tag, 0, 0
+        send, tags, sent_bytes, count = link.send, self._tags, 0, 0
         while queue and link.sendable:
             promise = queue.popleft()
             payload, promise._payload = promise._payload, b""
             promise._transferred = True
             sent_bytes += len(payload)
             count += 1
-            send((tag + count).to_bytes(TAG_BYTES, "big"), payload, context=promise)
-        self._next_tag = tag + count
+            send(next(tags), payload, context=promise)
         self.in_flight += count
         self._sent_bytes += sent_bytes
         if count and len(queue) <= self.spec.buffer_messages // 2:

@@ -38,7 +38,8 @@ from acquit.client.fates import Origin
 from acquit.client.modes import FAILED
 from acquit.client.options import link_name
 from acquit.client.receipts import Milestone, Promise, Provisional, ReceiptStatus, SendPromise, SettlementReceipt
-from acquit.client.sending import TAG_BYTES, SenderCore
+from acquit.client.sending import SenderCore
+from acquit.client.tags import delivery_tags
 from acquit.errors import TransactionFailed, TransactionInDoubt, TransactionRolledBack
 from acquit.protocol._definitions import (
     Coordinator,
@@ -165,7 +166,7 @@ class Control:
         self.failure: Failure | None = None
         self._transactions = transactions
         self._queue: deque[Request] = deque()
-        self._tag = 0
+        self._tags = delivery_tags()
         self._link = transactions.session.engine.attach_sender(
             link_name("transactions"),
             source=Source(outcomes=OUTCOMES),
@@ -182,9 +183,8 @@ class Control:
         """Send what waits, while there is credit."""
         while self._queue and self._link.sendable:
             request = self._queue.popleft()
-            self._tag += 1
             payload = _AMQP_VALUE + encode_composite(request.body)
-            self._link.send(self._tag.to_bytes(TAG_BYTES, "big"), payload, settled=False, context=request)
+            self._link.send(next(self._tags), payload, settled=False, context=request)
 
     def on_attached(self) -> None:
         """The peer has a coordinator."""
@@ -569,10 +569,9 @@ class TransactedSender(SenderCore):
                 continue
             assert transaction.txn_id is not None
             promise._transferred = True
-            self._next_tag += 1
             self.in_flight += 1
             state = TransactionalState(transaction.txn_id)
-            link.send(self._next_tag.to_bytes(TAG_BYTES, "big"), payload, state=state, context=promise)
+            link.send(next(self._tags), payload, state=state, context=promise)
         for promise in refused:
             if transactions.ending is None:  # else who ends the transaction is told
                 self._failed.append(promise)
