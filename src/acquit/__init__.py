@@ -29,6 +29,8 @@ from acquit.client.blocking import (
     connect,
 )
 from acquit.client.fates import TransactionFate
+from acquit.client.identity import Identity, identify
+from acquit.client.inbox import Inbox, InboxVerdict, SqlInbox
 from acquit.client.modes import AckMode
 from acquit.client.options import ConnectOptions, DeliveryMode
 from acquit.client.receipts import ReceiptStatus
@@ -47,6 +49,7 @@ from acquit.errors import (
     DeliveryInDoubt,
     EncodeError,
     EndpointError,
+    InboxConflict,
     LimitReached,
     LinkDetached,
     LinkStolen,
@@ -99,6 +102,10 @@ __all__ = [
     "EncodeError",
     "EndpointError",
     "Error",
+    "Identity",
+    "Inbox",
+    "InboxConflict",
+    "InboxVerdict",
     "LimitReached",
     "LinkDetached",
     "LinkStolen",
@@ -126,6 +133,7 @@ __all__ = [
     "Session",
     "SessionEnded",
     "SettlementError",
+    "SqlInbox",
     "Subscription",
     "TransactionFailed",
     "TransactionFate",
@@ -136,6 +144,7 @@ __all__ = [
     "aio",
     "connect",
     "errors",
+    "identify",
 ]
 
 

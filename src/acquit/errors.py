@@ -40,6 +40,7 @@
     │   ├── AlreadySettled            this delivery has its outcome
     │   ├── Unreliable                the link is pre-settled: there is nothing to acknowledge
     │   └── CreditExhausted           nothing more comes until messages are acknowledged
+    ├── InboxConflict                 another transaction has remembered the same message at the same time
     ├── StoreError                    the journal
     │   ├── StoreLocked               another process has the folder open
     │   ├── StoreVersionUnsupported   written by a version this one cannot read
@@ -282,6 +283,11 @@ class Unreliable(SettlementError):
 
 class CreditExhausted(SettlementError):
     """The prefetch limit is reached and nothing more comes until messages are acknowledged."""
+
+
+class InboxConflict(AcquitError):
+    """Another transaction remembered the same message at the same time, and has committed. Roll back, and release the
+    message: when it comes again it is a duplicate."""
 
 
 class StoreError(AcquitError):
