@@ -169,17 +169,6 @@ def test_many_sends_are_one_wake_up() -> None:
     assert rig.wakes == wakes + 1
 
 
-def test_tags_are_unique_and_of_one_width() -> None:
-    rig = Rig()
-    sender = rig.sender(rig.session())
-    for _ in range(300):
-        rig.send(sender)
-    rig.run()
-    tags = [delivery.tag for delivery in rig.server.taken]
-    assert len(set(tags)) == 300
-    assert {len(tag) for tag in tags} == {8}
-
-
 def test_the_buffer_is_bounded_in_messages_and_bytes() -> None:
     rig = Rig(Server(credit=0))
     session = rig.session()
