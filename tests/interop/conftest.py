@@ -16,7 +16,10 @@ from acquit.cli.app import run as acquit_command
 from acquit.cli.management import QUEUE, Management, management
 from acquit.demo.broker import BrokerProcess
 from acquit.demo.children import Children
-from tests.interop.cable import Cable
+from acquit.testing import Proxy
+from tests.interop.all_brokers import BROKERS
+from tests.interop.foreign import ForeignBroker
+from tests.interop.observations import Observer, Recorder
 from tests.interop.peer import PEERS, Peer
 from tests.interop.qpid_jms import Jms
 
@@ -252,9 +255,9 @@ def jms(jms_process: Jms) -> Iterator[Jms]:
 
 
 @pytest.fixture
-def cable(server: Server) -> Iterator[Cable]:
+def proxy(server: Server) -> Iterator[Proxy]:
     """A wire to the broker that can be cut."""
-    with Cable(server.port) as running:
+    with Proxy(server.url) as running:
         yield running
 
 
@@ -351,3 +354,34 @@ def mortal(tmp_path: Path) -> Iterator[MortalServer]:
         yield running
         assert not running.alive or broker.stop() == 0, "acquit serve did not end in order"
     assert_in_order(tmp_path)
+
+
+@pytest.fixture(scope="session", params=BROKERS)
+def foreign(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForeignBroker]:
+    """Each broker that we did not write, and ours, in turn, shared by all tests: with queues of their own."""
+    with BROKERS[request.param](tmp_path_factory.mktemp(request.param)) as broker:
+        broker.start()
+        yield broker
+
+
+@pytest.fixture(params=BROKERS)
+def mortal_foreign(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ForeignBroker]:
+    """Each of them in turn, for one test alone, that may kill it."""
+    with BROKERS[request.param](tmp_path / "broker") as broker:
+        broker.start()
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def recorder() -> Iterator[Recorder]:
+    """What brokers were seen to do."""
+    recorder = Recorder()
+    yield recorder
+    recorder.write()
+
+
+@pytest.fixture
+def observe(request: pytest.FixtureRequest, recorder: Recorder) -> Observer:
+    """To say what the broker of this test was seen to do."""
+    names = {"foreign", "mortal_foreign"} & set(request.fixturenames)
+    return Observer(recorder, request.getfixturevalue(names.pop()), request.node.nodeid)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.interop.cable import Cable
+from acquit.testing import Proxy
 from tests.interop.conftest import Look, Server
 from tests.interop.qpid_jms import (
     ACCEPTED,
@@ -64,13 +64,13 @@ def test_auto_acknowledges_what_receive_returned(
 
 
 def test_auto_leaves_nothing_to_a_lost_connection(
-    jms: Jms, cable: Cable, other: Session, queue: str, address: str, look: Look
+    jms: Jms, proxy: Proxy, other: Session, queue: str, address: str, look: Look
 ) -> None:
     other.send(queue, "a", "b")
-    connection = jms.connect(cable.url, options=ONE_AT_A_TIME)
+    connection = jms.connect(proxy.url, options=ONE_AT_A_TIME)
     connection.session(AUTO).consumer(queue).take(2)
     look.until(address, accepted=2)
-    cable.cut()
+    proxy.cut()
     connection.expect("exception")
     look.until(address, depth=0)
 
@@ -118,14 +118,14 @@ def test_client_close_without_acknowledging_gives_it_back_with_its_count(
 
 
 def test_client_lost_connection_gives_it_back_with_its_count(
-    jms: Jms, cable: Cable, other: Session, queue: str
+    jms: Jms, proxy: Proxy, other: Session, queue: str
 ) -> None:
     other.send(queue, "a", "b", "c")
-    connection = jms.connect(cable.url, options=ONE_AT_A_TIME)
+    connection = jms.connect(proxy.url, options=ONE_AT_A_TIME)
     consumer = connection.session(CLIENT).consumer(queue)
     consumer.take(1)[0].acknowledge()
     consumer.take(1)
-    cable.cut()
+    proxy.cut()
     connection.expect("exception")
     assert left(other, queue, 2) == {"b": 2, "c": 1}
 
@@ -216,12 +216,12 @@ def test_dups_ok_acknowledges_at_the_latest_when_it_closes(
 
 
 def test_dups_ok_messages_lost_with_the_connection_come_again_or_not_at_all(
-    jms: Jms, cable: Cable, other: Session, queue: str, address: str, look: Look
+    jms: Jms, proxy: Proxy, other: Session, queue: str, address: str, look: Look
 ) -> None:
     other.send(queue, *"abcde")
-    connection = jms.connect(cable.url)
+    connection = jms.connect(proxy.url)
     connection.session(DUPS_OK).consumer(queue).take(5)
-    cable.cut()
+    proxy.cut()
     connection.expect("exception")
     look.until(address, acquired=0)
     again = counts(other.consumer(queue).rest())
@@ -258,12 +258,12 @@ def test_presettled_modes_consume_what_is_sent_ahead(
 
 @pytest.mark.parametrize("mode", [PRE_ACK, NO_ACK])
 def test_presettled_modes_lose_nothing_more_with_the_connection(
-    jms: Jms, cable: Cable, other: Session, queue: str, address: str, mode: int, look: Look
+    jms: Jms, proxy: Proxy, other: Session, queue: str, address: str, mode: int, look: Look
 ) -> None:
     other.send(queue, "a", "b")
-    connection = jms.connect(cable.url, options=ONE_AT_A_TIME)
+    connection = jms.connect(proxy.url, options=ONE_AT_A_TIME)
     assert texts(connection.session(mode).consumer(queue).take(1)) == ["a"]
-    cable.cut()
+    proxy.cut()
     connection.expect("exception")
     assert left(other, queue, 1) == {"b": 1}
     look.until(address, depth=0, consumed=1)
@@ -285,14 +285,14 @@ def test_individual_acknowledges_one_message_alone(
 
 
 def test_individual_lost_connection_gives_back_what_was_not_acknowledged(
-    jms: Jms, cable: Cable, other: Session, queue: str, address: str, look: Look
+    jms: Jms, proxy: Proxy, other: Session, queue: str, address: str, look: Look
 ) -> None:
     other.send(queue, "a", "b", "c")
-    connection = jms.connect(cable.url)
+    connection = jms.connect(proxy.url)
     received = connection.session(INDIVIDUAL).consumer(queue).take(3)
     received[2].acknowledge()
     look.until(address, accepted=1)
-    cable.cut()
+    proxy.cut()
     connection.expect("exception")
     assert left(other, queue, 2) == {"a": 2, "b": 2}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.interop.cable import Cable
+from acquit.testing import Proxy
 from tests.interop.conftest import Look, MortalServer, Server, wait_for
 from tests.interop.qpid_jms import Connection, Jms, JmsError, Session, texts
 
@@ -148,13 +148,13 @@ def test_closed_connection_takes_its_temporary_queues_along(
     gone(look, temporary.address)
 
 
-def test_lost_connection_takes_its_temporary_queues_along(jms: Jms, cable: Cable, look: Look) -> None:
-    connection = jms.connect(cable.url)
+def test_lost_connection_takes_its_temporary_queues_along(jms: Jms, proxy: Proxy, look: Look) -> None:
+    connection = jms.connect(proxy.url)
     session = connection.session()
     temporary = session.temporary_queue()
     session.send(temporary, "a")
     assert look.is_there(temporary.address)
-    cable.cut()
+    proxy.cut()
     gone(look, temporary.address)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.interop.cable import Cable
+from acquit.testing import Proxy
 from tests.interop.conftest import MortalServer, Server
 from tests.interop.qpid_jms import CLIENT, ONE_AT_A_TIME, TRANSACTED, Connection, Jms, JmsError, Session, counts, texts
 
@@ -181,12 +181,12 @@ def test_durable_subscription_unacknowledged_messages_come_again(
 
 
 def test_durable_subscription_outlives_a_lost_connection(
-    jms: Jms, server: Server, cable: Cable, other: Session, client_id: str, topic: str
+    jms: Jms, server: Server, proxy: Proxy, other: Session, client_id: str, topic: str
 ) -> None:
-    connection = jms.connect(cable.url, client_id=client_id)
+    connection = jms.connect(proxy.url, client_id=client_id)
     connection.session(CLIENT).durable(topic, "sub")
     other.send(topic, "a")
-    cable.cut()
+    proxy.cut()
     connection.expect("exception")
     other.send(topic, "b")
     again = jms.connect(server.url, client_id=client_id).session()

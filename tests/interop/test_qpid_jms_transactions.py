@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from tests.interop.cable import Cable
+from acquit.testing import Proxy
 from tests.interop.conftest import Look, MortalServer, Server
 from tests.interop.qpid_jms import (
     AUTO,
@@ -288,13 +288,13 @@ def test_closing_rolls_back(jms: Jms, server: Server, other: Session, queue: str
     assert other.consumer(f"{queue}.out").rest() == []
 
 
-def test_lost_connection_rolls_back(jms: Jms, cable: Cable, other: Session, queue: str) -> None:
+def test_lost_connection_rolls_back(jms: Jms, proxy: Proxy, other: Session, queue: str) -> None:
     other.send(queue, "a", "b")
-    connection = jms.connect(cable.url)
+    connection = jms.connect(proxy.url)
     session = connection.session(TRANSACTED)
     session.consumer(queue).take()
     session.send(f"{queue}.out", "x")
-    cable.cut()
+    proxy.cut()
     connection.expect("exception")
     again = other.consumer(queue).take(2)
     assert texts(again) == ["a", "b"]
@@ -303,13 +303,13 @@ def test_lost_connection_rolls_back(jms: Jms, cable: Cable, other: Session, queu
 
 
 def test_connection_lost_over_a_transaction_and_back_fails_the_commit(
-    jms: Jms, cable: Cable, other: Session, queue: str
+    jms: Jms, proxy: Proxy, other: Session, queue: str
 ) -> None:
-    url = f"failover:({cable.url})?failover.initialReconnectDelay=0&failover.reconnectDelay=20"
+    url = f"failover:({proxy.url})?failover.initialReconnectDelay=0&failover.reconnectDelay=20"
     connection = jms.connect(url)
     session = connection.session(TRANSACTED)
     session.send(queue, "x")
-    cable.cut()
+    proxy.cut()
     connection.expect("restored")
     with pytest.raises(JmsError, match="^TransactionRolledBackException"):
         session.commit()
