@@ -5,10 +5,10 @@ import pytest
 from acquit import errors
 from acquit.client.receiving import ReceiverCore
 from acquit.protocol import events as ev
-from acquit.protocol._definitions import Accepted, Source, Target
+from acquit.protocol._definitions import Accepted, RcvSettleMode, Source, Target
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.types import Described, Symbol
-from tests.support.server import Rig
+from tests.support.server import Rig, Server
 
 
 def offered(rig: Rig, count: int, size: int = 1, address: str = "q") -> None:
@@ -42,6 +42,18 @@ def test_the_source_says_what_is_wanted() -> None:
     assert attach is not None
     assert isinstance(attach.target, Target) and attach.target.address == "here"
     assert attach.properties == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("product", "asked"),
+    [("acquit", RcvSettleMode.SECOND), ("RabbitMQ", RcvSettleMode.FIRST), (None, RcvSettleMode.SECOND)],
+)
+def test_a_peer_that_would_end_the_session_is_not_asked_for_mode_second(product: str, asked: RcvSettleMode) -> None:
+    rig = Rig(Server(properties={"product": product} if product else None))
+    rig.receiver(rig.session("individual"))
+    (requested,) = rig.server.all(ev.LinkRequested)
+    assert requested.link.remote_attach is not None
+    assert requested.link.remote_attach.rcv_settle_mode is asked
 
 
 def test_browsing_asks_for_copies() -> None:
