@@ -60,7 +60,7 @@ interop: ## against python-qpid-proton, rhea and Qpid JMS, which we did not writ
 	@tools/environment.sh dev interop
 	@mkdir -p build/interop && cp tests/interop/package.json tests/interop/package-lock.json build/interop
 	@npm ci --prefix build/interop --silent --no-audit --no-fund
-	@$(BIN)/python -c "from tests.interop.qpid_jms import classpath; classpath()"
+	@$(BIN)/python -m tests.interop.java
 	ACQUIT_INTEROP_NODE_MODULES=$(CURDIR)/build/interop/node_modules $(BIN)/python -m pytest -m interop tests/interop $(ARGS)
 
 soak: ## long seeded runs with kills and replayed power losses; prints the seed that repeats them

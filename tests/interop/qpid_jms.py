@@ -10,20 +10,17 @@ import itertools
 import json
 import os
 import queue
-import shutil
 import subprocess
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import pytest
 
-HERE = Path(__file__).parent / "jms"
-SOURCES = sorted((HERE / "src").glob("*.java"))
-BUILT = Path(__file__).parents[2] / "build/interop/jms"
+from tests.interop.java import JMS
+
 TIMEOUT_S = 20.0
 
 TRANSACTED, AUTO, CLIENT, DUPS_OK = 0, 1, 2, 3
@@ -40,48 +37,8 @@ _TRACE = "ACQUIT_INTEROP_JMS_TRACE"
 """Set it to see every frame of the JMS client on standard error."""
 
 
-class PeerMissing(Exception):
-    """Qpid JMS cannot be run here: a failure, for an interop test that skips proves nothing."""
-
-
 class JmsError(Exception):
     """An exception of the JMS client: its class, ``is`` its parents where it is Qpid's own, a colon, its text."""
-
-
-def classpath() -> str:
-    """Compile the peer where it is older than its sources; what Java needs to run it."""
-    path = BUILT / "classpath"
-    newest = max(source.stat().st_mtime for source in (*SOURCES, HERE / "pom.xml"))
-    if not (path.exists() and path.stat().st_mtime >= newest and _is_whole(path.read_text(encoding="utf-8"))):
-        for program in ("java", "javac", "mvn"):
-            if shutil.which(program) is None:
-                raise PeerMissing(f"Qpid JMS needs {program} on the PATH (a JDK, 17 or newer, and Maven)")
-        (BUILT / "classes").mkdir(parents=True, exist_ok=True)
-        resolved = BUILT / "resolved"
-        _run(
-            "mvn",
-            "-q",
-            "-B",
-            "-f",
-            str(HERE / "pom.xml"),
-            "dependency:build-classpath",
-            f"-Dmdep.outputFile={resolved}",
-        )
-        whole = f"{BUILT / 'classes'}:{resolved.read_text(encoding='utf-8').strip()}"
-        _run("javac", "-Xlint:all", "-Werror", "-d", str(BUILT / "classes"), "-cp", whole, *map(str, SOURCES))
-        path.write_text(whole, encoding="utf-8")
-    return path.read_text(encoding="utf-8")
-
-
-def _is_whole(classes: str) -> bool:
-    """Is all of it still there? Maven's repository is not ours."""
-    return all(Path(entry).exists() for entry in classes.split(":"))
-
-
-def _run(*command: str) -> None:
-    finished = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    if finished.returncode:
-        raise PeerMissing(f"{command[0]} ended with {finished.returncode}: {finished.stdout}{finished.stderr}")
 
 
 class Jms:
@@ -97,7 +54,7 @@ class Jms:
                 "-XX:TieredStopAtLevel=1",
                 f"-Dorg.slf4j.simpleLogger.log.{logger}",
                 "-cp",
-                classpath(),
+                JMS.classpath(),
                 "JmsPeer",
             ],
             stdin=subprocess.PIPE,

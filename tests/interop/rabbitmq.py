@@ -72,7 +72,7 @@ class RabbitMQ(ForeignBroker):
 
     name = "rabbitmq"
     username = password = "guest"
-    can = Capabilities(acknowledgement="sent", altered="")
+    can = Capabilities(acknowledgement="sent", altered="annotation null (refused), annotation decimal (refused)")
     kind: ClassVar[str] = "quorum"
     """RabbitMQ's type of the queues that are made: *quorum* (replicated; what it recommends for what must not be lost)
     or *classic*."""

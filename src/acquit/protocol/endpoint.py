@@ -246,6 +246,10 @@ class Link:
             self._refused = True
             return
         self._agree(attach)
+        if self.role == Role.RECEIVER and attach.rcv_settle_mode is RcvSettleMode.FIRST:
+            # A sender that answers *second* with *first* does not support it (2.7.3): it would never settle what waits
+            # for its answer.
+            self.rcv_settle_mode = RcvSettleMode.FIRST
         self.session.events.append(LinkAttached(self))
 
     def on_detach(self, detach: Detach) -> None:

@@ -94,6 +94,19 @@ def test_the_receiver_says_when_it_settles(asked: RcvSettleMode, granted: RcvSet
     assert receiver.rcv_settle_mode is sender.rcv_settle_mode is granted
 
 
+@pytest.mark.parametrize("asked", list(RcvSettleMode))
+@pytest.mark.parametrize("granted", list(RcvSettleMode))
+def test_a_sender_can_say_that_it_does_not_wait_for_the_receiver(asked: RcvSettleMode, granted: RcvSettleMode) -> None:
+    wire = opened()
+    session, _ = wire.begin()
+    receiver = session.attach_receiver("l", source=Source("s"), target=Target("t"), rcv_settle_mode=asked)
+    _, heard = wire.run()
+    sender = only(heard, LinkRequested).link
+    sender.accept_attach(rcv_settle_mode=granted)
+    wire.run()
+    assert receiver.rcv_settle_mode is min(asked, granted)
+
+
 def test_what_is_left_out_is_as_the_peer_asked() -> None:
     wire = opened()
     session, _ = wire.begin()

@@ -1,0 +1,65 @@
+"""Our own broker as one of those that we did not write, so that the table can compare."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+
+from acquit.demo.broker import BrokerProcess
+from acquit.demo.children import Children
+from tests.interop.foreign import ATTEMPTS_MAX, GRAVES, PASSWORD, THRICE, USERNAME, Capabilities, ForeignBroker
+
+CONFIG = f"""
+[security]
+anonymous = "never"
+
+[users.{USERNAME}]
+password = "{PASSWORD}"
+
+[[address]]
+match = "#{THRICE}"
+max_delivery_attempts = {ATTEMPTS_MAX}
+dead_letter_address = "{GRAVES}"
+"""
+
+
+class Acquit(ForeignBroker):
+    name = "acquit"
+    can = Capabilities(acknowledgement="applied", altered="")
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        (folder / "acquit.toml").write_text(CONFIG, encoding="utf-8")
+        self._children = Children(folder / "logs")
+        self._broker = BrokerProcess(
+            self._children, folder / "data", folder / "endpoint", config=folder / "acquit.toml"
+        )
+        self._runs = False
+
+    def start(self) -> None:
+        self._broker.start(self.port)
+        self._runs = True
+        self.port = int(self._broker.url.rpartition(":")[2])
+
+    def stop(self) -> None:
+        if self._runs:
+            self._runs = False
+            assert self._broker.stop() == 0, "acquit serve did not end in order"
+
+    def kill(self) -> None:
+        self._runs = False
+        self._broker.kill()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, why: BaseException | None, where: TracebackType | None
+    ) -> None:
+        with self._children:
+            super().__exit__(kind, why, where)
+
+    def queue(self, name: str, *, max_delivery_attempts: int = 0, dead_letter: str | None = None) -> str:
+        limited = (max_delivery_attempts, dead_letter) == (ATTEMPTS_MAX, GRAVES) and name.endswith(THRICE)
+        assert limited or (max_delivery_attempts, dead_letter) == (0, None), "what CONFIG does not say"
+        return name
+
+    def topic(self, name: str) -> str:
+        return name
