@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from acquit import aio, errors
 from acquit.client.blocking import (
     Connection,
+    Listener,
     Receipt,
     ReceivedMessage,
     Receiver,
@@ -34,6 +35,7 @@ from acquit.client.inbox import Inbox, InboxVerdict, SqlInbox
 from acquit.client.modes import AckMode
 from acquit.client.options import ConnectOptions, DeliveryMode
 from acquit.client.receipts import ReceiptStatus
+from acquit.client.reconnecting import ConnectionEvent, ConnectionEventKind, Reconnect
 from acquit.client.subscriptions import Subscription
 from acquit.errors import (
     AcquitError,
@@ -92,6 +94,8 @@ __all__ = [
     "ConnectTimeout",
     "Connection",
     "ConnectionClosed",
+    "ConnectionEvent",
+    "ConnectionEventKind",
     "ConnectionFailed",
     "ConnectionLost",
     "CreditExhausted",
@@ -109,6 +113,7 @@ __all__ = [
     "LimitReached",
     "LinkDetached",
     "LinkStolen",
+    "Listener",
     "LocalProtocolError",
     "Message",
     "MessageModified",
@@ -122,6 +127,7 @@ __all__ = [
     "ReceiptStatus",
     "ReceivedMessage",
     "Receiver",
+    "Reconnect",
     "Rejected",
     "Released",
     "RemoteProtocolError",

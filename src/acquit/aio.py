@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from acquit.client.aio import (
     Connection,
+    Listener,
     Receipt,
     ReceivedMessage,
     Receiver,
@@ -15,6 +16,7 @@ from acquit.client.aio import (
 
 __all__ = [
     "Connection",
+    "Listener",
     "Receipt",
     "ReceivedMessage",
     "Receiver",

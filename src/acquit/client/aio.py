@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Literal, Self, overload
@@ -31,6 +31,7 @@ from acquit.client.closing import close, end_transaction, finish, flush, still_i
 from acquit.client.core import Kinds, SessionCore
 from acquit.client.driver import Driver, open_driver
 from acquit.client.fates import TransactionFate, check_txn_id
+from acquit.client.listening import HANDLING, ListeningCore
 from acquit.client.modes import AckMode, find_mode
 from acquit.client.options import (
     ConnectOptions,
@@ -40,13 +41,14 @@ from acquit.client.options import (
     check_max_messages,
     link_name,
 )
-from acquit.client.receipts import ReceiptStatus, SendPromise, SettlementReceipt
+from acquit.client.receipts import ReceiptStatus, SendPromise, SettlementReceipt, call_when_done
 from acquit.client.received import MessageCore, modified, rejected
 from acquit.client.receiving import ReceiverCore
+from acquit.client.reconnecting import ConnectionEvent
 from acquit.client.sending import SenderCore
 from acquit.client.subscriptions import Subscription
 from acquit.client.transacting import Transactions
-from acquit.client.waiting import Deadline, Opening, Waiters, wait
+from acquit.client.waiting import Deadline, Opening, Waiters, ready, wait
 from acquit.errors import EndpointError, LinkDetached, NotSent, SessionEnded
 from acquit.protocol._definitions import Accepted, Error
 from acquit.protocol.constants import ACCEPTED, RELEASED
@@ -70,6 +72,11 @@ class Receipt(SettlementReceipt):
         status = self.status
         return status if status is not None else ReceiptStatus.UNKNOWN
 
+    def add_done_callback(self, callback: Callable[[Receipt], object]) -> None:
+        """Have `callback` called with this receipt when its status is known: once, by the event loop, never from
+        within this call. What it raises is logged."""
+        self._when_done(call_when_done(self, callback, asyncio.get_running_loop().call_soon))
+
     def __await__(self) -> Generator[object, None, ReceiptStatus]:
         return self.result().__await__()
 
@@ -79,7 +86,7 @@ class SendReceipt(SendPromise):
 
     __slots__ = ()
 
-    async def result(self, timeout: float | None = None) -> Accepted:
+    async def result(self, timeout: float | None = None) -> Accepted | None:
         """Wait for the outcome.
 
         Raises MessageRejected, MessageReleased or MessageModified where the peer did not accept; DeliveryInDoubt where
@@ -90,7 +97,12 @@ class SendReceipt(SendPromise):
             raise still_in_doubt(timeout)
         return self._value()
 
-    def __await__(self) -> Generator[object, None, Accepted]:
+    def add_done_callback(self, callback: Callable[[SendReceipt], object]) -> None:
+        """Have `callback` called with this receipt when the send has ended, well or not: once, by the event loop, never
+        from within this call. What it raises is logged."""
+        self._when_done(call_when_done(self, callback, asyncio.get_running_loop().call_soon))
+
+    def __await__(self) -> Generator[object, None, Accepted | None]:
         return self.result().__await__()
 
 
@@ -107,21 +119,22 @@ class ReceivedMessage(MessageCore):
     async def acknowledge(self, *, sync: bool = True) -> Receipt:
         """Accept: in INDIVIDUAL this message, in CLIENT all that were handed out in the session. Without effect in the
         other modes, and for what is acknowledged already."""
-        return await _answered(self._receiver.session.acknowledge(self, whole_session=True), sync)
+        session = self._receiver.session
+        return await _answered(session, session.acknowledge(self, whole_session=True), sync)
 
     async def accept(self, *, sync: bool = True) -> Receipt:
         """Processed: the broker may forget it."""
-        return await _answered(self._settle(ACCEPTED), sync)
+        return await _answered(self._receiver.session, self._settle(ACCEPTED), sync)
 
     async def reject(
         self, error: Error | str | None = None, description: str | None = None, *, sync: bool = True
     ) -> Receipt:
         """Invalid: the broker dead-letters it. `error` is a condition such as ``amqp:decode-error``, kept with it."""
-        return await _answered(self._settle(rejected(error, description)), sync)
+        return await _answered(self._receiver.session, self._settle(rejected(error, description)), sync)
 
     async def release(self, *, sync: bool = True) -> Receipt:
         """Not processed, and nobody's fault: the broker delivers it again without counting an attempt."""
-        return await _answered(self._settle(RELEASED), sync)
+        return await _answered(self._receiver.session, self._settle(RELEASED), sync)
 
     async def modify(
         self,
@@ -133,16 +146,33 @@ class ReceivedMessage(MessageCore):
     ) -> Receipt:
         """Not processed: the broker delivers it again, counts the attempt (`delivery_failed`), not to this receiver
         any more (`undeliverable_here`), with these message annotations merged in."""
-        return await _answered(self._settle(modified(delivery_failed, undeliverable_here, annotations)), sync)
+        outcome = modified(delivery_failed, undeliverable_here, annotations)
+        return await _answered(self._receiver.session, self._settle(outcome), sync)
+
+    async def renew_lock(self, *, sync: bool = True) -> Receipt:
+        """Say that the message is still being worked on: a disposition of state *received* (3.4.1). A broker that
+        locks messages for a time (`Receiver.lock_duration_ms`) begins that time again; others ignore it.
+
+        The receipt says SENT, or STALE where the message is not ours any more: its lock ran out, or its link is gone.
+        There is no answer to a renewal: one that crosses the end of the lock is heard of as STALE by the receipt of the
+        outcome. Raises AlreadySettled where the message has its outcome (as in AUTO mode when `receive` has returned
+        it), Unreliable in NO_ACK.
+        """
+        return await _answered(self._receiver.session, self._renew(), sync)
 
 
 KINDS = Kinds(message=ReceivedMessage, receipt=Receipt)
 
 
-async def _answered(receipt: SettlementReceipt, sync: bool) -> Receipt:
+async def _answered(session: SessionCore, receipt: SettlementReceipt, sync: bool) -> Receipt:
     assert isinstance(receipt, Receipt)
     if sync:
         await wait(receipt, None)
+    elif not receipt.done:
+        session.unanswered.add(receipt)
+        while (oldest := session.unanswered.in_the_way()) is not None:
+            if not await wait(oldest, session.unanswered.timeout_s):
+                session.unanswered.give_up(oldest)
     return receipt
 
 
@@ -173,7 +203,7 @@ class Sender:
         wait: Literal[True] = True,
         timeout: float | None = None,
         delivery_mode: DeliveryMode | None = None,
-    ) -> Accepted: ...
+    ) -> Accepted | None: ...
     @overload
     async def send(
         self,
@@ -190,7 +220,7 @@ class Sender:
         wait: bool = True,
         timeout: float | None = None,
         delivery_mode: DeliveryMode | None = None,
-    ) -> Accepted | SendReceipt:
+    ) -> Accepted | SendReceipt | None:
         """Send a message, and return the outcome *accepted*; with ``wait=False`` a receipt as soon as the outgoing
         buffer has taken it, so that many can be under way.
 
@@ -207,7 +237,9 @@ class Sender:
         core.enqueue(receipt)
         return receipt
 
-    async def _send_slowly(self, receipt: SendReceipt, wait_: bool, timeout: float | None) -> Accepted | SendReceipt:
+    async def _send_slowly(
+        self, receipt: SendReceipt, wait_: bool, timeout: float | None
+    ) -> Accepted | SendReceipt | None:
         core = self._core
         timeout_s = core.session.core.options.send_timeout_ms / 1000 if timeout is None else timeout
         deadline = Deadline(timeout_s)
@@ -263,6 +295,12 @@ class Receiver(AsyncIterator[ReceivedMessage]):
     def address(self) -> str:
         """Where from: what the peer says, which for a dynamic node is the name it chose."""
         return self._core.address
+
+    @property
+    def lock_duration_ms(self) -> int | None:
+        """How long the peer lets us hold a message without an outcome, counted from when it sent the message or from
+        `renew_lock`; None where it does not say so, as only acquit brokers do."""
+        return self._core.lock_duration_ms
 
     @property
     def available(self) -> int | None:
@@ -326,6 +364,28 @@ class Receiver(AsyncIterator[ReceivedMessage]):
                 result = handler(message)  # type: ignore[arg-type]  # of our KINDS
                 if inspect.isawaitable(result):
                     await result
+
+    def start_listener(
+        self,
+        handler: Callable[[ReceivedMessage], object | Awaitable[object]],
+        concurrency: int = 1,
+        on_error: Callable[[ReceivedMessage, Exception], object | Awaitable[object]] | None = None,
+    ) -> Listener:
+        """Call `handler` with each message, on tasks of its own: `concurrency` of them, each with one message at a
+        time. Returns at once; the listener goes on until it is stopped, its link ends, or a handler fails in a mode
+        where that ends the listening.
+
+        With a concurrency of 1 the messages of this receiver are handled in their order. What a mode does with a
+        message when its handler has returned or raised is as for `listen`. `on_error(message, error)` is called
+        and awaited where a handler raised, before the message gets the outcome of a failure: it may give it
+        another, and what it raises ends the listening. Where there is an `on_error`, the listening goes on in every
+        mode; without it a failure is logged in AUTO, DUPS_OK and PRE_ACK, and in the other modes ends the listener,
+        whose `wait` raises it.
+
+        Closing the receiver, its session or its connection stops the listener first. Raises LinkDetached and its kin
+        where the link has ended, ConfigurationError for a concurrency that makes no sense.
+        """
+        return Listener(self, handler, concurrency, on_error)
 
     async def drain(self, timeout: float | None = None) -> bool:
         """Ask the peer to send what it has for our credit now, and give the rest back (2.6.7). True when it has done
@@ -422,12 +482,142 @@ class Receiver(AsyncIterator[ReceivedMessage]):
             core.check()
         return True
 
+    async def _wait_for_listener(self) -> None:
+        """Wait until the buffer has something; raises why nothing will come. Whatever becomes of the credit meanwhile,
+        there is some as long as somebody waits like this."""
+        core = self._core
+        core.check()
+        core.before_waiting()
+        core.begin_wait()
+        try:
+            await self._ready(None)
+        finally:
+            core.end_wait()
+
     def _on_ready(self) -> None:
         core = self._core
         if core.failure is not None or core.closing:
             self._waiters.wake_all()
         else:
             self._waiters.wake(len(core.buffer))
+
+
+class Listener:
+    """A started listener: a handler that is called with the messages of a receiver, on tasks of its own. Made by
+    `Receiver.start_listener`. As a block it is stopped at the end, and raises what ended it before."""
+
+    def __init__(
+        self,
+        receiver: Receiver,
+        handler: Callable[[ReceivedMessage], object | Awaitable[object]],
+        concurrency: int,
+        on_error: Callable[[ReceivedMessage, Exception], object | Awaitable[object]] | None,
+    ) -> None:
+        self._receiver = receiver
+        self._handler = handler
+        self._on_error = on_error
+        self._core = ListeningCore(receiver._core, concurrency)
+        self._core.wake = self._free_idle
+        self._idle: set[asyncio.Task[None]] = set()
+        self._tasks = [asyncio.create_task(self._work(), name=f"acquit {number}") for number in range(concurrency)]
+        for task in self._tasks:
+            task.add_done_callback(self._on_task_ended)
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended: no handler is running, and none will be called."""
+        return self._core.ended.done
+
+    async def stop(self, timeout: float | None = None) -> bool:
+        """Hand out no message any more, and wait for the handlers under way. True when the last has returned and the
+        outcome of its message is said; False at the time-out: handlers go on, and still have their say.
+
+        What is in the buffer of the receiver stays there. Called by a handler of this listener it does not wait. Raises
+        nothing: what a listener failed of is for `wait`.
+        """
+        self._core.begin_stop()
+        if self._core.asked_from_inside:
+            return self.done
+        done = await wait(self._core.ended, timeout)
+        self._receiver._driver.act()
+        return done
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it has ended. True then, False at the time-out. Raises what ended it, if nobody asked for that: an
+        error of the link, or of a handler. Raises LocalProtocolError in a handler of this listener."""
+        self._core.check_outside()
+        if not await wait(self._core.ended, timeout):
+            return False
+        self._core.check()
+        return True
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.stop()
+        if exc is None:
+            self._core.check()
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        HANDLING.set(self._core)
+        try:
+            while not self._core.stopping:
+                message = self._core.take()
+                if message is None:
+                    await self._wait()
+                else:
+                    await self._handle(message)  # type: ignore[arg-type]  # of our KINDS
+        except BaseException as exc:
+            self._core.failed(exc)
+            if not isinstance(exc, Exception):
+                raise
+
+    async def _wait(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._idle.add(task)
+        try:
+            await self._receiver._wait_for_listener()
+        except EndpointError as exc:
+            self._core.nothing_more(exc)
+        except asyncio.CancelledError:
+            if not self._core.stopping:
+                raise
+        finally:
+            self._idle.discard(task)
+
+    async def _handle(self, message: ReceivedMessage) -> None:
+        if self._core.receiver.mode.listener_called is not None:
+            self._receiver._driver.act()
+        with self._core.receiver.listening(message) as listening:
+            try:
+                await _finished(self._handler(message))
+            except Exception as exc:
+                if self._on_error is None:
+                    raise
+                await _finished(self._on_error(message, exc))
+                listening.dealt_with = True
+
+    def _free_idle(self) -> None:
+        for task in tuple(self._idle):
+            task.cancel()
+
+    def _on_task_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            task.exception()  # `wait` raises it
+        elif not self._core.stopping:  # before it began
+            self._core.failed(asyncio.CancelledError())
+        self._core.worker_ended()
+
+
+async def _finished(result: object) -> None:
+    if inspect.isawaitable(result):
+        await result
 
 
 class Session:
@@ -449,6 +639,7 @@ class Session:
         delivery_mode: DeliveryMode = DeliveryMode.PERSISTENT,
         name: str | None = None,
         topic: bool = False,
+        unreliable: bool = False,
         capabilities: Iterable[str] = (),
         properties: Mapping[str, object] | None = None,
         buffer_messages: int = 1_000,
@@ -456,9 +647,10 @@ class Session:
     ) -> Opening[Sender]:
         """Attach a sender to `address`; None is the anonymous terminus, where each message's `to` says where it goes.
 
-        `topic`: the address is a topic's; without it the peer decides what the address means. `buffer_messages` and
-        `buffer_bytes` bound what waits for credit here: beyond, `send` waits. Raises NotFound, Unauthorized or another
-        LinkDetached where the peer refuses.
+        `topic`: the address is a topic's; without it the peer decides what the address means. `unreliable`: messages
+        are settled as they are sent (at most once), and `send` returns None as soon as one has left. `buffer_messages`
+        and `buffer_bytes` bound what waits for credit here: beyond, `send` waits. Raises NotFound, Unauthorized or
+        another LinkDetached where the peer refuses.
         """
         return Opening(
             lambda: self._attach_sender(
@@ -467,6 +659,7 @@ class Session:
                     address=address,
                     delivery_mode=delivery_mode,
                     topic=topic,
+                    unreliable=unreliable,
                     capabilities=tuple(capabilities),
                     properties=properties,
                     buffer_messages=buffer_messages,
@@ -490,6 +683,7 @@ class Session:
         no_local: bool = False,
         topic: bool = False,
         subscription: Subscription | None = None,
+        unreliable: bool = False,
         target: str | None = None,
         capabilities: Iterable[str] = (),
         properties: Mapping[str, object] | None = None,
@@ -502,9 +696,10 @@ class Session:
         taking them. `default_outcome` is what becomes of messages that are not acknowledged when the link ends
         (3.5.3). `selector` is a JMS selector, `no_local` passes over what this connection posted; these and `filters`
         must all be applied by the peer. `topic`: the address is a topic's, and what is posted from now on comes here;
-        `subscription` gives that a name, so that it can be kept or shared (then `name` is not used). `target` names
-        our own end for brokers that address replies to it. Raises NotFound, Unauthorized or another LinkDetached where
-        the peer refuses.
+        `subscription` gives that a name, so that it can be kept or shared (then `name` is not used). `unreliable`: the
+        peer settles messages as it sends them, as in mode NO_ACK, whatever the session's is. `target` names our
+        own end for brokers that address replies to it. Raises NotFound, Unauthorized or another LinkDetached where the
+        peer refuses.
         """
         return Opening(
             lambda: self._attach_receiver(
@@ -520,6 +715,7 @@ class Session:
                     no_local=no_local,
                     topic=topic,
                     subscription=subscription,
+                    unreliable=unreliable,
                     target=target,
                     capabilities=tuple(capabilities),
                     properties=properties,
@@ -531,6 +727,7 @@ class Session:
     async def unsubscribe(self, subscription: Subscription) -> None:
         """Delete a subscription of a topic, with what it holds. Raises NotFound where there is none, and LinkDetached
         where somebody receives from it."""
+        await self._ready()
         removal = self._core.remove_subscription(subscription)
         self._driver.act()
         timeout_s = self._core.core.options.answer_timeout_ms / 1000
@@ -541,12 +738,12 @@ class Session:
     async def acknowledge(self, message: ReceivedMessage | None = None, *, sync: bool = True) -> Receipt:
         """Accept what was handed out: in CLIENT mode up to and including `message`, in INDIVIDUAL `message` alone,
         without one all of it. Without effect in the other modes, and for what is acknowledged already."""
-        return await _answered(self._core.acknowledge(message, whole_session=False), sync)
+        return await _answered(self._core, self._core.acknowledge(message, whole_session=False), sync)
 
     async def settle(self, messages: Iterable[ReceivedMessage], outcome: Outcome, *, sync: bool = True) -> Receipt:
         """Give many messages of this session one outcome, at the price of one. Those that have an outcome already are
         passed over: `Receipt.count` tells how many were not."""
-        return await _answered(self._core.settle_all(messages, outcome), sync)
+        return await _answered(self._core, self._core.settle_all(messages, outcome), sync)
 
     async def recover(self) -> int:
         """Hand out again, in order and before anything else, what was handed out and not acknowledged; returns how
@@ -598,13 +795,18 @@ class Session:
     ) -> None:
         await self.close()
 
+    async def _ready(self) -> None:
+        await ready(self._core.core, self._core.core.options.send_timeout_ms / 1000)
+
     async def _attach_sender(self, spec: SenderSpec) -> Sender:
+        await self._ready()
         core = self._core.add_sender(spec)
         sender = Sender(core, self._driver)
         await self._attached(core)
         return sender
 
     async def _attach_receiver(self, spec: ReceiverSpec) -> Receiver:
+        await self._ready()
         core = self._core.add_receiver(spec)
         receiver = Receiver(core, self._driver)
         await self._attached(core)
@@ -645,8 +847,13 @@ class Connection:
 
     @property
     def closed(self) -> bool:
-        """Whether it is closed or lost."""
+        """Whether it is closed, or lost for good."""
         return self._core.failure is not None or self._core.closed.done
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection now; False while it is interrupted, and when it is closed."""
+        return not (self.closed or self._core.interrupted)
 
     @property
     def container_id(self) -> str:
@@ -677,6 +884,7 @@ class Connection:
         row = find_mode(mode)
 
         async def begin() -> Session:
+            await ready(self._core, self._core.options.send_timeout_ms / 1000)
             core = self._core.begin(row)
             self._driver.act()
             timeout_s = self._core.options.answer_timeout_ms / 1000
@@ -734,23 +942,30 @@ class Connection:
 
 
 def connect(
-    url: str,
+    url: str | Sequence[str],
     *,
     container_id: str | None = None,
     username: str | None = None,
     password: str | None = None,
     ssl_context: ssl.SSLContext | None = None,
     options: ConnectOptions | None = None,
+    on_event: Callable[[ConnectionEvent], object] | None = None,
 ) -> Opening[Connection]:
-    """Connect to a broker: ``amqp://user:password@host:port``, or ``amqps://`` for TLS.
+    """Connect to a broker: ``amqp://user:password@host:port``, or ``amqps://`` for TLS. Of several hosts, given as a
+    list of URLs or as ``failover:(amqp://one,amqp://two)``, the first that opens is taken.
 
-    `username` and `password` replace those of the URL; without any, SASL ANONYMOUS is used. `container_id` names us to
+    A connection that is lost is restored as `ConnectOptions.reconnect` says; `on_event` is called with a
+    `ConnectionEvent` when it opens, is interrupted, restored, or lost for good, on the event loop.
+
+    `username` and `password` replace those of the URLs; without any, SASL ANONYMOUS is used. `container_id` names us to
     the broker; by default it is another one for each connection. Raises ConnectTimeout, AuthenticationFailed or
     another ConnectionFailed; ConfigurationError for a URL or option that makes no sense.
     """
 
     async def start() -> Connection:
-        driver = await open_driver(url, container_id, username, password, ssl_context, options, KINDS, threads=False)
+        driver = await open_driver(
+            url, container_id, username, password, ssl_context, options, KINDS, threads=False, on_event=on_event
+        )
         return Connection(driver)
 
     return Opening(start, "connect(...)")

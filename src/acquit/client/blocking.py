@@ -14,23 +14,25 @@ from __future__ import annotations
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Literal, Self, cast, overload
 
 from acquit.client import aio
 from acquit.client.closing import still_in_doubt
-from acquit.client.core import Kinds
+from acquit.client.core import Kinds, SessionCore
 from acquit.client.driver import Driver, open_driver
 from acquit.client.fates import TransactionFate
+from acquit.client.listening import HANDLING, ListeningCore
 from acquit.client.modes import AckMode
 from acquit.client.options import ConnectOptions, DeliveryMode, check_max_messages
 from acquit.client.receipts import ReceiptStatus, SendPromise, SettlementReceipt
 from acquit.client.received import MessageCore, modified, rejected
+from acquit.client.reconnecting import ConnectionEvent
 from acquit.client.subscriptions import Subscription
-from acquit.client.threads import Gate, LoopThread, loop_thread, wait, watch_forks
-from acquit.errors import EndpointError, NotSent
+from acquit.client.threads import FORKED, Gate, LoopThread, in_order, loop_thread, wait, watch_forks, when_done
+from acquit.errors import ConnectionLost, EndpointError, NotSent
 from acquit.protocol._definitions import Accepted, Error
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.delivery import Outcome
@@ -53,13 +55,19 @@ class Receipt(SettlementReceipt):
         status = self.status
         return status if status is not None else ReceiptStatus.UNKNOWN
 
+    def add_done_callback(self, callback: Callable[[Receipt], object]) -> None:
+        """Have `callback` called with this receipt when its status is known: once, on a thread that calls the callbacks
+        of all receipts, one after the other, never from within this call. It may use the client; what it raises is
+        logged."""
+        when_done(self, callback)
+
 
 class SendReceipt(SendPromise):
     """What became of a send: ask `result`. `outcome` is the peer's, None before and without one."""
 
     __slots__ = ()
 
-    def result(self, timeout: float | None = None) -> Accepted:
+    def result(self, timeout: float | None = None) -> Accepted | None:
         """Wait for the outcome.
 
         Raises MessageRejected, MessageReleased or MessageModified where the peer did not accept; DeliveryInDoubt where
@@ -69,6 +77,12 @@ class SendReceipt(SendPromise):
         if not wait(self, timeout):
             raise still_in_doubt(timeout)
         return self._value()
+
+    def add_done_callback(self, callback: Callable[[SendReceipt], object]) -> None:
+        """Have `callback` called with this receipt when the send has ended, well or not: once, on a thread that calls
+        the callbacks of all receipts, one after the other, never from within this call. It may use the client; what it
+        raises is logged."""
+        when_done(self, callback)
 
 
 class ReceivedMessage(MessageCore):
@@ -84,19 +98,20 @@ class ReceivedMessage(MessageCore):
     def acknowledge(self, *, sync: bool = True) -> Receipt:
         """Accept: in INDIVIDUAL this message, in CLIENT all that were handed out in the session. Without effect in the
         other modes, and for what is acknowledged already."""
-        return _answered(self._receiver.session.acknowledge(self, whole_session=True), sync)
+        session = self._receiver.session
+        return _answered(session, session.acknowledge(self, whole_session=True), sync)
 
     def accept(self, *, sync: bool = True) -> Receipt:
         """Processed: the broker may forget it."""
-        return _answered(self._settle(ACCEPTED), sync)
+        return _answered(self._receiver.session, self._settle(ACCEPTED), sync)
 
     def reject(self, error: Error | str | None = None, description: str | None = None, *, sync: bool = True) -> Receipt:
         """Invalid: the broker dead-letters it. `error` is a condition such as ``amqp:decode-error``, kept with it."""
-        return _answered(self._settle(rejected(error, description)), sync)
+        return _answered(self._receiver.session, self._settle(rejected(error, description)), sync)
 
     def release(self, *, sync: bool = True) -> Receipt:
         """Not processed, and nobody's fault: the broker delivers it again without counting an attempt."""
-        return _answered(self._settle(RELEASED), sync)
+        return _answered(self._receiver.session, self._settle(RELEASED), sync)
 
     def modify(
         self,
@@ -108,15 +123,32 @@ class ReceivedMessage(MessageCore):
     ) -> Receipt:
         """Not processed: the broker delivers it again, counts the attempt (`delivery_failed`), not to this receiver
         any more (`undeliverable_here`), with these message annotations merged in."""
-        return _answered(self._settle(modified(delivery_failed, undeliverable_here, annotations)), sync)
+        outcome = modified(delivery_failed, undeliverable_here, annotations)
+        return _answered(self._receiver.session, self._settle(outcome), sync)
+
+    def renew_lock(self, *, sync: bool = True) -> Receipt:
+        """Say that the message is still being worked on: a disposition of state *received* (3.4.1). A broker that
+        locks messages for a time (`Receiver.lock_duration_ms`) begins that time again; others ignore it.
+
+        The receipt says SENT, or STALE where the message is not ours any more: its lock ran out, or its link is gone.
+        There is no answer to a renewal: one that crosses the end of the lock is heard of as STALE by the receipt of the
+        outcome. Raises AlreadySettled where the message has its outcome (as in AUTO mode when `receive` has returned
+        it), Unreliable in NO_ACK.
+        """
+        return _answered(self._receiver.session, self._renew(), sync)
 
 
 KINDS = Kinds(message=ReceivedMessage, receipt=Receipt)
 
 
-def _answered(receipt: SettlementReceipt, sync: bool) -> Receipt:
+def _answered(session: SessionCore, receipt: SettlementReceipt, sync: bool) -> Receipt:
     if sync:
         wait(receipt, None)
+    elif not receipt.done:
+        session.unanswered.add(receipt)
+        while (oldest := session.unanswered.in_the_way()) is not None:
+            if not wait(oldest, session.unanswered.timeout_s):
+                session.unanswered.give_up(oldest)
     return cast(Receipt, receipt)
 
 
@@ -149,7 +181,7 @@ class Sender:
         wait: Literal[True] = True,
         timeout: float | None = None,
         delivery_mode: DeliveryMode | None = None,
-    ) -> Accepted: ...
+    ) -> Accepted | None: ...
     @overload
     def send(
         self,
@@ -166,7 +198,7 @@ class Sender:
         wait: bool = True,
         timeout: float | None = None,
         delivery_mode: DeliveryMode | None = None,
-    ) -> Accepted | SendReceipt:
+    ) -> Accepted | SendReceipt | None:
         """Send a message, and return the outcome *accepted*; with ``wait=False`` a receipt as soon as the outgoing
         buffer has taken it, so that many can be under way.
 
@@ -208,7 +240,7 @@ class Sender:
         core = self._core
         return core.has_room or core.failure is not None or core.closing
 
-    def _outcome(self, receipt: SendReceipt, timeout_s: float, ends_at: float) -> Accepted:
+    def _outcome(self, receipt: SendReceipt, timeout_s: float, ends_at: float) -> Accepted | None:
         try:
             done = wait(receipt, ends_at - time.monotonic())
         except BaseException:
@@ -261,6 +293,12 @@ class Receiver(Iterator[ReceivedMessage]):
     def address(self) -> str:
         """Where from: what the peer says, which for a dynamic node is the name it chose."""
         return self._core.address
+
+    @property
+    def lock_duration_ms(self) -> int | None:
+        """How long the peer lets us hold a message without an outcome, counted from when it sent the message or from
+        `renew_lock`; None where it does not say so, as only acquit brokers do."""
+        return self._core.lock_duration_ms
 
     @property
     def available(self) -> int | None:
@@ -322,6 +360,28 @@ class Receiver(Iterator[ReceivedMessage]):
                 self._loop.run(self._said())
             with core.listening(message):
                 handler(message)  # type: ignore[arg-type]  # of our KINDS
+
+    def start_listener(
+        self,
+        handler: Callable[[ReceivedMessage], object],
+        concurrency: int = 1,
+        on_error: Callable[[ReceivedMessage, Exception], object] | None = None,
+    ) -> Listener:
+        """Call `handler` with each message, on threads of its own: `concurrency` of them, each with one message at a
+        time. Returns at once; the listener goes on until it is stopped, its link ends, or a handler fails in a mode
+        where that ends the listening.
+
+        With a concurrency of 1 the messages of this receiver are handled in their order. What a mode does with a
+        message when its handler has returned or raised is as for `listen`. `on_error(message, error)` is called
+        on that thread where a handler raised, before the message gets the outcome of a failure: it may give it
+        another, and what it raises ends the listening. Where there is an `on_error`, the listening goes on in every
+        mode; without it a failure is logged in AUTO, DUPS_OK and PRE_ACK, and in the other modes ends the listener,
+        whose `wait` raises it.
+
+        Closing the receiver, its session or its connection stops the listener first. Raises LinkDetached and its kin
+        where the link has ended, ConfigurationError for a concurrency that makes no sense.
+        """
+        return Listener(self, handler, concurrency, on_error)
 
     def drain(self, timeout: float | None = None) -> bool:
         """Ask the peer to send what it has for our credit now, and give the rest back (2.6.7). True when it has done
@@ -392,6 +452,18 @@ class Receiver(Iterator[ReceivedMessage]):
         core.check()
         return arrived
 
+    def _wait_for_listener(self, listening: ListeningCore) -> None:
+        """Wait until the buffer has something or the listener is to stop; raises why nothing will come. Whatever
+        becomes of the credit meanwhile, there is some as long as somebody waits like this."""
+        core = self._core
+        core.check()
+        core.before_waiting()
+        core.begin_wait()
+        try:
+            self._gate.wait(lambda: listening.stopping or self._may_go_on(), None)
+        finally:
+            core.end_wait()
+
     def _may_go_on(self) -> bool:
         core = self._core
         return bool(core.buffer) or core.failure is not None or core.closing
@@ -399,6 +471,104 @@ class Receiver(Iterator[ReceivedMessage]):
     def _on_ready(self) -> None:
         self._gate.open()
         self._aio._on_ready()
+
+
+class Listener:
+    """A started listener: a handler that is called with the messages of a receiver, on threads of its own. Made by
+    `Receiver.start_listener`. As a block it is stopped at the end, and raises what ended it before.
+
+    The threads are daemons: a program that ends without stopping its listeners ends, in the midst of their handlers.
+    """
+
+    def __init__(
+        self,
+        receiver: Receiver,
+        handler: Callable[[ReceivedMessage], object],
+        concurrency: int,
+        on_error: Callable[[ReceivedMessage, Exception], object] | None,
+    ) -> None:
+        self._receiver = receiver
+        self._handler = handler
+        self._on_error = on_error
+        self._loop = receiver._loop
+        self._core = ListeningCore(receiver._core, concurrency)
+        self._core.wake = receiver._gate.open
+        for number in range(concurrency):
+            threading.Thread(target=self._work, name=f"acquit listener {number}", daemon=True).start()
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended: no handler is running, and none will be called."""
+        return self._core.ended.done
+
+    def stop(self, timeout: float | None = None) -> bool:
+        """Hand out no message any more, and wait for the handlers under way. True when the last has returned and the
+        outcome of its message is said; False at the time-out: handlers go on, and still have their say.
+
+        What is in the buffer of the receiver stays there. Called by a handler of this listener it does not wait. Raises
+        nothing: what a listener failed of is for `wait`.
+        """
+        self._core.begin_stop()
+        if self._core.asked_from_inside or self._loop.forked:
+            return self.done
+        done = wait(self._core.ended, timeout)
+        self._loop.run(self._receiver._said())
+        return done
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it has ended. True then, False at the time-out. Raises what ended it, if nobody asked for that: an
+        error of the link, or of a handler. Raises LocalProtocolError in a handler of this listener."""
+        self._core.check_outside()
+        if self._loop.forked:  # the threads are the parent's
+            raise ConnectionLost(FORKED)
+        if not wait(self._core.ended, timeout):
+            return False
+        self._core.check()
+        return True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+        if exc is None:
+            self._core.check()
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        HANDLING.set(self._core)
+        try:
+            while not self._core.stopping:
+                message = self._core.take()
+                if message is None:
+                    self._wait()
+                else:
+                    self._handle(message)  # type: ignore[arg-type]  # of our KINDS
+        except BaseException as exc:  # noqa: BLE001 -- `wait` raises it
+            self._core.failed(exc)
+        finally:
+            self._core.worker_ended()
+
+    def _wait(self) -> None:
+        try:
+            self._receiver._wait_for_listener(self._core)
+        except EndpointError as exc:
+            self._core.nothing_more(exc)
+
+    def _handle(self, message: ReceivedMessage) -> None:
+        if self._core.receiver.mode.listener_called is not None:
+            self._loop.run(self._receiver._said())
+        with self._core.receiver.listening(message) as listening:
+            try:
+                self._handler(message)
+            except Exception as exc:
+                if self._on_error is None:
+                    raise
+                self._on_error(message, exc)
+                listening.dealt_with = True
 
 
 class Session:
@@ -421,6 +591,7 @@ class Session:
         delivery_mode: DeliveryMode = DeliveryMode.PERSISTENT,
         name: str | None = None,
         topic: bool = False,
+        unreliable: bool = False,
         capabilities: Iterable[str] = (),
         properties: Mapping[str, object] | None = None,
         buffer_messages: int = 1_000,
@@ -428,9 +599,10 @@ class Session:
     ) -> Sender:
         """Attach a sender to `address`; None is the anonymous terminus, where each message's `to` says where it goes.
 
-        `topic`: the address is a topic's; without it the peer decides what the address means. `buffer_messages` and
-        `buffer_bytes` bound what waits for credit here: beyond, `send` waits. Raises NotFound, Unauthorized or another
-        LinkDetached where the peer refuses.
+        `topic`: the address is a topic's; without it the peer decides what the address means. `unreliable`: messages
+        are settled as they are sent (at most once), and `send` returns None as soon as one has left. `buffer_messages`
+        and `buffer_bytes` bound what waits for credit here: beyond, `send` waits. Raises NotFound, Unauthorized or
+        another LinkDetached where the peer refuses.
         """
 
         async def attach() -> Sender:
@@ -439,6 +611,7 @@ class Session:
                 delivery_mode=delivery_mode,
                 name=name,
                 topic=topic,
+                unreliable=unreliable,
                 capabilities=capabilities,
                 properties=properties,
                 buffer_messages=buffer_messages,
@@ -462,6 +635,7 @@ class Session:
         no_local: bool = False,
         topic: bool = False,
         subscription: Subscription | None = None,
+        unreliable: bool = False,
         target: str | None = None,
         capabilities: Iterable[str] = (),
         properties: Mapping[str, object] | None = None,
@@ -474,9 +648,10 @@ class Session:
         taking them. `default_outcome` is what becomes of messages that are not acknowledged when the link ends
         (3.5.3). `selector` is a JMS selector, `no_local` passes over what this connection posted; these and `filters`
         must all be applied by the peer. `topic`: the address is a topic's, and what is posted from now on comes here;
-        `subscription` gives that a name, so that it can be kept or shared (then `name` is not used). `target` names
-        our own end for brokers that address replies to it. Raises NotFound, Unauthorized or another LinkDetached where
-        the peer refuses.
+        `subscription` gives that a name, so that it can be kept or shared (then `name` is not used). `unreliable`: the
+        peer settles messages as it sends them, as in mode NO_ACK, whatever the session's is. `target` names our
+        own end for brokers that address replies to it. Raises NotFound, Unauthorized or another LinkDetached where the
+        peer refuses.
         """
 
         async def attach() -> Receiver:
@@ -492,6 +667,7 @@ class Session:
                 no_local=no_local,
                 topic=topic,
                 subscription=subscription,
+                unreliable=unreliable,
                 target=target,
                 capabilities=capabilities,
                 properties=properties,
@@ -508,12 +684,12 @@ class Session:
     def acknowledge(self, message: ReceivedMessage | None = None, *, sync: bool = True) -> Receipt:
         """Accept what was handed out: in CLIENT mode up to and including `message`, in INDIVIDUAL `message` alone,
         without one all of it. Without effect in the other modes, and for what is acknowledged already."""
-        return _answered(self._core.acknowledge(message, whole_session=False), sync)
+        return _answered(self._core, self._core.acknowledge(message, whole_session=False), sync)
 
     def settle(self, messages: Iterable[ReceivedMessage], outcome: Outcome, *, sync: bool = True) -> Receipt:
         """Give many messages of this session one outcome, at the price of one. Those that have an outcome already are
         passed over: `Receipt.count` tells how many were not."""
-        return _answered(self._core.settle_all(messages, outcome), sync)
+        return _answered(self._core, self._core.settle_all(messages, outcome), sync)
 
     def recover(self) -> int:
         """Hand out again, in order and before anything else, what was handed out and not acknowledged; returns how
@@ -573,8 +749,13 @@ class Connection:
 
     @property
     def closed(self) -> bool:
-        """Whether it is closed or lost."""
+        """Whether it is closed, or lost for good."""
         return self._aio.closed
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection now; False while it is interrupted, and when it is closed."""
+        return self._aio.connected
 
     @property
     def container_id(self) -> str:
@@ -634,21 +815,39 @@ class Connection:
 
 
 def connect(
-    url: str,
+    url: str | Sequence[str],
     *,
     container_id: str | None = None,
     username: str | None = None,
     password: str | None = None,
     ssl_context: ssl.SSLContext | None = None,
     options: ConnectOptions | None = None,
+    on_event: Callable[[ConnectionEvent], object] | None = None,
 ) -> Connection:
-    """Connect to a broker: ``amqp://user:password@host:port``, or ``amqps://`` for TLS.
+    """Connect to a broker: ``amqp://user:password@host:port``, or ``amqps://`` for TLS. Of several hosts, given as a
+    list of URLs or as ``failover:(amqp://one,amqp://two)``, the first that opens is taken.
 
-    `username` and `password` replace those of the URL; without any, SASL ANONYMOUS is used. `container_id` names us to
+    A connection that is lost is restored as `ConnectOptions.reconnect` says; `on_event` is called with a
+    `ConnectionEvent` when it opens, is interrupted, restored, or lost for good, on a
+    thread of its own, one event after the other.
+
+    `username` and `password` replace those of the URLs; without any, SASL ANONYMOUS is used. `container_id` names us to
     the broker; by default it is another one for each connection. Raises ConnectTimeout, AuthenticationFailed or
     another ConnectionFailed; ConfigurationError for a URL or option that makes no sense.
     """
     loop = loop_thread()
-    driver = loop.run(open_driver(url, container_id, username, password, ssl_context, options, KINDS, threads=True))
+    driver = loop.run(
+        open_driver(
+            url,
+            container_id,
+            username,
+            password,
+            ssl_context,
+            options,
+            KINDS,
+            threads=True,
+            on_event=on_event and in_order(on_event),
+        )
+    )
     watch_forks(driver)
     return Connection(driver, loop)

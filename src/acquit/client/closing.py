@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from acquit.client.core import SessionCore
 from acquit.client.driver import Driver
+from acquit.client.listening import stop_listeners
 from acquit.client.receipts import Promise
 from acquit.client.receiving import ReceiverCore
 from acquit.client.sending import SenderCore
@@ -76,13 +77,15 @@ async def finish(
 ) -> tuple[list[SenderCore], list[ReceiverCore]]:
     """Bring links, and all those of `sessions`, to the point where they can be detached. Returns them.
 
-    Nothing new is taken; what is left with receivers gets its outcome; sends wait for their outcomes and
-    acknowledgements for their answers.
+    Listeners are stopped first, as their handlers may need all the rest. Then nothing new is taken; what is left with
+    receivers gets its outcome; sends wait for their outcomes and acknowledgements for their answers.
     """
     deadline = Deadline(timeout_s)
     sessions = list(sessions)
+    receivers = list(receivers)
+    await stop_listeners([*receivers, *(receiver for session in sessions for receiver in session.receivers)], deadline)
     senders = [*senders, *(sender for session in sessions for sender in session.senders)]
-    receivers = [*receivers, *(receiver for session in sessions for receiver in session.receivers)]
+    receivers += [receiver for session in sessions for receiver in session.receivers]
     driver.act()
     for session in sessions:
         session.closing = True

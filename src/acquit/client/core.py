@@ -23,8 +23,13 @@ at the commands: who appends after that look wakes again.
 Acknowledgement. `handed_out` holds what a session handed out and nobody acknowledged, in order. Taking a message out
 of it is the claim to decide its outcome: it succeeds once, whoever tries, in whatever thread.
 
-The core knows no clock, no socket and no loop, so that a simulation can drive it with virtual time. Links are made from
-specs that say all it takes to attach them, and so to attach them again.
+The core knows no clock, no socket and no loop, so that a simulation can drive it with virtual time.
+
+Interruption. A connection that is lost and may be restored (`reconnecting` says when) takes nothing with it but what
+is in flight. `interrupt` leaves sessions and links as they are, with the verbs of a dead engine, which do nothing;
+sends without an outcome go back to their queues, buffers are emptied, `since` tells messages of the old connection.
+`restore` gives the core another engine: each session begins on it, and its links attach by the specs they were made
+from, all in one write. No user code takes part in either.
 """
 
 from __future__ import annotations
@@ -34,19 +39,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
+from acquit.client.acknowledging import Unanswered
 from acquit.client.failures import Failure, connection_failure, link_failure, session_failure
-from acquit.client.fates import FateQuery
+from acquit.client.fates import FateQuery, Origin
 from acquit.client.modes import CreditReturn, Mode, Scope
 from acquit.client.options import DURABLE_SETTLEMENT, ConnectOptions, ReceiverSpec, SenderSpec, check_outcome
 from acquit.client.receipts import Milestone, ReceiptStatus, SettlementReceipt
 from acquit.client.received import MessageCore, describe
 from acquit.client.receiving import ReceiverCore, lose
+from acquit.client.reconnecting import worth_another_try
 from acquit.client.sending import SenderCore
 from acquit.client.subscriptions import Subscription
 from acquit.client.transacting import Control, TransactedSender, Transactions
 from acquit.errors import ConfigurationError, ConnectionClosed, ConnectionLost, LocalProtocolError, SessionEnded
 from acquit.protocol import events as ev
-from acquit.protocol._definitions import AmqpCondition, Error, Open, Target
+from acquit.protocol._definitions import AmqpCondition, Error, Open, Received, Target
 from acquit.protocol.connection import Connection
 from acquit.protocol.constants import ACCEPTED, RELEASED, Outcome
 from acquit.protocol.delivery import Delivery, is_outcome
@@ -59,6 +66,10 @@ Command: TypeAlias = MessageCore | tuple[Callable[..., object], *tuple[object, .
 
 KEEPS_FIRST_ACQUIRER: Final = {"acquit": 0, "RabbitMQ": 4}
 """Products that keep *first-acquirer* up to date, and since which major version."""
+
+ENDS_AT_SECOND: Final = frozenset({"RabbitMQ"})
+"""Products that grant no rcv-settle-mode second and end the whole session when it is asked for, where others answer
+that they grant *first* (2.6.3, 2.7.3)."""
 
 _ANSWERED: Final = frozenset((Phase.UNSETTLED_SECOND, Phase.OFFERED_SECOND))
 """Deliveries whose sender will answer our outcome: rcv-settle-mode second, of the link or of the transfer (2.7.5)."""
@@ -100,6 +111,11 @@ class SessionCore:
         """Handed out and not acknowledged, in the order of handing out, by their number."""
         self.number = 0
         """Of the next message that arrives."""
+        self.since = 0
+        """The number of the first message that arrived on the present connection: the broker delivers older ones that
+        were not acknowledged again, to whomever."""
+        self.unanswered = Unanswered(core)
+        """Acknowledgements that nobody waits for."""
         self.transactions = Transactions(self) if mode.transacted else None
         self.eager = not (mode.transacted or mode.lazy_messages)
         """Whether nothing that was done waits for something else, or for a while."""
@@ -198,10 +214,11 @@ class SessionCore:
         self.receivers.append(receiver)
         return receiver
 
-    def ask_fate(self, txn_id: bytes) -> FateQuery:
-        """Ask the peer what became of a transaction."""
-        self.check()
-        return FateQuery(self, txn_id)
+    def ask_fate(self, txn_id: bytes, origin: Origin | None = None) -> FateQuery:
+        """Ask the peer what became of a transaction, which was declared at `origin` if that is known."""
+        if self.failure is not None:
+            raise self.failure.error()
+        return FateQuery(self, txn_id, origin)
 
     def remove_subscription(self, subscription: Subscription) -> Removal:
         """Delete a subscription of a topic at the peer."""
@@ -229,10 +246,57 @@ class SessionCore:
         self.begun.fail(failure)
         self.ended.succeed()
 
+    def on_interrupted(self, failure: Failure) -> None:
+        """The connection is lost, and will be restored."""
+        if self.closing:
+            self.on_ended(failure)
+            return
+        self._about.clear()
+        self._hurried = False
+        self.core.gathering.pop(self, None)
+        self.since = self.number
+        closing: list[SenderCore | ReceiverCore] = [*self.senders, *self.receivers]
+        for link in closing:
+            if link.closing:
+                self.forget(link, failure)
+        lost = self.engine.unsettled()
+        for sender in self.senders:
+            sender.on_interrupted([delivery for delivery in lost if delivery.link is sender.link])
+        lose(lost, failure.message)
+        for receiver in self.receivers:
+            receiver.on_interrupted()
+        for errand in tuple(self.errands):
+            errand.on_ended(failure)
+        if self.transactions is not None:
+            self.transactions.on_interrupted(failure)
+
+    def forget(self, link: SenderCore | ReceiverCore, failure: Failure) -> None:
+        """A link is gone, without a word of the peer."""
+        if isinstance(link, SenderCore):
+            link.on_ended(failure, [d for d in self.engine.unsettled() if d.link is link.link])
+            self.senders.remove(link)
+        else:
+            link.on_ended(failure)
+            self.receivers.remove(link)
+
+    def restore(self) -> None:
+        """Begin again on the core's new engine, with all links."""
+        self.engine = self.core.engine.begin()
+        self.engine.context = self
+        for sender in self.senders:
+            sender.attach()
+        for receiver in self.receivers:
+            receiver.attach()
+        if self.transactions is not None:
+            self.transactions.restore()
+
     def end(self) -> None:
         """End it; `ended` ends when that is done."""
         self.closing = True
-        if self.failure is None:
+        if self.failure is None and self.core.interrupted:
+            self.on_ended(Failure(SessionEnded, "the session was closed by us"))
+            self.core.sessions.remove(self)
+        elif self.failure is None:
             self.engine.end()
         else:
             self.ended.succeed()
@@ -241,6 +305,8 @@ class SessionCore:
 
     def handed_over(self, message: MessageCore) -> None:
         """A message left the buffer, in a mode where its credit comes back with that."""
+        if message._number < self.since:
+            return
         receiver = message._receiver
         receiver.give_back(message)
         self.core.short_of_credit[receiver] = None
@@ -280,7 +346,11 @@ class SessionCore:
     def settle_lazily(self, message: MessageCore, outcome: Outcome) -> None:
         """Give a message, which was claimed before, its outcome with others (user side)."""
         message._outcome = outcome
-        self.core.post((self._say, outcome, message._delivery))
+        self.core.post((self._say_lazily, outcome, message))
+
+    def _say_lazily(self, outcome: Outcome, message: MessageCore) -> None:
+        if message._number >= self.since:
+            self._say(outcome, message._delivery)
 
     def _settle(self, messages: Sequence[MessageCore], outcome: Outcome, receipt: SettlementReceipt) -> None:
         if self.transactions is not None:
@@ -290,7 +360,7 @@ class SessionCore:
         sent = answered = 0
         for message in messages:
             delivery = message._delivery
-            if delivery.settled or delivery.context is _TAKEN_BACK:
+            if message._number < self.since or delivery.settled or delivery.context is _TAKEN_BACK:
                 receipt._note(ReceiptStatus.STALE, 1, self.why_stale(message))
                 continue
             if delivery.phase in _ANSWERED:
@@ -308,8 +378,20 @@ class SessionCore:
                 message._receiver.give_back(message)
                 self.core.short_of_credit[message._receiver] = None
 
+    def renew(self, message: MessageCore, receipt: SettlementReceipt) -> None:
+        """Tell the peer that a message is being worked on: progress without an outcome (3.4.1)."""
+        delivery = message._delivery
+        if message._outcome is not None:
+            receipt._note(ReceiptStatus.STALE, 1, f"it was {describe(message._outcome)} meanwhile")
+        elif message._number < self.since or delivery.context is _TAKEN_BACK or not delivery.update(Received(0, 0)):
+            receipt._note(ReceiptStatus.STALE, 1, self.why_stale(message))
+        else:
+            self.core.sent.append((receipt, 1))
+
     def why_stale(self, message: MessageCore) -> str:
         failure = message._receiver.failure
+        if failure is None and message._number < self.since:
+            failure = self.core.interruption
         if failure is not None:
             return failure.message
         state = message._delivery.remote_state
@@ -354,6 +436,8 @@ class SessionCore:
         by_receiver: dict[ReceiverCore, list[MessageCore]] = {}
         for message in messages:
             receiver = message._receiver
+            if message._number < self.since:
+                continue  # the broker delivers it again
             if message._delivery.settled or message._delivery.context is _TAKEN_BACK:
                 receiver.give_back(message)
                 self.core.short_of_credit[receiver] = None
@@ -425,29 +509,44 @@ class ClientCore:
         wake: Callable[[], None],
         kinds: Kinds,
         named: bool = False,
+        restores: bool = False,
     ) -> None:
+        """`restores`: the driver restores a connection that is lost."""
         self.engine = engine
         self.options = options
         self.where = where
         self.named = named
         """Whether the user chose our container id: whoever chooses it again is the same container."""
         self.kinds = kinds
+        self._restores = restores
         self.opened = Milestone()
         self.closed = Milestone()
         """The socket is gone."""
         self.failure: Failure | None = None
+        """Why it is over, for good."""
+        self.interrupted = False
+        """Whether it is lost, and may be restored."""
+        self.interruption: Failure | None = None
+        """Why it was lost, the last time that it was."""
+        self.restored = Milestone()
+        """The end of the interruption: it is there again, or over for good."""
+        self.on_lost: Callable[[Failure], None] = _nobody
+        """Called when the connection is lost and may be restored, and when it is over."""
         self.closing = False
         self.sessions: list[SessionCore] = []
         self.writable = True
         """Whether the socket takes more: senders pause while it does not."""
         self.answer_means = ReceiptStatus.ANSWERED
         self.tells_first_acquirer = False
+        self.may_ask_second = True
         self.sent: list[tuple[SettlementReceipt, int]] = []
         """Acknowledgements that nobody will answer, until they are written."""
         self.short_of_credit: dict[ReceiverCore, None] = {}
         self.gathering: dict[SessionCore, float] = {}
         """Sessions whose acknowledgements wait for more of their kind, and until when."""
         self._wake = wake
+        self._remote_open: Open | None = None
+        self._resend_until = 0.0
         self._is_awake = False
         self._commands: deque[Command] = deque()
         self._unanswered: deque[tuple[float, SettlementReceipt]] = deque()
@@ -490,9 +589,8 @@ class ClientCore:
     @property
     def remote_open(self) -> Open:
         """What the peer said of itself. It is there once `opened` has ended well."""
-        remote = self.engine.remote_open
-        assert remote is not None
-        return remote
+        assert self._remote_open is not None
+        return self._remote_open
 
     # -- loop side: what the driver calls ------------------------------------------------------------------------------
 
@@ -544,7 +642,9 @@ class ClientCore:
         deadline = unanswered[0][0] if unanswered else None
         if self.gathering:
             due = min(self.gathering.values())
-            return due if deadline is None else min(due, deadline)
+            deadline = due if deadline is None else min(due, deadline)
+        if self.interrupted:
+            deadline = self._resend_until if deadline is None else min(self._resend_until, deadline)
         return deadline
 
     def handle_deadline(self, now: float) -> None:
@@ -554,7 +654,57 @@ class ClientCore:
             unanswered.popleft()[1]._expire(f"no answer within {self.options.ack_timeout_ms} ms")
         for session in [session for session, due in self.gathering.items() if due <= now]:
             session.say_gathered()
+        if self.interrupted and now >= self._resend_until:
+            self._give_up_sends(now)
         self._top_up()
+
+    # -- loop side: interruption ---------------------------------------------------------------------------------------
+
+    def interrupt(self, failure: Failure) -> None:
+        """The connection is lost. What can wait for another does."""
+        self.interrupted = True
+        self.interruption = failure
+        self.restored = Milestone()
+        self.writable = False
+        self._resend_until = self._now + self.options.send_timeout_ms / 1000
+        self._answers_lost(failure)
+        for session in tuple(self.sessions):
+            session.on_interrupted(failure)
+        self.sessions = [session for session in self.sessions if session.failure is None]
+        self.on_lost(failure)
+
+    def restore(self, engine: Connection, now: float) -> None:
+        """Another connection is open: begin all sessions on it, and attach their links."""
+        self._now = now
+        self.engine = engine
+        self._note_open()
+        self.interrupted = False
+        self.writable = True
+        for session in tuple(self.sessions):
+            session.restore()
+        self.restored.succeed()
+
+    def give_up(self, failure: Failure) -> None:
+        """The connection could not be restored: it is over."""
+        self.interrupted = False
+        self._end(failure)
+        self.closed.succeed()
+
+    def _give_up_sends(self, now: float) -> None:
+        """What has waited for the connection for as long as a send may take has waited long enough."""
+        self._resend_until = now + self.options.send_timeout_ms / 1000
+        assert self.interruption is not None
+        for session in self.sessions:
+            for sender in tuple(session.senders):
+                sender.give_up_waiting(self.interruption)
+
+    def _answers_lost(self, failure: Failure) -> None:
+        # Answers that were on their way from here are in doubt; those that never left are known to have no effect.
+        sent, self.sent = self.sent, []
+        for receipt, count in sent:
+            receipt._note(ReceiptStatus.STALE, count, failure.message)
+        while self._unanswered:
+            self._unanswered.popleft()[1]._expire(failure.message)
 
     # -- loop side: operations -----------------------------------------------------------------------------------------
 
@@ -570,7 +720,10 @@ class ClientCore:
     def close(self) -> None:
         """Close the connection; `closed` ends when the socket is gone."""
         self.closing = True
-        self.engine.close()
+        if self.interrupted:
+            self.give_up(Failure(ConnectionClosed, f"the connection to {self.where} was closed by us"))
+        else:
+            self.engine.close()
 
     def await_answer(self, receipt: SettlementReceipt) -> None:
         """`receipt` waits for the peer, but not for ever."""
@@ -584,6 +737,8 @@ class ClientCore:
         """This process has no right to the connection (it was forked off the one that has): forget it without a word
         to the peer. What is still asked for ends at once."""
         self._wake = lambda: self.process(self._now)
+        self.on_lost = _nobody
+        self.interrupted = False
         self._end(Failure(ConnectionLost, reason))
         self.engine.receive_eof(self._now)  # our copy of it; nothing is written
         self.process(self._now)
@@ -602,13 +757,24 @@ class ClientCore:
             self.short_of_credit.clear()
 
     def _on_opened(self, event: ev.ConnectionOpened) -> None:
-        if DURABLE_SETTLEMENT in event.open.offered_capabilities:
-            self.answer_means = ReceiptStatus.APPLIED
-        self.tells_first_acquirer = keeps_first_acquirer(event.open.properties or {})
+        self._note_open()
         self.opened.succeed()
 
+    def _note_open(self) -> None:
+        remote = self._remote_open = self.engine.remote_open
+        assert remote is not None
+        durable = DURABLE_SETTLEMENT in remote.offered_capabilities
+        self.answer_means = ReceiptStatus.APPLIED if durable else ReceiptStatus.ANSWERED
+        self.tells_first_acquirer = keeps_first_acquirer(remote.properties or {})
+        self.may_ask_second = (remote.properties or {}).get("product") not in ENDS_AT_SECOND
+
     def _on_ended(self, event: ev.ConnectionEnded) -> None:
-        self._end(connection_failure(event, self.where))
+        failure = connection_failure(event, self.where)
+        opened = self.opened.done and self.opened.failure is None
+        if opened and self._restores and not self.closing and worth_another_try(event):
+            self.interrupt(failure)
+        else:
+            self._end(failure)
 
     def _end(self, failure: Failure) -> None:
         if self.failure is not None:
@@ -617,13 +783,10 @@ class ClientCore:
         for session in self.sessions:
             session.on_ended(failure)
         self.sessions.clear()
-        # Answers that were on their way from here are in doubt; those that never left are known to have no effect.
-        sent, self.sent = self.sent, []
-        for receipt, count in sent:
-            receipt._note(ReceiptStatus.STALE, count, failure.message)
-        while self._unanswered:
-            self._unanswered.popleft()[1]._expire(failure.message)
+        self._answers_lost(failure)
         self.opened.fail(failure)
+        self.restored.succeed()
+        self.on_lost(failure)
 
     def _on_session_begun(self, event: ev.SessionBegun) -> None:
         session = event.session.context
@@ -719,6 +882,10 @@ _HANDLERS: Final[dict[type, Callable[..., None]]] = {
     ev.StatesReceived: ClientCore._on_states,
 }
 """Every event that a client's engine gives. The SASL events are a server's."""
+
+
+def _nobody(failure: Failure) -> None:
+    pass
 
 
 def keeps_first_acquirer(properties: Mapping[str, object]) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
+from acquit.client.reconnecting import Reconnect
 from acquit.client.subscriptions import Subscription
 from acquit.errors import ConfigurationError
 from acquit.protocol._definitions import Accepted, Modified, Rejected, Released
@@ -54,6 +55,7 @@ def check_mechanisms(names: object) -> None:
         raise ConfigurationError(f"sasl_mechanisms must be some of {', '.join(MECHANISMS)}, got {names!r}")
 
 
+DEFAULT_RECONNECT = Reconnect()
 _COUNT_MAX = 0x7FFF_FFFF
 _TIME_MS_MAX = 0x7FFF_FFFF
 
@@ -76,6 +78,10 @@ class ConnectOptions:
 
     ack_timeout_ms: int = 30_000
     """How long an acknowledgement waits for the peer's answer before its receipt says *unknown*."""
+
+    ack_capacity: int = 10_000
+    """How many deliveries of one session may be acknowledged without waiting (``sync=False``) and not answered yet.
+    Beyond, such a call waits for the oldest of them."""
 
     send_timeout_ms: int = 60_000
     """How long `send`, `commit` and `rollback` wait for their outcome if their `timeout` says nothing."""
@@ -107,6 +113,9 @@ class ConnectOptions:
     """With an ``amqp://`` URL: begin with AMQP's TLS header (5.2.1), and go on over TLS on the same port, or not at
     all. Few brokers know this; ``amqps://``, TLS from the first byte, is what all know."""
 
+    reconnect: Reconnect | None = DEFAULT_RECONNECT
+    """How a lost connection is restored. None: it is not, and every wait raises ConnectionLost at once."""
+
     sasl_mechanisms: tuple[str, ...] = ()
     """The SASL mechanisms that may be used, the preferred one first, of EXTERNAL, SCRAM-SHA-256, PLAIN and ANONYMOUS.
     By default the strongest that the peer offers and for which there is what it takes: a TLS context (EXTERNAL, only
@@ -123,7 +132,10 @@ class ConnectOptions:
             check_range(name, getattr(self, name), 1, _TIME_MS_MAX)
         check_range("idle_timeout_ms", self.idle_timeout_ms, 0, _TIME_MS_MAX)
         check_range("unsettled_max", self.unsettled_max, 1, _COUNT_MAX)
+        check_range("ack_capacity", self.ack_capacity, 1, _COUNT_MAX)
         check_mechanisms(self.sasl_mechanisms)
+        if not (self.reconnect is None or isinstance(self.reconnect, Reconnect)):
+            raise ConfigurationError(f"reconnect must be a Reconnect or None, got {self.reconnect!r}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,6 +147,8 @@ class SenderSpec:
     """None is the anonymous terminus: each message goes where its `to` says."""
     delivery_mode: DeliveryMode
     topic: bool
+    unreliable: bool
+    """Sends are settled as they are sent, and never sent again: at most once."""
     capabilities: tuple[str, ...]
     properties: Mapping[str, object] | None
     buffer_messages: int
@@ -173,6 +187,8 @@ class ReceiverSpec:
     no_local: bool
     topic: bool
     subscription: Subscription | None
+    unreliable: bool
+    """The peer settles messages as it sends them, whatever the mode of the session: at most once."""
     target: str | None
     capabilities: tuple[str, ...]
     properties: Mapping[str, object] | None

@@ -13,10 +13,11 @@ a lock) is the business of the subclasses in `aio` and `blocking`, which make th
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import IntEnum
-from typing import TYPE_CHECKING
+from enum import Enum, IntEnum
+from typing import TYPE_CHECKING, TypeVar
 
 from acquit.client.failures import Failure
 from acquit.errors import (
@@ -33,6 +34,11 @@ from acquit.protocol.delivery import DeliveryState, Outcome
 
 if TYPE_CHECKING:
     from acquit.client.transacting import Transaction
+
+
+logger = logging.getLogger("acquit.client")
+
+P = TypeVar("P", bound="Promise")
 
 
 class Promise:
@@ -71,6 +77,29 @@ class Promise:
         if callbacks is not None:
             for callback in tuple(callbacks):
                 callback()
+
+
+def call_when_done(
+    promise: P, callback: Callable[[P], object], soon: Callable[[Callable[[], None]], object]
+) -> Callable[[], None]:
+    """The callback to leave with `promise` for a user's `callback`, which `soon` has called elsewhere, once, however
+    often this one is called. What it raises is logged: nobody waits for it."""
+    once = [callback]
+
+    def call() -> None:
+        try:
+            callback(promise)
+        except Exception:
+            logger.exception("a callback of %r failed", promise)
+
+    def end() -> None:
+        try:
+            once.pop()
+        except IndexError:
+            return
+        soon(call)
+
+    return end
 
 
 class Milestone(Promise):
@@ -167,6 +196,15 @@ class Provisional:
     outcome: Outcome | None
 
 
+class Unreliable(Enum):
+    """The state of a send that nobody will tell the outcome of."""
+
+    SENT = "sent"
+
+
+UNRELIABLE = Unreliable.SENT
+
+
 class SendPromise(Promise):
     """What became of one send."""
 
@@ -178,7 +216,7 @@ class SendPromise(Promise):
         self._callbacks = None
         self._payload = payload
         self._transferred = False
-        self._state: DeliveryState | Provisional | None = None
+        self._state: DeliveryState | Provisional | Unreliable | None = None
         self._failure: Failure | None = None
         self._asked = False
 
@@ -197,8 +235,9 @@ class SendPromise(Promise):
         state = self._state
         return isinstance(state, Provisional) and state.transaction.fate is None
 
-    def _settled(self, state: DeliveryState | Provisional | None) -> None:
+    def _settled(self, state: DeliveryState | Provisional | Unreliable | None) -> None:
         """The peer decided (loop side)."""
+        self._payload = b""
         self._state = state
         self.done = True
         if self._callbacks is not None:
@@ -207,6 +246,7 @@ class SendPromise(Promise):
     def _fail(self, failure: Failure | None) -> None:
         """Nothing more will be heard (loop side). None: it was taken back before it left."""
         if not self.done:
+            self._payload = b""
             self._failure = failure
             self._end()
 
@@ -220,7 +260,7 @@ class SendPromise(Promise):
                     return error
             state = state.outcome
         match state:
-            case Accepted():
+            case Accepted() | Unreliable.SENT:
                 return None
             case Rejected():
                 return _send_failed(MessageRejected, "rejected", state)
@@ -243,14 +283,14 @@ class SendPromise(Promise):
             return NotSent("the peer gave no credit in time: the message never left")
         return self._failure.error()
 
-    def _value(self) -> Accepted:
-        """The outcome, or its error raised. Only when done."""
+    def _value(self) -> Accepted | None:
+        """The outcome, None of an unreliable sender's, or its error raised. Only when done."""
         self._asked = True
         error = self._error()
         if error is not None:
             raise error
         outcome = self.outcome
-        assert isinstance(outcome, Accepted)
+        assert outcome is None or isinstance(outcome, Accepted)
         return outcome
 
     def __repr__(self) -> str:

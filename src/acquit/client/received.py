@@ -109,15 +109,33 @@ class MessageCore(Message):
         """Give this delivery its outcome. Raises Unreliable and AlreadySettled."""
         session = self._receiver.session
         session.core.check_outcome(outcome)
-        if not session.mode.reliable:
-            raise Unreliable(
-                f"{self._receiver.spec.what} is in mode {session.mode.name.name}: the broker settled the message as it "
-                "sent it; use AUTO, CLIENT or INDIVIDUAL to have a say"
-            )
+        self._check_reliable()
         if not session.claim(self):
-            said = f"as {describe(self._outcome)}" if self._outcome is not None else "by the peer"
-            raise AlreadySettled(f"this delivery is settled already, {said}; the first outcome stands")
+            raise self._already_settled()
         return session.settle([self], outcome)
+
+    def _renew(self) -> SettlementReceipt:
+        """Say that this delivery is being worked on. Raises Unreliable and AlreadySettled."""
+        session = self._receiver.session
+        self._check_reliable()
+        if self._number not in session.handed_out:
+            raise self._already_settled()
+        receipt = session.core.kinds.receipt(1)
+        session.core.post((session.renew, self, receipt))
+        return receipt
+
+    def _check_reliable(self) -> None:
+        receiver = self._receiver
+        if not receiver.mode.reliable:
+            how = "unreliable" if receiver.spec.unreliable else f"in mode {receiver.mode.name.name}"
+            raise Unreliable(
+                f"{receiver.spec.what} is {how}: the broker settled the message as it sent it; use AUTO, CLIENT or "
+                "INDIVIDUAL to have a say"
+            )
+
+    def _already_settled(self) -> AlreadySettled:
+        said = f"as {describe(self._outcome)}" if self._outcome is not None else "by the peer"
+        return AlreadySettled(f"this delivery is settled already, {said}; the first outcome stands")
 
     def __eq__(self, other: object) -> bool:
         return self is other

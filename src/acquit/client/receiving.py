@@ -13,6 +13,10 @@ what was on its way, and by a single message that is larger than all of it.
 Pull (prefetch 0). Each waiting `receive` is one credit. At its time-out the credit is drained (2.6.7): the peer sends
 at once or gives it back, so that a message cannot arrive for nobody. `drain` does the same for a prefetching receiver
 and leaves it without credit until somebody waits for a message again.
+
+Interruption. What was prefetched is dropped, for the broker delivers it again; what was handed out is known by its
+number as of an earlier connection (`SessionCore.since`). Who waits goes on waiting, and the credit is granted anew with
+the next attach.
 """
 
 from __future__ import annotations
@@ -21,10 +25,10 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Self
 
 from acquit.client.failures import Failure
-from acquit.client.modes import CreditReturn, Mode
+from acquit.client.modes import MODES, AckMode, CreditReturn, Mode
 from acquit.client.options import ReceiverSpec
 from acquit.client.receipts import Milestone, ReceiptStatus, SettlementReceipt
 from acquit.client.received import MessageCore
@@ -37,8 +41,12 @@ from acquit.protocol.link import ReceivingLink
 
 if TYPE_CHECKING:
     from acquit.client.core import SessionCore
+    from acquit.client.listening import ListeningCore
 
 logger = logging.getLogger("acquit.client")
+
+LOCK_DURATION: Final = "acquit:lock-duration-ms"
+"""The property of its attach in which our broker says how long a message is locked."""
 
 OUTCOMES = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
 """The outcomes a link may end in (3.5.3)."""
@@ -68,6 +76,7 @@ class ReceiverCore:
         "held",
         "held_bytes",
         "link",
+        "listeners",
         "mode",
         "notify",
         "returning",
@@ -80,7 +89,7 @@ class ReceiverCore:
     def __init__(self, session: SessionCore, spec: ReceiverSpec) -> None:
         self.session = session
         self.spec = spec
-        self.mode: Mode = session.mode
+        self.mode: Mode = MODES[AckMode.NO_ACK] if spec.unreliable else session.mode
         self.buffer: deque[MessageCore] = deque()
         self.held = 0
         self.held_bytes = 0
@@ -89,16 +98,18 @@ class ReceiverCore:
         self.drained: Milestone | None = None
         self.failure: Failure | None = None
         self.closing = False
+        self.listeners: list[ListeningCore] = []
+        """Those that were started and have not ended."""
         self.notify: Callable[[], None] = _nobody
         """Called on the loop side when the buffer has got something, or nothing will come any more."""
         self.returning = False
         """Messages are not wanted now: what arrives goes back (a rollback)."""
-        self._received = session.mode.received
-        self._before_listener = session.mode.listener_called
-        self._unsettled_max = session.core.options.unsettled_max if session.mode.bounded else 0
+        self._received = self.mode.received
+        self._before_listener = self.mode.listener_called
+        self._unsettled_max = session.core.options.unsettled_max if self.mode.bounded else 0
         self._resumes_paused = False
-        self._reliable = session.mode.reliable
-        self._on_handover = session.mode.credit is CreditReturn.ON_HANDOVER
+        self._reliable = self.mode.reliable
+        self._on_handover = self.mode.credit is CreditReturn.ON_HANDOVER
         self._paused = False
         self._pulling = 0
         self._queries: list[Milestone] = []
@@ -195,7 +206,8 @@ class ReceiverCore:
             return False
         if self.held < spec.prefetch and self.held_bytes < spec.prefetch_bytes:
             return False
-        held = [message for message in list(self.session.handed_out.values()) if message._receiver is self]
+        since = self.session.since
+        held = [m for m in list(self.session.handed_out.values()) if m._receiver is self and m._number >= since]
         return len(held) >= spec.prefetch or sum(len(m.payload) for m in held) >= spec.prefetch_bytes
 
     @property
@@ -223,6 +235,12 @@ class ReceiverCore:
         )
 
     @property
+    def lock_duration_ms(self) -> int | None:
+        """How long the peer lets us hold a message without an outcome, if it says so."""
+        duration = self.remote_properties.get(LOCK_DURATION)
+        return int(duration) if isinstance(duration, int) else None
+
+    @property
     def available(self) -> int | None:
         """How many messages wait at the peer, as its last flow said; None where it never did."""
         return self.link.available if self.attached.done and self.failure is None else None
@@ -237,7 +255,7 @@ class ReceiverCore:
             source=make_source(spec, OUTCOMES, named=self.session.core.named, default_outcome=mode.default_outcome),
             target=Target(address=spec.target),
             snd_settle_mode=mode.snd_settle_mode,
-            rcv_settle_mode=mode.rcv_settle_mode,
+            rcv_settle_mode=mode.rcv_settle_mode if self.session.core.may_ask_second else RcvSettleMode.FIRST,
             properties=spec.properties,
             context=self,
         )
@@ -255,6 +273,8 @@ class ReceiverCore:
             refused = f"the peer does not apply the filter {', '.join(missing)}"
         if refused is None:
             self.attached.succeed()
+            if self._queries:  # asked of a connection that is lost
+                self.link.grant(self.link.credit, echo=True)
             return
         self._end(Failure(LinkDetached, f"{spec.what} was detached by us: {refused}"))
         self.link.detach(Error(AmqpCondition.NOT_IMPLEMENTED, refused))
@@ -278,6 +298,14 @@ class ReceiverCore:
         self._queries.clear()
         self.notify()
 
+    def on_interrupted(self) -> None:
+        """The connection is lost, and will be restored."""
+        if self._reliable:
+            self.buffer.clear()
+        self.held = self.held_bytes = 0
+        if self.drained is not None:
+            self.drained.succeed()  # no credit is left, to say the least
+
     def begin_close(self) -> None:
         """Hand out nothing more, and take nothing more: what is on its way goes back as it arrives."""
         self.closing = True
@@ -288,7 +316,9 @@ class ReceiverCore:
     def detach(self) -> None:
         """Close the link, or leave a durable subscription, which lives on; `detached` ends when that is done."""
         self.closing = True
-        if self.failure is None:
+        if self.failure is None and self.session.core.interrupted:
+            self.session.forget(self, Failure(LinkDetached, f"{self.spec.what} was closed by us"))
+        elif self.failure is None:
             subscription = self.spec.subscription
             self.link.detach(closed=subscription is None or not subscription.durable)
         else:
@@ -321,8 +351,9 @@ class ReceiverCore:
     def give_back(self, message: MessageCore) -> None:
         """The credit of a message comes back."""
         self._warned = False
-        self.held -= 1
-        self.held_bytes -= len(message._delivery.payload)
+        if message._number >= self.session.since:
+            self.held -= 1
+            self.held_bytes -= len(message._delivery.payload)
 
     def withdraw(self, delivery: Delivery) -> bool:
         """The peer took back a delivery. True if it was still in the buffer, from where it is gone now."""
@@ -478,20 +509,22 @@ class ReceiverCore:
 class Listening:
     """While a listener has a message; at the end the message gets the outcome that the mode says, if it has none."""
 
-    __slots__ = ("_message",)
+    __slots__ = ("_message", "dealt_with")
 
     def __init__(self, message: MessageCore) -> None:
         self._message = message
+        self.dealt_with = False
+        """The listener failed, and somebody has taken care of that: only the outcome is missing."""
 
-    def __enter__(self) -> None:
-        return
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> bool:
         receiver = self._message._receiver
         mode, session = receiver.mode, receiver.session
-        outcome = mode.listener_returned if exc is None else mode.listener_failed
+        outcome = mode.listener_returned if exc is None and not self.dealt_with else mode.listener_failed
         if outcome is not None and session.claim(self._message):
             if mode.lazy_messages:
                 session.settle_lazily(self._message, outcome)

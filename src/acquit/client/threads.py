@@ -12,15 +12,21 @@ device, so that the broker notices when the parent goes, and whoever uses one he
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Final, TypeVar
 
 from acquit.client.driver import Driver
-from acquit.client.receipts import Promise
+from acquit.client.receipts import P, Promise, call_when_done
 from acquit.errors import ConnectionLost
+
+logger = logging.getLogger("acquit.client")
 
 T = TypeVar("T")
 
@@ -70,15 +76,35 @@ def loop_thread() -> LoopThread:
     return _loop_thread
 
 
+def in_order(function: Callable[[T], object]) -> Callable[[T], object]:
+    """`function`, called on a thread of its own, one call after the other: it may wait, and use what the loop thread
+    serves. What it raises is logged."""
+    executor = ThreadPoolExecutor(1, thread_name_prefix="acquit-events")
+
+    def call(value: T) -> None:
+        try:
+            function(value)
+        except Exception:
+            logger.exception("%r failed", function)
+
+    def tell(value: T) -> None:
+        with contextlib.suppress(RuntimeError):  # the interpreter is ending: nobody is left to be told
+            executor.submit(call, value)
+
+    return tell
+
+
 def watch_forks(driver: Driver) -> None:
     """This connection is the present process's, and no child's."""
     _drivers.add(driver)
 
 
 def _after_fork_in_child() -> None:
-    global _loop_thread, _starting  # noqa: PLW0603 -- what the parent's threads held is held for ever
+    global _loop_thread, _callback_thread, _starting, _leaving  # noqa: PLW0603 -- the parent's threads hold them for ever
     loop_of_parent, _loop_thread = _loop_thread, None
+    _callback_thread = None
     _starting = threading.Lock()
+    _leaving = threading.Lock()
     drivers = list(_drivers)
     _drivers.clear()
     if loop_of_parent is not None:
@@ -89,7 +115,7 @@ def _after_fork_in_child() -> None:
     for driver in drivers:
         # dup2 and not close: the number stays taken, so that the old socket object, whenever it is collected, closes
         # nothing that belongs to somebody else.
-        if (descriptor := driver.pump.fileno()) is not None:
+        if driver.wire is not None and (descriptor := driver.pump.fileno()) is not None:
             os.dup2(null, descriptor)
         driver.core.abandon(FORKED)
     os.close(null)
@@ -123,7 +149,43 @@ class Gate:
                 self._condition.notify_all()
 
 
+class CallbackThread:
+    """A thread that calls what users left with receipts, in order: they may wait there, which on the loop thread would
+    be for ever."""
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        threading.Thread(target=self._run, name="acquit callbacks", daemon=True).start()
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Have a function called there, soon. It must not raise."""
+        self._calls.put(function)
+
+    def _run(self) -> None:
+        while True:
+            self._calls.get()()
+
+
+_callback_thread: CallbackThread | None = None
+
+
+def callback_thread() -> CallbackThread:
+    """The callback thread of this process, started when it is first asked for."""
+    global _callback_thread  # noqa: PLW0603 -- one for the process is the point
+    with _starting:
+        if _callback_thread is None:
+            _callback_thread = CallbackThread()
+        return _callback_thread
+
+
 _leaving = threading.Lock()
+
+
+def when_done(promise: P, callback: Callable[[P], object]) -> None:
+    """Have a user's callback called on the callback thread when a promise ends, once."""
+    end = call_when_done(promise, callback, callback_thread().call)
+    with _leaving:
+        promise._when_done(end)
 
 
 def wait(promise: Promise, timeout_s: float | None) -> bool:

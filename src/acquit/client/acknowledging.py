@@ -1,0 +1,54 @@
+"""Acknowledgements that nobody waits for: how many of a session may be without an answer.
+
+Theory of operation. With ``sync=False`` an acknowledgement returns before the peer has answered, so a program may
+acknowledge faster than the peer answers. What is under way is bounded by a window over the deliveries of such calls,
+oldest first: who goes beyond `ack_capacity` waits for the oldest, and each is given `ack_timeout_ms` at most. Answers
+come in order as a rule, so the window moves with every look.
+
+The call that goes beyond is made before it waits: there is nothing to take back when the wait is cancelled.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from acquit.client.core import ClientCore
+    from acquit.client.receipts import SettlementReceipt
+
+
+class Unanswered:
+    """The window of one session (user side, any thread)."""
+
+    __slots__ = ("_core", "_deliveries", "_lock", "_receipts")
+
+    def __init__(self, core: ClientCore) -> None:
+        self._core = core
+        self._receipts: deque[SettlementReceipt] = deque()
+        self._deliveries = 0
+        self._lock = threading.Lock()
+
+    def add(self, receipt: SettlementReceipt) -> None:
+        """Nobody waits for this one."""
+        with self._lock:
+            self._receipts.append(receipt)
+            self._deliveries += receipt.count
+
+    def in_the_way(self) -> SettlementReceipt | None:
+        """The oldest that is awaited, where there is one too many."""
+        receipts = self._receipts
+        with self._lock:
+            while receipts and receipts[0].done:
+                self._deliveries -= receipts.popleft().count
+            return receipts[0] if self._deliveries > self._core.options.ack_capacity else None
+
+    @property
+    def timeout_s(self) -> float:
+        """How long to wait for it."""
+        return self._core.options.ack_timeout_ms / 1000
+
+    def give_up(self, receipt: SettlementReceipt) -> None:
+        """It was waited for, and no answer came."""
+        self._core.post((receipt._expire, f"no answer within {self._core.options.ack_timeout_ms} ms"))

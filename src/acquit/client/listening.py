@@ -1,0 +1,143 @@
+"""Listeners: handlers that are called with messages, on threads or tasks that the client runs.
+
+Theory of operation. A started listener is one `ListeningCore` and its *workers*, threads in `blocking`, tasks in `aio`.
+Each worker does the same, until it is time to stop::
+
+    take ─▶ a message ─▶ handler ─▶ the outcome that the mode says ─▶ take …
+      └──▶ nothing there: wait for one, as `receive` does
+
+Stopping. `take` and the beginning of a stop exclude one another by a lock: what was taken before is handled to its end,
+and nothing is taken afterwards. What waits in the buffer stays there, for whoever receives next or for the close. The
+last worker that ends posts the end of the listener to the loop side, behind the outcomes that were posted before: when
+`ended` is done, these are said.
+
+A listener ends by itself when its link does, and when a handler fails and nobody deals with that: the first error is
+kept for `wait`. Closing a receiver, a session or a connection stops its listeners first.
+
+A handler may stop its own listener, or close what it hangs on, but cannot wait for itself to return: `HANDLING` tells
+who asks. It is a context variable, so it follows a call from a worker's thread to the loop thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from asyncio import CancelledError
+from collections.abc import Callable, Iterable
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Final
+
+from acquit.client.options import check_range
+from acquit.client.receipts import Milestone
+from acquit.client.waiting import Deadline, wait
+from acquit.errors import EndpointError, LocalProtocolError
+
+if TYPE_CHECKING:
+    from acquit.client.received import MessageCore
+    from acquit.client.receiving import ReceiverCore
+
+logger = logging.getLogger("acquit.client")
+
+CONCURRENCY_MAX: Final = 10_000
+"""Workers of one listener."""
+
+
+class ListeningCore:
+    """What the workers of one listener share. Any thread may call any of it."""
+
+    def __init__(self, receiver: ReceiverCore, concurrency: int) -> None:
+        check_range("concurrency", concurrency, 1, CONCURRENCY_MAX)
+        receiver.check()
+        self.receiver = receiver
+        self.stopping = False
+        self.ended = Milestone()
+        """All workers have, and what they had to say is said."""
+        self.error: BaseException | None = None
+        """What ended it, if nobody asked for that."""
+        self.wake: Callable[[], None] = _nobody
+        """Frees the workers that wait for a message."""
+        self._lock = threading.Lock()
+        self._workers = concurrency
+        receiver.listeners.append(self)
+
+    def take(self) -> MessageCore | None:
+        """The next message, handed out; None when there is none, or none may be handed out any more."""
+        with self._lock:
+            return None if self.stopping else self.receiver.take_for_listener()
+
+    def begin_stop(self) -> None:
+        """Hand out nothing more."""
+        with self._lock:
+            self.stopping = True
+        self.wake()
+
+    def nothing_more(self, error: EndpointError) -> None:
+        """The link has ended: that is the end of the listener, and an error unless we wanted it."""
+        if self.receiver.closed_by_us:
+            self.begin_stop()
+        else:
+            self.failed(error)
+
+    def failed(self, error: BaseException) -> None:
+        """A worker ends with this, and with it the listener."""
+        with self._lock:
+            first = self.error is None
+            if first:
+                self.error = error
+            self.stopping = True
+        if not isinstance(error, CancelledError):  # then all of the loop ends, or somebody knows what he does
+            # Somebody may hear of the first by `wait`; of the others nobody will.
+            told = "ends with it" if first else "was ending already"
+            logger.error("the listener of %s failed, and %s: %r", self.receiver.spec.what, told, error, exc_info=error)
+        self.wake()
+
+    def worker_ended(self) -> None:
+        """A worker has: it calls nobody any more."""
+        with self._lock:
+            self._workers -= 1
+            last = not self._workers
+        if last:
+            self.receiver.session.core.post((self._end,))
+
+    def _end(self) -> None:
+        if self in self.receiver.listeners:
+            self.receiver.listeners.remove(self)
+        self.receiver.session.say_gathered()
+        self.ended.succeed()
+
+    @property
+    def asked_from_inside(self) -> bool:
+        """Whether one of its own handlers is asking."""
+        return HANDLING.get() is self
+
+    def check_outside(self) -> None:
+        """Raise LocalProtocolError where waiting for the end would be waiting for oneself."""
+        if self.asked_from_inside and not self.ended.done:
+            raise LocalProtocolError("a handler cannot wait for the end of its own listener: `stop` it, and return")
+
+    def check(self) -> None:
+        """Raise what ended it, if nobody asked for that."""
+        if self.error is not None:
+            raise self.error
+
+
+HANDLING: Final[ContextVar[ListeningCore | None]] = ContextVar("acquit_handling", default=None)
+"""The listener on whose behalf the code that looks is called."""
+
+
+async def stop_listeners(receivers: Iterable[ReceiverCore], deadline: Deadline) -> None:
+    """Stop the listeners of receivers that are about to be closed, and wait for the handlers under way."""
+    listeners = [listening for receiver in receivers for listening in receiver.listeners]
+    for listening in listeners:
+        listening.begin_stop()
+    for listening in listeners:
+        if not listening.asked_from_inside and not await wait(listening.ended, deadline.left()):
+            logger.warning(
+                "a handler of %s did not return before the close was over; its message goes back, if the mode can say "
+                "so, and will be handled again",
+                listening.receiver.spec.what,
+            )
+
+
+def _nobody() -> None:
+    pass
