@@ -410,6 +410,9 @@ class SessionCore:
                 self._answer(receipt, delivery, state)
             else:
                 self._withdraw(delivery)
+        receiver = deliveries[0].link.context
+        if isinstance(receiver, ReceiverCore) and receiver.starved:
+            self.core.short_of_credit[receiver] = None
 
     def _answer(self, receipt: SettlementReceipt, delivery: Delivery, state: object) -> None:
         # A peer that settles without a state agrees (2.6.12); one that names another outcome was faster.

@@ -3,50 +3,72 @@
 All of it runs on one loop, in one thread, but for `wake`, which user code calls from wherever it is. For a program on
 that same loop `wake` is a `call_soon`; for threads it is a `call_soon_threadsafe`, which costs a system call, and
 therefore happens once for all that gathers until the loop gets to it.
+
+A `Wire` is one attempt to reach one host: an engine, a pump, and what became of it. The driver has the wire that the
+core talks over, and gets the core another one when that is lost, as `reconnecting` says: the first that opens is
+adopted, in the same turn of the loop, and nobody hears of those that do not but the debug log.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import platform
+import random
 import ssl
 import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 
 from acquit import transport
 from acquit.client.core import ClientCore, Kinds
 from acquit.client.credentials import make_sasl
+from acquit.client.failures import Failure, connection_failure
 from acquit.client.options import DURABLE_SETTLEMENT, ConnectOptions
-from acquit.client.url import Target, parse_url
+from acquit.client.receipts import Milestone
+from acquit.client.reconnecting import Backoff, ConnectionEvent, ConnectionEventKind, Reconnect, is_final
+from acquit.client.url import Places, Target, Urls, parse_urls
 from acquit.client.waiting import wait
-from acquit.errors import AuthenticationFailed, ConfigurationError, ConnectTimeout
+from acquit.errors import AuthenticationFailed, ConfigurationError, ConnectionFailed, ConnectionLost, ConnectTimeout
 from acquit.protocol.connection import Connection
-from acquit.protocol.events import Event, SaslChallenged
+from acquit.protocol.events import ConnectionEnded, ConnectionOpened, Event, SaslChallenged
 from acquit.protocol.options import ConnectionOptions
 
+logger = logging.getLogger("acquit.client")
 
-class Driver:
-    """One connection on one loop (a `transport.Handler`)."""
+Listener = Callable[[ConnectionEvent], object]
+"""Who is told of the connection's events."""
 
-    def __init__(
-        self,
-        target: Target,
-        container_id: str,
-        options: ConnectOptions,
-        kinds: Kinds,
-        *,
-        threads: bool,
-        certified: bool = False,
-        named: bool = False,
-    ) -> None:
-        """`certified`: TLS may show a certificate of ours; `named`: the user chose the container id."""
-        self._loop = asyncio.get_running_loop()
-        self._sasl = make_sasl(target, options.sasl_mechanisms, certified=certified)
-        self._timer: asyncio.TimerHandle | None = None
-        self._schedule = self._loop.call_soon_threadsafe if threads else self._loop.call_soon
-        engine = Connection(
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """All it takes to make a wire to a host, again and again."""
+
+    container_id: str
+    options: ConnectOptions
+    kinds: Kinds
+    ssl_context: ssl.SSLContext | None
+    named: bool = False
+    """The user chose the container id."""
+    threads: bool = False
+    """User code calls from other threads than the loop's."""
+    on_event: Listener | None = None
+
+
+class Wire:
+    """One connection, or an attempt at one (a `transport.Handler`)."""
+
+    def __init__(self, driver: Driver, target: Target) -> None:
+        self.target = target
+        self.opened = Milestone()
+        self._driver = driver
+        self._loop = driver.loop
+        settings, options = driver.settings, driver.settings.options
+        self._sasl = make_sasl(target, options.sasl_mechanisms, certified=settings.ssl_context is not None)
+        self.engine = Connection(
             ConnectionOptions(
-                container_id=container_id,
+                container_id=settings.container_id,
                 hostname=options.hostname if options.hostname is not None else target.host,
                 max_frame_size=options.max_frame_size,
                 channel_max=options.channel_max,
@@ -61,47 +83,32 @@ class Driver:
             sasl=self._sasl,
             now=self._loop.time(),
         )
-        self.core = ClientCore(engine, options, where=target.where, wake=self._wake, kinds=kinds, named=named)
-        self.pump = transport.Pump(engine, self, loop=self._loop)
+        self.pump = transport.Pump(self.engine, self, loop=self._loop)
 
-    async def connect(self, target: Target, ssl_context: ssl.SSLContext | None) -> None:
+    async def open(self) -> None:
         """Connect and open. Raises ConnectTimeout, AuthenticationFailed, ConnectionFailed."""
-        timeout_s = self.core.options.connect_timeout_ms / 1000
+        settings, target = self._driver.settings, self.target
+        timeout_s = settings.options.connect_timeout_ms / 1000
         deadline = self._loop.time() + timeout_s
-        self.core.engine.open()
+        self.engine.open()
+        in_band = settings.options.in_band_tls
         try:
             await transport.connect(
                 self.pump,
                 target.host,
                 target.port,
-                ssl_context=ssl_context_for(target, ssl_context, in_band=self.core.options.in_band_tls),
-                in_band=self.core.options.in_band_tls,
+                ssl_context=ssl_context_for(
+                    target, settings.ssl_context if target.tls or in_band else None, in_band=in_band
+                ),
+                in_band=in_band,
                 timeout_s=timeout_s,
             )
-            if not await wait(self.core.opened, deadline - self._loop.time()):
+            if not await wait(self.opened, deadline - self._loop.time()):
                 raise ConnectTimeout(f"{target.where} did not open the connection within {timeout_s:g} s")
-            self.core.opened.check()
+            self.opened.check()
         except BaseException:
             self.pump.abort()
             raise
-
-    def act(self) -> None:
-        """Do at once what was asked for, rather than in the next turn of the loop."""
-        writable = self.pump.writable
-        try:
-            self.core.process(self._loop.time())
-        except BaseException:
-            # Half of what was asked for is done: better lost, which every wait hears of, than waiting for the rest.
-            self.pump.abort()
-            raise
-        self.pump.flush()
-        if writable:
-            self.core.flushed()
-        self._arm()
-
-    def close_timeout_s(self, timeout_s: float | None) -> float:
-        """How long a close takes: as said, or as the options say."""
-        return timeout_s if timeout_s is not None else self.core.options.close_timeout_ms / 1000
 
     # -- the pump's handler --------------------------------------------------------------------------------------------
 
@@ -109,22 +116,27 @@ class Driver:
         """Act on what the peer did. The pump flushes afterwards."""
         if events[-1].__class__ is SaslChallenged:
             self._answer_challenge(events.pop())
-        self.core.handle(events, self._loop.time())
-        self._arm()
+        if self._driver.wire is self:
+            self._driver.handle(events)
+            return
+        for number, event in enumerate(events):
+            if isinstance(event, ConnectionOpened) and not self.opened.done:
+                self._driver.adopt(self, events[number:])
+                self.opened.succeed()
+                return
+            if isinstance(event, ConnectionEnded):
+                self.opened.fail(connection_failure(event, self.target.where))
 
     def on_writable(self, writable: bool) -> None:
         """The socket takes no more, or does again."""
-        self.core.on_writable(writable)
-        if writable and self.core.sent:
-            self._loop.call_soon(self.act)
+        if self._driver.wire is self:
+            self._driver.on_writable(writable)
 
     def on_closed(self) -> None:
         """The socket is gone."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self.core.on_closed()
-
-    # -- inside --------------------------------------------------------------------------------------------------------
+        self.opened.fail(Failure(ConnectionLost, f"the connection to {self.target.where} was lost", remote=True))
+        if self._driver.wire is self:
+            self._driver.on_closed()
 
     def _answer_challenge(self, event: Event) -> None:
         """SASL, with a mechanism whose answers are slow to make: not on the loop."""
@@ -135,18 +147,130 @@ class Driver:
     def _challenge_answered(self, answer: asyncio.Future[bytes]) -> None:
         if answer.cancelled():
             return
-        engine = self.core.engine
         failure = answer.exception()
         if failure is None:
-            events = engine.sasl_respond(answer.result(), self._loop.time())
+            events = self.engine.sasl_respond(answer.result(), self._loop.time())
             if events:
                 self.handle(events)
         elif isinstance(failure, AuthenticationFailed):
-            engine.sasl_give_up(str(failure))
+            self.engine.sasl_give_up(str(failure))
         else:
             self.pump.abort()
             raise failure
         self.pump.touch()
+
+
+class Driver:
+    """One connection on one loop, over one wire after another."""
+
+    core: ClientCore
+    """There once the first wire has opened."""
+    wire: Wire | None = None
+    """The wire that the core talks over, or did last."""
+
+    def __init__(self, places: Places, settings: Settings) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.settings = settings
+        self._targets = list(places.targets)
+        self._reconnect = places.reconnect
+        self._timer: asyncio.TimerHandle | None = None
+        self._restoring: asyncio.Task[None] | None = None
+        self._lost_at = 0.0
+        self._schedule = self.loop.call_soon_threadsafe if settings.threads else self.loop.call_soon
+        policy = places.reconnect if places.reconnect is not None else Reconnect()
+        if policy.shuffle:
+            random.shuffle(self._targets)
+        self._backoff = Backoff(policy, policy.first_rounds, self.loop.time(), random.random)
+
+    @property
+    def pump(self) -> transport.Pump:
+        """The pump of the present wire."""
+        assert self.wire is not None
+        return self.wire.pump
+
+    async def connect(self) -> None:
+        """Connect and open, for the first time. Raises what the last attempt did: ConnectTimeout, AuthenticationFailed,
+        another ConnectionFailed; ConfigurationError."""
+        self._check_tls()
+        backoff = self._backoff
+        while True:
+            backoff.begin_round()
+            error = await self._round()
+            if error is None:
+                return
+            if self._reconnect is None or is_final(error) or backoff.exhausted(self.loop.time()) is not None:
+                raise error
+            await asyncio.sleep(backoff.next_delay())
+
+    def act(self) -> None:
+        """Do at once what was asked for, rather than in the next turn of the loop."""
+        pump = self.pump
+        writable = pump.writable
+        try:
+            self.core.process(self.loop.time())
+        except BaseException:
+            # Half of what was asked for is done: better lost, which every wait hears of, than waiting for the rest.
+            pump.abort()
+            raise
+        pump.flush()
+        if writable:
+            self.core.flushed()
+        self._arm()
+
+    def close_timeout_s(self, timeout_s: float | None) -> float:
+        """How long a close takes: as said, or as the options say."""
+        return timeout_s if timeout_s is not None else self.core.options.close_timeout_ms / 1000
+
+    # -- the wire ------------------------------------------------------------------------------------------------------
+
+    def handle(self, events: list[Event]) -> None:
+        """Act on what the peer did. The pump flushes afterwards."""
+        self.core.handle(events, self.loop.time())
+        self._arm()
+
+    def on_writable(self, writable: bool) -> None:
+        """The socket takes no more, or does again."""
+        if self.core.interrupted:
+            return
+        self.core.on_writable(writable)
+        if writable and self.core.sent:
+            self.loop.call_soon(self.act)
+
+    def on_closed(self) -> None:
+        """The socket is gone."""
+        if not self.core.interrupted:
+            self.core.on_closed()
+
+    def adopt(self, wire: Wire, events: list[Event]) -> None:
+        """A wire has opened: the core talks over it from now on. `events`: its ConnectionOpened, and what followed."""
+        now, where = self.loop.time(), wire.target.where
+        self._backoff.opened(now)
+        if self.wire is None:
+            settings = self.settings
+            self.core = ClientCore(
+                wire.engine,
+                settings.options,
+                where=where,
+                wake=self._wake,
+                kinds=settings.kinds,
+                named=settings.named,
+                restores=self._reconnect is not None,
+            )
+            self.core.on_lost = self._on_lost
+            self.wire = wire
+            self._tell(ConnectionEventKind.CONNECTED)
+        else:
+            lost_for_s = now - self._lost_at
+            logger.info("the connection is restored, to %s, after %.1f s", where, lost_for_s)
+            self.wire = wire
+            self.core.where = where
+            events = events[1:]
+            self.core.restore(wire.engine, now)
+            self._tell(ConnectionEventKind.RESTORED, outage_s=lost_for_s)
+        if events:
+            self.handle(events)
+
+    # -- inside --------------------------------------------------------------------------------------------------------
 
     def _wake(self) -> None:
         self._schedule(self.act)
@@ -156,13 +280,85 @@ class Driver:
         if deadline is not None and (self._timer is None or deadline < self._timer.when()):
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer = self._loop.call_at(deadline, self._on_deadline)
+            self._timer = self.loop.call_at(deadline, self._on_deadline)
 
     def _on_deadline(self) -> None:
         self._timer = None
-        self.core.handle_deadline(self._loop.time())
+        self.core.handle_deadline(self.loop.time())
         self.pump.touch()
         self._arm()
+
+    def _check_tls(self) -> None:
+        """A context that no host has a use for is a mistake, and a quiet one."""
+        in_band = self.settings.options.in_band_tls
+        if self.settings.ssl_context is not None and not in_band and not any(target.tls for target in self._targets):
+            ssl_context_for(self._targets[0], self.settings.ssl_context)
+
+    async def _round(self) -> Exception | None:
+        """Try every host once. None when one has opened, else what went wrong with the last."""
+        error: Exception | None = None
+        for target in self._targets:
+            try:
+                await Wire(self, target).open()
+            except (ConnectionFailed, ConfigurationError) as exc:
+                logger.debug("no connection to %s: %s", target.where, exc)
+                error = exc
+                if is_final(exc):
+                    break
+            else:
+                return None
+        return error
+
+    def _on_lost(self, failure: Failure) -> None:
+        core = self.core
+        if core.interrupted:
+            now = self._lost_at = self.loop.time()
+            self._backoff.lost(now)
+            logger.warning("%s: it will be restored if that can be done", failure.message)
+            self._tell(ConnectionEventKind.INTERRUPTED, failure.message)
+            self._restoring = self.loop.create_task(self._restore())
+            self._arm()
+            return
+        if self._restoring is not None and self._restoring is not asyncio.current_task():
+            self._restoring.cancel()
+        if not core.closing:
+            self._tell(ConnectionEventKind.FAILED, failure.message, self.loop.time() - self._lost_at)
+
+    async def _restore(self) -> None:
+        core, backoff = self.core, self._backoff
+        lost = core.interruption
+        assert lost is not None
+        try:
+            while core.interrupted:
+                await asyncio.sleep(backoff.next_delay())
+                backoff.begin_round()
+                error = await self._round()
+                if error is None:
+                    return
+                if is_final(error):
+                    kind = AuthenticationFailed if isinstance(error, AuthenticationFailed) else ConnectionFailed
+                    core.give_up(Failure(kind, f"{lost.message}, and could not be restored: {error}", remote=True))
+                elif (within := backoff.exhausted(self.loop.time())) is not None:
+                    why = f"{lost.message}, and could not be restored within {within}: {error}"
+                    core.give_up(Failure(ConnectionLost, why, lost.condition, lost.description, remote=True))
+        finally:
+            if core.interrupted:  # cancelled, with the loop, or failed in a way that nobody thought of
+                core.give_up(lost)
+
+    def _tell(self, kind: ConnectionEventKind, reason: str | None = None, outage_s: float = 0.0) -> None:
+        on_event = self.settings.on_event
+        if on_event is None:
+            return
+        rounds = 0 if kind is ConnectionEventKind.CONNECTED else self._backoff.rounds
+        try:
+            on_event(ConnectionEvent(kind, self._where, reason, rounds, outage_s))
+        except Exception:
+            logger.exception("on_event failed at %s", kind.name)
+
+    @property
+    def _where(self) -> str:
+        assert self.wire is not None
+        return self.wire.target.where
 
 
 def ssl_context_for(target: Target, given: ssl.SSLContext | None, *, in_band: bool = False) -> ssl.SSLContext | None:
@@ -190,7 +386,7 @@ def open_properties() -> dict[str, object]:
 
 
 async def open_driver(
-    url: str,
+    urls: Urls,
     container_id: str | None,
     username: str | None,
     password: str | None,
@@ -199,17 +395,22 @@ async def open_driver(
     kinds: Kinds,
     *,
     threads: bool,
+    on_event: Listener | None = None,
 ) -> Driver:
     """Connect, for either API: `threads` says where user code will call from."""
-    target = parse_url(url).authenticated(username, password)
+    options = options if options is not None else ConnectOptions()
+    places = parse_urls(urls, options.reconnect).authenticated(username, password)
     driver = Driver(
-        target,
-        container_id if container_id is not None else f"acquit-{uuid.uuid4()}",
-        options if options is not None else ConnectOptions(),
-        kinds,
-        threads=threads,
-        certified=ssl_context is not None,
-        named=container_id is not None,
+        places,
+        Settings(
+            container_id=container_id if container_id is not None else f"acquit-{uuid.uuid4()}",
+            options=options,
+            kinds=kinds,
+            ssl_context=ssl_context,
+            named=container_id is not None,
+            threads=threads,
+            on_event=on_event,
+        ),
     )
-    await driver.connect(target, ssl_context)
+    await driver.connect()
     return driver

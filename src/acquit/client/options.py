@@ -81,7 +81,8 @@ class ConnectOptions:
 
     ack_capacity: int = 10_000
     """How many deliveries of one session may be acknowledged without waiting (``sync=False``) and not answered yet.
-    Beyond, such a call waits for the oldest of them."""
+    Beyond, such a call waits for the oldest of them. A receiver to which the peer owes so many answers, in time or not,
+    gets no more messages before it gives some: `receive` raises CreditExhausted."""
 
     send_timeout_ms: int = 60_000
     """How long `send`, `commit` and `rollback` wait for their outcome if their `timeout` says nothing."""

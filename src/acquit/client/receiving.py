@@ -65,6 +65,7 @@ class ReceiverCore:
         "_received",
         "_reliable",
         "_resumes_paused",
+        "_unanswered_max",
         "_unsettled_max",
         "_warned",
         "attached",
@@ -82,6 +83,7 @@ class ReceiverCore:
         "returning",
         "session",
         "spec",
+        "starved",
     )
 
     link: ReceivingLink
@@ -107,6 +109,9 @@ class ReceiverCore:
         self._received = self.mode.received
         self._before_listener = self.mode.listener_called
         self._unsettled_max = session.core.options.unsettled_max if self.mode.bounded else 0
+        self._unanswered_max = 0 if self.mode.credit is CreditReturn.ON_HANDOVER else session.core.options.ack_capacity
+        self.starved = False
+        """No credit is granted before the peer answers acknowledgements that it has: it owes too many answers."""
         self._resumes_paused = False
         self._reliable = self.mode.reliable
         self._on_handover = self.mode.credit is CreditReturn.ON_HANDOVER
@@ -199,6 +204,8 @@ class ReceiverCore:
         spec = self.spec
         if self.buffer:
             return False
+        if self.starved:
+            return True
         if self._unsettled_max:
             # What is acknowledged by itself makes room by itself.
             return self._received is None and self._unacknowledged >= self._unsettled_max
@@ -223,6 +230,11 @@ class ReceiverCore:
 
     def exhaustion(self) -> CreditExhausted:
         """What `receive` raises then."""
+        if self.starved:
+            return CreditExhausted(
+                f"the peer owes answers to {self._unanswered_max} acknowledgements of {self.spec.what} (ack_capacity), "
+                "and nothing more comes before it gives some"
+            )
         if self._unsettled_max:
             return CreditExhausted(
                 f"{self.spec.what} has handed out {self._unsettled_max} messages in this transaction (unsettled_max), "
@@ -422,6 +434,8 @@ class ReceiverCore:
             wanted = self._pulling - len(self.buffer)
             if self._unsettled_max:
                 wanted = min(wanted, self._unsettled_max - self.link.unsettled_count)
+            elif self._unanswered_max:
+                wanted = self._within_unanswered(wanted)
             if wanted > credit:
                 self.link.grant(wanted)
             return
@@ -433,9 +447,19 @@ class ReceiverCore:
                 room = max(by_bytes, 0 if self.held else 1)
         if self._unsettled_max:
             room = min(room, self._unsettled_max - self.link.unsettled_count)
+        elif self._unanswered_max:
+            room = self._within_unanswered(room)
         # Half of the prefetch is worth a flow. Less is, too, when somebody has nothing to do before it comes.
         if room < credit or (room > credit and (room - credit >= prefetch // 2 or not (credit or self.buffer))):
             self.link.grant(max(room, 0))
+
+    def _within_unanswered(self, room: int) -> int:
+        # What is acknowledged has given its credit back, but is remembered until the peer answers: a peer that never
+        # does gets no more to send.
+        beyond = self.link.unsettled_count - self.held - self._unanswered_max
+        left = room - max(beyond, 0)
+        self.starved = left <= 0 < room
+        return left
 
     def _wait_begun(self) -> None:
         self._pulling += 1

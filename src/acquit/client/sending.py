@@ -8,24 +8,31 @@ and gives back with the outcome::
 
 While it waits in the queue a send can be taken back, and we know that it never left. From the transfer on only the
 peer can say what became of it: without its outcome the send is *in doubt*.
+
+A send keeps its payload until it has its outcome. When the connection is lost and will be restored, what was in flight
+goes back to the front of the queue, in order, and is sent again, with the same message id: a sender gives an id to each
+message that has none, so that whoever gets it twice can know. What has no outcome when the send time-out has passed
+since the loss is in doubt after all. An *unreliable* sender knows no outcomes: what left is done with.
 """
 
 from __future__ import annotations
 
 import copy
 import logging
+import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
+from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from acquit.client.failures import Failure
 from acquit.client.options import DeliveryMode, SenderSpec
-from acquit.client.receipts import Milestone, SendPromise
+from acquit.client.receipts import UNRELIABLE, Milestone, SendPromise
 from acquit.client.received import MessageCore
 from acquit.client.receiving import OUTCOMES
 from acquit.client.tags import delivery_tags
-from acquit.errors import ConfigurationError, LinkDetached, LocalProtocolError
-from acquit.protocol._definitions import Header, Source, Target
+from acquit.errors import ConfigurationError, LinkDetached, LocalProtocolError, MessageTooLarge
+from acquit.protocol._definitions import Header, SndSettleMode, Source, Target
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.delivery import Delivery, DeliveryState, is_outcome
 from acquit.protocol.link import SendingLink
@@ -50,6 +57,8 @@ class SenderCore:
 
     __slots__ = (
         "_failed",
+        "_id_prefix",
+        "_ids",
         "_is_awake",
         "_queued_bytes",
         "_sent_bytes",
@@ -86,6 +95,8 @@ class SenderCore:
         self._queued_bytes = 0
         self._sent_bytes = 0
         self._failed: deque[SendPromise] = deque(maxlen=1_000)
+        self._ids = count(1)
+        self._id_prefix = f"{uuid.uuid4().hex[:16]}-"
 
     # -- user side -----------------------------------------------------------------------------------------------------
 
@@ -117,7 +128,8 @@ class SenderCore:
             raise ConfigurationError(
                 f"delivery_mode must be DeliveryMode.PERSISTENT or NON_PERSISTENT, got {delivery_mode!r}"
             )
-        payload = encode(message, self.spec.delivery_mode, delivery_mode)
+        message_id = f"{self._id_prefix}{next(self._ids)}"
+        payload = encode(message, self.spec.delivery_mode, delivery_mode, message_id)
         if self.message_bytes_max and len(payload) > self.message_bytes_max:
             raise LocalProtocolError(
                 f"the message has {len(payload)} bytes, {self.spec.what} takes at most {self.message_bytes_max}"
@@ -150,14 +162,48 @@ class SenderCore:
             target=Target(
                 address=spec.address, capabilities=(*spec.capabilities, "topic") if spec.topic else spec.capabilities
             ),
+            snd_settle_mode=SndSettleMode.SETTLED if spec.unreliable else SndSettleMode.MIXED,
             properties=spec.properties,
             context=self,
         )
 
     def on_attached(self) -> None:
         """The peer has a terminus for us."""
-        self.message_bytes_max = self.link.remote_max_message_size
+        self.message_bytes_max = limit = self.link.remote_max_message_size
         self.attached.succeed()
+        if limit and any(len(promise._payload) > limit for promise in self.queue):
+            # Encoded for another host, which took larger ones.
+            failure = Failure(MessageTooLarge, f"{self.spec.what} takes at most {limit} bytes")
+            self._fail_queued(failure, [promise for promise in self.queue if len(promise._payload) > limit])
+
+    def on_interrupted(self, lost: list[Delivery]) -> None:
+        """The connection is lost, with the deliveries in `lost`, and will be restored: they are to be sent again."""
+        self.in_flight = 0
+        for delivery in reversed(lost):
+            promise = delivery.context
+            if not isinstance(promise, SendPromise) or promise.done:
+                continue
+            if not promise._payload:  # whoever waited for it has given up, and was told that it is in doubt
+                self._ended(promise)
+                promise._fail(self.session.core.interruption)
+                continue
+            self._sent_bytes -= len(promise._payload)
+            self.queue.appendleft(promise)
+
+    def give_up_waiting(self, failure: Failure) -> None:
+        """The connection was not restored in time for what waits to be sent."""
+        self._fail_queued(failure, list(self.queue))
+
+    def _fail_queued(self, failure: Failure, promises: list[SendPromise]) -> None:
+        for promise in promises:
+            try:
+                self.queue.remove(promise)
+            except ValueError:
+                continue
+            self._sent_bytes += len(promise._payload)
+            self._failed.append(promise)
+            promise._fail(failure)
+        self.notify()
 
     def on_ended(self, failure: Failure, lost: list[Delivery]) -> None:
         """The link is gone, by itself or with its session or connection, and the deliveries in `lost` with it."""
@@ -165,7 +211,7 @@ class SenderCore:
             self.failure = failure
         self.attached.fail(failure)
         for delivery in lost:
-            if isinstance(promise := delivery.context, SendPromise):
+            if isinstance(promise := delivery.context, SendPromise) and not promise.done:
                 self._ended(promise)
                 promise._fail(failure)
         while self.queue:
@@ -178,7 +224,9 @@ class SenderCore:
     def detach(self) -> None:
         """Close the link; `detached` ends when that is done. What is not sent by now never will be."""
         self.closing = True
-        if self.failure is None:
+        if self.failure is None and self.session.core.interrupted:
+            self.session.forget(self, Failure(LinkDetached, f"{self.spec.what} was closed by us"))
+        elif self.failure is None:
             self.link.detach()
         else:
             self.detached.succeed()
@@ -194,10 +242,13 @@ class SenderCore:
         queue, link = self.queue, self.link
         if not queue or not self.session.core.writable:
             return
+        if self.spec.unreliable:
+            self._pump_unreliably()
+            return
         send, tags, sent_bytes, count = link.send, self._tags, 0, 0
         while queue and link.sendable:
             promise = queue.popleft()
-            payload, promise._payload = promise._payload, b""
+            payload = promise._payload
             promise._transferred = True
             sent_bytes += len(payload)
             count += 1
@@ -207,6 +258,17 @@ class SenderCore:
         if count and len(queue) <= self.spec.buffer_messages // 2:
             # Half empty rather than one free: who waits for room comes back once for many messages.
             self.notify()
+
+    def _pump_unreliably(self) -> None:
+        queue, link = self.queue, self.link
+        while queue and link.sendable:
+            promise = queue.popleft()
+            payload = promise._payload
+            self._sent_bytes += len(payload)
+            link.send(next(self._tags), payload, settled=True)
+            promise._transferred = True
+            promise._settled(UNRELIABLE)
+        self.notify()
 
     def on_credit(self) -> None:
         """The peer granted credit, or wants it used or given back (2.6.7)."""
@@ -236,9 +298,10 @@ class SenderCore:
         try:
             self.queue.remove(promise)
         except ValueError:
+            promise._payload = b""  # in flight: should the connection be lost, it is not sent again
             return
         self._sent_bytes += len(promise._payload)
-        promise._fail(None)
+        promise._fail(self.session.core.interruption if promise._transferred else None)
         self.notify()
 
     def warn_of_failed(self) -> None:
@@ -254,7 +317,7 @@ class SenderCore:
 
     def unfinished(self) -> list[SendPromise]:
         """All sends that have no end yet."""
-        flying = self.link.unsettled() if self.failure is None else []
+        flying = [] if self.failure is not None or self.session.core.interrupted else self.link.unsettled()
         return [*(d.context for d in flying if isinstance(d.context, SendPromise)), *self.queue]
 
     def _ended(self, promise: SendPromise) -> None:
@@ -268,8 +331,13 @@ class SenderCore:
         return {} if attach is None or attach.properties is None else attach.properties
 
 
-def encode(message: Message | bytes | str, default: DeliveryMode, wanted: DeliveryMode | None = None) -> bytes:
-    """The bytes to transfer.
+def encode(
+    message: Message | bytes | str,
+    default: DeliveryMode,
+    wanted: DeliveryMode | None = None,
+    message_id: str | None = None,
+) -> bytes:
+    """The bytes to transfer. `message_id` is for a message that has none.
 
     `wanted` decides whether the message is durable; without it, a message that says durable is, and any other is as
     `default` says. A message that was received starts a life of its own: its count of attempts and its delivery
@@ -278,10 +346,10 @@ def encode(message: Message | bytes | str, default: DeliveryMode, wanted: Delive
     kind = type(message)
     if kind is bytes:
         assert isinstance(message, bytes)
-        return _HEADERS[wanted or default] + _sized(_DATA, message)
+        return _HEADERS[wanted or default] + _identity(message_id) + _sized(_DATA, message)
     if kind is str:
         assert isinstance(message, str)
-        return _HEADERS[wanted or default] + _sized(_VALUE, message.encode())
+        return _HEADERS[wanted or default] + _identity(message_id) + _sized(_VALUE, message.encode())
     if not isinstance(message, Message):
         raise ConfigurationError(
             f"send takes a Message, bytes or str, got {kind.__name__}; other values travel as Message(value)"
@@ -293,7 +361,20 @@ def encode(message: Message | bytes | str, default: DeliveryMode, wanted: Delive
     if durable != header.durable or header.first_acquirer or header.delivery_count:
         message = copy.copy(message)
         message.header = Header(durable, header.priority, header.ttl)
+    if message_id is not None and message.properties.message_id is None:
+        message = copy.copy(message)
+        message.properties = copy.copy(message.properties)
+        message.properties.message_id = message_id
     return message.encode()
+
+
+def _identity(message_id: str | None) -> bytes:
+    """A properties section (3.2.4) of the message id alone: one list8 of one str8-utf8."""
+    if message_id is None:
+        return b""
+    text = message_id.encode()
+    size = len(text)
+    return b"\x00\x53\x73\xc0%c\x01\xa1%c%b" % (size + 3, size, text)
 
 
 def _reborn(message: MessageCore) -> Message:

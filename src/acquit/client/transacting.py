@@ -23,6 +23,11 @@ A transaction that cannot be committed any more (not declared, its control link 
 refuses its further sends, until somebody ends it and so hears of it. One whose commit was sent and not answered is *in
 doubt*.
 
+**Interruption.** When the connection is lost, the broker rolls back what is not committed. A transaction of which
+nobody has heard anything yet (no send of it was answered, nothing received in it) is simply done again on the next
+connection, in a fresh one; any other has failed. A commit that was under way is asked about (`fates`) as soon as there
+is a connection again; where the broker cannot tell, it is in doubt.
+
 `advance` does what can be done now, and is called after whatever may have made something possible.
 """
 
@@ -34,7 +39,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 from acquit.client.failures import Failure
-from acquit.client.fates import Origin
+from acquit.client.fates import FateQuery, Origin, TransactionFate
 from acquit.client.modes import FAILED
 from acquit.client.options import link_name
 from acquit.client.receipts import Milestone, Promise, Provisional, ReceiptStatus, SendPromise, SettlementReceipt
@@ -81,6 +86,7 @@ class Transaction(Promise):
     """One transaction. It is done when its end is, one way or another."""
 
     __slots__ = (
+        "asking",
         "claimed",
         "condition",
         "declaring",
@@ -91,6 +97,7 @@ class Transaction(Promise):
         "given_back",
         "gone",
         "heard",
+        "heard_of",
         "in_doubt",
         "missed",
         "origin",
@@ -128,6 +135,11 @@ class Transaction(Promise):
         """Outcomes that wait for its id."""
         self.missed: str | None = None
         """Why an outcome that was given in it has no effect."""
+        self.heard_of = False
+        """Whether something was learnt of it: an outcome of a send, a message received in it. Then it cannot be done
+        again as if nothing had been."""
+        self.asking: FateQuery | None = None
+        """The question what became of its commit, which was lost with the connection."""
 
     @property
     def is_idle(self) -> bool:
@@ -167,12 +179,21 @@ class Control:
         self._transactions = transactions
         self._queue: deque[Request] = deque()
         self._tags = delivery_tags()
-        self._link = transactions.session.engine.attach_sender(
+        self.attach()
+
+    def attach(self) -> None:
+        """Attach, for the first time or on another connection. What was asked for on the last one is forgotten."""
+        self._link = self._transactions.session.engine.attach_sender(
             link_name("transactions"),
             source=Source(outcomes=OUTCOMES),
             target=Coordinator((TxnCapability.LOCAL_TRANSACTIONS,)),
             context=self,
         )
+
+    def forget(self) -> set[Transaction]:
+        """The connection is lost. Returns whose discharge never left."""
+        waiting, self._queue = self._queue, deque()
+        return {request.transaction for request in waiting if isinstance(request.body, Discharge)}
 
     def ask(self, transaction: Transaction, body: Declare | Discharge) -> None:
         """Send a request as soon as there is credit for it."""
@@ -181,7 +202,7 @@ class Control:
 
     def pump(self) -> None:
         """Send what waits, while there is credit."""
-        while self._queue and self._link.sendable:
+        while self._queue and self._link.sendable and not self._transactions.session.core.interrupted:
             request = self._queue.popleft()
             payload = _AMQP_VALUE + encode_composite(request.body)
             self._link.send(next(self._tags), payload, settled=False, context=request)
@@ -377,6 +398,61 @@ class Transactions:
             self.ending.roll_back(reason, failure.condition, failure.description)
             self._finish(self.ending)
 
+    def on_interrupted(self, failure: Failure) -> None:
+        """The connection is lost, and will be restored."""
+        session = self.session
+        unsent = self.control.forget() if self.control is not None else set()
+        reason = f"the transaction was rolled back: {failure.message}"
+        for transaction in (self.ending, self.current):
+            if transaction is None:
+                continue
+            transaction.declaring = False
+            self._drop_waiting(transaction, failure.message)
+            received = transaction.claimed if transaction is self.ending else session.handed_out
+            if transaction.discharging and transaction.fate is None and transaction not in unsent:
+                transaction.reason = f"no answer to the commit, which may or may not have happened: {failure.message}"
+                transaction.condition, transaction.description = failure.condition, failure.description
+                continue
+            if received or transaction.heard_of or transaction.discharging:
+                transaction.roll_back(reason, failure.condition, failure.description)
+                transaction.gone = True
+            else:
+                transaction.txn_id = None
+            if transaction.discharging:
+                self._finish(transaction)
+        self._refuse_queued(self.current)
+        self.advance()
+
+    def restore(self) -> None:
+        """There is a connection again."""
+        if self.control is not None and self.control.failure is None:
+            self.control.attach()
+        ending = self.ending
+        if ending is not None and ending.discharging:
+            self._ask_fate(ending)
+        self.advance()
+
+    def _ask_fate(self, ending: Transaction) -> None:
+        """Ask what became of a commit. The question ends with the connection, and is asked again on the next."""
+        assert ending.txn_id is not None
+        ending.asking = query = self.session.ask_fate(ending.txn_id, ending.origin)
+        query.done._when_done(lambda: self._fate_told(ending, query))
+
+    def _fate_told(self, ending: Transaction, query: FateQuery) -> None:
+        if ending.asking is not query or ending.done or query.done.failure is not None:
+            return
+        ending.asking = None
+        if query.answer is TransactionFate.COMMITTED:
+            ending.fate = Fate.COMMITTED
+        elif query.answer is TransactionFate.ROLLED_BACK:
+            ending.roll_back(
+                f"{ending.reason}; the broker says that it was rolled back", ending.condition, ending.description
+            )
+        else:
+            ending.fate = Fate.IN_DOUBT
+        self._finish(ending)
+        self.advance()
+
     def advance(self) -> None:
         """Do what can be done now."""
         self._again = True
@@ -398,6 +474,8 @@ class Transactions:
     def _begin_work(self) -> None:
         current, session = self.current, self.session
         if current.txn_id is not None or current.declaring or current.fate is not None or session.failure is not None:
+            return
+        if session.core.interrupted:
             return
         if session.handed_out or current.waiting or any(sender.queue for sender in session.senders):
             self._declare(current)
@@ -432,7 +510,7 @@ class Transactions:
             if ending.is_idle and not ending.sends:
                 ending.fate = Fate.COMMITTED
                 self._finish(ending)
-            elif not ending.declaring:
+            elif not ending.declaring and not self.session.core.interrupted:
                 self._declare(ending)
             return False
         for sender in self.session.senders:
@@ -464,11 +542,11 @@ class Transactions:
         if ending.given_back:
             return
         ending.given_back = True
-        engine = self.session.engine
+        engine, since = self.session.engine, self.session.since
         for message in ending.claimed:
             message._outcome = FAILED
         buffered = [message for receiver in self.session.receivers for message in receiver.return_buffer()]
-        engine.settle_all([message._delivery for message in ending.claimed], FAILED)
+        engine.settle_all([message._delivery for message in ending.claimed if message._number >= since], FAILED)
         engine.settle_all([message._delivery for message in buffered], RELEASED)
         self._drop_waiting(ending, ending.reason)
         self._refuse_queued(ending)
@@ -517,7 +595,9 @@ class Transactions:
     ) -> None:
         session = self.session
         assert transaction.txn_id is not None
-        ours = [message._delivery for message in messages if not message._delivery.settled]
+        since = session.since
+        ours = [m._delivery for m in messages if m._number >= since and not m._delivery.settled]
+        transaction.heard_of = True
         session.engine.settle_all(ours, TransactionalState(transaction.txn_id, outcome))
         for message in messages:
             session.core.short_of_credit[message._receiver] = None
@@ -561,7 +641,7 @@ class TransactedSender(SenderCore):
             if goes and not (transaction.txn_id is not None and link.sendable and self.session.core.writable):
                 break
             promise = queue.popleft()
-            payload, promise._payload = promise._payload, b""
+            payload = promise._payload
             self._sent_bytes += len(payload)
             promise._state = Provisional(transaction, None)
             if not goes:
@@ -595,6 +675,7 @@ class TransactedSender(SenderCore):
             assert isinstance(promise, SendPromise)
             provisional = promise._state
             assert isinstance(provisional, Provisional)
+            provisional.transaction.heard_of = True
             provisional.outcome = outcome if is_outcome(outcome) else None  # type: ignore[assignment]  # see is_outcome
             if outcome != ACCEPTED:
                 self._failed.append(promise)
@@ -633,7 +714,7 @@ def _unfit(ending: Transaction) -> str | None:
     if ending.missed is not None:
         return f"the transaction was rolled back, for an outcome in it has no effect: {ending.missed}"
     for message in ending.claimed:
-        if message._delivery.settled:
+        if message._delivery.settled or message._number < message._receiver.session.since:
             return (
                 "the transaction was rolled back, for a message received in it is not ours any more: "
                 f"{message._receiver.session.why_stale(message)}"

@@ -1,11 +1,21 @@
-"""Where to connect, and as whom, from a URL: ``amqp://user:password@host:port`` or ``amqps://...`` for TLS."""
+"""Where to connect, and as whom, from a URL: ``amqp://user:password@host:port`` or ``amqps://...`` for TLS.
+
+Several hosts are a list of URLs, or one text as JMS users write it (`Qpid JMS, "Failover Configuration options"`)::
+
+    failover:(amqp://one:5672,amqps://two:5671)?failover.maxReconnectAttempts=20
+
+whose options are turned into those of `Reconnect`. There too a failover URL means that the first connection is tried
+for as long as a later one would be.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
-from urllib.parse import unquote, urlsplit
+from typing import Final, TypeAlias
+from urllib.parse import parse_qsl, unquote, urlsplit
 
+from acquit.client.reconnecting import Reconnect
 from acquit.errors import ConfigurationError
 from acquit.protocol._definitions import PORT, SECURE_PORT
 
@@ -40,6 +50,106 @@ class Target:
             username=username if username is not None else self.username,
             password=password if password is not None else self.password,
         )
+
+
+Urls: TypeAlias = str | Sequence[str]
+"""One URL, several, or a failover list in one text."""
+
+FAILOVER: Final = "failover:"
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where to connect: the targets in their order, and how to go from one to the next."""
+
+    targets: tuple[Target, ...]
+    reconnect: Reconnect | None
+
+    def authenticated(self, username: str | None, password: str | None) -> Places:
+        """With user and password given beside the URLs, which win at every host."""
+        return replace(self, targets=tuple(target.authenticated(username, password) for target in self.targets))
+
+
+def parse_urls(urls: Urls, reconnect: Reconnect | None) -> Places:
+    """Read one URL, a list of them, or a ``failover:(...)`` text, whose options replace those of `reconnect`.
+
+    Raises ConfigurationError, saying which part cannot be read, and never repeating a password.
+    """
+    if not isinstance(urls, str):
+        if not urls:
+            raise ConfigurationError("the list of URLs is empty")
+        return Places(tuple(parse_url(url) for url in urls), reconnect)
+    if not urls.startswith(FAILOVER):
+        return Places((parse_url(urls),), reconnect)
+    body, query = _split_failover(urls)
+    hosts = [part.strip() for part in body.removeprefix("//").removeprefix("(").split(",")]
+    if not all(hosts):
+        raise ConfigurationError("failover: names no host, or an empty one; expected failover:(amqp://one,amqp://two)")
+    targets = tuple(parse_url(host) for host in hosts)
+    return Places(targets, _failover_options(query, reconnect if reconnect is not None else Reconnect()))
+
+
+def _split_failover(urls: str) -> tuple[str, str]:
+    """The list of hosts, and the options behind it. The parentheses may be left out where there are no options."""
+    listed = urls.removeprefix(FAILOVER)
+    if ")" not in listed:
+        return listed, ""
+    body, _, rest = listed.rpartition(")")
+    if rest and not rest.startswith("?"):
+        raise ConfigurationError("failover: what follows the list of hosts must begin with ?")
+    return body, rest.removeprefix("?")
+
+
+def _whole(text: str) -> int:
+    return max(0, int(text))
+
+
+def _flag(text: str) -> bool:
+    return {"true": True, "false": False}[text.lower()]
+
+
+FAILOVER_OPTIONS: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
+    "failover.initialReconnectDelay": ("initial", _whole),
+    "failover.reconnectDelay": ("delay_ms", _whole),
+    "failover.maxReconnectDelay": ("delay_max_ms", _whole),
+    "failover.useReconnectBackOff": ("grows", _flag),
+    "failover.reconnectBackOffMultiplier": ("multiplier", float),
+    "failover.maxReconnectAttempts": ("rounds_max", int),
+    "failover.startupMaxReconnectAttempts": ("first_rounds", int),
+    "failover.warnAfterReconnectAttempts": ("warn", _whole),
+    "failover.randomize": ("shuffle", _flag),
+}
+"""The options of Qpid JMS, and what they are here. `initial` and `warn` are read and mean nothing: the delay before
+the first round is `delay_ms`, and an outage is one line of the log however long it is."""
+
+
+def _failover_options(query: str, reconnect: Reconnect) -> Reconnect | None:
+    found: dict[str, object] = {}
+    for name, text in parse_qsl(query, keep_blank_values=True):
+        if name not in FAILOVER_OPTIONS:
+            raise ConfigurationError(
+                f"failover: no option {name!r}; expected one of {', '.join(sorted(FAILOVER_OPTIONS))}"
+            )
+        field_name, read = FAILOVER_OPTIONS[name]
+        try:
+            found[field_name] = read(text)
+        except (KeyError, ValueError):
+            raise ConfigurationError(f"failover: {name} cannot be {text!r}") from None
+    rounds_max = found.get("rounds_max", -1)
+    first = found.get("first_rounds", -1)
+    assert isinstance(rounds_max, int)
+    assert isinstance(first, int)
+    if rounds_max == 0:
+        return None
+    fields = {name: found[name] for name in ("delay_ms", "delay_max_ms", "multiplier", "shuffle") if name in found}
+    if found.get("grows") is False:
+        fields["multiplier"] = 1
+    return replace(
+        reconnect,
+        **fields,  # type: ignore[arg-type]  # each read by its own reader
+        rounds_max=max(0, rounds_max),
+        first_rounds=max(0, first if first >= 0 else rounds_max),
+    )
 
 
 def parse_url(url: str) -> Target:

@@ -11,10 +11,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
+from dataclasses import replace
 from types import TracebackType
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from acquit.client.receipts import Promise
+
+if TYPE_CHECKING:
+    from acquit.client.core import ClientCore
 
 
 class Deadline:
@@ -51,6 +55,13 @@ async def wait(promise: Promise, timeout_s: float | None) -> bool:
         promise._forget(end)
         if timer is not None:
             timer.cancel()
+
+
+async def ready(core: ClientCore, timeout_s: float | None) -> None:
+    """Wait while the connection is interrupted. Raises ConnectionLost where it is not restored in time."""
+    if core.interrupted and not await wait(core.restored, timeout_s) and core.interruption is not None:
+        lost = core.interruption
+        raise replace(lost, message=f"{lost.message}, and not restored within {timeout_s:g} s so far").error()
 
 
 class Waiters:

@@ -1,0 +1,182 @@
+"""When a lost connection is worth another try, and when to try: the policy of reconnection, without clock or socket.
+
+Theory of operation. The core (`core`) keeps what must survive a connection: sessions, links with their specs, sends
+without an outcome. The driver asks this module what to do::
+
+    lost ─ worth_another_try? ─ no ─▶ the end: every wait raises
+                  │ yes
+                  ▼
+    interrupted ─ Backoff.next_delay ─▶ each host once ─ opened ─▶ restored: sessions begin, links attach, sends repeat
+                  ▲                          │ none
+                  └──────────────────────────┘ until a limit of `Reconnect` is reached
+
+The delay before the first round is `delay_ms`, and grows by `multiplier` up to `delay_max_ms`. Each delay is shortened
+by a random part of itself, up to `jitter`, so that a thousand clients of a broker that comes back do not all come in
+the same moment. A connection that is lost again right after it opened goes on with the delay that it had come to: only
+one that has held for ten times as long starts anew, so that flapping costs no more than a tenth of the attempts' time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from acquit.errors import AuthenticationFailed, ConfigurationError
+from acquit.protocol._definitions import AmqpCondition, ConnectionCondition
+from acquit.protocol.events import ConnectionEnded
+
+RETRIED: Final = frozenset(
+    (
+        ConnectionCondition.CONNECTION_FORCED,
+        AmqpCondition.INTERNAL_ERROR,
+        AmqpCondition.RESOURCE_LIMIT_EXCEEDED,
+        AmqpCondition.RESOURCE_LOCKED,
+    )
+)
+"""Conditions of a *close* that may be gone at the next try: an operator or a crash ended the connection, or there was
+no room. All others (permission, not found, what we said wrong) would be the same again."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reconnect:
+    """How a lost connection is restored (`ConnectOptions.reconnect`). Raises ConfigurationError, naming the field."""
+
+    delay_ms: int = 100
+    """Before the first round of attempts. A round tries every host once, in turn."""
+
+    delay_max_ms: int = 30_000
+    """The longest delay between two rounds."""
+
+    multiplier: float = 2.0
+    """By which the delay grows with each round; 1 keeps it."""
+
+    jitter: float = 0.5
+    """The largest part of a delay by which it is shortened at random, from 0 to 1."""
+
+    outage_max_ms: int = 300_000
+    """After so long without a connection it is lost for good, and every wait raises ConnectionLost. 0: no limit."""
+
+    rounds_max: int = 0
+    """After so many rounds in one outage it is lost for good. 0: no limit."""
+
+    first_rounds: int = 1
+    """How many rounds `connect` itself makes before it raises. 0: no limit but `outage_max_ms`."""
+
+    shuffle: bool = False
+    """Try the hosts in a random order, so that clients spread over them, rather than as they are given."""
+
+    def __post_init__(self) -> None:
+        for name, low in (("delay_ms", 0), ("delay_max_ms", 1), ("outage_max_ms", 0), ("rounds_max", 0)):
+            _check_whole(name, getattr(self, name), low)
+        _check_whole("first_rounds", self.first_rounds, 0)
+        if not _is_within(self.multiplier, 1, 100):
+            raise ConfigurationError(f"reconnect: multiplier must be a number from 1 to 100, got {self.multiplier!r}")
+        if not _is_within(self.jitter, 0, 1):
+            raise ConfigurationError(f"reconnect: jitter must be a number from 0 to 1, got {self.jitter!r}")
+
+
+def _is_within(value: object, low: float, high: float) -> bool:
+    return isinstance(value, int | float) and low <= value <= high
+
+
+def _check_whole(name: str, value: object, low: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= 0x7FFF_FFFF:
+        raise ConfigurationError(f"reconnect: {name} must be a whole number from {low} to {0x7FFF_FFFF}, got {value!r}")
+
+
+HELD: Final = 10
+"""A connection that has held for so many times the delay counts as one that holds."""
+
+
+class Backoff:
+    """The delays of one connection's outages, in seconds. `draw` gives random numbers from 0 to 1."""
+
+    __slots__ = ("_delay_s", "_draw", "_opened_at", "_options", "_outage_began", "_rounds_max", "rounds")
+
+    def __init__(self, options: Reconnect, rounds_max: int, now: float, draw: Callable[[], float]) -> None:
+        """`rounds_max`: of the first outage, in which there has been no connection yet."""
+        self._options = options
+        self._draw = draw
+        self._rounds_max = rounds_max
+        self._delay_s = options.delay_ms / 1000
+        self._outage_began = self._opened_at = now
+        self.rounds = 0
+        """Made in this outage."""
+
+    def lost(self, now: float) -> None:
+        """The connection is lost (again)."""
+        if now - self._opened_at >= HELD * self._delay_s:
+            self._delay_s = self._options.delay_ms / 1000
+        self._outage_began = now
+        self._rounds_max = self._options.rounds_max
+        self.rounds = 0
+
+    def opened(self, now: float) -> None:
+        """The connection is there again."""
+        self._opened_at = now
+
+    def begin_round(self) -> None:
+        """The hosts are tried once more."""
+        self.rounds += 1
+
+    def next_delay(self) -> float:
+        """How long to wait before the next round."""
+        options = self._options
+        delay_s = min(self._delay_s, options.delay_max_ms / 1000)
+        self._delay_s = min(self._delay_s * options.multiplier, options.delay_max_ms / 1000)
+        return delay_s * (1 - options.jitter * self._draw())
+
+    def exhausted(self, now: float) -> str | None:
+        """Why there is no other round, for people; None while there is."""
+        options = self._options
+        if self._rounds_max and self.rounds >= self._rounds_max:
+            return f"{self.rounds} {'round' if self.rounds == 1 else 'rounds'} of attempts"
+        if options.outage_max_ms and now - self._outage_began >= options.outage_max_ms / 1000:
+            return f"{options.outage_max_ms / 1000:g} s"
+        return None
+
+
+def worth_another_try(event: ConnectionEnded) -> bool:
+    """Whether a connection that ended like this may be had again."""
+    if event.authentication:
+        return False
+    return event.lost or (event.remote and (event.error is None or event.error.condition in RETRIED))
+
+
+def is_final(error: Exception) -> bool:
+    """Whether an attempt that failed with `error` would fail again, at any host: a mistake of ours, or a user that is
+    not known."""
+    return isinstance(error, AuthenticationFailed | ConfigurationError)
+
+
+class ConnectionEventKind(Enum):
+    """What happened to a connection."""
+
+    CONNECTED = "connected"
+    """It opened for the first time."""
+    INTERRUPTED = "interrupted"
+    """It is lost, and will be restored if that can be done."""
+    RESTORED = "restored"
+    """It opened again: links come back, sends without an outcome are sent again."""
+    FAILED = "failed"
+    """It is over, though nobody here closed it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionEvent:
+    """What `on_event` is told."""
+
+    kind: ConnectionEventKind
+    where: str
+    """The peer, as ``host:port``; of the connection that was lost for INTERRUPTED and FAILED."""
+    reason: str | None = None
+    """Why it was lost."""
+    rounds: int = 0
+    """How many rounds of attempts the outage has taken."""
+    outage_s: float = 0.0
+    """How long it has lasted, in seconds."""
+
+
+__all__ = ["Backoff", "ConnectionEvent", "ConnectionEventKind", "Reconnect", "is_final", "worth_another_try"]
