@@ -37,7 +37,7 @@ from acquit.protocol._definitions import (
 from acquit.protocol.composite import decode_composite
 from acquit.protocol.connection import Connection
 from acquit.protocol.constants import ACCEPTED
-from acquit.protocol.delivery import Delivery, DeliveryState
+from acquit.protocol.delivery import Delivery, DeliveryState, is_outcome
 from acquit.protocol.link import Link, ReceivingLink, SendingLink
 from acquit.protocol.message import Message
 from acquit.protocol.options import ConnectionOptions
@@ -51,7 +51,7 @@ class Server:
     `verdict` gives the state that a posting is settled with (None: it is left unsettled, for the test to settle);
     `answers`: outcomes that come unsettled (rcv-settle-mode second) are settled; `refusals` refuses an attach by its
     address; `silent`: no attach is answered; `credit` is granted to senders, and again when it is used up; `drains`:
-    credit is given back when asked; `browsable`: distribution-mode copy is granted. Transactions are declared as
+    credit is given back when asked; `browsable`: distribution-mode copy is granted; `filters`: so are they. Transactions are declared as
     `declaration` says and discharged as `commits` says, in `controlled` is what the coordinator was asked for.
     """
 
@@ -78,6 +78,7 @@ class Server:
         self.silent = False
         self.refusals: dict[str, Error] = {}
         self.browsable = True
+        self.filters = False
         self.declaration: Callable[[bytes], DeliveryState | None] = Declared
         self.commits: Callable[[Discharge], DeliveryState | None] = lambda discharge: ACCEPTED
         self.controlled: list[Declare | Discharge] = []
@@ -194,7 +195,7 @@ class ServerConnection:
                     self.dispatch()
                 case ev.DeliveriesReceived():
                     self._take(event)
-                case ev.StatesReceived() if not event.settled and self.server.answers:
+                case ev.StatesReceived() if is_outcome(event.state) and not event.settled and self.server.answers:
                     event.link.session.settle_all(event.deliveries, event.state)
 
     def on_writable(self, writable: bool) -> None:
@@ -223,6 +224,8 @@ class ServerConnection:
         if isinstance(link, SendingLink):
             assert isinstance(terminus, Source)
             answered = Source(address=terminus.address, distribution_mode=terminus.distribution_mode)
+            if self.server.filters:
+                answered.filter = terminus.filter
             if not self.server.browsable:
                 answered.distribution_mode = None
             link.accept_attach(source=answered)
@@ -362,6 +365,7 @@ def receiver_spec(address: str = "q", **changes: object) -> ReceiverSpec:
         "no_local": False,
         "topic": False,
         "subscription": None,
+        "unreliable": False,
         "target": None,
         "capabilities": (),
         "properties": None,
@@ -375,6 +379,7 @@ def sender_spec(address: str = "q", **changes: object) -> SenderSpec:
         "name": f"{address}-sender",
         "delivery_mode": DeliveryMode.PERSISTENT,
         "topic": False,
+        "unreliable": False,
         "capabilities": (),
         "properties": None,
         "buffer_messages": 10,
