@@ -51,8 +51,9 @@ class Server:
     `verdict` gives the state that a posting is settled with (None: it is left unsettled, for the test to settle);
     `answers`: outcomes that come unsettled (rcv-settle-mode second) are settled; `refusals` refuses an attach by its
     address; `silent`: no attach is answered; `credit` is granted to senders, and again when it is used up; `drains`:
-    credit is given back when asked; `browsable`: distribution-mode copy is granted; `filters`: so are they. Transactions are declared as
-    `declaration` says and discharged as `commits` says, in `controlled` is what the coordinator was asked for.
+    credit is given back when asked; `browsable`: distribution-mode copy is granted; `filters`: so are they.
+    Transactions are declared as `declaration` says and discharged as `commits` says, in `controlled` is what the
+    coordinator was asked for.
     """
 
     def __init__(

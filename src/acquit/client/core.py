@@ -35,7 +35,7 @@ from, all in one write. No user code takes part in either.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
@@ -44,6 +44,7 @@ from acquit.client.failures import Failure, connection_failure, link_failure, se
 from acquit.client.fates import FateQuery, Origin
 from acquit.client.modes import CreditReturn, Mode, Scope
 from acquit.client.options import DURABLE_SETTLEMENT, ConnectOptions, ReceiverSpec, SenderSpec, check_outcome
+from acquit.client.products import UNKNOWN, product_of
 from acquit.client.receipts import Milestone, ReceiptStatus, SettlementReceipt
 from acquit.client.received import MessageCore, describe
 from acquit.client.receiving import ReceiverCore, lose
@@ -63,13 +64,6 @@ from acquit.protocol.settlement import Phase
 
 Command: TypeAlias = MessageCore | tuple[Callable[..., object], *tuple[object, ...]]
 """A message that was handed over, or a method of the loop side with its arguments."""
-
-KEEPS_FIRST_ACQUIRER: Final = {"acquit": 0, "RabbitMQ": 4}
-"""Products that keep *first-acquirer* up to date, and since which major version."""
-
-ENDS_AT_SECOND: Final = frozenset({"RabbitMQ"})
-"""Products that grant no rcv-settle-mode second and end the whole session when it is asked for, where others answer
-that they grant *first* (2.6.3, 2.7.3)."""
 
 _ANSWERED: Final = frozenset((Phase.UNSETTLED_SECOND, Phase.OFFERED_SECOND))
 """Deliveries whose sender will answer our outcome: rcv-settle-mode second, of the link or of the transfer (2.7.5)."""
@@ -540,8 +534,7 @@ class ClientCore:
         self.writable = True
         """Whether the socket takes more: senders pause while it does not."""
         self.answer_means = ReceiptStatus.ANSWERED
-        self.tells_first_acquirer = False
-        self.may_ask_second = True
+        self.peer = UNKNOWN
         self.sent: list[tuple[SettlementReceipt, int]] = []
         """Acknowledgements that nobody will answer, until they are written."""
         self.short_of_credit: dict[ReceiverCore, None] = {}
@@ -768,8 +761,7 @@ class ClientCore:
         assert remote is not None
         durable = DURABLE_SETTLEMENT in remote.offered_capabilities
         self.answer_means = ReceiptStatus.APPLIED if durable else ReceiptStatus.ANSWERED
-        self.tells_first_acquirer = keeps_first_acquirer(remote.properties or {})
-        self.may_ask_second = (remote.properties or {}).get("product") not in ENDS_AT_SECOND
+        self.peer = product_of(remote.properties)
 
     def _on_ended(self, event: ev.ConnectionEnded) -> None:
         failure = connection_failure(event, self.where)
@@ -889,10 +881,3 @@ _HANDLERS: Final[dict[type, Callable[..., None]]] = {
 
 def _nobody(failure: Failure) -> None:
     pass
-
-
-def keeps_first_acquirer(properties: Mapping[str, object]) -> bool:
-    """Whether a peer of these connection properties can be believed about *first-acquirer*."""
-    since = KEEPS_FIRST_ACQUIRER.get(str(properties.get("product")))
-    major = str(properties.get("version", "")).partition(".")[0]
-    return since is not None and (since == 0 or (major.isdigit() and int(major) >= since))

@@ -92,7 +92,7 @@ class MessageCore(Message):
         """
         if self.delivery_count > 0:
             return True
-        return self._receiver.session.core.tells_first_acquirer and self._first_acquirer() is False
+        return self._receiver.session.core.peer.keeps_first_acquirer and self._first_acquirer() is False
 
     def _first_acquirer(self) -> bool | None:
         section = self._sections.header

@@ -267,7 +267,7 @@ class ReceiverCore:
             source=make_source(spec, OUTCOMES, named=self.session.core.named, default_outcome=mode.default_outcome),
             target=Target(address=spec.target),
             snd_settle_mode=mode.snd_settle_mode,
-            rcv_settle_mode=mode.rcv_settle_mode if self.session.core.may_ask_second else RcvSettleMode.FIRST,
+            rcv_settle_mode=RcvSettleMode.FIRST if self.session.core.peer.ends_at_second else mode.rcv_settle_mode,
             properties=spec.properties,
             context=self,
         )
@@ -279,9 +279,10 @@ class ReceiverCore:
         granted = self.link.source
         spec = self.spec
         refused = None
-        if spec.browse and (granted is None or granted.distribution_mode != StdDistMode.COPY):
+        parrot = self.session.core.peer.repeats_source
+        if spec.browse and (granted is None or granted.distribution_mode != StdDistMode.COPY or parrot):
             refused = "the peer does not let us browse (distribution-mode copy)"
-        elif missing := not_applied(asked_filters(spec), granted.filter if granted is not None else None):
+        elif missing := not_applied(asked_filters(spec), granted.filter if granted else None, parrot=parrot):
             refused = f"the peer does not apply the filter {', '.join(missing)}"
         if refused is None:
             self.attached.succeed()

@@ -133,11 +133,18 @@ def asked_filters(spec: ReceiverSpec) -> Mapping[str, object] | None:
     return filters or None
 
 
-def not_applied(asked: Mapping[str, object] | None, granted: Mapping[str, object] | None) -> list[str]:
-    """Names of filters that the peer did not echo, which means that it does not apply them (3.5.8)."""
-    kinds = {_kind(value) for value in (granted or {}).values()}
+def not_applied(
+    asked: Mapping[str, object] | None, granted: Mapping[str, object] | None, *, parrot: bool = False
+) -> list[str]:
+    """Names of filters that the peer did not echo, which means that it does not apply them (3.5.8). A `parrot` echoes
+    selectors and no-local in any case, and applies neither."""
+    heard = {
+        name: kind
+        for name, value in (granted or {}).items()
+        if not ((kind := _kind(value)) in _CODES.values() and parrot)
+    }
     return sorted(
-        name for name, value in (asked or {}).items() if _kind(value) not in kinds and name not in (granted or {})
+        name for name, value in (asked or {}).items() if _kind(value) not in heard.values() and name not in heard
     )
 
 

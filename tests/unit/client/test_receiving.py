@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from acquit import errors
@@ -74,6 +76,32 @@ def test_a_peer_that_does_not_let_us_browse_gets_nothing_consumed() -> None:
     assert rig.server.outcomes() == []
     (detached,) = rig.server.all(ev.LinkDetached)
     assert detached.error is not None and detached.error.condition == "amqp:not-implemented"
+
+
+OLD_RABBITMQ: dict[str, object] = {"product": "RabbitMQ", "version": "4.0.5"}
+STREAM_OFFSET = {Symbol("rabbitmq:stream-offset-spec"): Described(Symbol("rabbitmq:stream-offset-spec"), "first")}
+
+
+def test_who_repeats_what_was_asked_does_not_let_us_browse() -> None:
+    rig = Rig(Server(properties=OLD_RABBITMQ))
+    receiver = rig.receiver(rig.session(), browse=True)
+    with pytest.raises(errors.LinkDetached, match=r"the peer does not let us browse \(distribution-mode copy\)"):
+        receiver.attached.check()
+
+
+@pytest.mark.parametrize(
+    ("asked", "refused"),
+    [({"selector": "a = 1"}, "jms-selector"), ({"no_local": True}, "no-local"), ({"filters": STREAM_OFFSET}, None)],
+)
+def test_who_repeats_what_was_asked_applies_no_filter_of_jms(asked: dict[str, Any], refused: str | None) -> None:
+    rig = Rig(Server(properties=OLD_RABBITMQ))
+    rig.server.filters = True
+    receiver = rig.receiver(rig.session(), **asked)
+    if refused is None:
+        receiver.attached.check()
+    else:
+        with pytest.raises(errors.LinkDetached, match=f"the peer does not apply the filter {refused}"):
+            receiver.attached.check()
 
 
 def test_a_filter_that_the_peer_does_not_apply_ends_the_link() -> None:

@@ -1,0 +1,57 @@
+"""What is known of brokers that their frames do not tell, or tell wrongly.
+
+A peer names its product and version in *open*. Where one is known to end sessions for a question that the specification
+allows, or to repeat what was asked as if it were granted, our client does not ask, or does not believe it. What each
+broker was seen to do is in ``docs/brokers.md``; the tests that saw it are `tests/interop/test_foreign_*`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """What a peer is like."""
+
+    keeps_first_acquirer: bool = False
+    """Its *first-acquirer* (3.2.1) is kept up to date: false says that somebody had the message before."""
+    ends_at_second: bool = False
+    """It ends the whole session where a receiver asks for rcv-settle-mode second; others answer that they grant
+    *first* (2.6.3, 2.7.3)."""
+    repeats_source: bool = False
+    """Its *attach* repeats distribution-mode and filters of the source although it does not apply them (3.5.3)."""
+
+
+UNKNOWN: Final = Product()
+
+_KNOWN: Final[tuple[tuple[str, tuple[int, ...], Product], ...]] = (
+    ("acquit", (), Product(keeps_first_acquirer=True)),
+    ("RabbitMQ", (), Product(ends_at_second=True, repeats_source=True)),
+    ("RabbitMQ", (4,), Product(keeps_first_acquirer=True, ends_at_second=True, repeats_source=True)),
+    ("RabbitMQ", (4, 3), Product(keeps_first_acquirer=True, ends_at_second=True)),
+)
+"""By product and the first version of which it holds, the older first."""
+
+
+def product_of(properties: Mapping[str, object] | None) -> Product:
+    """What is known of a peer that shows these connection properties."""
+    shown = properties or {}
+    name, version = shown.get("product"), _numbers(str(shown.get("version", "")))
+    rows = [row for product, since, row in _KNOWN if product == name and version >= since]
+    return rows[-1] if rows else UNKNOWN
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The numbers that a version begins with: (4, 0) of ``4.0-beta.1``."""
+    numbers: list[int] = []
+    for part in version.split("."):
+        digits = part[: len(part) - len(part.lstrip("0123456789"))]
+        if not digits:
+            break
+        numbers.append(int(digits))
+        if digits != part:
+            break
+    return tuple(numbers)

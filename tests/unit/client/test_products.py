@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import pytest
+
+from acquit.client.products import UNKNOWN, Product, product_of
+
+RABBITMQ_3 = Product(ends_at_second=True, repeats_source=True)
+RABBITMQ_4_0 = Product(keeps_first_acquirer=True, ends_at_second=True, repeats_source=True)
+RABBITMQ_4_3 = Product(keeps_first_acquirer=True, ends_at_second=True)
+
+
+@pytest.mark.parametrize(
+    ("shown", "known"),
+    [
+        (None, UNKNOWN),
+        ({}, UNKNOWN),
+        ({"product": "another", "version": "4.3"}, UNKNOWN),
+        ({"product": "acquit"}, Product(keeps_first_acquirer=True)),
+        ({"product": "acquit", "version": "0.1"}, Product(keeps_first_acquirer=True)),
+        ({"product": "RabbitMQ"}, RABBITMQ_3),
+        ({"product": "RabbitMQ", "version": "3.13.7"}, RABBITMQ_3),
+        ({"product": "RabbitMQ", "version": "4.0.5"}, RABBITMQ_4_0),
+        ({"product": "RabbitMQ", "version": "4.2.9"}, RABBITMQ_4_0),
+        ({"product": "RabbitMQ", "version": "4.3.0-beta.1"}, RABBITMQ_4_3),
+        ({"product": "RabbitMQ", "version": "4.3-rc.1"}, RABBITMQ_4_3),
+        ({"product": "RabbitMQ", "version": "10.0"}, RABBITMQ_4_3),
+        ({"product": "RabbitMQ", "version": "unreleased"}, RABBITMQ_3),
+    ],
+)
+def test_a_product_is_known_by_its_name_and_version(shown: dict[str, object] | None, known: Product) -> None:
+    assert product_of(shown) == known
