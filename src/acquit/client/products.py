@@ -18,9 +18,9 @@ class Product:
 
     keeps_first_acquirer: bool = False
     """Its *first-acquirer* (3.2.1) is kept up to date: false says that somebody had the message before."""
-    ends_at_second: bool = False
-    """It ends the whole session where a receiver asks for rcv-settle-mode second; others answer that they grant
-    *first* (2.6.3, 2.7.3)."""
+    refuses_second: bool = False
+    """It ends the session, or the link, where a receiver asks for rcv-settle-mode second; others answer that they
+    grant *first* (2.6.3, 2.7.3)."""
     repeats_source: bool = False
     """Its *attach* repeats distribution-mode and filters of the source although it does not apply them (3.5.3)."""
 
@@ -29,9 +29,9 @@ UNKNOWN: Final = Product()
 
 _KNOWN: Final[tuple[tuple[str, tuple[int, ...], Product], ...]] = (
     ("acquit", (), Product(keeps_first_acquirer=True)),
-    ("RabbitMQ", (), Product(ends_at_second=True, repeats_source=True)),
-    ("RabbitMQ", (4,), Product(keeps_first_acquirer=True, ends_at_second=True, repeats_source=True)),
-    ("RabbitMQ", (4, 3), Product(keeps_first_acquirer=True, ends_at_second=True)),
+    ("RabbitMQ", (), Product(refuses_second=True, repeats_source=True)),
+    ("RabbitMQ", (4,), Product(keeps_first_acquirer=True, refuses_second=True, repeats_source=True)),
+    ("RabbitMQ", (4, 3), Product(keeps_first_acquirer=True, refuses_second=True)),
 )
 """By product and the first version of which it holds, the older first."""
 

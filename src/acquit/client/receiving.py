@@ -267,7 +267,7 @@ class ReceiverCore:
             source=make_source(spec, OUTCOMES, named=self.session.core.named, default_outcome=mode.default_outcome),
             target=Target(address=spec.target),
             snd_settle_mode=mode.snd_settle_mode,
-            rcv_settle_mode=RcvSettleMode.FIRST if self.session.core.peer.ends_at_second else mode.rcv_settle_mode,
+            rcv_settle_mode=RcvSettleMode.FIRST if self.session.core.peer.refuses_second else mode.rcv_settle_mode,
             properties=spec.properties,
             context=self,
         )

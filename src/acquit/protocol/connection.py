@@ -366,9 +366,14 @@ class Connection:
         self.events.append(CreditChanged(link))
 
     def unmap(self, session: Session) -> None:
-        """The session is ended at both ends: its channels are free."""
+        """The session is ended at both ends: its channels are free. Where the peer ended it for an error, ours is the
+        last that is taken again: RabbitMQ before 4.3 may take a *begin* on it for a frame of the session that it has
+        just ended, and never answers it."""
         del self._outgoing_channels[session.channel]
-        self._channels.free(session.channel)
+        if session.failed:
+            self._channels.rest(session.channel)
+        else:
+            self._channels.free(session.channel)
         if session.remote_channel is not None:
             del self._incoming_channels[session.remote_channel]
 
@@ -530,7 +535,10 @@ class Connection:
 
     def _channel_left(self) -> bool:
         assert self.remote_open is not None
-        return self._channels.peek() <= min(self.options.channel_max, self.remote_open.channel_max)
+        last = min(self.options.channel_max, self.remote_open.channel_max)
+        if self._channels.peek() > last:
+            self._channels.wake()
+        return self._channels.peek() <= last
 
     def _begin(
         self,

@@ -91,6 +91,7 @@ class Session(SessionDeliveries):
         "_session_flow_owed",
         "context",
         "errant_handles",
+        "failed",
         "incoming_window",
         "input_handles",
         "next_outgoing_id",
@@ -129,6 +130,7 @@ class Session(SessionDeliveries):
         self._half_written: deque[HalfWritten] = deque()
         self._dirty = False
         self._end_told = False
+        self.failed = False  # the peer has ended it for an error
 
     # -- for the application
 
@@ -357,6 +359,10 @@ class Session(SessionDeliveries):
         self._dirty = False
         if not self.writable:
             return
+        for link in list(self._flows):
+            if isinstance(link, ReceivingLink) and not link.credit:
+                # Before the dispositions: who gives messages back and wants no more must not get the same ones again.
+                self.write_flow(link)
         self.flush_dispositions()
         for link in list(self._flows):
             self.write_flow(link)
@@ -538,6 +544,7 @@ class Session(SessionDeliveries):
     def _on_end(self, end: End) -> None:
         remote = self.state is not SessionState.END_SENT
         if remote:
+            self.failed = end.error is not None
             self._send_end(None)
         self._tell_end(end.error, remote=remote)
         self._close()

@@ -4,9 +4,9 @@ import pytest
 
 from acquit.client.products import UNKNOWN, Product, product_of
 
-RABBITMQ_3 = Product(ends_at_second=True, repeats_source=True)
-RABBITMQ_4_0 = Product(keeps_first_acquirer=True, ends_at_second=True, repeats_source=True)
-RABBITMQ_4_3 = Product(keeps_first_acquirer=True, ends_at_second=True)
+RABBITMQ_3 = Product(refuses_second=True, repeats_source=True)
+RABBITMQ_4_0 = Product(keeps_first_acquirer=True, refuses_second=True, repeats_source=True)
+RABBITMQ_4_3 = Product(keeps_first_acquirer=True, refuses_second=True)
 
 
 @pytest.mark.parametrize(

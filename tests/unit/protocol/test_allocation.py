@@ -20,3 +20,14 @@ def test_it_is_always_the_lowest_free_number(script: list[int]) -> None:
             number = sorted(taken)[step % len(taken)]
             numbers.free(number)
             taken.remove(number)
+
+
+def test_a_number_that_rests_is_the_last_choice() -> None:
+    numbers = LowestFree()
+    assert [numbers.take() for _ in range(3)] == [0, 1, 2]
+    numbers.rest(0)
+    numbers.free(1)
+    assert [numbers.take() for _ in range(2)] == [1, 3]
+    numbers.rest(2)
+    numbers.wake()
+    assert [numbers.take() for _ in range(3)] == [0, 2, 4]

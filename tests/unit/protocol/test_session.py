@@ -103,6 +103,16 @@ def test_an_end_before_the_begin_is_answered() -> None:
     assert again.channel == 0
 
 
+def test_the_channel_of_a_session_that_the_peer_ended_for_an_error_is_the_last_to_be_taken_again() -> None:
+    wire = opened(server=ConnectionOptions(container_id="s", channel_max=2))
+    _, theirs = wire.begin()
+    theirs.end(Error("amqp:not-implemented"))
+    wire.run()
+    assert [wire.begin()[0].channel for _ in range(3)] == [1, 2, 0]
+    with pytest.raises(LocalProtocolError):
+        wire.client.begin()
+
+
 def test_links_can_be_attached_before_the_begin_is_answered() -> None:
     wire = opened()
     session = wire.client.begin()
