@@ -24,7 +24,7 @@ from acquit.compat.qpid.messaging.address import quote
 from acquit.compat.qpid.messaging.exceptions import EncodeError
 from acquit.compat.qpid.messaging.message import LIST, MAP, TEXT, Message, get_type
 from acquit.compat.qpid.resolving import plan, read
-from acquit.protocol.message import AmqpSequence, AmqpValue, Body, Data
+from acquit.protocol.body import AmqpSequence, AmqpValue, Body, Data
 from acquit.protocol.message import Message as WireMessage
 from acquit.protocol.types import Byte
 
@@ -63,8 +63,10 @@ def _body(message: Message) -> tuple[Body, str | None]:
         return (content, said) if plain else (content.encode(), said)
     if isinstance(content, bytes | bytearray | memoryview):
         return bytes(content), said
+    if content is None:
+        return None, said
     expected = get_type(content)
-    if content is not None and content_type not in (None, expected):
+    if content_type not in (None, expected):
         raise EncodeError(text=f"content of type {type(content).__name__} cannot be sent as {content_type!r}")
     if isinstance(content, Mapping):
         return dict(content), None

@@ -43,6 +43,8 @@ CREATE_ON_DEMAND: Final = "create-on-demand"
 DIRECT_BINDING: Final = Symbol("apache.org:legacy-amqp-direct-binding:string")
 TOPIC_BINDING: Final = Symbol("apache.org:legacy-amqp-topic-binding:string")
 SUBJECT_FILTER: Final = "subject"
+EXCHANGES: Final = frozenset(("amq.topic", "amq.direct", "amq.fanout", "amq.match"))
+"""Nodes that every broker of AMQP 0-10 had: topics, where nothing else is said."""
 UNRELIABLE: Final = frozenset(("unreliable", "at-most-once"))
 
 
@@ -126,9 +128,10 @@ _KNOWN: Final[dict[str, dict[str, Check]]] = {
     },
 }
 
-_LIFE: Final = frozenset(("auto-delete", "exclusive", "durable", "alternate-exchange", "passive", "type"))
+_LIFE: Final = frozenset(("auto-delete", "exclusive", "durable", "passive", "type"))
 """Keys of an x-declare that concern the life of a node, and are passed over."""
 _INSTEAD: Final[Mapping[str, str]] = {
+    "alternate-exchange": "dead_letter_address",
     "qpid.max_count": "messages_max",
     "qpid.max_size": "bytes_max",
     "qpid.policy_type": "full_policy, or ring_size",
@@ -138,17 +141,19 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "qpid.LVQ_key": "last_value_key",
     "qpid.browse-only": "non_destructive",
 }
-"""Arguments of queues, and the setting in a policy of our broker that does the same."""
+"""Keys and arguments of queues, and the setting in a policy of our broker that does the same."""
 
 
 def _checked(options: Mapping[object, object], known: Mapping[str, Check], where: str) -> dict[str, object]:
     found: dict[str, object] = {}
     for key, value in options.items():
         if not isinstance(key, str) or key not in known:
-            raise InvalidOption(text=f"{where}{key!s:.60}: no such option; expected one of {', '.join(known)}")
+            raise InvalidOption(
+                text=f"error in options: {where}{key!s:.60}: no such option; expected one of {', '.join(known)}"
+            )
         expected = known[key](value)
         if expected is not None:
-            raise InvalidOption(text=f"{where}{key}: {expected}, got {value!r:.60}")
+            raise InvalidOption(text=f"error in options: {where}{key}: {expected}, got {value!r:.60}")
         found[key] = value
     return found
 
@@ -184,7 +189,8 @@ def plan(address: str, direction: Direction, *, named: bool = False) -> Plan:
     dynamic = address.lstrip().startswith("#")
     _check_declarations(node, link, creates=creates or dynamic)
     durable = bool(link.get("durable"))
-    topic = node.get("type", "topic" if durable and direction == "receiver" else None) == "topic"
+    presumed = "topic" if name in EXCHANGES or (durable and direction == "receiver") else None
+    topic = node.get("type", presumed) == "topic"
     browse = options.get("mode") == "browse" and not topic
     capabilities = [str(word) for word in _list(node, "capabilities")]
     if creates and not dynamic:
@@ -260,19 +266,24 @@ def _check_declarations(node: Mapping[str, object], link: Mapping[str, object], 
         logger.warning("link.timeout is passed over: a durable subscription is kept until it is deleted")
     for where, declared in (("node", _map(node, "x-declare") if creates else {}), ("link", _map(link, "x-declare"))):
         _check_arguments(f"{where}.x-declare.arguments", _map(declared, "arguments"))
-        unknown = [str(key) for key in declared if key not in _LIFE and key not in ("arguments", "bindings")]
+        declared = {str(key).replace("_", "-"): value for key, value in declared.items()}
+        unknown = [key for key in declared if key not in _LIFE and key not in ("arguments", "bindings")]
         if unknown or declared.get("bindings"):
-            raise _refuse(f"{where}.x-declare.{(*unknown, 'bindings')[0]}", "the broker's policies say what a node is")
-        passed = [str(key) for key in declared if key in _LIFE]
+            raise _undeclared(f"{where}.x-declare", (*unknown, "bindings")[0])
+        passed = [key for key in declared if key in _LIFE]
         if passed:
             logger.warning("%s.x-declare: %s passed over: the broker's policies say it", where, ", ".join(passed))
 
 
 def _check_arguments(where: str, arguments: Mapping[object, object]) -> None:
     for key in arguments:
-        instead = _INSTEAD.get(str(key))
-        reason = f"set {instead} in the broker's policy of the address" if instead else "the broker's policies say it"
-        raise _refuse(f"{where}: {key!s:.60}", reason)
+        raise _undeclared(where, str(key))
+
+
+def _undeclared(where: str, key: str) -> InvalidOption:
+    instead = _INSTEAD.get(key)
+    reason = f"set {instead} in the broker's policy of the address" if instead else "the broker's policies say it"
+    return _refuse(f"{where}: {key:.60}", reason)
 
 
 def _filters(given: object) -> Iterable[tuple[str, Described]]:
