@@ -1,0 +1,302 @@
+"""Transactions over a connection that is lost before, within and after each frame that matters, and comes back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import acquit
+from acquit import AckMode, TransactionInDoubt, TransactionRolledBack
+from acquit.protocol._definitions import Coordinator, Declared, Role, TransactionalState
+from acquit.testing import PassedFrame, Proxy
+from tests.support.outages import (
+    CONNECTED,
+    INTERRUPTED,
+    LONG,
+    RESTORED,
+    Asyncio,
+    Blocking,
+    Cut,
+    Story,
+    assert_in_order,
+    assert_one_warning_an_outage,
+    cuts,
+    drain,
+    fast,
+    live,
+    post,
+    until,
+)
+
+BODIES = ["a", "b", "c"]
+IN: dict[str, object] = {"state": TransactionalState}
+DECLARED: dict[str, object] = {"state": Declared}
+# The broker's answer to the discharge of the first transaction: no transactional state, and not of a link of messages.
+ATTACHED = cuts(
+    ("client", "attach", 1, {"target": Coordinator}),
+    ("broker", "attach", 1, {"target": Coordinator}),
+    ("client", "attach", 1, {"role": Role.SENDER, "target": acquit.protocol._definitions.Target}),
+)
+FIRST = [
+    *cuts(("client", "declare", 1), ("broker", "disposition", 1, DECLARED), ("client", "transfer", 1, IN)),
+    *cuts(("broker", "disposition", 1, IN))[:2],  # its answer, before and within
+]
+"""The first operation is lost: it has no answer."""
+LATER = [
+    *cuts(("broker", "disposition", 1, IN))[2:],
+    *cuts(("client", "transfer", 2, IN), ("broker", "disposition", 2, IN)),
+    *cuts(("client", "transfer", 3, IN), ("broker", "disposition", 3, IN)),
+    *cuts(("client", "discharge", 1))[:2],
+]
+"""Something of it was answered, and goes with the connection."""
+ASKED = cuts(("client", "discharge", 1))[2:]
+"""The broker has heard the commit."""
+
+
+def bodies(broker: acquit.Broker, address: str) -> list[object]:
+    return [message.body for message in drain(broker, address)]
+
+
+@pytest.mark.parametrize("cut", [*ATTACHED, *FIRST])
+@pytest.mark.parametrize("receipts", [False, True])
+def test_the_first_operation_is_done_again_in_a_fresh_transaction(
+    api: Blocking | Asyncio,
+    broker: acquit.Broker,
+    address: str,
+    cut: Cut,
+    receipts: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    story = Story()
+    with Proxy(broker.url) as proxy:
+        rule = cut.set(proxy)
+        with api.connect(proxy.url, options=fast(), on_event=story) as connection:
+            session = connection.session(AckMode.TRANSACTED)
+            sender = session.sender(address)
+            first = sender.send(BODIES[0], wait=not receipts)
+            rule.wait(LONG)
+            story.wait_for(RESTORED)
+            for body in BODIES[1:]:
+                sender.send(body, timeout=LONG)
+            session.commit(LONG)
+            if receipts:
+                assert first.result(LONG) == acquit.Accepted()
+        assert bodies(broker, address) == BODIES
+    assert story.kinds == [CONNECTED, INTERRUPTED, RESTORED]
+    assert_one_warning_an_outage(caplog, story)
+
+
+@pytest.mark.parametrize("cut", LATER)
+def test_a_later_operation_fails_the_transaction(
+    api: Blocking | Asyncio, broker: acquit.Broker, address: str, cut: Cut, caplog: pytest.LogCaptureFixture
+) -> None:
+    story = Story()
+    with Proxy(broker.url) as proxy:
+        rule = cut.set(proxy)
+        with api.connect(proxy.url, options=fast(), on_event=story) as connection:
+            session = connection.session(AckMode.TRANSACTED)
+            sender = session.sender(address)
+            refused = []
+            for body in BODIES:
+                try:
+                    sender.send(body, timeout=LONG)
+                except TransactionRolledBack:
+                    refused.append(body)
+                if rule.fired:
+                    story.wait_for(INTERRUPTED)
+            if cut.name != "discharge" and not (cut.name == "disposition" and cut.n == 3 and cut.passes):
+                assert refused or cut.n == 3
+            with pytest.raises(TransactionRolledBack):
+                session.commit(LONG)
+            rule.wait(LONG)
+            # It has failed, and the next one has nothing to do with it.
+            for body in ("d", "e"):
+                sender.send(body, timeout=LONG)
+            session.commit(LONG)
+        assert bodies(broker, address) == ["d", "e"]
+    assert_in_order(story)
+    assert_one_warning_an_outage(caplog, story)
+
+
+def test_operations_of_a_failed_transaction_are_refused_at_once(
+    api: Blocking | Asyncio, broker: acquit.Broker, address: str
+) -> None:
+    story = Story()
+    with Proxy(broker.url) as proxy, api.connect(proxy.url, options=fast(), on_event=story) as connection:
+        session = connection.session(AckMode.TRANSACTED)
+        sender = session.sender(address)
+        sender.send("a", timeout=LONG)
+        proxy.refuse()
+        proxy.cut()
+        story.wait_for(INTERRUPTED)
+        # Nobody waits for the connection to hear that.
+        with pytest.raises(TransactionRolledBack):
+            sender.send("b", timeout=LONG)
+        with pytest.raises(TransactionRolledBack):
+            session.commit(LONG)
+        proxy.accept()
+        sender.send("c", timeout=LONG)
+        session.commit(LONG)
+    assert bodies(broker, address) == ["c"]
+
+
+def test_a_rollback_of_a_failed_transaction_is_one(
+    api: Blocking | Asyncio, broker: acquit.Broker, address: str
+) -> None:
+    story = Story()
+    with Proxy(broker.url) as proxy, api.connect(proxy.url, options=fast(), on_event=story) as connection:
+        session = connection.session(AckMode.TRANSACTED)
+        sender = session.sender(address)
+        sender.send("a", timeout=LONG)
+        proxy.cut()
+        story.wait_for(RESTORED)
+        session.rollback(LONG)
+        sender.send("b", timeout=LONG)
+        session.commit(LONG)
+    assert bodies(broker, address) == ["b"]
+
+
+def answer_of_discharge(proxy: Proxy) -> Any:
+    """A selection of the broker's answer to the first discharge: by the delivery id that the client gave it."""
+
+    def is_answer(frame: PassedFrame) -> bool:
+        asked = proxy.passed("discharge", by="client")
+        said = frame.performative
+        return bool(
+            asked
+            and frame.connection == asked[0].connection
+            and said.role is Role.RECEIVER  # type: ignore[union-attr]
+            and said.first <= asked[0].performative.delivery_id <= (said.last or said.first)  # type: ignore[union-attr]
+        )
+
+    return is_answer
+
+
+@pytest.mark.parametrize("place", ["after the discharge", "before", "within", "after"])
+def test_a_commit_that_the_broker_heard_is_asked_for_and_true(
+    api: Blocking | Asyncio, broker: acquit.Broker, address: str, place: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    story = Story()
+    with Proxy(broker.url) as proxy:
+        if place == "after the discharge":
+            rule = proxy.after("discharge", by="client").cut()
+        else:
+            rule = getattr(proxy, place)("disposition", by="broker", where=answer_of_discharge(proxy)).cut()
+        with api.connect(proxy.url, options=fast(), on_event=story) as connection:
+            session = connection.session(AckMode.TRANSACTED)
+            sender = session.sender(address)
+            for body in BODIES:
+                sender.send(body, timeout=LONG)
+            session.commit(LONG)
+            rule.wait(LONG)
+            story.wait_for(RESTORED)
+            sender.send("d", timeout=LONG)
+            session.commit(LONG)
+        assert len(proxy.passed("discharge", fail=False)) == 2
+    assert bodies(broker, address) == [*BODIES, "d"]
+    assert_in_order(story)
+    assert_one_warning_an_outage(caplog, story)
+
+
+def test_a_commit_is_in_doubt_where_the_outage_is_longer_than_its_time(
+    api: Blocking | Asyncio, broker: acquit.Broker, address: str
+) -> None:
+    story = Story()
+    with Proxy(broker.url) as proxy, api.connect(proxy.url, options=fast(), on_event=story) as connection:
+        session = connection.session(AckMode.TRANSACTED)
+        sender = session.sender(address)
+        sender.send("a", timeout=LONG)
+        proxy.after("discharge", by="client").call(lambda frame: (proxy.refuse(), proxy.cut()))
+        with pytest.raises(TransactionInDoubt):
+            session.commit(0.3)
+        proxy.accept()
+        story.wait_for(RESTORED)
+        sender.send("b", timeout=LONG)
+        session.commit(LONG)
+    assert bodies(broker, address) == ["a", "b"]
+
+
+# -- received in a transaction -----------------------------------------------------------------------------------------
+
+RECEIVED = [
+    *cuts(("client", "transfer", 1, IN), ("broker", "disposition", 1, IN)),
+    *cuts(("client", "disposition", 1, IN)),
+    *cuts(("client", "discharge", 1)),
+]
+
+
+@pytest.mark.parametrize("cut", RECEIVED)
+def test_what_was_received_and_sent_happens_together_or_not_at_all(
+    api: Blocking | Asyncio, broker: acquit.Broker, address: str, cut: Cut, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Messages are moved, three in a transaction, until all have been: each arrives once, whatever was cut."""
+    story = Story()
+    names = [f"m{number}" for number in range(6)]
+    source, sink = f"{address}.from", f"{address}.to"
+    post(broker, source, *names)
+    moved: list[object] = []
+    failed = 0
+    with Proxy(broker.url) as proxy:
+        rule = cut.set(proxy)
+        with api.connect(proxy.url, options=fast(), on_event=story) as connection:
+            session = connection.session(AckMode.TRANSACTED)
+            receiver, sender = session.receiver(source), session.sender(sink)
+            while len(moved) < len(names):
+                taken: list[object] = []
+                try:
+                    while len(taken) < 3:
+                        message = receiver.receive(LONG)
+                        assert message is not None
+                        taken.append(message.body)
+                        sender.send(message.body, timeout=LONG)
+                    session.commit(LONG)
+                except TransactionRolledBack:
+                    failed += 1
+                    session.rollback(LONG)
+                else:
+                    moved += taken
+            rule.wait(LONG)
+            story.wait_for(INTERRUPTED)
+        assert moved == names
+        assert failed == (0 if cut.name == "discharge" and cut.passes else 1)
+    assert bodies(broker, sink) == names
+    assert bodies(broker, source) == []
+    assert_in_order(story)
+    assert_one_warning_an_outage(caplog, story)
+
+
+def test_what_was_received_before_the_loss_is_not_committed(
+    api: Blocking | Asyncio, broker: acquit.Broker, address: str
+) -> None:
+    story = Story()
+    post(broker, address, *BODIES)
+    with Proxy(broker.url) as proxy, api.connect(proxy.url, options=fast(), on_event=story) as connection:
+        session = connection.session(AckMode.TRANSACTED)
+        receiver = session.receiver(address)
+        assert receiver.receive(LONG).body == "a"
+        proxy.cut()
+        story.wait_for(RESTORED)
+        with pytest.raises(TransactionRolledBack):
+            session.commit(LONG)
+        again = [receiver.receive(LONG) for _ in BODIES]
+        assert [message.body for message in again] == BODIES
+        assert again[0].redelivered
+        session.commit(LONG)
+        until(lambda: live(broker, address) == 0, "the commit of all three")
+
+
+def test_what_was_prefetched_and_not_handed_out_is_nobody_s_concern(
+    api: Blocking | Asyncio, broker: acquit.Broker, address: str
+) -> None:
+    story = Story()
+    post(broker, address, *BODIES)
+    with Proxy(broker.url) as proxy, api.connect(proxy.url, options=fast(), on_event=story) as connection:
+        session = connection.session(AckMode.TRANSACTED)
+        receiver = session.receiver(address)
+        proxy.wait_for("transfer", 3, by="broker")
+        proxy.cut()
+        story.wait_for(RESTORED)
+        assert [receiver.receive(LONG).body for _ in BODIES] == BODIES
+        session.commit(LONG)
+    assert bodies(broker, address) == []
