@@ -33,6 +33,7 @@ ALLOWED: dict[str, tuple[frozenset[str], frozenset[str]]] = {
         ("broker", "errors protocol store ledger transport", "attr attrs cattrs scramp structlog"),
         ("client", "errors protocol transport", "scramp"),
         ("aio", "client", ""),
+        ("types", "protocol", ""),
         ("embedded", "errors broker client", ""),
         ("compat", "errors protocol client", ""),
         ("testing", "errors protocol transport broker client embedded", "pytest"),
@@ -41,7 +42,7 @@ ALLOWED: dict[str, tuple[frozenset[str], frozenset[str]]] = {
         ("demo", "acquit errors protocol store ledger client embedded spark", "deltalake rich"),
         ("cli", "acquit errors protocol store ledger broker client spark console demo", "click rich structlog"),
         ("__main__", "cli", ""),
-        ("acquit", "errors protocol broker client aio embedded", ""),
+        ("acquit", "errors protocol broker client aio embedded types", ""),
         ("pyspark_acquit", "spark", "pyspark"),
     ]
 }

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from acquit import aio, errors
+from acquit import aio, errors, types
 from acquit.client.blocking import (
     Connection,
     Listener,
@@ -41,6 +41,7 @@ from acquit.errors import (
     AcquitError,
     AlreadySettled,
     AuthenticationFailed,
+    BodyError,
     ConfigurationError,
     ConnectionClosed,
     ConnectionFailed,
@@ -75,7 +76,9 @@ from acquit.errors import (
     Unreliable,
 )
 from acquit.protocol._definitions import Accepted, Error, Modified, Rejected, Released
-from acquit.protocol.message import AmqpSequence, AmqpValue, Data, Message
+from acquit.protocol.body import AmqpSequence, AmqpValue, Data, FileBody
+from acquit.protocol.jms import JmsKind
+from acquit.protocol.message import Message
 
 if TYPE_CHECKING:
     from acquit.embedded import Broker
@@ -88,6 +91,7 @@ __all__ = [
     "AmqpSequence",
     "AmqpValue",
     "AuthenticationFailed",
+    "BodyError",
     "Broker",
     "ConfigurationError",
     "ConnectOptions",
@@ -106,10 +110,12 @@ __all__ = [
     "EncodeError",
     "EndpointError",
     "Error",
+    "FileBody",
     "Identity",
     "Inbox",
     "InboxConflict",
     "InboxVerdict",
+    "JmsKind",
     "LimitReached",
     "LinkDetached",
     "LinkStolen",
@@ -151,6 +157,7 @@ __all__ = [
     "connect",
     "errors",
     "identify",
+    "types",
 ]
 
 

@@ -40,6 +40,7 @@
     │   ├── AlreadySettled            this delivery has its outcome
     │   ├── Unreliable                the link is pre-settled: there is nothing to acknowledge
     │   └── CreditExhausted           nothing more comes until messages are acknowledged
+    ├── BodyError                     the body of a message is not what was asked for; says what it is
     ├── InboxConflict                 another transaction has remembered the same message at the same time
     ├── StoreError                    the journal
     │   ├── StoreLocked               another process has the folder open
@@ -283,6 +284,10 @@ class Unreliable(SettlementError):
 
 class CreditExhausted(SettlementError):
     """The prefetch limit is reached and nothing more comes until messages are acknowledged."""
+
+
+class BodyError(AcquitError, ValueError):
+    """The body of a message is not what was asked for: no text, no JSON, no data. Says what it is instead."""
 
 
 class InboxConflict(AcquitError):

@@ -47,7 +47,8 @@ from acquit.errors import ConfigurationError, InboxConflict
 
 logger = logging.getLogger("acquit.client")
 
-Identify: TypeAlias = Callable[[MessageCore], "Identity | None"]
+Identify: TypeAlias = Callable[..., "Identity | None"]
+"""From a received message of either API to its identity."""
 
 _COUNT_MAX: Final = 0x7FFF_FFFF
 

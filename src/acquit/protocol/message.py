@@ -11,58 +11,31 @@ The body says which kind of section it becomes::
     Data             several data sections
     AmqpSequence     one or more amqp-sequence sections      (3.2.7)
     AmqpValue        an amqp-value section, explicitly       (3.2.8)
+    FileBody         one data section, read from a file as the message is encoded
     anything else    an amqp-value section: str, None, numbers, list, dict, Described...
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Final, Generic, Self, TypeAlias, TypeVar, cast, overload
+from datetime import datetime
+from pathlib import Path
+from typing import Final, Generic, Self, TypedDict, TypeVar, Unpack, cast, overload
 
-from acquit.errors import DecodeError, EncodeError
+from acquit.errors import BodyError, DecodeError, EncodeError
 from acquit.protocol import _decoder as d
 from acquit.protocol import _encoder as e
+from acquit.protocol import body as b
+from acquit.protocol import jms
 from acquit.protocol import sections as s
 from acquit.protocol._definitions import Header, MessageId, Properties, SectionCode
+from acquit.protocol.body import AmqpSequence, AmqpValue, Body, Data, FileBody
 from acquit.protocol.composite import encode_composite
+from acquit.protocol.jms import JmsKind
 from acquit.protocol.sections import Sections, encode_header, scan_sections
-from acquit.protocol.types import Array, Described, Symbol, ULong, Value
+from acquit.protocol.types import Array, Byte, Described, Symbol, Timestamp, ULong, Value
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Data:
-    """A body of any number of data sections but one (one is plain bytes). Their borders mean nothing to AMQP."""
-
-    parts: tuple[bytes, ...]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "parts", tuple(self.parts))
-
-    def __bytes__(self) -> bytes:
-        return b"".join(self.parts)
-
-
-@dataclass(frozen=True, slots=True)
-class AmqpSequence:
-    """A body of amqp-sequence sections, each a list of values."""
-
-    lists: tuple[list[Value], ...]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "lists", tuple(self.lists))
-
-
-@dataclass(frozen=True, slots=True)
-class AmqpValue:
-    """An amqp-value section for what would not become one by itself: bytes."""
-
-    value: Value
-
-
-Body: TypeAlias = Value | Data | AmqpSequence | AmqpValue
 
 
 class _Section(Generic[T]):
@@ -108,6 +81,13 @@ class _Field(Generic[T]):
 
 
 _NOTHING: Final = scan_sections(b"")
+_ABSENT: Final = object()
+LARGE_BYTES: Final = 64 * 1024
+"""From here on a body is not copied into its section before that is copied into the message."""
+
+
+def _datetime(time_ms: int | None) -> datetime | None:
+    return None if time_ms is None else Timestamp(time_ms).datetime()
 
 
 def _annotations(rank: int) -> Callable[[Sections], dict[str, object]]:
@@ -164,6 +144,33 @@ def _values(payload: bytes, offset: int, end: int) -> list[Value]:
     except d.MALFORMED as exc:
         raise d.malformed("body", exc) from exc
     return values
+
+
+class MessageFields(TypedDict, total=False):
+    """What a message may say besides its body: the keyword arguments of `Message`."""
+
+    durable: bool
+    priority: int
+    ttl_ms: int | None
+    first_acquirer: bool
+    delivery_count: int
+    message_id: MessageId | None
+    user_id: bytes | None
+    to: str | None
+    subject: str | None
+    reply_to: str | None
+    correlation_id: MessageId | None
+    content_type: str | None
+    content_encoding: str | None
+    absolute_expiry_time: int | None
+    creation_time: int | None
+    group_id: str | None
+    group_sequence: int | None
+    reply_to_group_id: str | None
+    delivery_annotations: Mapping[str, object] | None
+    annotations: Mapping[str, object] | None
+    application_properties: Mapping[str, object] | None
+    footer: Mapping[str, object] | None
 
 
 class Message:
@@ -264,6 +271,27 @@ class Message:
             self.footer = dict(footer)
 
     @classmethod
+    def from_json(
+        cls, value: object, *, default: Callable[[object], object] | None = None, **fields: Unpack[MessageFields]
+    ) -> Self:
+        """A message whose body says `value` in JSON: one data section in UTF-8, of content type ``application/json``
+        unless that is given. `default` makes what JSON does not have of values that it does, as for `json.dumps`.
+
+        Raises EncodeError for a value that has no JSON form; NaN and the infinities have none.
+        """
+        fields.setdefault("content_type", "application/json")
+        return cls(b.to_json(value, default), **fields)
+
+    @classmethod
+    def from_file(cls, file: str | Path | b.BinaryReader, **fields: Unpack[MessageFields]) -> Self:
+        """A message whose body is the content of a file, as one data section.
+
+        The file, a path or one that is open for reading bytes, is read when the message is sent, in chunks and into the
+        buffer that it is sent from: that is all the memory it takes. See `FileBody`.
+        """
+        return cls(FileBody(file), **fields)
+
+    @classmethod
     def decode(cls, payload: bytes) -> Self:
         """The message in `payload` (message-format 0).
 
@@ -289,10 +317,94 @@ class Message:
         parts: list[bytes] = []
         for rank, (name, write) in enumerate(_WRITERS):
             if name in known:
-                parts.append(write(known[name]))
+                written = write(known[name])
+                if isinstance(written, bytes):
+                    parts.append(written)
+                else:  # a large body: its pieces meet in the one buffer that is made of all
+                    parts.extend(written)
             elif bounds[rank] != bounds[rank + 1]:
                 parts.append(self._sections.section(rank))
-        return b"".join(parts)
+        return b.join(parts) if type(known.get("body")) is FileBody else b"".join(parts)
+
+    # -- the body, as programs want it ---------------------------------------------------------------------------------
+
+    @property
+    def text(self) -> str:
+        """The body as text: a string as it is, data by the charset of the content type, by default UTF-8.
+
+        Raises BodyError where it is neither, or no such text; DecodeError where it is malformed.
+        """
+        body = self.body
+        return body if type(body) is str else b.text_of(body, self.content_type, self.content_encoding)
+
+    def json(self) -> object:
+        """What the body says in JSON, whether it is data or a string. The content type is not asked for.
+
+        Raises BodyError, a ValueError, where it is no text, or no JSON, and says where; DecodeError where the body is
+        malformed.
+        """
+        return b.json_of(self.body, self.content_type, self.content_encoding)
+
+    def body_views(self) -> list[memoryview]:
+        """The body's data sections without a copy: views of the message as it was transferred.
+
+        Raises BodyError for a body of another kind, DecodeError where it is malformed.
+        """
+        known = self.__dict__.get("body", _ABSENT)
+        if known is _ABSENT:
+            found = b.views(self._sections)
+            if found is not None:
+                return found
+            known = self.body
+        if type(known) is bytes:
+            return [memoryview(known)]
+        if isinstance(known, Data):
+            return [memoryview(part) for part in known.parts]
+        raise BodyError(f"{b.describe(known)}, and has no data sections to view")
+
+    def save_body(self, file: str | Path | b.BinaryWriter) -> int:
+        """Write the body to a file: data sections one after another, or a string as UTF-8. Returns how many bytes.
+
+        A path is made, or emptied first; a file that is open for writing bytes is written to where it stands. Nothing
+        is decoded or joined, so it takes no memory beyond the message. Raises BodyError for a body of another kind,
+        DecodeError where it is malformed, and OSError.
+        """
+        if "body" in self.__dict__ or self._sections.body_code != SectionCode.DATA:
+            body = self.body.value if isinstance(self.body, AmqpValue) else self.body
+            if isinstance(body, str):
+                return b.save([body.encode()], file)
+        return b.save(self.body_views(), file)
+
+    # -- times and kinds -----------------------------------------------------------------------------------------------
+
+    @property
+    def created_at(self) -> datetime | None:
+        """`creation_time` as a datetime in UTC, which may be set to any datetime that has a time zone."""
+        return _datetime(self.creation_time)
+
+    @created_at.setter
+    def created_at(self, when: datetime | None) -> None:
+        self.creation_time = None if when is None else Timestamp.of(when)
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """`absolute_expiry_time` as a datetime in UTC, which may be set to any datetime that has a time zone."""
+        return _datetime(self.absolute_expiry_time)
+
+    @expires_at.setter
+    def expires_at(self, when: datetime | None) -> None:
+        self.absolute_expiry_time = None if when is None else Timestamp.of(when)
+
+    @property
+    def jms_kind(self) -> JmsKind:
+        """The kind of message that a JMS client sees: as the annotation ``x-opt-jms-msg-type`` says, else as body and
+        content type do. Setting it writes the annotation; raises BodyError where the body cannot be read as that."""
+        return jms.kind_of(self.annotations.get(jms.ANNOTATION), self.body, self.content_type)
+
+    @jms_kind.setter
+    def jms_kind(self, kind: JmsKind) -> None:
+        jms.check_fits(JmsKind(kind), self.body)
+        self.annotations[jms.ANNOTATION] = Byte(kind)
 
     def __eq__(self, other: object) -> bool:
         """Do both say the same? How they are encoded does not count."""
@@ -370,16 +482,34 @@ def _property_key(key: object, item: object) -> object:
     return str(key)
 
 
-def _write_body(body: object) -> bytes:
+def _write_body(body: object) -> bytes | list[bytes]:
     if type(body) is bytes:  # exactly: a Decimal32 is a kind of bytes too
+        if len(body) >= LARGE_BYTES:
+            return _data_pieces((body,))
         return b"\x00\x53\x75" + e.binary_bytes(body)
     if isinstance(body, bytearray | memoryview):
         return b"\x00\x53\x75" + e.binary_bytes(bytes(body))
     if isinstance(body, Data):
-        return _write_several(b"\x00\x53\x75", [e.binary_bytes(part) for part in body.parts])
+        return _data_pieces(body.parts)
     if isinstance(body, AmqpSequence):
         return _write_several(b"\x00\x53\x76", [e.encode(list(items)) for items in body.lists])
+    if isinstance(body, FileBody):
+        return cast("list[bytes]", [body])  # for `join`
     return b"\x00\x53\x77" + e.encode(body.value if isinstance(body, AmqpValue) else body)
+
+
+def _data_pieces(parts: tuple[bytes, ...]) -> list[bytes]:
+    """Data sections in pieces, so that the next to copy them is who joins the message."""
+    pieces: list[bytes] = []
+    for part in parts:
+        size = len(part)
+        if size > b.SECTION_BYTES_MAX:
+            raise EncodeError(f"a body of {size} bytes; a data section holds {b.SECTION_BYTES_MAX} at most")
+        pieces.append(b"\x00\x53\x75\xa0" + size.to_bytes(1) if size < 256 else b"\x00\x53\x75\xb0" + size.to_bytes(4))
+        pieces.append(part)
+    if not pieces:
+        raise EncodeError("a body is at least one section (3.2)")
+    return pieces
 
 
 def _write_several(start: bytes, values: list[bytes]) -> bytes:
@@ -389,7 +519,7 @@ def _write_several(start: bytes, values: list[bytes]) -> bytes:
 
 
 _WRITERS: Final = cast(
-    "tuple[tuple[str, Callable[[object], bytes]], ...]",
+    "tuple[tuple[str, Callable[[object], bytes | list[bytes]]], ...]",
     (
         ("header", _write_header),
         (

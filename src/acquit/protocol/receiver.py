@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from typing import TYPE_CHECKING
 
 from acquit.errors import LocalProtocolError
@@ -28,14 +29,18 @@ if TYPE_CHECKING:
 
 
 class _Arriving:
-    """A delivery that has begun to arrive and not ended."""
+    """A delivery that has begun to arrive and not ended.
+
+    `buffer` has what came in frames before the present one. It is a BytesIO, as that gives its content without a copy:
+    a large message is not there twice when it is complete.
+    """
 
     __slots__ = ("buffer", "counted_bytes", "delivery", "ignored")
 
     def __init__(self, delivery: Delivery) -> None:
         self.delivery = delivery
         self.ignored = False
-        self.buffer = bytearray()
+        self.buffer: BytesIO | None = None
         self.counted_bytes = 0
 
 
@@ -308,18 +313,20 @@ class ReceivingLink(Link):
         )
 
     def _take_payload(self, arriving: _Arriving, payload: bytes, ended: bool) -> None:
-        size = len(arriving.buffer) + len(payload)
+        size = arriving.counted_bytes + len(payload)
         if self.max_message_size and size > self.max_message_size:
             self.fail(LinkCondition.MESSAGE_SIZE_EXCEEDED, f"a message of more than {self.max_message_size} bytes")
         elif not ended:
-            arriving.buffer += payload
-            arriving.counted_bytes += len(payload)
+            if arriving.buffer is None:
+                arriving.buffer = BytesIO()
+            arriving.buffer.write(payload)
+            arriving.counted_bytes = size
             if not self.session.connection.assemble(len(payload)):
                 self.fail(AmqpCondition.RESOURCE_LIMIT_EXCEEDED, "too many bytes of unfinished deliveries")
         else:
-            if arriving.buffer:
-                arriving.buffer += payload
-                payload = bytes(arriving.buffer)
+            if arriving.buffer is not None:
+                arriving.buffer.write(payload)
+                payload = arriving.buffer.getvalue()
             self._let_go(arriving)
             if not arriving.ignored:
                 arriving.delivery.payload = payload
@@ -331,7 +338,7 @@ class ReceivingLink(Link):
         self._arriving = None
         self.session.connection.assemble(-arriving.counted_bytes)
         arriving.counted_bytes = 0
-        arriving.buffer = bytearray()
+        arriving.buffer = None
 
     def _abort(self, arriving: _Arriving) -> None:
         delivery = arriving.delivery

@@ -23,6 +23,7 @@ from __future__ import annotations
 import struct
 import uuid
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import ClassVar, Self, TypeAlias, Union
 
 from acquit.errors import EncodeError
@@ -109,6 +110,22 @@ class Timestamp(_RangedInt):
     __slots__ = ()
     MIN = -0x8000_0000_0000_0000
     MAX = 0x7FFF_FFFF_FFFF_FFFF
+
+    @classmethod
+    def of(cls, when: datetime) -> Self:
+        """The timestamp of a datetime, rounded down to milliseconds. Raises EncodeError for one without a time zone,
+        which is another time in each place."""
+        if when.utcoffset() is None:
+            raise EncodeError(f"{when!r} has no time zone: write datetime.now(UTC), or when.astimezone()")
+        return cls((when - _EPOCH) // _MILLISECOND)
+
+    def datetime(self) -> datetime:
+        """As a datetime in UTC. Raises OverflowError outside of the years 1 to 9999."""
+        return _EPOCH + int(self) * _MILLISECOND
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 _SINGLE = struct.Struct(">f")

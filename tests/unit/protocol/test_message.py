@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
+from datetime import UTC, datetime
+from typing import get_type_hints
 from uuid import UUID
 
 import pytest
@@ -11,7 +14,7 @@ import pytest
 from acquit.errors import DecodeError, EncodeError
 from acquit.protocol._definitions import Header, Properties, SectionCode
 from acquit.protocol.codec import Array, Decimal32, Described, Symbol, UInt, ULong, Value, encode
-from acquit.protocol.message import AmqpSequence, AmqpValue, Body, Data, Message
+from acquit.protocol.message import AmqpSequence, AmqpValue, Body, Data, Message, MessageFields
 from acquit.protocol.sections import scan_sections
 
 
@@ -249,3 +252,27 @@ def test_repr_says_what_was_set() -> None:
     assert repr(Message(b"x", to="queue", durable=True, annotations={"x-opt-a": 1})) == (
         "Message(b'x', durable=True, to='queue', annotations={'x-opt-a': 1})"
     )
+
+
+def test_times_are_datetimes_as_well() -> None:
+    message = Message("x", creation_time=1_700_000_000_123)
+    assert message.created_at == datetime(2023, 11, 14, 22, 13, 20, 123_000, tzinfo=UTC)
+    assert message.expires_at is None
+    message.created_at = None
+    message.expires_at = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
+    sent = Message.decode(message.encode())
+    assert (sent.creation_time, sent.absolute_expiry_time) == (None, 1_700_000_000_000)
+    assert sent.expires_at == message.expires_at
+    message.expires_at = None
+    assert message.absolute_expiry_time is None
+
+
+def test_the_fields_of_a_message_are_its_keyword_arguments() -> None:
+    """`from_json` and `from_file` take them all, typed."""
+    keywords = {
+        p.name for p in inspect.signature(Message).parameters.values() if p.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+    assert MessageFields.__annotations__.keys() == keywords
+    assert get_type_hints(MessageFields) == {
+        name: hint for name, hint in get_type_hints(Message.__init__).items() if name in keywords
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
@@ -105,3 +106,20 @@ def test_arrays_compare_by_element_type_as_well() -> None:
 
 def test_described_values_can_be_keys() -> None:
     assert {Described(Symbol("a"), 1): "x"}[Described("a", 1)] == "x"
+
+
+def test_timestamps_are_datetimes_of_milliseconds() -> None:
+    when = datetime(2024, 2, 29, 12, 30, 15, 123_999, tzinfo=timezone(timedelta(hours=2)))
+    stamp = Timestamp.of(when)
+    assert type(stamp) is Timestamp
+    assert stamp == 1_709_202_615_123
+    assert stamp.datetime() == datetime(2024, 2, 29, 10, 30, 15, 123_000, tzinfo=UTC)
+    assert Timestamp.of(datetime(1969, 12, 31, 23, 59, 59, 999_500, tzinfo=UTC)) == -1
+    assert Timestamp(-1).datetime() == datetime(1969, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)
+    with pytest.raises(OverflowError):
+        Timestamp(Timestamp.MAX).datetime()
+
+
+def test_a_datetime_without_a_time_zone_is_refused() -> None:
+    with pytest.raises(EncodeError, match="no time zone"):
+        Timestamp.of(datetime(2024, 1, 1))  # noqa: DTZ001 -- that is the point
