@@ -22,7 +22,8 @@ class Product:
     """It ends the session, or the link, where a receiver asks for rcv-settle-mode second; others answer that they
     grant *first* (2.6.3, 2.7.3)."""
     repeats_source: bool = False
-    """Its *attach* repeats distribution-mode and filters of the source although it does not apply them (3.5.3)."""
+    """Its *attach* repeats what was asked of the source although it does nothing of it (3.5.3): distribution-mode,
+    filters, durability and capabilities."""
 
 
 UNKNOWN: Final = Product()

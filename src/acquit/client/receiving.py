@@ -282,6 +282,8 @@ class ReceiverCore:
         parrot = self.session.core.peer.repeats_source
         if spec.browse and (granted is None or granted.distribution_mode != StdDistMode.COPY or parrot):
             refused = "the peer does not let us browse (distribution-mode copy)"
+        elif spec.subscription is not None and parrot:
+            refused = "the peer keeps no subscriptions that have a name"
         elif missing := not_applied(asked_filters(spec), granted.filter if granted else None, parrot=parrot):
             refused = f"the peer does not apply the filter {', '.join(missing)}"
         if refused is None:

@@ -6,6 +6,7 @@ import pytest
 
 from acquit import errors
 from acquit.client.receiving import ReceiverCore
+from acquit.client.subscriptions import Subscription
 from acquit.protocol import events as ev
 from acquit.protocol._definitions import Accepted, RcvSettleMode, Source, Target
 from acquit.protocol.constants import ACCEPTED
@@ -86,6 +87,13 @@ def test_who_repeats_what_was_asked_does_not_let_us_browse() -> None:
     rig = Rig(Server(properties=OLD_RABBITMQ))
     receiver = rig.receiver(rig.session(), browse=True)
     with pytest.raises(errors.LinkDetached, match=r"the peer does not let us browse \(distribution-mode copy\)"):
+        receiver.attached.check()
+
+
+def test_who_repeats_what_was_asked_keeps_no_subscription() -> None:
+    rig = Rig(Server(properties=OLD_RABBITMQ))
+    receiver = rig.receiver(rig.session(), subscription=Subscription(name="s", shared=True))
+    with pytest.raises(errors.LinkDetached, match="the peer keeps no subscriptions that have a name"):
         receiver.attached.check()
 
 
