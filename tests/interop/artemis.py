@@ -10,4 +10,25 @@ class Artemis(JavaBroker):
     name = "artemis"
     program = ARTEMIS
     main = "ArtemisBroker"
-    can = Capabilities(acknowledgement="sent", altered="")
+    can = Capabilities(
+        acknowledgement="sent",
+        altered="",
+        # RMQ: test_foreign_grants
+        mode_second="not granted",
+        pre_settled=True,
+        default_outcome=False,
+        counts_failed=True,
+        counts_released=False,
+        counts_lost_connection=True,
+        first_acquirer_kept=False,
+        drops_duplicates=True,
+        browse=True,
+        selector=True,
+        no_local=True,
+        unknown_address="makes a queue",
+        temporary_node=True,
+        anonymous_terminus=True,
+        topic=True,
+        durable_subscription=True,
+        shared_subscription=True,
+    )

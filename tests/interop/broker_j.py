@@ -11,4 +11,25 @@ class BrokerJ(JavaBroker):
     program = BROKER_J
     main = "BrokerJ"
     arguments = (str(HERE / "brokers/broker-j/initial.json"),)
-    can = Capabilities(acknowledgement="answered", altered="")
+    can = Capabilities(
+        acknowledgement="answered",
+        altered="",
+        # RMQ: test_foreign_grants
+        mode_second="granted",
+        pre_settled=True,
+        default_outcome=False,
+        counts_failed=True,
+        counts_released=False,
+        counts_lost_connection=True,
+        first_acquirer_kept=False,
+        drops_duplicates=False,
+        browse=True,
+        selector=True,
+        no_local=True,
+        unknown_address="refused",
+        temporary_node=True,
+        anonymous_terminus=True,
+        topic=True,
+        durable_subscription=True,
+        shared_subscription=True,
+    )

@@ -41,6 +41,25 @@ class Capabilities:
     acknowledgement: str = _row("Settlement", "what a receipt says in CLIENT and INDIVIDUAL")
     altered: str = _row("Messages", "what of a message is not kept as it was")
 
+    # RMQ: test_foreign_grants
+    mode_second: str = _row("Settlement", "rcv-settle-mode second, where a receiver asks for it")
+    pre_settled: bool = _row("Settlement", "NO_ACK is at most once: gone as it is sent")
+    default_outcome: bool = _row("Settlement", "default-outcome is applied when the connection is lost")
+    counts_failed: bool = _row("Attempts", "*modified* (delivery-failed) raises delivery-count")
+    counts_released: bool = _row("Attempts", "*released* raises delivery-count")
+    counts_lost_connection: bool = _row("Attempts", "a lost connection raises delivery-count")
+    first_acquirer_kept: bool = _row("Attempts", "first-acquirer tells a second delivery from a first")
+    drops_duplicates: bool = _row("Messages", "drops a message that is sent again (property `_AMQ_DUPL_ID`)")
+    browse: bool = _row("Choosing", "`browse`: distribution-mode copy")
+    selector: bool = _row("Choosing", "`selector`")
+    no_local: bool = _row("Choosing", "`no_local`")
+    unknown_address: str = _row("Nodes", "an address that nobody made")
+    temporary_node: bool = _row("Nodes", "temporary nodes: `receiver(None)`")
+    anonymous_terminus: bool = _row("Nodes", "the anonymous terminus: `sender(None)`")
+    topic: bool = _row("Nodes", "topics: each subscriber has a copy")
+    durable_subscription: bool = _row("Nodes", "durable subscriptions")
+    shared_subscription: bool = _row("Nodes", "shared subscriptions")
+
 
 class ForeignBroker(ABC):
     """A broker in a process of its own, on a folder of its own. Use as a context manager: leaving it ends the process.

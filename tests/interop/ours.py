@@ -25,7 +25,28 @@ dead_letter_address = "{GRAVES}"
 
 class Acquit(ForeignBroker):
     name = "acquit"
-    can = Capabilities(acknowledgement="applied", altered="")
+    can = Capabilities(
+        acknowledgement="applied",
+        altered="",
+        # RMQ: test_foreign_grants
+        mode_second="granted",
+        pre_settled=True,
+        default_outcome=True,
+        counts_failed=True,
+        counts_released=False,
+        counts_lost_connection=True,
+        first_acquirer_kept=True,
+        drops_duplicates=True,
+        browse=True,
+        selector=True,
+        no_local=True,
+        unknown_address="makes a queue",
+        temporary_node=True,
+        anonymous_terminus=True,
+        topic=True,
+        durable_subscription=True,
+        shared_subscription=True,
+    )
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)

@@ -72,7 +72,28 @@ class RabbitMQ(ForeignBroker):
 
     name = "rabbitmq"
     username = password = "guest"
-    can = Capabilities(acknowledgement="sent", altered="annotation null (refused), annotation decimal (refused)")
+    can = Capabilities(
+        acknowledgement="sent",
+        altered="annotation null (refused), annotation decimal (refused)",
+        # RMQ: test_foreign_grants
+        mode_second="ends the session",
+        pre_settled=True,
+        default_outcome=False,
+        counts_failed=True,
+        counts_released=False,
+        counts_lost_connection=True,
+        first_acquirer_kept=True,
+        drops_duplicates=False,
+        browse=False,
+        selector=False,
+        no_local=False,
+        unknown_address="ends the session",
+        temporary_node=False,
+        anonymous_terminus=True,
+        topic=True,
+        durable_subscription=False,
+        shared_subscription=False,
+    )
     kind: ClassVar[str] = "quorum"
     """RabbitMQ's type of the queues that are made: *quorum* (replicated; what it recommends for what must not be lost)
     or *classic*."""
