@@ -303,10 +303,14 @@ class Rig:
         to_server, to_client = self.engine.data_to_send(), self.peer.engine.data_to_send()
         self.core.flushed()
         if to_server:
+            self.tap(to_server)
             self.peer.handle(self.peer.engine.receive_data(to_server, self.now))
         if to_client:
             self.core.handle(self.engine.receive_data(to_client, self.now), self.now)
         return bool(to_server or to_client)
+
+    def tap(self, data: bytes) -> None:
+        """What the client writes, for who wants to see the bytes."""
 
     def cut(self) -> None:
         """The network fails."""

@@ -749,7 +749,9 @@ class Session:
         """Hand out again, in order and before anything else, what was handed out and not acknowledged; returns how
         many. Their `delivery_count` grows by one here; the broker hears only of the outcome they get in the end. Has
         nothing to do in AUTO and its kin and in NO_ACK; raises LocalProtocolError in TRANSACTED."""
-        return self._core.recover()
+        recovered = self._core.recover()
+        self._driver.act()  # they are in the buffer when this returns
+        return recovered
 
     async def commit(self, timeout: float | None = None) -> None:
         """Make all that was sent and received in the session since the last end of a transaction happen (TRANSACTED).
