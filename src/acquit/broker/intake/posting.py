@@ -135,7 +135,8 @@ class Poster:
             size = len(payload)
             template = producer.template
             if template is not None and template.fits(payload) and not delivery.message_format:
-                durable, priority, body_at, message_id = template.durable, template.priority, template.body_at, b""
+                durable, priority, body_at = template.durable, template.priority, template.body_at
+                message_id = template.message_id(payload) if durable else b""  # only the journal wants it
             else:
                 plain = self._read_plain(producer, delivery)
                 if plain is None:

@@ -337,17 +337,24 @@ _LENGTHS: Final = _WIDE | {0xA0, 0xA1}
 
 
 class Template:
-    """Messages that are a header (or none) and one section of octets: all but their length is known."""
+    """Messages that are a header (or none), perhaps a message id, and one section of octets: all is known of them but
+    the id itself and the body's length. Ids of one sender have one width, as a rule."""
 
-    __slots__ = ("body_at", "durable", "length_at", "prefix", "priority", "wide")
+    __slots__ = ("between", "body_at", "durable", "id_at", "id_end", "length_at", "prefix", "priority", "wide")
 
-    def __init__(self, prefix: bytes, body_at: int, durable: bool, priority: int) -> None:
+    def __init__(
+        self, prefix: bytes, body_at: int, durable: bool, priority: int, id_bytes: int = 0, between: bytes = b""
+    ) -> None:
         self.prefix = prefix
-        """Everything up to the body's length."""
-        self.length_at = len(prefix)
+        """Everything up to the id, or without one up to the body's length."""
+        self.between = between
+        """What is between the id and the body's length."""
+        self.id_at = len(prefix) if id_bytes else 0
+        self.id_end = self.id_at + id_bytes
+        self.length_at = len(prefix) + id_bytes + len(between)
         self.body_at = body_at
         """Where the header ends."""
-        self.wide = prefix[-1] in _WIDE
+        self.wide = (between or prefix)[-1] in _WIDE
         self.durable = durable
         self.priority = priority
 
@@ -355,24 +362,44 @@ class Template:
         """Is `payload` such a message, whole and with nothing behind it?"""
         if not payload.startswith(self.prefix):
             return False
+        if self.id_end and not (
+            payload.startswith(self.between, self.id_end) and payload[self.id_at : self.id_end].isascii()
+        ):
+            return False
         at = self.length_at
         size = len(payload)
         if self.wide:
             return size >= at + 4 and size == at + 4 + _UINT32(payload, at)[0]
         return size > at and size == at + 1 + payload[at]
 
+    def message_id(self, payload: bytes) -> bytes:
+        """The id of a message that fits, as the ledger encodes it."""
+        return b"s" + payload[self.id_at : self.id_end] if self.id_end else b""
+
 
 def learn_template(sections: Sections) -> Template | None:
     """A template of messages like this one, or None where it says more than a template can. Raises DecodeError."""
     bounds, payload = sections.bounds, sections.payload
-    body_at = bounds[BODY]
-    if bounds[1] != body_at or bounds[BODY + 1] != len(payload) or len(payload) < body_at + 5:
+    header_end, properties, after, body_at = bounds[1], bounds[PROPERTIES], bounds[APPLICATION_PROPERTIES], bounds[BODY]
+    if header_end != properties or after != body_at or bounds[BODY + 1] != len(payload) or len(payload) < body_at + 5:
         return None
     if payload[body_at + 1] != 0x53 or payload[body_at + 3] not in _LENGTHS:
         return None
-    durable, priority, ttl_ms = _read_header(payload[:body_at]) if body_at else _NO_HEADER
-    template = Template(payload[: body_at + 4], body_at, durable, priority)
-    return template if ttl_ms is None and template.fits(payload) else None
+    durable, priority, ttl_ms = _read_header(payload[:header_end]) if header_end else _NO_HEADER
+    if ttl_ms is not None:
+        return None
+    if properties == after:
+        template = Template(payload[: body_at + 4], header_end, durable, priority)
+    else:
+        # A list8 of one field, a str8 that ends where the section does.
+        id_at = properties + 8
+        head = payload[properties:id_at]
+        if head[1:4] != b"\x53\x73\xc0" or head[5:7] != b"\x01\xa1" or not head[7] or id_at + head[7] != after:
+            return None
+        template = Template(
+            payload[:id_at], header_end, durable, priority, payload[id_at - 1], payload[after : body_at + 4]
+        )
+    return template if template.fits(payload) else None
 
 
 __all__ = [

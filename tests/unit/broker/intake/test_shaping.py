@@ -129,6 +129,7 @@ messages = st.builds(
     priority=st.sampled_from([4, 9]),
     ttl_ms=st.sampled_from([None, None, None, 5]),
     subject=st.sampled_from([None, None, None, "s"]),
+    message_id=st.sampled_from([None, None, "id-1", "id-2", "id-é", "i", "", "i" * 300, 5]),
 )
 
 
@@ -143,7 +144,7 @@ def test_a_template_takes_only_what_it_understands(first: Message, second: Messa
     if template.fits(payload):
         posting = read_posting(payload, NOW_MS)
         assert (posting.durable, posting.priority, posting.ttl_ms) == (template.durable, template.priority, None)
-        assert (posting.message_id, posting.to, posting.due_at_ms) == (b"", None, 0)
+        assert (posting.message_id, posting.to, posting.due_at_ms) == (template.message_id(payload), None, 0)
         body = own_annotations(3, NOW_MS) + payload[template.body_at :]
         assert body == shape_body(payload, 3, NOW_MS)
 
@@ -193,9 +194,24 @@ def test_an_id_that_is_no_text_is_left_to_the_long_way() -> None:
     assert read_plain(scan_sections(cut + b"\x00\x53\x75\xa0\x20" + bytes(32))) is None
 
 
-@given(st.binary(max_size=20), st.booleans(), st.binary(max_size=4))
-def test_a_template_does_not_take_what_is_cut_or_followed_by_more(body: bytes, durable: bool, more: bytes) -> None:
-    payload = Message(body, durable=durable).encode()
+def test_a_template_reads_ids_of_one_width() -> None:
+    template = learn_template(scan_sections(Message(b"body", message_id="sender-1").encode()))
+    assert template is not None
+    for message_id, fits in (("sender-1", True), ("sender-2", True), ("other--2", True), ("sender-10", False)):
+        payload = Message(b"another body", message_id=message_id).encode()
+        assert template.fits(payload) is fits
+        if fits:
+            assert template.message_id(payload) == b"s" + message_id.encode()
+    assert not template.fits(Message(b"body", message_id="sender-é").encode())
+    assert not template.fits(Message(b"body", message_id="sender-1", subject="s").encode())
+    assert not template.fits(Message(b"body").encode())
+
+
+@given(st.binary(max_size=20), st.booleans(), st.binary(max_size=4), st.sampled_from([None, "id"]))
+def test_a_template_does_not_take_what_is_cut_or_followed_by_more(
+    body: bytes, durable: bool, more: bytes, message_id: str | None
+) -> None:
+    payload = Message(body, durable=durable, message_id=message_id).encode()
     template = learn_template(scan_sections(payload))
     assert template is not None
     assert not [size for size in range(len(payload)) if template.fits(payload[:size])]
