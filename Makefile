@@ -7,7 +7,7 @@ SEED ?=
 ARGS ?=
 export ACQUIT_TEST_SEED := $(SEED)
 
-.PHONY: help demo test check format generate interop bench soak clean
+.PHONY: help demo test check format generate interop foreign brokers-table interop-peers bench soak clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
@@ -43,6 +43,7 @@ check-hygiene:
 check-generated:
 	$(BIN)/python tools/generate_definitions.py --check
 	$(BIN)/python tools/generate_docs.py --check
+	$(BIN)/python tools/generate_frames.py --check
 	$(BIN)/python tools/generate_cli_docs.py --check
 
 format: ## rewrite sources in the house format and mend what ruff can mend
@@ -54,14 +55,28 @@ generate: ## rewrite everything that is generated from a table
 	@tools/environment.sh dev
 	$(BIN)/python tools/generate_definitions.py
 	$(BIN)/python tools/generate_docs.py
+	$(BIN)/python tools/generate_frames.py
 	$(BIN)/python tools/generate_cli_docs.py
 
-interop: ## against python-qpid-proton, rhea and Qpid JMS, which we did not write; a missing peer is a failure
+# What our client and broker are tried against. Clients: python-qpid-proton (from the extras), rhea (npm), Qpid JMS (Maven).
+# Brokers: Apache Artemis and Qpid Broker-J (Maven), RabbitMQ with its Erlang (Debian's packages, unpacked). All of it goes
+# below build/interop, the environment and Maven's own repository; nothing is installed, no service started.
+INTEROP := ACQUIT_INTEROP_NODE_MODULES=$(CURDIR)/build/interop/node_modules $(BIN)/python -m pytest -m interop
+FOREIGN := tests/interop/test_foreign_*.py tests/interop/test_rabbitmq.py
+
+interop: interop-peers ## against clients and brokers we did not write; in CI a missing one is a failure
+	$(INTEROP) tests/interop $(ARGS)
+
+foreign: interop-peers ## of that, our client against Artemis, Qpid Broker-J and RabbitMQ (about 3 minutes)
+	$(INTEROP) $(FOREIGN) $(ARGS)
+
+brokers-table: interop-peers ## let them say again what each broker grants, in docs/brokers.md and docs/guarantees.md
+	$(INTEROP) $(FOREIGN)
+	$(BIN)/python tools/generate_brokers.py
+
+interop-peers: ## get what these run against, once
 	@tools/environment.sh dev interop
-	@mkdir -p build/interop && cp tests/interop/package.json tests/interop/package-lock.json build/interop
-	@npm ci --prefix build/interop --silent --no-audit --no-fund
-	@$(BIN)/python -m tests.interop.java
-	ACQUIT_INTEROP_NODE_MODULES=$(CURDIR)/build/interop/node_modules $(BIN)/python -m pytest -m interop tests/interop $(ARGS)
+	@$(BIN)/python -m tests.interop.get_peers
 
 soak: ## long seeded runs with kills and replayed power losses; prints the seed that repeats them
 	@tools/environment.sh dev spark

@@ -1,0 +1,1 @@
+"""Pictures of frames: exchanges of our client with our broker, recorded as they happen, and drawn."""
