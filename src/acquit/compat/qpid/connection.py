@@ -183,7 +183,7 @@ class Connection(Endpoint):
                 f": {event.reason}" if event.reason else "",
             )
         if event.kind is ConnectionEventKind.FAILED and self.error is None and self._inner is not None:
-            self.error = ConnectionError(text=f"the connection to {event.where} is lost: {event.reason}")
+            self.error = ConnectionError(text=event.reason or f"the connection to {event.where} was lost")
             for session in list(self.sessions.values()):
                 session._gate.open()
 

@@ -33,6 +33,7 @@ from typing import Final, Literal, TypeAlias
 from acquit.client.subscriptions import Subscription
 from acquit.compat.qpid.messaging.address import LexError, Options, ParseError, parse
 from acquit.compat.qpid.messaging.exceptions import InvalidOption, MalformedAddress
+from acquit.errors import ConfigurationError, EncodeError
 from acquit.protocol.types import Described, Symbol, ULong
 
 logger = logging.getLogger("qpid.messaging")
@@ -149,13 +150,18 @@ def _checked(options: Mapping[object, object], known: Mapping[str, Check], where
     for key, value in options.items():
         if not isinstance(key, str) or key not in known:
             raise InvalidOption(
-                text=f"error in options: {where}{key!s:.60}: no such option; expected one of {', '.join(known)}"
+                text=f"error in options: {where}{_shown(key)}: no such option; expected one of {', '.join(known)}"
             )
         expected = known[key](value)
         if expected is not None:
             raise InvalidOption(text=f"error in options: {where}{key}: {expected}, got {value!r:.60}")
         found[key] = value
     return found
+
+
+def _shown(key: object) -> str:
+    """A key, for people; whatever is in it."""
+    return key if isinstance(key, str) and key.isprintable() and len(key) <= 60 else f"{key!r:.60}"
 
 
 def _refuse(option: str, reason: str) -> InvalidOption:
@@ -229,7 +235,10 @@ def _receiving(common: Plan, link: Mapping[str, object], *, browse: bool, named:
         if common.name is None:
             raise InvalidOption(text="link.durable: a durable subscription needs a name: link.name")
         shared = not named or _map(link, "x-declare").get("exclusive") is False
-        subscription = Subscription(name=common.name, durable=True, shared=shared)
+        try:
+            subscription = Subscription(name=common.name, durable=True, shared=shared)
+        except ConfigurationError as exc:
+            raise InvalidOption(text=f"link.name: {exc}") from None
     filters = dict(_filters(link.get("filter")))
     if common.subject is not None and common.subject != "#":
         pattern = "*" in common.subject or "#" in common.subject
@@ -266,11 +275,11 @@ def _check_declarations(node: Mapping[str, object], link: Mapping[str, object], 
         logger.warning("link.timeout is passed over: a durable subscription is kept until it is deleted")
     for where, declared in (("node", _map(node, "x-declare") if creates else {}), ("link", _map(link, "x-declare"))):
         _check_arguments(f"{where}.x-declare.arguments", _map(declared, "arguments"))
-        declared = {str(key).replace("_", "-"): value for key, value in declared.items()}
-        unknown = [key for key in declared if key not in _LIFE and key not in ("arguments", "bindings")]
-        if unknown or declared.get("bindings"):
-            raise _undeclared(f"{where}.x-declare", (*unknown, "bindings")[0])
-        passed = [key for key in declared if key in _LIFE]
+        keys = [str(key).replace("_", "-") for key, value in declared.items() if value not in ([], {})]
+        unknown = [key for key in keys if key not in _LIFE and key != "arguments"]
+        if unknown:
+            raise _undeclared(f"{where}.x-declare", unknown[0])
+        passed = [key for key in keys if key in _LIFE]
         if passed:
             logger.warning("%s.x-declare: %s passed over: the broker's policies say it", where, ", ".join(passed))
 
@@ -283,7 +292,7 @@ def _check_arguments(where: str, arguments: Mapping[object, object]) -> None:
 def _undeclared(where: str, key: str) -> InvalidOption:
     instead = _INSTEAD.get(key)
     reason = f"set {instead} in the broker's policy of the address" if instead else "the broker's policies say it"
-    return _refuse(f"{where}: {key:.60}", reason)
+    return _refuse(f"{where}: {_shown(key)}", reason)
 
 
 def _filters(given: object) -> Iterable[tuple[str, Described]]:
@@ -293,7 +302,10 @@ def _filters(given: object) -> Iterable[tuple[str, Described]]:
         descriptor = entry["descriptor"]
         if not isinstance(descriptor, int | str) or isinstance(descriptor, bool):
             raise InvalidOption(text=f"link.filter: a descriptor is a number or a string, got {descriptor!r:.60}")
-        said = ULong(descriptor) if isinstance(descriptor, int) else Symbol(descriptor)
+        try:
+            said = ULong(descriptor) if isinstance(descriptor, int) else Symbol(descriptor)
+        except EncodeError as exc:
+            raise InvalidOption(text=f"link.filter: {exc}") from None
         yield str(entry["name"]), Described(said, entry["value"])
 
 

@@ -137,7 +137,8 @@ class Session(Part):
         """Acknowledge `message` alone, or, without one, all that was fetched in the session and was not acknowledged.
 
         `disposition` says something else than *accepted*: RELEASED or REJECTED. With `sync` it returns when the broker
-        has answered. A message that came before the connection was lost has no effect: it comes again. On an
+        has answered; where the connection is lost meanwhile, and restored, nobody knows whether it was heard, and the
+        message may come again, as one does that came before. On an
         unreliable link messages are acknowledged as they are sent: to acknowledge one has no effect, to release or
         reject it raises ReceiverError. Raises ValueError for what is acknowledged already.
         """
@@ -151,7 +152,9 @@ class Session(Part):
             return
         if receipt.result() is ReceiptStatus.UNKNOWN:
             self._usable()
-            raise SessionError(text=f"the acknowledgement was not answered: {receipt.reason}")
+            if not self.connection.reconnect:
+                raise SessionError(text=f"the acknowledgement was not answered: {receipt.reason}")
+            logger.warning("an acknowledgement was not answered, what it was about may come again: %s", receipt.reason)
 
     def _claim(self, message: Message | None, outcome: Outcome) -> list[Message]:
         with self._lock:
