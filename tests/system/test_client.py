@@ -173,7 +173,7 @@ def test_asyncio_and_threads_meet(broker: acquit.Broker, connection: acquit.Conn
 
 def test_a_broker_that_stops_ends_every_wait() -> None:
     with acquit.Broker() as broker:
-        connection = acquit.connect(broker.url)
+        connection = acquit.connect(broker.url, options=acquit.ConnectOptions(reconnect=None))
         session = connection.session("individual")
         session.sender("q").send("x")
         receiver = session.receiver("q")
@@ -303,7 +303,7 @@ def test_a_deleted_queue_makes_the_commit_fail(connection: acquit.Connection, ad
 
 def test_a_broker_that_stops_rolls_the_transaction_back() -> None:
     with acquit.Broker() as broker:
-        connection = acquit.connect(broker.url)
+        connection = acquit.connect(broker.url, options=acquit.ConnectOptions(reconnect=None))
         session = connection.session("transacted")
         receipt = session.sender("q").send("x", wait=False)
         receipt.result(LONG)

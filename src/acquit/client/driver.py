@@ -209,8 +209,7 @@ class Driver:
         try:
             self.core.process(self.loop.time())
         except BaseException:
-            # Half of what was asked for is done: better lost, which every wait hears of, than waiting for the rest.
-            pump.abort()
+            self._break()
             raise
         pump.flush()
         if writable:
@@ -225,7 +224,11 @@ class Driver:
 
     def handle(self, events: list[Event]) -> None:
         """Act on what the peer did. The pump flushes afterwards."""
-        self.core.handle(events, self.loop.time())
+        try:
+            self.core.handle(events, self.loop.time())
+        except BaseException:
+            self._break()
+            raise
         self._arm()
 
     def on_writable(self, writable: bool) -> None:
@@ -269,6 +272,12 @@ class Driver:
             self._tell(ConnectionEventKind.RESTORED, outage_s=lost_for_s)
         if events:
             self.handle(events)
+
+    def _break(self) -> None:
+        """A bug of ours: half of something is done. Better lost for good, which every wait hears of, than to go on."""
+        core = self.core
+        core.give_up(Failure(ConnectionLost, f"the connection to {core.where} was cut off by an error in this client"))
+        self.pump.abort()
 
     # -- inside --------------------------------------------------------------------------------------------------------
 

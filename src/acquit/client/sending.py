@@ -184,7 +184,7 @@ class SenderCore:
             if not isinstance(promise, SendPromise) or promise.done:
                 continue
             if not promise._payload:  # whoever waited for it has given up, and was told that it is in doubt
-                self._ended(promise)
+                self._failed.append(promise)
                 promise._fail(self.session.core.interruption)
                 continue
             self._sent_bytes -= len(promise._payload)

@@ -80,7 +80,12 @@ def keep_working(
     down_since = time.monotonic()
     while True:
         try:
-            connection = acquit.connect(endpoint.read_text(encoding="utf-8"), container_id=container_id)
+            connection = acquit.connect(
+                endpoint.read_text(encoding="utf-8"),
+                container_id=container_id,
+                # A broker that comes back has another port: the endpoint is read again.
+                options=acquit.ConnectOptions(reconnect=None),
+            )
         except AuthenticationFailed:
             raise
         except (FileNotFoundError, ConnectionFailed) as why:

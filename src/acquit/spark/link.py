@@ -71,6 +71,8 @@ def connect_patiently(
                     connect_timeout_ms=min(left_ms, 10_000),
                     ack_timeout_ms=options.ack_timeout_ms,
                     max_message_size=_MESSAGE_BYTES_MAX,
+                    # A task that loses its connection fails, and Spark runs it again: it must know what it has read.
+                    reconnect=None,
                 ),
             )
         except AuthenticationFailed:

@@ -695,7 +695,7 @@ def test_closing_twice_and_after_the_loss_is_fine() -> None:
     async def main() -> None:
         server = Server()
         async with serve(server) as where:
-            connection = await aio.connect(f"amqp://{where}")
+            connection = await aio.connect(f"amqp://{where}", options=ConnectOptions(reconnect=None))
             session = await connection.session()
             sender, receiver = await session.sender("p"), await session.receiver("q")
             for _ in range(2):

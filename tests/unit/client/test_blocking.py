@@ -35,7 +35,8 @@ def server() -> Iterator[ThreadedServer]:
 
 @pytest.fixture
 def connection(server: ThreadedServer) -> Iterator[acquit.Connection]:
-    with acquit.connect(server.url) as connection:
+    # What restores a lost connection is tested elsewhere: here its loss is the end.
+    with acquit.connect(server.url, options=acquit.ConnectOptions(reconnect=None)) as connection:
         yield connection
 
 

@@ -254,7 +254,8 @@ def test_a_silent_server_is_given_up() -> None:
     async def main() -> None:
         server = Server()
         async with serve(server) as where:
-            connection = await aio.connect(f"amqp://{where}", options=ConnectOptions(idle_timeout_ms=100))
+            options = ConnectOptions(idle_timeout_ms=100, reconnect=None)
+            connection = await aio.connect(f"amqp://{where}", options=options)
             receiver = await (await connection.session()).receiver("q")
             engine = server.connection.engine
             engine.data_to_send = bytes  # type: ignore[method-assign]  # it says nothing any more, heartbeats included

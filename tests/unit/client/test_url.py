@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from acquit.client.url import Target, parse_url
+from acquit.client.reconnecting import Reconnect
+from acquit.client.url import Target, parse_url, parse_urls
 from acquit.errors import ConfigurationError
 
 
@@ -71,3 +72,58 @@ def test_user_and_password_beside_the_url_win() -> None:
     assert target.authenticated(None, "other") == Target("host", 5672, False, "ann", "other")
     with pytest.raises(ConfigurationError, match="a password is given without a user"):
         parse_url("amqp://host").authenticated(None, "other")
+
+
+# -- several hosts -----------------------------------------------------------------------------------------------------
+
+
+def places(urls: str | list[str], reconnect: Reconnect | None = None) -> list[str]:
+    return [target.where for target in parse_urls(urls, reconnect).targets]
+
+
+def test_several_hosts() -> None:
+    assert places("amqp://one") == ["one:5672"]
+    assert places(["amqp://one", "amqps://two:7"]) == ["one:5672", "two:7"]
+    assert places("failover:(amqp://one,amqps://two:7)") == ["one:5672", "two:7"]
+    assert places("failover:amqp://one, amqp://two") == ["one:5672", "two:5672"]
+    assert places("failover://(amqp://one,amqp://[::1]:7)?failover.randomize=true") == ["one:5672", "[::1]:7"]
+
+
+def test_options_of_jms_users() -> None:
+    query = (
+        "failover.initialReconnectDelay=5&failover.reconnectDelay=20&failover.maxReconnectDelay=4000"
+        "&failover.reconnectBackOffMultiplier=3.0&failover.maxReconnectAttempts=7"
+        "&failover.startupMaxReconnectAttempts=2&failover.warnAfterReconnectAttempts=9&failover.randomize=true"
+    )
+    found = parse_urls(f"failover:(amqp://one)?{query}", Reconnect(outage_max_ms=9)).reconnect
+    assert found == Reconnect(
+        delay_ms=20, delay_max_ms=4000, multiplier=3.0, rounds_max=7, first_rounds=2, shuffle=True, outage_max_ms=9
+    )
+    linear = parse_urls("failover:(amqp://one)?failover.useReconnectBackOff=false", None).reconnect
+    assert linear == Reconnect(multiplier=1, first_rounds=0)
+    assert parse_urls("failover:(amqp://one)?failover.maxReconnectAttempts=0", Reconnect()).reconnect is None
+    assert parse_urls("amqp://one", None).reconnect is None
+
+
+@pytest.mark.parametrize(
+    ("urls", "message"),
+    [
+        ([], "the list of URLs is empty"),
+        (["amqp://one", "two"], "does not begin with amqp:// or amqps://"),
+        ("failover:()", "failover: names no host, or an empty one"),
+        ("failover:(amqp://one,,amqp://two)", "failover: names no host, or an empty one"),
+        ("failover:(amqp://one)x=1", r"what follows the list of hosts must begin with \?"),
+        ("failover:(amqp://one)?failover.nothing=1", "no option 'failover.nothing'; expected one of failover.init"),
+        ("failover:(amqp://one)?failover.maxReconnectAttempts=many", "failover.maxReconnectAttempts cannot be 'many'"),
+        ("failover:(amqp://one)?failover.randomize=2", "failover.randomize cannot be '2'"),
+        ("failover:(amqp://one)?failover.reconnectBackOffMultiplier=0.1", "multiplier must be a number from 1"),
+    ],
+)
+def test_lists_that_cannot_be_read(urls: str | list[str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        parse_urls(urls, None)
+
+
+def test_a_user_beside_the_urls_is_the_user_of_every_host() -> None:
+    found = parse_urls(["amqp://one", "amqp://me:mine@two"], None).authenticated("you", "yours")
+    assert [(target.username, target.password) for target in found.targets] == [("you", "yours")] * 2
