@@ -7,10 +7,11 @@ from pathlib import Path
 
 import click
 
+from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.exits import Exit
 from acquit.cli.jsonform import to_json
 from acquit.cli.management import BROKER, management
-from acquit.cli.options import json_option, seconds, url_option
+from acquit.cli.options import json_option, seconds
 from acquit.cli.output import emit_json, table
 
 
@@ -59,13 +60,13 @@ def check(file: Path, data: Path, as_json: bool) -> int:
 
 @config.command()
 @seconds(60.0, "How long to wait for the broker's answer.")
-@url_option
+@broker_options
 @json_option
-def reload(timeout_s: float, url: str, as_json: bool) -> int:
+def reload(timeout_s: float, broker: BrokerAt, as_json: bool) -> int:
     """Have the broker at URL read its configuration, its users and its certificates again, and show what changed.
 
     Nothing changes where any of it is not valid. SIGHUP does the same, and tells the log."""
-    with management(url, timeout_s) as node:
+    with management(broker, timeout_s) as node:
         answer = node.request("RELOAD", BROKER)
     changes = answer.get("changes") if isinstance(answer, Mapping) else None
     rows = [change for change in changes if isinstance(change, Mapping)] if isinstance(changes, list) else []

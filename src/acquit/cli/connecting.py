@@ -1,17 +1,195 @@
-"""Connecting as the command line does."""
+"""Connecting as the command line does: where to, as whom, and over which TLS.
+
+No password is taken from the command line, where every process of the machine can read it: it is in a file, in the
+environment, in a URL that the environment gives, or asked for on a terminal. There is no way to connect over TLS
+without looking at the broker's certificate: one that no authority has signed is given as the authority itself.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
-from typing import TYPE_CHECKING
+import ssl
+import sys
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from acquit.cli.options import DEFAULT_URL
+from acquit.cli.output import remark
+from acquit.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from acquit import Connection
+    from collections.abc import Callable
+
+    from acquit import Connection, ConnectionEvent
+
+_VARIABLE: Final = "ACQUIT_PASSWORD"
+_UNTOLD: Final = logging.NullHandler()
+"""Where the client's log goes: the commands tell of the same by themselves."""
+_FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-def connect(url: str) -> Connection:
-    """A connection that says in logs and in the ledger which process it was: ``acquit-4711@host``."""
-    import acquit
+@dataclass(frozen=True, slots=True)
+class BrokerAt:
+    """A broker, or several of which any will do, and what it takes to be let in."""
 
-    return acquit.connect(url, container_id=f"acquit-{os.getpid()}@{socket.gethostname()}")
+    urls: tuple[str, ...]
+    user: str | None = None
+    password_file: Path | None = None
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+
+    def connect(self, *, outage_max_s: float = 0.0) -> Connection:
+        """A connection that says in logs and in the ledger which process it was: ``acquit-4711@host``. If it is lost,
+        it is restored within `outage_max_s` seconds (0: not at all), with a remark about each such outage."""
+        import acquit
+
+        logging.getLogger("acquit.client").addHandler(_UNTOLD)
+        reconnect = acquit.Reconnect(outage_max_ms=max(1, int(outage_max_s * 1000))) if outage_max_s else None
+        try:
+            return acquit.connect(
+                list(self.urls) if len(self.urls) > 1 else self.urls[0],
+                container_id=f"acquit-{os.getpid()}@{socket.gethostname()}",
+                username=self.user,
+                password=self._password(),
+                ssl_context=self._ssl_context(),
+                options=acquit.ConnectOptions(reconnect=reconnect),
+                on_event=_tell,
+            )
+        except acquit.ConnectionFailed as error:
+            if not isinstance(error.__cause__, ssl.SSLCertVerificationError):
+                raise
+            raise acquit.ConnectionFailed(f"{error}; --ca FILE says whom to trust") from error
+
+    def _password(self) -> str | None:
+        if self.password_file is not None:
+            lines = self.password_file.read_text(encoding="utf-8").splitlines()
+            if not lines or not lines[0]:
+                raise ConfigurationError(f"--password-file {self.password_file}: expected a password in its first line")
+            return lines[0]
+        if self.user is None:
+            return None  # what the URL says, or nobody in particular
+        if (password := os.environ.get(_VARIABLE)) is not None:
+            return password
+        if self.cert is not None:
+            raise ConfigurationError("--user needs a password beside --cert; without --user the certificate says who")
+        if not _asks():
+            raise ConfigurationError(f"--user needs a password: --password-file, {_VARIABLE}, or a terminal to ask on")
+        asked: str = click.prompt(f"Password of {self.user}", hide_input=True, err=True)
+        return asked
+
+    def _ssl_context(self) -> ssl.SSLContext | None:
+        if self.key is not None and self.cert is None:
+            raise ConfigurationError("--key is given without the certificate (--cert) that it belongs to")
+        if self.ca is None and self.cert is None:
+            return None  # for amqps:// the system's authorities
+        try:
+            context = ssl.create_default_context(cafile=self.ca)
+        except ssl.SSLError as error:
+            raise ConfigurationError(f"--ca {self.ca}: expected certificates in PEM ({error.reason})") from error
+        if self.cert is not None:
+            try:
+                context.load_cert_chain(self.cert, self.key)
+            except ssl.SSLError as error:
+                raise ConfigurationError(
+                    f"--cert {self.cert}: expected a certificate and its key in PEM ({error.reason})"
+                ) from error
+        return context
+
+
+def _asks() -> bool:
+    """Whether there is somebody to ask for a password."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _tell(event: ConnectionEvent) -> None:
+    """What became of the connection, for a person: one line when it is interrupted, one when it is there again."""
+    from acquit import ConnectionEventKind
+
+    if event.kind is ConnectionEventKind.INTERRUPTED:
+        remark(f"interrupted: {event.reason}; trying again")
+    elif event.kind is ConnectionEventKind.RESTORED:
+        remark(f"connected again, to {event.where}, after {event.outage_s:.1f} s")
+
+
+def broker_options(command: Callable[..., object]) -> Callable[..., object]:
+    """``--url``, ``--user``, ``--ca`` and their kin: where the broker is, given to the command as one `BrokerAt`."""
+
+    @wraps(command)
+    def run(
+        *args: object,
+        urls: tuple[str, ...],
+        user: str | None,
+        password_file: Path | None,
+        ca: Path | None,
+        cert: Path | None,
+        key: Path | None,
+        **options: object,
+    ) -> object:
+        return command(*args, broker=BrokerAt(urls, user, password_file, ca, cert, key), **options)
+
+    for option in reversed(_OPTIONS):
+        run = option(run)
+    return run
+
+
+_OPTIONS: Final = (
+    click.option(
+        "--url",
+        "urls",
+        multiple=True,
+        envvar="ACQUIT_URL",
+        default=(DEFAULT_URL,),
+        show_default=True,
+        show_envvar=True,
+        metavar="URL",
+        help="The broker: amqp://[USER:PASSWORD@]HOST[:PORT], or amqps:// for TLS. Several, of which the first that "
+        "answers is taken, are given one by one or as failover:(URL,URL).",
+    ),
+    click.option(
+        "--user",
+        envvar="ACQUIT_USER",
+        show_envvar=True,
+        metavar="NAME",
+        help=f"Who to log in as. The password is in --password-file or in {_VARIABLE}, or is asked for.",
+    ),
+    click.option(
+        "--password-file",
+        type=_FILE,
+        envvar="ACQUIT_PASSWORD_FILE",
+        show_envvar=True,
+        metavar="FILE",
+        help="Its first line is the password.",
+    ),
+    click.option(
+        "--ca",
+        type=_FILE,
+        envvar="ACQUIT_CA",
+        show_envvar=True,
+        metavar="FILE",
+        help="Trust these authorities (PEM), and not the system's, to sign the broker's certificate. One that signed "
+        "itself is its own authority.",
+    ),
+    click.option(
+        "--cert",
+        type=_FILE,
+        envvar="ACQUIT_CERT",
+        show_envvar=True,
+        metavar="FILE",
+        help="Our certificate (PEM), for brokers that ask for one.",
+    ),
+    click.option(
+        "--key",
+        type=_FILE,
+        envvar="ACQUIT_KEY",
+        show_envvar=True,
+        metavar="FILE",
+        help="Its key, where that is not in the same file.",
+    ),
+)

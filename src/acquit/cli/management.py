@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from acquit.cli.connecting import connect
+from acquit.cli.connecting import BrokerAt
 from acquit.errors import AcquitError, ConfigurationError, ConnectTimeout, NotFound, Unauthorized
 from acquit.protocol.message import Message
 from acquit.protocol.types import Value
@@ -84,11 +84,11 @@ class Management:
 
 
 @contextmanager
-def management(url: str, timeout_s: float) -> Iterator[Management]:
-    """A conversation with the broker at `url`, closed at the end."""
+def management(broker: BrokerAt, timeout_s: float) -> Iterator[Management]:
+    """A conversation with a broker, closed at the end."""
     reply_to = f"acquit-cli-{uuid.uuid4()}"
     with (
-        connect(url) as connection,
+        broker.connect() as connection,
         connection.session() as session,
         session.receiver(NODE, target=reply_to, prefetch=10) as receiver,
         session.sender(NODE) as sender,

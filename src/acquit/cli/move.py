@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 import click
 
+from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.exits import Exit
 from acquit.cli.jsonform import to_json
 from acquit.cli.management import QUEUE, management
-from acquit.cli.options import json_option, seconds, url_option
+from acquit.cli.options import json_option, seconds
 from acquit.cli.output import emit_json
 from acquit.protocol.types import Value
 
@@ -20,7 +21,7 @@ from acquit.protocol.types import Value
 @click.option("--max", "messages_max", type=click.IntRange(1), help="No more messages than this.")
 @click.option("--selector", help="Only messages that match, as in JMS: \"colour = 'red' and size > 3\".")
 @seconds(600.0, "How long to wait for the broker to have moved them all.")
-@url_option
+@broker_options
 @json_option
 def move(
     source: str,
@@ -28,7 +29,7 @@ def move(
     messages_max: int | None,
     selector: str | None,
     timeout_s: float,
-    url: str,
+    broker: BrokerAt,
     as_json: bool,
 ) -> int:
     """Move the messages of queue SOURCE that nobody has acquired into queue TARGET, which is made if it is not there.
@@ -40,7 +41,7 @@ def move(
         body["max"] = messages_max
     if selector is not None:
         body["selector"] = selector
-    with management(url, timeout_s) as node:
+    with management(broker, timeout_s) as node:
         answer = node.request("MOVE", QUEUE, name=source, body=body)
     moved = answer.get("moved") if isinstance(answer, Mapping) else None
     if as_json:

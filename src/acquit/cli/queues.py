@@ -13,10 +13,11 @@ from typing import Final
 
 import click
 
+from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.exits import Exit
 from acquit.cli.jsonform import to_json
 from acquit.cli.management import QUEUE, ManagementFailed, management
-from acquit.cli.options import data_option, json_option, seconds, url_option
+from acquit.cli.options import data_option, json_option, seconds
 from acquit.cli.output import cell, emit_json
 
 COLUMNS: Final = ("name", "kind", "depth", "available", "acquired", "consumers", "body_bytes", "entered")
@@ -29,17 +30,17 @@ NAME_WIDTH_MAX: Final = 24
 @click.group(invoke_without_command=True)
 @data_option(required=False)
 @seconds(10.0, "How long to wait for the broker's answer.")
-@url_option
+@broker_options
 @json_option
 @click.pass_context
-def queues(ctx: click.Context, data: Path | None, timeout_s: float, url: str, as_json: bool) -> int:
+def queues(ctx: click.Context, data: Path | None, timeout_s: float, broker: BrokerAt, as_json: bool) -> int:
     """Show the queues of the broker at URL, or of the stopped one whose folder is --data.
 
     Below a queue stands what else of it is not zero: what is scheduled or undeliverable, who is its active consumer,
     what left it and why. --json has everything."""
     if ctx.invoked_subcommand is not None:
         return Exit.OK
-    columns, rows = _from_folder(data) if data is not None else _from_broker(url, timeout_s)
+    columns, rows = _from_folder(data) if data is not None else _from_broker(broker, timeout_s)
     if as_json:
         for row in rows:
             emit_json({name: to_json(value) for name, value in zip(columns, row, strict=True)})
@@ -55,12 +56,12 @@ def queues(ctx: click.Context, data: Path | None, timeout_s: float, url: str, as
 @click.argument("name")
 @click.option("--topic", is_flag=True, help="A topic instead.")
 @seconds(10.0, "How long to wait for the broker's answer.")
-@url_option
+@broker_options
 @json_option
-def create(name: str, topic: bool, timeout_s: float, url: str, as_json: bool) -> int:
+def create(name: str, topic: bool, timeout_s: float, broker: BrokerAt, as_json: bool) -> int:
     """Make the queue NAME. It stays until somebody deletes it, whatever the policy of its address says."""
     kind = "topic" if topic else "queue"
-    with management(url, timeout_s) as node:
+    with management(broker, timeout_s) as node:
         node.request("CREATE", QUEUE, name=name, body={"kind": kind})
     if as_json:
         emit_json({"name": name, "kind": kind})
@@ -75,15 +76,17 @@ def create(name: str, topic: bool, timeout_s: float, url: str, as_json: bool) ->
 @click.option("--if-empty", is_flag=True, help="Only if there are no messages in it.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @seconds(10.0, "How long to wait for the broker's answer.")
-@url_option
+@broker_options
 @json_option
-def delete(name: str, if_unused: bool, if_empty: bool, yes: bool, timeout_s: float, url: str, as_json: bool) -> int:
+def delete(
+    name: str, if_unused: bool, if_empty: bool, yes: bool, timeout_s: float, broker: BrokerAt, as_json: bool
+) -> int:
     """Delete the queue, subscription or topic NAME with all its messages, and end the links that use it.
 
     The ledger records each message as purged, and by whom."""
     if not yes and not click.confirm(f"Delete {name} and all that is in it?", err=True):
         return Exit.FAILED
-    with management(url, timeout_s) as node:
+    with management(broker, timeout_s) as node:
         answer = node.ask("DELETE", QUEUE, name=name, body={"if_unused": if_unused, "if_empty": if_empty})
     told = {key: to_json(answer.application_properties.get(key)) for key in ("messages", "links")}
     if as_json:
@@ -97,13 +100,13 @@ def delete(name: str, if_unused: bool, if_empty: bool, yes: bool, timeout_s: flo
 @click.argument("queue")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @seconds(60.0, "How long to wait for the broker's answer.")
-@url_option
+@broker_options
 @json_option
-def purge(queue: str, yes: bool, timeout_s: float, url: str, as_json: bool) -> int:
+def purge(queue: str, yes: bool, timeout_s: float, broker: BrokerAt, as_json: bool) -> int:
     """Remove all messages of QUEUE that nobody has acquired. The ledger records each one as purged, and by whom."""
     if not yes and not click.confirm(f"Remove all messages of {queue}?", err=True):
         return Exit.FAILED
-    with management(url, timeout_s) as node:
+    with management(broker, timeout_s) as node:
         answer = node.request("PURGE", QUEUE, name=queue)
     purged = answer.get("purged") if isinstance(answer, Mapping) else None
     if as_json:
@@ -141,9 +144,9 @@ def _worth_telling(name: str, value: object) -> bool:
     return bool(value) and name not in COLUMNS and name not in FOR_MACHINES
 
 
-def _from_broker(url: str, timeout_s: float) -> tuple[list[str], list[list[object]]]:
+def _from_broker(broker: BrokerAt, timeout_s: float) -> tuple[list[str], list[list[object]]]:
     """Column names and rows, as the broker gives them."""
-    with management(url, timeout_s) as node:
+    with management(broker, timeout_s) as node:
         answer = node.request("QUERY", QUEUE)
     if not isinstance(answer, Mapping) or not {"attributeNames", "results"} <= answer.keys():
         raise ManagementFailed("QUERY: the answer is not the table that the management draft describes")

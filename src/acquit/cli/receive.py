@@ -12,20 +12,22 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from acquit.cli.connecting import connect
+from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.exits import Exit
 from acquit.cli.messages import describe
-from acquit.cli.options import json_option, seconds, url_option
+from acquit.cli.options import json_option, seconds
 from acquit.cli.output import emit_json, line, remark, time_text
 
 if TYPE_CHECKING:
     from acquit import Receipt, ReceivedMessage, Receiver
 
-MODES: Final = ("individual", "client", "auto", "no-ack")
+MODES: Final = ("individual", "client", "auto", "dups-ok", "pre-ack", "no-ack")
 OUTCOMES: Final = ("accept", "release", "reject", "modify")
 UNSURE: Final = ("STALE", "UNKNOWN")
 """Statuses of a receipt that do not confirm what was asked for."""
 PREFETCH_MAX: Final = 100
+OUTAGE_MAX_S: Final = 24 * 3600.0
+"""How long `--follow` waits for a broker that is gone."""
 BODY_CHARACTERS_MAX: Final = 2000
 """What a person is shown of a body; `--json` prints all of it."""
 
@@ -49,7 +51,7 @@ _selector_option = click.option(
 )
 @click.option("--reason", metavar="TEXT", help="With --outcome reject: the description of the error.")
 @_selector_option
-@url_option
+@broker_options
 @json_option
 def receive(
     address: str,
@@ -60,7 +62,7 @@ def receive(
     outcome: str,
     reason: str | None,
     selector: str | None,
-    url: str,
+    broker: BrokerAt,
     as_json: bool,
 ) -> int:
     """Take messages from ADDRESS and print them.
@@ -90,7 +92,7 @@ def receive(
     # Asked for a few, it takes no more from others than these: without prefetch each one is fetched by itself.
     prefetch = PREFETCH_MAX if count is None or count > PREFETCH_MAX else 0
     with (
-        connect(url) as connection,
+        broker.connect(outage_max_s=OUTAGE_MAX_S if follow else timeout_s) as connection,
         connection.session(mode) as session,
         session.receiver(address, prefetch=prefetch, selector=selector) as receiver,
     ):
@@ -106,15 +108,17 @@ def receive(
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Show the first so many.")
 @seconds(5.0, "How long to wait for the broker to say that there is no more.")
 @_selector_option
-@url_option
+@broker_options
 @json_option
-def browse(address: str, limit: int | None, timeout_s: float, selector: str | None, url: str, as_json: bool) -> int:
+def browse(
+    address: str, limit: int | None, timeout_s: float, selector: str | None, broker: BrokerAt, as_json: bool
+) -> int:
     """Print the messages waiting at ADDRESS, oldest first, and leave them there.
 
     Messages that a consumer has acquired are not shown.
     """
     with (
-        connect(url) as connection,
+        broker.connect() as connection,
         connection.session() as session,
         session.receiver(
             address, browse=True, prefetch=min(limit or PREFETCH_MAX, PREFETCH_MAX), selector=selector

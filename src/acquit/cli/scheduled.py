@@ -7,10 +7,11 @@ from typing import Final
 
 import click
 
+from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.exits import Exit
 from acquit.cli.jsonform import to_json
 from acquit.cli.management import MESSAGE, Management, ManagementFailed, management
-from acquit.cli.options import json_option, seconds, url_option
+from acquit.cli.options import json_option, seconds
 from acquit.cli.output import emit_json, table, time_text
 from acquit.protocol.types import ULong, Value
 
@@ -27,11 +28,11 @@ def scheduled() -> None:
 @click.argument("queue")
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Show no more than this.")
 @seconds(10.0, "How long to wait for the broker's answer.")
-@url_option
+@broker_options
 @json_option
-def list_(queue: str, limit: int, timeout_s: float, url: str, as_json: bool) -> int:
+def list_(queue: str, limit: int, timeout_s: float, broker: BrokerAt, as_json: bool) -> int:
     """Show what waits in QUEUE, in the order of sequences: for a delivery time, or for another attempt."""
-    with management(url, timeout_s) as node:
+    with management(broker, timeout_s) as node:
         columns, rows = _listed(node, queue, limit)
     if as_json:
         for row in rows:
@@ -50,7 +51,7 @@ def list_(queue: str, limit: int, timeout_s: float, url: str, as_json: bool) -> 
 @click.option("--sequence", type=click.IntRange(1), metavar="NUMBER", help="The message with this sequence.")
 @click.option("--all", "everything", is_flag=True, help="All that wait for their delivery time.")
 @seconds(60.0, "How long to wait for the broker's answer.")
-@url_option
+@broker_options
 @json_option
 def cancel(
     queue: str,
@@ -58,7 +59,7 @@ def cancel(
     sequence: int | None,
     everything: bool,
     timeout_s: float,
-    url: str,
+    broker: BrokerAt,
     as_json: bool,
 ) -> int:
     """Remove a message of QUEUE that waits for its delivery time. The ledger records it as purged, and by whom."""
@@ -71,7 +72,7 @@ def cancel(
         bodies.append({"all": True})
     if len(bodies) != 1:
         raise click.UsageError("name what to cancel by one of --message-id, --sequence and --all")
-    with management(url, timeout_s) as node:
+    with management(broker, timeout_s) as node:
         answer = node.request("CANCEL", MESSAGE, name=queue, body=bodies[0])
     cancelled = answer.get("cancelled") if isinstance(answer, Mapping) else None
     if as_json:

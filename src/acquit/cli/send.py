@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from acquit.cli.connecting import connect
+from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.exits import Exit, one_line
 from acquit.cli.messages import compose
-from acquit.cli.options import json_option, pair, seconds, url_option
+from acquit.cli.options import json_option, pair, seconds
 from acquit.cli.output import counting, emit_json, remark
 from acquit.client.options import DeliveryMode
 from acquit.errors import (
@@ -86,7 +86,7 @@ OUTCOMES: Final[tuple[tuple[type[AcquitError], str], ...]] = (
 @click.option("--subject", metavar="TEXT", help="The subject.")
 @click.option("--priority", type=click.IntRange(0, 255), metavar="N", help="The priority; 4 is normal.")
 @seconds(30.0, "Give up when no answer comes for so long.")
-@url_option
+@broker_options
 @json_option
 def send(
     address: str,
@@ -102,7 +102,7 @@ def send(
     subject: str | None,
     priority: int | None,
     timeout_s: float,
-    url: str,
+    broker: BrokerAt,
     as_json: bool,
 ) -> int:
     """Send messages to ADDRESS and report their outcomes.
@@ -136,7 +136,7 @@ def send(
             yield message
 
     total = None if json_lines or lines else max(1, len(bodies) + len(files))
-    counts, stopped = _send_all(url, address, finished(), timeout_s=timeout_s, total=total)
+    counts, stopped = _send_all(broker, address, finished(), timeout_s=timeout_s, total=total)
     _report(address, counts, as_json=as_json)
     if stopped is not None:
         raise stopped
@@ -174,7 +174,7 @@ def _messages(bodies: Iterable[str], files: Iterable[Path], json_lines: bool, li
 
 
 def _send_all(
-    url: str, address: str, messages: Iterable[Message], *, timeout_s: float, total: int | None
+    broker: BrokerAt, address: str, messages: Iterable[Message], *, timeout_s: float, total: int | None
 ) -> tuple[Counter[str], AcquitError | OSError | None]:
     """Send them, pipelined: how many ended how, and what stopped it before the end (the connection, a line of input).
 
@@ -184,7 +184,7 @@ def _send_all(
     stopped: AcquitError | OSError | None = None
     waiting: deque[tuple[int, SendReceipt]] = deque()
     with (
-        connect(url) as connection,
+        broker.connect(outage_max_s=timeout_s) as connection,
         connection.session() as session,
         # Each message says for itself whether it is durable.
         session.sender(address, delivery_mode=DeliveryMode.NON_PERSISTENT) as sender,
