@@ -366,14 +366,13 @@ class Connection:
         self.events.append(CreditChanged(link))
 
     def unmap(self, session: Session) -> None:
-        """The session is ended at both ends: its channels are free. Where the peer ended it for an error, ours is the
-        last that is taken again: RabbitMQ before 4.3 may take a *begin* on it for a frame of the session that it has
-        just ended, and never answers it."""
+        """The session is ended at both ends: its channels are free. A client takes another one next: RabbitMQ before
+        4.3 may take a *begin* for a frame of the session that had the channel and has just ended, and not answer."""
         del self._outgoing_channels[session.channel]
-        if session.failed:
-            self._channels.rest(session.channel)
-        else:
+        if self.server:
             self._channels.free(session.channel)
+        else:
+            self._channels.rest(session.channel)
         if session.remote_channel is not None:
             del self._incoming_channels[session.remote_channel]
 

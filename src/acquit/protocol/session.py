@@ -91,7 +91,6 @@ class Session(SessionDeliveries):
         "_session_flow_owed",
         "context",
         "errant_handles",
-        "failed",
         "incoming_window",
         "input_handles",
         "next_outgoing_id",
@@ -130,7 +129,6 @@ class Session(SessionDeliveries):
         self._half_written: deque[HalfWritten] = deque()
         self._dirty = False
         self._end_told = False
-        self.failed = False  # the peer has ended it for an error
 
     # -- for the application
 
@@ -544,7 +542,6 @@ class Session(SessionDeliveries):
     def _on_end(self, end: End) -> None:
         remote = self.state is not SessionState.END_SENT
         if remote:
-            self.failed = end.error is not None
             self._send_end(None)
         self._tell_end(end.error, remote=remote)
         self._close()

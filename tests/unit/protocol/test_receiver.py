@@ -20,7 +20,7 @@ from acquit.protocol._definitions import (
     Transfer,
 )
 from acquit.protocol.composite import encode_composite
-from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.events import (
     DeliveriesReceived,
     DeliveryAborted,
@@ -358,6 +358,19 @@ def test_lower_and_higher_again() -> None:
     link.grant(5)
     peer.hear()
     assert failure(peer, *[transfer(number) for number in range(6)]) == LinkCondition.TRANSFER_LIMIT_EXCEEDED
+
+
+def test_the_end_of_credit_goes_before_what_is_given_back() -> None:
+    # Else the sender sends at once again what it gets back.
+    peer, link = receiving_engine(credit=5)
+    ((event),) = peer.say(transfer(0), b"x")
+    assert isinstance(event, DeliveriesReceived)
+    link.session.settle_all(event.deliveries, RELEASED)
+    link.grant(0)
+    flow, disposition = peer.hear()
+    assert isinstance(flow, Flow)
+    assert isinstance(disposition, Disposition)
+    assert (flow.link_credit, disposition.state) == (0, RELEASED)
 
 
 def test_draining() -> None:

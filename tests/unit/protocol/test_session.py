@@ -100,13 +100,17 @@ def test_an_end_before_the_begin_is_answered() -> None:
     assert kinds(heard_by_server) == ["SessionBegun", "LinkRequested", "SessionEnded"]
     assert wire.client.sessions == []
     again, _ = wire.begin()
-    assert again.channel == 0
+    assert again.channel == 1
 
 
-def test_the_channel_of_a_session_that_the_peer_ended_for_an_error_is_the_last_to_be_taken_again() -> None:
+@pytest.mark.parametrize("by_us", [True, False])
+def test_the_channel_of_a_session_that_ended_is_the_last_to_be_taken_again(by_us: bool) -> None:
     wire = opened(server=ConnectionOptions(container_id="s", channel_max=2))
-    _, theirs = wire.begin()
-    theirs.end(Error("amqp:not-implemented"))
+    ours, theirs = wire.begin()
+    if by_us:
+        ours.end()
+    else:
+        theirs.end(Error("amqp:not-implemented"))
     wire.run()
     assert [wire.begin()[0].channel for _ in range(3)] == [1, 2, 0]
     with pytest.raises(LocalProtocolError):
