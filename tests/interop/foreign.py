@@ -27,6 +27,8 @@ USERNAME, PASSWORD = "ann", "correct horse"
 THRICE, ATTEMPTS_MAX, GRAVES = ".thrice", 3, "graves"
 """The names of queues that give up end like this; so many attempts; and where they bury what failed."""
 
+STRICT = acquit.ConnectOptions(reconnect=None)
+
 
 def _row(group: str, heading: str) -> Any:
     """A field of `Capabilities`, with its place in docs/brokers.md."""
@@ -41,6 +43,19 @@ class Capabilities:
     acknowledgement: str = _row("Settlement", "what a receipt says in CLIENT and INDIVIDUAL")
     altered: str = _row("Messages", "what of a message is not kept as it was")
 
+    rejected: str = _row("Outcomes", "*rejected*: the message is found")
+    rejected_reason_kept: bool = _row("Outcomes", "*rejected*: the error is kept with the dead letter")
+    own_condition: str = _row("Outcomes", "*rejected* with a condition that AMQP does not define")
+    released_place: str = _row("Outcomes", "*released*: the message goes to")
+    modified: str = _row("Outcomes", "*modified*: the message is found")
+    attempts: str = _row("Outcomes", "*modified (delivery-failed)* at the limit of attempts: the message is found")
+    undeliverable_here: str = _row("Outcomes", "*modified (undeliverable-here)*: the message goes to")
+    modified_annotations: bool = _row("Outcomes", "*modified*: annotations are merged")
+    drain: bool = _row("Credit", "answers *drain*")
+    echo: bool = _row("Credit", "answers a flow that asks (*echo*)")
+    available: bool = _row("Credit", "says how many messages wait (*available*)")
+    login: str = _row("Connection", "SASL mechanisms of our client that let in")
+    non_persistent_kept: bool = _row("Messages", "what is sent NON_PERSISTENT stays so")
     # RMQ: test_foreign_grants
     mode_second: str = _row("Settlement", "rcv-settle-mode second, where a receiver asks for it")
     pre_settled: bool = _row("Settlement", "NO_ACK is at most once: gone as it is sent")
@@ -114,14 +129,17 @@ class ForeignBroker(ABC):
         self.start()
 
     def connect(self, **arguments: Any) -> acquit.Connection:
-        """Our client, on it."""
-        arguments = {"username": self.username, "password": self.password, **arguments}
+        """Our client, on it; a connection that is lost is an error, unless the options say otherwise."""
+        arguments = self._defaults() | arguments
         return acquit.connect(arguments.pop("url", self.url), **arguments)
 
     async def aconnect(self, **arguments: Any) -> acquit.aio.Connection:
-        """Our asyncio client, on it."""
-        arguments = {"username": self.username, "password": self.password, **arguments}
+        """Our asyncio client, on it, in the same way."""
+        arguments = self._defaults() | arguments
         return await acquit.aio.connect(arguments.pop("url", self.url), **arguments)
+
+    def _defaults(self) -> dict[str, Any]:
+        return {"username": self.username, "password": self.password, "options": STRICT}
 
     def __enter__(self) -> Self:
         return self

@@ -8,7 +8,7 @@ end of the run, so the table cannot say what no test has seen.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +32,20 @@ class Recorder:
         self.products[broker.name] = broker.product
         self.seen.setdefault(broker.name, {})[capability] = {"value": value, "note": note, "test": test}
 
+    def report(self) -> dict[str, Any]:
+        """What was seen of each, and what there is to see."""
+        return {
+            "capabilities": [{"name": row.name, **row.metadata} for row in fields(Capabilities)],
+            "brokers": {
+                name: {"product": self.products[name], "observed": self.seen[name]} for name in sorted(self.seen)
+            },
+        }
+
     def write(self) -> None:
         """Nothing where nothing was seen: a run of other tests takes nothing away."""
         if self.seen:
             FILE.parent.mkdir(parents=True, exist_ok=True)
-            rows = {name: {"product": self.products[name], "observed": self.seen[name]} for name in sorted(self.seen)}
-            FILE.write_text(json.dumps({"brokers": rows}, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+            FILE.write_text(json.dumps(self.report(), indent=2) + "\n", encoding="utf-8")
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """RabbitMQ and the Erlang it runs on, in a folder of their own: nothing of the machine is changed, no service started.
 
-    python -m tests.interop.rabbitmq_program        gets them into build/interop/rabbitmq, once
-
 Debian packages RabbitMQ 4 from `SUITE` on. Most machines have another suite, or one that is older, so the packages are
 downloaded by apt with lists of its own (from the mirror that the machine's apt is set to), checked by it against
 Debian's key, and unpacked, not installed: that takes no root. Their programs need the C library of that suite: each is
@@ -13,7 +11,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +19,7 @@ from tests.interop.java import PeerMissing
 SUITE = "trixie"
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 FOLDER = Path(__file__).parents[2] / "build/interop/rabbitmq"
-GET = "run `make interop-peers` on Debian"
+GET = "`make interop-peers` gets it, on Debian"
 DOWNLOAD_S = 300.0
 
 PACKAGES = (
@@ -166,10 +163,3 @@ def _bring_libraries(root: Path, final: Path) -> None:
         shim = SHIM.format(linker=linker, libraries=linker.parent, program=final / real.relative_to(root))
         path.write_text(shim, encoding="utf-8")
         path.chmod(0o755)
-
-
-if __name__ == "__main__":
-    try:
-        install()
-    except PeerMissing as missing:
-        sys.exit(str(missing))

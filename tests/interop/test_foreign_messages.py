@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-import acquit
 from acquit import AckMode, AmqpSequence, AmqpValue, Data, Message
 from acquit.errors import ConnectionFailed, DeliveryInDoubt, EndpointError, MessageRejected
 from acquit.protocol import types
@@ -21,8 +20,6 @@ from tests.interop.foreign import ForeignBroker
 from tests.interop.observations import Observer
 
 pytestmark = pytest.mark.interop
-
-ONE_TRY = acquit.ConnectOptions()
 
 UUID = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
 
@@ -79,7 +76,7 @@ class Way:
 
     def _open(self) -> None:
         queue = self._foreign.queue(next(self._names))
-        self._connection = self._foreign.connect(options=ONE_TRY)
+        self._connection = self._foreign.connect()
         session = self._connection.session(AckMode.AUTO)
         self._sender, self._receiver = session.sender(queue), session.receiver(queue)
 

@@ -11,6 +11,7 @@ import pytest
 import acquit
 from acquit import AckMode, ReceiptStatus
 from acquit.errors import SessionEnded
+from tests.interop.conftest import running
 from tests.interop.rabbitmq import RabbitMQ
 
 pytestmark = pytest.mark.interop
@@ -18,8 +19,8 @@ pytestmark = pytest.mark.interop
 
 @pytest.fixture(scope="module")
 def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMQ]:
-    with RabbitMQ(tmp_path_factory.mktemp("rabbitmq")) as broker:
-        broker.start()
+    for broker in running("rabbitmq", tmp_path_factory.mktemp("rabbitmq")):
+        assert isinstance(broker, RabbitMQ)
         yield broker
 
 
@@ -101,8 +102,7 @@ def test_who_acknowledges_individually_hears_that_it_was_sent(
 
 
 def test_what_was_accepted_survives_a_kill(tmp_path: Path, name: str) -> None:
-    with RabbitMQ(tmp_path) as broker:
-        broker.start()
+    for broker in running("rabbitmq", tmp_path):
         address = broker.queue(name)
         with broker.connect() as connection, connection.session() as session:
             sender = session.sender(address)
