@@ -45,6 +45,7 @@ from acquit.client.receipts import ReceiptStatus, SendPromise, SettlementReceipt
 from acquit.client.received import MessageCore, modified, rejected
 from acquit.client.receiving import ReceiverCore
 from acquit.client.reconnecting import ConnectionEvent
+from acquit.client.requests import Reply, Requester, Responder, open_requester, open_responder
 from acquit.client.sending import SenderCore
 from acquit.client.subscriptions import Subscription
 from acquit.client.transacting import Transactions
@@ -722,6 +723,45 @@ class Session:
                 )
             ),
             "session.receiver(...)",
+        )
+
+    def requester(
+        self,
+        address: str | None,
+        *,
+        reply_to: str | None = None,
+        delivery_mode: DeliveryMode = DeliveryMode.PERSISTENT,
+        topic: bool = False,
+    ) -> Opening[Requester]:
+        """Send requests to `address` and wait for their replies: see `Requester.request`. None is the anonymous
+        terminus, where each request's `to` says where it goes; `topic`: the address is a topic's.
+
+        `reply_to` is the address for replies, which nobody else receives from; None asks the peer for a temporary
+        node, which lives as long as the connection does. Raises ConfigurationError in a TRANSACTED session, NotFound,
+        Unauthorized or another LinkDetached where the peer refuses.
+        """
+        return Opening(lambda: open_requester(self, address, reply_to, delivery_mode, topic), "session.requester(...)")
+
+    def responder(
+        self,
+        address: str,
+        handler: Callable[[ReceivedMessage], Reply | Awaitable[Reply]],
+        *,
+        concurrency: int = 1,
+        prefetch: int = 100,
+        delivery_mode: DeliveryMode = DeliveryMode.PERSISTENT,
+    ) -> Opening[Responder]:
+        """Answer the requests to `address`, from now on: `handler` is called with each, on `concurrency` tasks (see
+        `Receiver.start_listener`), and what it returns goes back as the reply, a body or a Message; None is no reply.
+
+        A request is accepted when its reply was, in a TRANSACTED session with it in one transaction; where the handler
+        raised, it goes back as modified(delivery-failed) or with the rollback, and is logged. A handler may settle the
+        request itself, such as reject it. In NO_ACK and PRE_ACK it is acknowledged before. Raises ConfigurationError
+        for a concurrency that makes no sense, NotFound, Unauthorized or another LinkDetached where the peer refuses.
+        """
+        return Opening(
+            lambda: open_responder(self, address, handler, concurrency, prefetch, delivery_mode),
+            "session.responder(...)",
         )
 
     async def unsubscribe(self, subscription: Subscription) -> None:

@@ -30,6 +30,8 @@ from acquit.client.options import ConnectOptions, DeliveryMode, check_max_messag
 from acquit.client.receipts import ReceiptStatus, SendPromise, SettlementReceipt
 from acquit.client.received import MessageCore, modified, rejected
 from acquit.client.reconnecting import ConnectionEvent
+from acquit.client.requests import Reply
+from acquit.client.requests_blocking import Requester, Responder, open_responder
 from acquit.client.subscriptions import Subscription
 from acquit.client.threads import FORKED, Gate, LoopThread, in_order, loop_thread, wait, watch_forks, when_done
 from acquit.errors import ConnectionLost, EndpointError, NotSent
@@ -676,6 +678,47 @@ class Session:
 
         return self._loop.run(attach())
 
+    def requester(
+        self,
+        address: str | None,
+        *,
+        reply_to: str | None = None,
+        delivery_mode: DeliveryMode = DeliveryMode.PERSISTENT,
+        topic: bool = False,
+    ) -> Requester:
+        """Send requests to `address` and wait for their replies: see `Requester.request`. None is the anonymous
+        terminus, where each request's `to` says where it goes; `topic`: the address is a topic's.
+
+        `reply_to` is the address for replies, which nobody else receives from; None asks the peer for a temporary
+        node, which lives as long as the connection does. Raises ConfigurationError in a TRANSACTED session, NotFound,
+        Unauthorized or another LinkDetached where the peer refuses.
+        """
+
+        async def attach() -> Requester:
+            requester = await self._aio.requester(address, reply_to=reply_to, delivery_mode=delivery_mode, topic=topic)
+            return Requester(requester, self._loop)
+
+        return self._loop.run(attach())
+
+    def responder(
+        self,
+        address: str,
+        handler: Callable[[ReceivedMessage], Reply],
+        *,
+        concurrency: int = 1,
+        prefetch: int = 100,
+        delivery_mode: DeliveryMode = DeliveryMode.PERSISTENT,
+    ) -> Responder:
+        """Answer the requests to `address`, from now on: `handler` is called with each, on `concurrency` threads (see
+        `Receiver.start_listener`), and what it returns goes back as the reply, a body or a Message; None is no reply.
+
+        A request is accepted when its reply was, in a TRANSACTED session with it in one transaction; where the handler
+        raised, it goes back as modified(delivery-failed) or with the rollback, and is logged. A handler may settle the
+        request itself, such as reject it. In NO_ACK and PRE_ACK it is acknowledged before. Raises ConfigurationError
+        for a concurrency that makes no sense, NotFound, Unauthorized or another LinkDetached where the peer refuses.
+        """
+        return open_responder(self, address, handler, concurrency, prefetch, delivery_mode)
+
     def unsubscribe(self, subscription: Subscription) -> None:
         """Delete a subscription of a topic, with what it holds. Raises NotFound where there is none, and LinkDetached
         where somebody receives from it."""
@@ -828,8 +871,8 @@ def connect(
     list of URLs or as ``failover:(amqp://one,amqp://two)``, the first that opens is taken.
 
     A connection that is lost is restored as `ConnectOptions.reconnect` says; `on_event` is called with a
-    `ConnectionEvent` when it opens, is interrupted, restored, or lost for good, on a
-    thread of its own, one event after the other.
+    `ConnectionEvent` when it opens, is interrupted, restored, or lost for good, on
+    the thread that calls back receipts, too, one event after the other.
 
     `username` and `password` replace those of the URLs; without any, SASL ANONYMOUS is used. `container_id` names us to
     the broker; by default it is another one for each connection. Raises ConnectTimeout, AuthenticationFailed or

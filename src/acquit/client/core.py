@@ -258,7 +258,7 @@ class SessionCore:
             sender.on_interrupted([delivery for delivery in lost if delivery.link is sender.link])
         lose(lost, failure.message)
         for receiver in self.receivers:
-            receiver.on_interrupted()
+            receiver.on_interrupted(failure)
         for errand in tuple(self.errands):
             errand.on_ended(failure)
         if self.transactions is not None:
@@ -766,7 +766,7 @@ class ClientCore:
     def _on_ended(self, event: ev.ConnectionEnded) -> None:
         failure = connection_failure(event, self.where)
         opened = self.opened.done and self.opened.failure is None
-        if opened and self._restores and not self.closing and worth_another_try(event):
+        if opened and self._restores and not (self.closing or self.failure) and worth_another_try(event):
             self.interrupt(failure)
         else:
             self._end(failure)

@@ -178,9 +178,10 @@ class Driver:
         self._lost_at = 0.0
         self._schedule = self.loop.call_soon_threadsafe if settings.threads else self.loop.call_soon
         policy = places.reconnect if places.reconnect is not None else Reconnect()
+        chance = random.Random()  # our own: a program that seeds the common one wants its numbers
         if policy.shuffle:
-            random.shuffle(self._targets)
-        self._backoff = Backoff(policy, policy.first_rounds, self.loop.time(), random.random)
+            chance.shuffle(self._targets)
+        self._backoff = Backoff(policy, policy.first_rounds, self.loop.time(), chance.random)
 
     @property
     def pump(self) -> transport.Pump:
@@ -268,7 +269,11 @@ class Driver:
             self.wire = wire
             self.core.where = where
             events = events[1:]
-            self.core.restore(wire.engine, now)
+            try:
+                self.core.restore(wire.engine, now)
+            except BaseException:
+                self._break()
+                raise
             self._tell(ConnectionEventKind.RESTORED, outage_s=lost_for_s)
         if events:
             self.handle(events)

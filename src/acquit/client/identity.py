@@ -76,7 +76,7 @@ def identify(message: MessageCore, *, id: MessageId | None = None, scope: str | 
     bounds = sections.bounds
     name = id if id is not None else sections.property_values(PropertyIndex.MESSAGE_ID)[0]
     if name is not None:
-        where, named = scope if scope is not None else _address(message), _typed(name)
+        where, named = scope if scope is not None else _address(message), typed(name)
     elif (sequence := message.sequence) is not None:
         where, named = f"acquit:{_broker(message)}", f"sequence:{sequence}"
     else:
@@ -85,7 +85,8 @@ def identify(message: MessageCore, *, id: MessageId | None = None, scope: str | 
     return Identity(_storable(where), _storable(named), blake2b(body, digest_size=16).hexdigest())
 
 
-def _typed(name: object) -> str:
+def typed(name: object) -> str:
+    """An id with its type: each of the four (3.2.11 to 3.2.14) has ids of its own."""
     match name:
         case str():
             return f"string:{name}"

@@ -6,14 +6,16 @@ means what is in `modes`; what may be said only once is guarded by `SessionCore.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, Unpack, cast
 
-from acquit.errors import AlreadySettled, DecodeError, Unreliable
+from acquit.errors import AlreadySettled, ConfigurationError, DecodeError, LocalProtocolError, Unreliable
 from acquit.protocol._definitions import Error, Modified, Rejected
+from acquit.protocol.body import Body
 from acquit.protocol.codec import decode
 from acquit.protocol.delivery import Delivery, Outcome
-from acquit.protocol.message import Message
+from acquit.protocol.message import Message, MessageFields
 from acquit.protocol.sections import MESSAGE_ANNOTATIONS, Sections, map_value, scan_sections
 from acquit.protocol.types import Described
 
@@ -102,6 +104,25 @@ class MessageCore(Message):
         fields = cast(list[object], described.value) if isinstance(described, Described) else []
         value = fields[FIRST_ACQUIRER_FIELD] if len(fields) > FIRST_ACQUIRER_FIELD else None
         return value if isinstance(value, bool) else None
+
+    def make_reply(self, body: Message | Body = None, **fields: Unpack[MessageFields]) -> Message:
+        """A reply to this request, for a sender to the anonymous terminus (``session.sender(None)``).
+
+        It goes `to` where the request's `reply_to` says, and its `correlation_id` is the request's, or, where that has
+        none, its message id, as JMS programs expect. `body` may be a message, of which what it says itself stands, and
+        then there are no `fields`. Raises LocalProtocolError where the request does not say where a reply goes.
+        """
+        if self.reply_to is None:
+            raise LocalProtocolError("the request does not say where a reply goes (reply-to)")
+        if isinstance(body, Message) and fields:
+            raise ConfigurationError(f"a message has its own fields: set {', '.join(fields)} there")
+        reply = copy.copy(body) if isinstance(body, Message) else Message(body, **fields)
+        reply.properties = copy.copy(reply.properties)
+        if reply.to is None:
+            reply.to = self.reply_to
+        if reply.correlation_id is None:
+            reply.correlation_id = self.correlation_id if self.correlation_id is not None else self.message_id
+        return reply
 
     # -- for the verbs in aio and blocking -----------------------------------------------------------------------------
 

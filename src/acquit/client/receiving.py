@@ -290,6 +290,7 @@ class ReceiverCore:
             self.attached.succeed()
             if self._queries:  # asked of a connection that is lost
                 self.link.grant(self.link.credit, echo=True)
+            self.notify()  # a temporary node has its name
             return
         self._end(Failure(LinkDetached, f"{spec.what} was detached by us: {refused}"))
         self.link.detach(Error(AmqpCondition.NOT_IMPLEMENTED, refused))
@@ -313,13 +314,14 @@ class ReceiverCore:
         self._queries.clear()
         self.notify()
 
-    def on_interrupted(self) -> None:
+    def on_interrupted(self, failure: Failure) -> None:
         """The connection is lost, and will be restored."""
         if self._reliable:
             self.buffer.clear()
         self.held = self.held_bytes = 0
         if self.drained is not None:
-            self.drained.succeed()  # no credit is left, to say the least
+            self.drained.fail(failure)  # no credit is left, but who knows what was available
+        self.notify()  # a temporary node is gone
 
     def begin_close(self) -> None:
         """Hand out nothing more, and take nothing more: what is on its way goes back as it arrives."""
@@ -480,8 +482,10 @@ class ReceiverCore:
         if self.drained is not None and not self.drained.done:
             return self.drained
         self.drained = drained = Milestone()
-        if self.failure is not None:
-            drained.fail(self.failure)
+        core = self.session.core
+        failure = core.interruption if self.failure is None and core.interrupted else self.failure
+        if failure is not None:
+            drained.fail(failure)
         else:
             self._paused = True
             if not self.link.drain_credit():

@@ -12,13 +12,11 @@ device, so that the broker notices when the parent goes, and whoever uses one he
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Final, TypeVar
 
@@ -74,24 +72,6 @@ def loop_thread() -> LoopThread:
             if _loop_thread is None:
                 _loop_thread = LoopThread()
     return _loop_thread
-
-
-def in_order(function: Callable[[T], object]) -> Callable[[T], object]:
-    """`function`, called on a thread of its own, one call after the other: it may wait, and use what the loop thread
-    serves. What it raises is logged."""
-    executor = ThreadPoolExecutor(1, thread_name_prefix="acquit-events")
-
-    def call(value: T) -> None:
-        try:
-            function(value)
-        except Exception:
-            logger.exception("%r failed", function)
-
-    def tell(value: T) -> None:
-        with contextlib.suppress(RuntimeError):  # the interpreter is ending: nobody is left to be told
-            executor.submit(call, value)
-
-    return tell
 
 
 def watch_forks(driver: Driver) -> None:
@@ -150,7 +130,7 @@ class Gate:
 
 
 class CallbackThread:
-    """A thread that calls what users left with receipts, in order: they may wait there, which on the loop thread would
+    """A thread that calls what users left with receipts and connections, in order: they may wait there, which on the loop thread would
     be for ever."""
 
     def __init__(self) -> None:
@@ -176,6 +156,22 @@ def callback_thread() -> CallbackThread:
         if _callback_thread is None:
             _callback_thread = CallbackThread()
         return _callback_thread
+
+
+def in_order(function: Callable[[T], object]) -> Callable[[T], None]:
+    """`function`, called on the callback thread, where it may use what the loop thread serves. What it raises is
+    logged."""
+
+    def tell(value: T) -> None:
+        def call() -> None:
+            try:
+                function(value)
+            except Exception:
+                logger.exception("%r failed", function)
+
+        callback_thread().call(call)
+
+    return tell
 
 
 _leaving = threading.Lock()

@@ -16,7 +16,7 @@ import pytest
 
 import acquit
 from acquit import aio, errors
-from acquit.client import blocking
+from acquit.client import blocking, requests_blocking
 from acquit.client.options import ConnectOptions
 from acquit.client.receipts import ReceiptStatus
 from acquit.protocol import events as ev
@@ -62,7 +62,8 @@ def parameters(function: Callable[..., object]) -> list[tuple[str, object, objec
 
 
 def test_both_have_the_same_names() -> None:
-    here = {name for name, thing in vars(acquit).items() if getattr(thing, "__module__", "") == blocking.__name__}
+    modules = (blocking.__name__, requests_blocking.__name__)
+    here = {name for name, thing in vars(acquit).items() if getattr(thing, "__module__", "") in modules}
     assert here == set(NAMES)
 
 
@@ -89,7 +90,7 @@ def test_what_may_wait_is_awaited_there_and_not_here(name: str) -> None:
             continue
         assert not inspect.iscoroutinefunction(mine)
         other = inspect.getattr_static(theirs, attribute)
-        opens = attribute in ("session", "sender", "receiver", "transaction")
+        opens = attribute in ("session", "sender", "receiver", "requester", "responder", "transaction")
         returns_at_once = attribute in ("start_listener", "add_done_callback")
         assert inspect.iscoroutinefunction(other) or opens or returns_at_once, attribute
 

@@ -96,7 +96,7 @@ def test_the_parent_s_connection_is_refused_in_the_child_and_lives_on_in_the_par
 def test_a_child_does_not_keep_the_parent_s_socket_open() -> None:
     """When the parent goes, the broker must notice, though a child still lives."""
     with serving(Server()) as server:
-        connection = acquit.connect(server.url)
+        connection = acquit.connect(server.url, options=acquit.ConnectOptions(reconnect=None))
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
