@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from acquit.protocol._definitions import SndSettleMode
 from acquit.protocol.fastpath import Predictions
+from acquit.protocol.link import SendingLink
 from acquit.protocol.options import ConnectionOptions
 from acquit.protocol.session import Session
 from tests.support.hostile import Application, Talk, state_of, talked_to
-from tests.support.peer import Peer, sending_engine
+from tests.support.peer import Peer, credit_flow, sending_engine
 from tests.support.wire import frames_in
 
 ROOMY = ConnectionOptions(container_id="engine")
@@ -74,18 +75,31 @@ def test_clients_of_ordinary_habits_are_predicted() -> None:
     assert dispositions > 20
 
 
+SERIAL = 0xFFFF_FFF0
+"""Serial numbers go over the edge soon."""
+
+
+def sending(
+    chance: random.Random, mode: SndSettleMode, max_message_size: int | None = None
+) -> tuple[Peer, SendingLink]:
+    """An engine with some credit and some window."""
+    options = ConnectionOptions(container_id="engine", unsettled_max=30, initial_serial=SERIAL)
+    window = chance.choice((5, 50))
+    peer, link = sending_engine(
+        0,
+        options=options,
+        max_frame_size=chance.choice((512, 4_096)),
+        snd_settle_mode=mode,
+        max_message_size=max_message_size,
+    )
+    peer.say(credit_flow(chance.randrange(60), next_incoming_id=SERIAL, incoming_window=window))
+    return peer, link
+
+
 def sent(seed: int, mode: SndSettleMode, *, long_way: bool) -> tuple[list[object], list[object]]:
     """The frames of a random application, and what the engine is like afterwards."""
     chance = random.Random(seed)
-    options = ConnectionOptions(container_id="engine", unsettled_max=30, initial_serial=0xFFFF_FFF0)
-    peer, link = sending_engine(
-        chance.randrange(60),
-        options=options,
-        max_frame_size=chance.choice((512, 4_096)),
-        incoming_window=chance.choice((5, 50)),
-        snd_settle_mode=mode,
-        max_message_size=chance.choice((None, 400)),
-    )
+    peer, link = sending(chance, mode, chance.choice((None, 400)))
     for _ in range(60):
         if long_way:
             link._templates.clear()
@@ -106,6 +120,51 @@ def unsettled_of(peer: Peer) -> list[object]:
 @given(st.integers(0, 1 << 32), st.sampled_from(list(SndSettleMode)))
 def test_sent_alike(seed: int, mode: SndSettleMode) -> None:
     assert sent(seed, mode, long_way=False) == sent(seed, mode, long_way=True)
+
+
+def sent_in_groups(seed: int, mode: SndSettleMode, *, one_by_one: bool) -> list[object]:
+    """How many were sent of each group, the frames, and what the engine is like afterwards."""
+    chance = random.Random(seed)
+    peer, link = sending(chance, mode)
+    counts: list[int] = []
+    for _ in range(8):
+        group = range(chance.randrange(12))
+        width = chance.choice((1, 4, 4, 4))
+        tags = [chance.randbytes(chance.choice((width, width, width, width, 32))) for _ in group]
+        sizes = chance.choice(((0, 10, 300), (10, 470, 480, 490, 3_000)))
+        payloads = [chance.randbytes(chance.choice(sizes)) for _ in group]
+        settled = chance.choice((None, None, True)) if mode is SndSettleMode.MIXED else None
+        contexts = [object() for _ in group]
+        if not one_by_one:
+            sent = link.send_all(tags, payloads, contexts, settled=settled)
+        else:
+            sent = 0
+            for tag, payload, context in zip(tags, payloads, contexts, strict=True):
+                if not link.sendable:
+                    break
+                link.send(tag, payload, settled=settled, context=context)
+                sent += 1
+        counts.append(sent)
+        assert [item.context for item in link.unsettled() if item.context in contexts] == (
+            [] if settled or mode is SndSettleMode.SETTLED else contexts[:sent]
+        )
+        if chance.random() < 0.3:
+            peer.hear_bytes()  # a half-written one goes on
+    return [counts, list(frames_in(peer.hear_bytes())), *state_of(peer.engine), *unsettled_of(peer)]
+
+
+@settings(max_examples=150)
+@given(st.integers(0, 1 << 32), st.sampled_from(list(SndSettleMode)))
+def test_sent_in_groups_as_one_by_one(seed: int, mode: SndSettleMode) -> None:
+    assert sent_in_groups(seed, mode, one_by_one=False) == sent_in_groups(seed, mode, one_by_one=True)
+
+
+def test_something_is_sent() -> None:
+    """Otherwise the test above would prove nothing."""
+    many = [seed for seed in range(40) if len(sent(seed, SndSettleMode.MIXED, long_way=False)[0]) > 8]
+    assert len(many) > 10
+    counts = [sent_in_groups(seed, SndSettleMode.UNSETTLED, one_by_one=False)[0] for seed in range(40)]
+    assert len([groups for groups in counts if max(groups) > 4]) > 10  # type: ignore[call-overload]
 
 
 @pytest.mark.slow

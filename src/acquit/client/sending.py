@@ -22,7 +22,7 @@ import logging
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
-from itertools import count
+from itertools import count, islice
 from typing import TYPE_CHECKING, Final
 
 from acquit.client.failures import Failure
@@ -245,16 +245,19 @@ class SenderCore:
         if self.spec.unreliable:
             self._pump_unreliably()
             return
-        send, tags, sent_bytes, count = link.send, self._tags, 0, 0
-        while queue and link.sendable:
-            promise = queue.popleft()
-            payload = promise._payload
-            promise._transferred = True
-            sent_bytes += len(payload)
-            count += 1
-            send(next(tags), payload, context=promise)
+        count = 0
+        while room := min(link.room, len(queue)):
+            promises = [queue.popleft() for _ in range(room)]
+            payloads = [promise._payload for promise in promises]
+            sent = link.send_all(list(islice(self._tags, room)), payloads, promises)
+            if sent < room:  # large ones take more of the window than one frame each
+                queue.extendleft(reversed(promises[sent:]))
+                del promises[sent:], payloads[sent:]
+            for promise in promises:
+                promise._transferred = True
+            self._sent_bytes += sum([len(payload) for payload in payloads])
+            count += sent
         self.in_flight += count
-        self._sent_bytes += sent_bytes
         if count and len(queue) <= self.spec.buffer_messages // 2:
             # Half empty rather than one free: who waits for room comes back once for many messages.
             self.notify()

@@ -19,6 +19,7 @@ Clients that write small ids in one byte go the long way until they grow.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from acquit.protocol._definitions import (
@@ -265,7 +266,17 @@ def _take_disposition(layout: DispositionLayout, decoder: FrameDecoder) -> int:
 class Template:
     """The constant bytes of our transfers with a tag of one length, settled or not."""
 
-    __slots__ = ("before_id", "between", "head_bytes", "pack", "payload_bytes_max", "phase", "tail", "unsettled")
+    __slots__ = (
+        "before_id",
+        "between",
+        "head_bytes",
+        "pack",
+        "payload_bytes_max",
+        "phase",
+        "tag_bytes",
+        "tail",
+        "unsettled",
+    )
 
     def __init__(self, link: SendingLink, tag_bytes: int, settled: bool) -> None:
         channel, handle = link.session.channel, link.handle
@@ -276,6 +287,7 @@ class Template:
             if handle < 256
             else b"\x70" + handle.to_bytes(4, "big")
         )
+        self.tag_bytes = tag_bytes
         self.between = bytes([0xA0, tag_bytes])
         self.tail = b"\x43\x41" if settled else b"\x43"
         fields = len(encoded_handle) + 5 + 2 + tag_bytes + len(self.tail)
@@ -296,6 +308,53 @@ class Template:
         phase, _ = apply(Role.SENDER, Phase.NEW, Input.TRANSFER_SETTLED if settled else Input.TRANSFER)
         self.phase = phase
         self.unsettled = not settled
+
+    def send_run(
+        self,
+        link: SendingLink,
+        tags: Sequence[bytes],
+        payloads: Sequence[bytes],
+        contexts: Sequence[object],
+        first: int,
+    ) -> int:
+        """What `SendingLink.send` does, for the messages from `first` on, up to one that has to go the long way.
+
+        Returns the index of that one.
+        """
+        session = link.session
+        if session.keep_order:
+            return first
+        out, outgoing, unsettled = session.out, session.outgoing, self.unsettled
+        pack, before_id, between, tail = self.pack, self.before_id, self.between, self.tail
+        head_bytes, payload_bytes_max, tag_bytes, phase = (
+            self.head_bytes,
+            self.payload_bytes_max,
+            self.tag_bytes,
+            self.phase,
+        )
+        delivery_id = session.next_delivery_id
+        last = min(len(payloads), first + link.room)
+        index = first
+        while index < last:
+            tag, payload = tags[index], payloads[index]
+            size = len(payload)
+            if size > payload_bytes_max or len(tag) != tag_bytes:
+                break
+            out.append(pack(head_bytes + size, before_id, delivery_id, between, tag, tail))
+            out.append(payload)
+            if unsettled:
+                outgoing[delivery_id] = Delivery(link, delivery_id, tag, 0, b"", phase, contexts[index])
+            delivery_id = (delivery_id + 1) & MASK
+            index += 1
+        count = index - first
+        session.next_delivery_id = delivery_id
+        session.next_outgoing_id = (session.next_outgoing_id + count) & MASK
+        session.remote_incoming_window -= count
+        link.credit -= count
+        link.delivery_count = (link.delivery_count + count) & MASK
+        if unsettled:
+            link.unsettled_count += count
+        return index
 
 
 __all__ = ["DispositionLayout", "Predictions", "Template", "TransferLayout"]
