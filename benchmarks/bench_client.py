@@ -1,17 +1,20 @@
 """The client against python-qpid-proton's, on one broker: messages sent, and received and accepted, a second.
 
-    python benchmarks/bench_client.py [--short] [--messages N] [--rounds N] [--size BYTES]
+    python benchmarks/bench_client.py [--short] [--messages N] [--rounds N] [--size BYTES] [--cpus N]
 
-The broker is `acquit serve` in a process of its own. Every contestant sends its messages pipelined, each ending in
-*accepted*, then receives and accepts them; contestants take turns, round by round, so that a machine that slows down
-slows all of them down. Given are the medians and the range; only ratios of one run mean anything. Messages are not
-durable: it is the client that is measured. proton's part is left out where it is not installed (extra `interop`).
+The broker is `acquit serve` in a process of its own. Contestants send their messages, each ending in *accepted*, then
+receive and accept them: pipelined, or one at a time, where each send waits for its outcome. They take turns, round by
+round, so that a machine that slows down slows all of them down. Given are the medians and the range of rates, and of
+the ratios within a round to the contestant of proton that does the same; only ratios of one run mean anything.
+Messages are not durable: it is the client that is measured. proton's part is left out where it is not installed (extra
+`interop`).
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import statistics
 import subprocess
 import sys
@@ -112,6 +115,44 @@ def asyncio_(url: str, address: str, count: int, body: bytes) -> tuple[float, fl
     return asyncio.run(main())
 
 
+def blocking_one_by_one(url: str, address: str, count: int, body: bytes) -> tuple[float, float]:
+    """Our blocking client, each send waiting for its outcome, each message accepted by hand."""
+    with acquit.connect(url) as connection, connection.session(AckMode.INDIVIDUAL) as session:
+        sender = session.sender(address, delivery_mode=DeliveryMode.NON_PERSISTENT)
+        begun = time.perf_counter()
+        for _ in range(count):
+            sender.send(body)
+        sent = time.perf_counter() - begun
+        receiver = session.receiver(address, prefetch=CREDIT)
+        begun = time.perf_counter()
+        for _ in range(count):
+            message = receiver.receive(10)
+            assert message is not None
+            message.accept(sync=False)
+        return sent, time.perf_counter() - begun
+
+
+def asyncio_one_by_one(url: str, address: str, count: int, body: bytes) -> tuple[float, float]:
+    """Our asyncio client, each send waiting for its outcome, each message accepted by hand."""
+
+    async def main() -> tuple[float, float]:
+        async with acquit.aio.connect(url) as connection, connection.session(AckMode.INDIVIDUAL) as session:
+            sender = await session.sender(address, delivery_mode=DeliveryMode.NON_PERSISTENT)
+            begun = time.perf_counter()
+            for _ in range(count):
+                await sender.send(body)
+            sent = time.perf_counter() - begun
+            receiver = await session.receiver(address, prefetch=CREDIT)
+            begun = time.perf_counter()
+            for _ in range(count):
+                message = await receiver.receive(10)
+                assert message is not None
+                _ = await message.accept(sync=False)
+            return sent, time.perf_counter() - begun
+
+    return asyncio.run(main())
+
+
 # -- proton's ----------------------------------------------------------------------------------------------------------
 
 
@@ -179,21 +220,27 @@ def proton_blocking(url: str, address: str, count: int, body: bytes) -> tuple[fl
     return sent, received
 
 
-CONTESTS: dict[str, tuple[Contest, int]] = {
-    "acquit asyncio": (asyncio_, 1),
-    "acquit blocking": (blocking, 1),
-    "acquit blocking, INDIVIDUAL, Message": (blocking_individual, 1),
+OURS: dict[str, tuple[Contest, int, str]] = {
+    "acquit asyncio": (asyncio_, 1, "proton Container"),
+    "acquit blocking": (blocking, 1, "proton Container"),
+    "acquit blocking, INDIVIDUAL, Message": (blocking_individual, 1, "proton Container"),
+    "acquit asyncio, one by one": (asyncio_one_by_one, 5, "proton BlockingConnection"),
+    "acquit blocking, one by one": (blocking_one_by_one, 5, "proton BlockingConnection"),
 }
-"""Name, contestant, and by how much fewer messages it gets, so that a round is not all one contestant's."""
-if proton is not None:
-    CONTESTS |= {"proton Container": (proton_container, 5), "proton BlockingConnection": (proton_blocking, 10)}
+"""Name, contestant, by how much fewer messages it gets, so that a round is not all one contestant's, and its rival."""
+THEIRS: dict[str, tuple[Contest, int, str]] = {
+    "proton Container": (proton_container, 5, ""),
+    "proton BlockingConnection": (proton_blocking, 10, ""),
+}
 
 
-def line(name: str, rates: list[float], reference: float | None) -> str:
+def line(name: str, rates: list[float], rival: list[float]) -> str:
     """One line of the table."""
-    middle = statistics.median(rates)
-    ratio = f"{middle / reference:5.1f} x" if reference else ""
-    return f"{name:38} {middle:9,.0f}   {min(rates):9,.0f} .. {max(rates):9,.0f}  {ratio}"
+    text = f"{name:38} {statistics.median(rates):9,.0f}   {min(rates):9,.0f} .. {max(rates):9,.0f}"
+    if not rival:
+        return text
+    ratios = [ours / theirs for ours, theirs in zip(rates, rival, strict=True)]
+    return f"{text}   {statistics.median(ratios):5.1f} x   {min(ratios):5.1f} .. {max(ratios):5.1f}"
 
 
 def main() -> None:
@@ -203,21 +250,28 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=40_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--size", type=int, default=1_024)
+    parser.add_argument("--cpus", type=int, help="run on the first so many CPUs, the broker as well")
+    parser.add_argument("--only", metavar="TEXT", default="", help="only contestants with this in their names")
     arguments = parser.parse_args()
     count, rounds = (5_000, 1) if arguments.short else (arguments.messages, arguments.rounds)
-    sends: dict[str, list[float]] = {name: [] for name in CONTESTS}
-    receives: dict[str, list[float]] = {name: [] for name in CONTESTS}
+    if arguments.cpus:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: arguments.cpus])
+    contests = OURS | THEIRS if proton is not None else OURS
+    contests = {name: contest for name, contest in contests.items() if arguments.only in name}
+    sends: dict[str, list[float]] = {name: [] for name in contests}
+    receives: dict[str, list[float]] = {name: [] for name in contests}
     with broker() as url:
         for _ in range(rounds):
-            for name, (contest, part) in CONTESTS.items():
+            for name, (contest, part, _rival) in contests.items():
                 sent_s, received_s = contest(url, "bench", count // part, bytes(arguments.size))
                 sends[name].append(count // part / sent_s)
                 receives[name].append(count // part / received_s)
     for what, rates in (("send", sends), ("receive and accept", receives)):
-        print(f"{what}, {arguments.size} bytes, messages/s: median, range, ratio to proton Container")
-        reference = statistics.median(rates["proton Container"]) if proton is not None else None
-        for name in CONTESTS:
-            print("  " + line(name, rates[name], reference))
+        print(
+            f"{what}, {arguments.size} bytes, messages/s: median, range; ratio in a round to its rival: median, range"
+        )
+        for name, (_, _, rival) in contests.items():
+            print("  " + line(name, rates[name], rates.get(rival, [])))
 
 
 if __name__ == "__main__":
