@@ -27,7 +27,8 @@ PATIENCE_S = 15.0
 """For what must come."""
 NOTHING_S = 0.3
 """What has not come by then does not come: the queue was filled, and the answer seen, before."""
-AT_ONCE = acquit.ConnectOptions(answer_timeout_ms=10_000)
+LOOKS = 20
+"""For what a broker does now and then."""
 
 
 @pytest.fixture
@@ -152,11 +153,18 @@ def test_a_failure_as_an_attempt(connection: acquit.Connection, queue: str, obse
 def test_a_lost_connection_as_an_attempt(
     foreign: ForeignBroker, connection: acquit.Connection, queue: str, observe: Observer
 ) -> None:
-    fill(connection, queue, "a")
-    with one_lost(foreign, queue), connection.session() as session:
-        message = session.receiver(queue).receive(timeout=PATIENCE_S)
-        assert message is not None
-        observe("counts_lost_connection", message.delivery_count == 1)
+    """Artemis does now this and now that; how often one has to look for both is chance."""
+    counted = set()
+    with connection.session() as session:
+        for _ in range(LOOKS):
+            fill(connection, queue, "a")
+            with one_lost(foreign, queue), session.receiver(queue) as receiver:
+                message = receiver.receive(timeout=PATIENCE_S)
+                assert message is not None
+                counted.add(message.delivery_count == 1)
+            if len(counted) == 2:
+                break
+    observe("counts_lost_connection", "sometimes" if len(counted) == 2 else "yes" if counted == {True} else "no")
 
 
 def test_the_default_outcome(

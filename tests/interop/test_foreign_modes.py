@@ -10,7 +10,7 @@ import pytest
 
 import acquit
 from acquit import AckMode, ConnectOptions, DeliveryMode, Message, ReceiptStatus
-from acquit.errors import AuthenticationFailed, ConfigurationError, ConnectionFailed, CreditExhausted
+from acquit.errors import AuthenticationFailed, ConfigurationError, ConnectionFailed, CreditExhausted, EndpointError
 from tests.interop.foreign import ForeignBroker
 from tests.interop.foreign_looks import PATIENCE_S, Bench, rest, take
 from tests.interop.observations import Observer
@@ -19,6 +19,7 @@ pytestmark = pytest.mark.interop
 
 ABCDE = ("a", "b", "c", "d", "e")
 EXPLICIT = (AckMode.CLIENT, AckMode.INDIVIDUAL)
+TRANSACTED_OUTCOMES = ("transacted_reject", "transacted_release", "transacted_modify")
 BY_ITSELF = (AckMode.AUTO, AckMode.DUPS_OK, AckMode.PRE_ACK)
 
 
@@ -296,3 +297,22 @@ def test_ways_to_log_in(foreign: ForeignBroker, observe: Observer) -> None:
     else:
         ways.append("ANONYMOUS")
     observe("login", ", ".join(ways))
+
+
+# -- transactions ------------------------------------------------------------------------------------------------------
+
+
+def test_whether_there_are_transactions(bench: Bench, observe: Observer) -> None:
+    """What they do, see `test_foreign_transactions`."""
+    bench.fill("a")
+    try:
+        session = bench.connection.session(AckMode.TRANSACTED)
+    except EndpointError as exc:
+        observe("transactions", False, str(exc))
+        for capability in ("rolled_back", "rolled_back_too_often", *TRANSACTED_OUTCOMES):
+            observe(capability, "no transactions")
+        return
+    with session, session.transaction():
+        take(session.receiver(bench.queue))
+    assert bench.left(0) == []
+    observe("transactions", True)
