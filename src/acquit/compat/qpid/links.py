@@ -38,6 +38,7 @@ from acquit.compat.qpid.messaging.message import Message
 from acquit.compat.qpid.resolving import Plan, plan
 from acquit.errors import AcquitError, ConnectionFailed, DecodeError, SendFailed
 from acquit.protocol._definitions import Accepted
+from acquit.protocol.constants import RELEASED
 
 if TYPE_CHECKING:
     from acquit.client.receiving import ReceiverCore
@@ -100,6 +101,8 @@ class Link(Part):
             raise InvalidOption(text="delete: this broker deletes no nodes for its clients")
         if found.asserted is not None and known:
             self._assert(found, connection._ask())
+        elif found.asserted is not None and found.asserted.durable is not None:
+            raise AssertionFailed(text=f"{found.address!r}: this broker does not say whether it is durable")
 
     def _assert(self, found: Plan, broker: management.Management) -> None:
         assert found.address is not None and found.asserted is not None
@@ -108,9 +111,12 @@ class Link(Part):
             if not found.creates and broker.is_missing(found.address):
                 raise NotFound("amqp:not-found", f"there is no {found.asserted.kind or 'node'} {found.address!r}")
             return
-        for name, wanted in (("kind", found.asserted.kind), ("durable", found.asserted.durable)):
-            if wanted is not None and name in node and _plain(node[name]) != wanted:
-                raise AssertionFailed(text=f"{found.address!r}: expected {name} {wanted}, found {_plain(node[name])}")
+        for wanted, is_so, what in (
+            (found.asserted.kind, node.kind, "type"),
+            (found.asserted.durable, node.durable, "durable"),
+        ):
+            if wanted not in (None, is_so):
+                raise AssertionFailed(text=f"{found.address!r}: expected {what} {wanted}, found {is_so}")
 
     def _check_kind(self, found: Plan, capabilities: Iterable[str]) -> None:
         """What the peer's terminus says of its node. Raises AssertionFailed."""
@@ -407,6 +413,7 @@ class Receiver(Link):
             inner, self._inner = self._inner, None
             if inner is not None and self._held:
                 self._lingering = inner
+                self.session._lingering.append(self)
         self.session._gate.open()
         if inner is None:
             return
@@ -423,10 +430,7 @@ class Receiver(Link):
             inner.drain(timeout if timeout is not None else core.session.core.options.close_timeout_ms / 1000)
         except AcquitError:
             return  # it is gone
-        core.session.core.post((_set_returning, core))
-        while (message := core.take()) is not None:
-            assert isinstance(message, client.ReceivedMessage)
-            message.release(sync=False)
+        core.session.core.post((_give_back, core))
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
@@ -444,6 +448,8 @@ class Receiver(Link):
             self._held -= count
             done = self._held <= 0 and self._lingering is not None
             inner, self._lingering = (self._lingering, None) if done else (None, self._lingering)
+            if done and self in self.session._lingering:
+                self.session._lingering.remove(self)
         if inner is not None:
             try:
                 inner.close()
@@ -505,11 +511,6 @@ def _counted(capacity: object) -> int:
     return min(capacity, _CAPACITY_MAX)
 
 
-def _plain(said: object) -> object:
-    """What the broker says of a node, as addresses say it: a kind may be ``temporary queue``."""
-    return said.rpartition(" ")[2] if isinstance(said, str) else said
-
-
 def _set_prefetch(core: ReceiverCore, capacity: int) -> None:
     """Another capacity, and credit for it (loop side)."""
     core.spec = replace(core.spec, prefetch=capacity)
@@ -517,9 +518,16 @@ def _set_prefetch(core: ReceiverCore, capacity: int) -> None:
     core.top_up()
 
 
-def _set_returning(core: ReceiverCore) -> None:
-    """What still arrives goes back (loop side)."""
+def _give_back(core: ReceiverCore) -> None:
+    """Nothing is wanted any more: what was not handed out goes back, outside of any transaction, and so does what still
+    arrives (loop side)."""
+    core.spec = replace(core.spec, prefetch=0)
     core.returning = True
+    left = core.empty_buffer()
+    for message in left:
+        core.give_back(message)
+    if left and core.failure is None:
+        core.session.engine.settle_all([message._delivery for message in left], RELEASED)
 
 
 __all__ = ["Link", "Receiver", "Sender"]

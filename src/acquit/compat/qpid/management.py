@@ -6,16 +6,25 @@ Only our broker can be asked (its node ``$management``, see docs/administration.
 from __future__ import annotations
 
 import uuid
+from dataclasses import dataclass
 from typing import Final
 
 from acquit.client.blocking import Connection
 from acquit.compat.qpid.messaging.exceptions import ServerError
 from acquit.protocol.message import Message
 
-NODE: Final = "$management"
+ADDRESS: Final = "$management"
 PRODUCT: Final = "acquit"
 ANSWER_TIMEOUT_S: Final = 60.0
 """A large queue is deleted in steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node of our broker, as addresses speak of it. All are durable but those that links have made for themselves."""
+
+    kind: str
+    durable: bool
 
 
 class Management:
@@ -24,13 +33,16 @@ class Management:
     def __init__(self, connection: Connection) -> None:
         self._reply_to = f"qpid-{uuid.uuid4()}"
         session = connection.session()
-        self._answers = session.receiver(NODE, target=self._reply_to, prefetch=1)
-        self._requests = session.sender(NODE)
+        self._answers = session.receiver(ADDRESS, target=self._reply_to, prefetch=1)
+        self._requests = session.sender(ADDRESS)
 
-    def read(self, name: str) -> dict[str, object] | None:
-        """What the node is: its ``kind`` and more. None where there is none, or where we may not know."""
+    def read(self, name: str) -> Node | None:
+        """What the node is. None where there is none, or where we may not know."""
         status, _, body = self._ask("READ", name)
-        return body if status == 200 and isinstance(body, dict) else None
+        if status != 200 or not isinstance(body, dict):
+            return None
+        kind = str(body.get("kind"))
+        return Node(kind="topic" if kind.endswith("topic") else "queue", durable=not kind.startswith("temporary"))
 
     def is_missing(self, name: str) -> bool:
         """Whether the broker says that there is no such node."""
@@ -56,7 +68,7 @@ class Management:
             if answer.correlation_id == identity:
                 said = answer.application_properties
                 return said.get("statusCode"), said.get("statusDescription"), answer.body
-        raise ServerError(text=f"{operation} {name!r}: no answer from {NODE} within {ANSWER_TIMEOUT_S:g} s")
+        raise ServerError(text=f"{operation} {name!r}: no answer from {ADDRESS} within {ANSWER_TIMEOUT_S:g} s")
 
 
 def knows(connection: Connection) -> bool:

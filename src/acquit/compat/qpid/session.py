@@ -68,6 +68,8 @@ class Session(Part):
         self._lock = connection._lock
         self._unacked: dict[int, Message] = {}
         self._answers: deque[tuple[client.Receipt, list[Receiver]]] = deque()
+        self._lingering: list[Receiver] = []
+        """Those that are closed, and have messages that are not acknowledged yet."""
         self._gate = Gate()
         self._counted = 0
         self._on_received: Callable[[Session], object] | None = None
@@ -239,8 +241,7 @@ class Session(Part):
         NontransactionalSession."""
         inner = self._transacted()
         with self._lock:
-            for message in self._unacked.values():
-                message._delivery = None
+            undone = list(self._unacked.values())
             self._unacked.clear()
         try:
             inner.rollback(timeout)
@@ -249,6 +250,10 @@ class Session(Part):
         finally:
             for sender in self.senders:
                 sender._forget()
+            for message in undone:
+                message._delivery = None
+                if message._receiver is not None:
+                    message._receiver._settled(1)
 
     def _transacted(self) -> client.Session:
         self._usable()
@@ -263,7 +268,8 @@ class Session(Part):
         self._usable()
         deadline = Deadline(timeout)
         for sender in list(self.senders):
-            sender.sync(deadline.left())
+            if sender.error is None or sender._pending:
+                sender.sync(deadline.left())
         while self._unanswered():
             self._answers[0][0].result(deadline.left())
             if self._answers[0][0].status is None:
@@ -280,7 +286,7 @@ class Session(Part):
             if inner is not None and self.get_error() is None:
                 self.sync(timeout)
         finally:
-            links: list[Sender | Receiver] = [*self.senders, *self.receivers]
+            links: list[Sender | Receiver] = [*self.senders, *self.receivers, *self._lingering]
             with self._lock:
                 self.connection.sessions.pop(self.name, None)
                 self.closed = True
@@ -292,8 +298,8 @@ class Session(Part):
             for link in links:
                 link._delete()
             self._inner = None
-            self.senders.clear()
-            self.receivers.clear()
+            for part in (self.senders, self.receivers, self._lingering):
+                part.clear()
 
     def set_message_received_notify_handler(self, handler: Callable[[Session], object] | None) -> None:
         """Have `handler` called with the session for each message that waits to be fetched. It is called in a thread
@@ -334,8 +340,9 @@ class Session(Part):
             self._inner = None
             for message in self._unacked.values():
                 message._delivery = None
-            for link in [*self.senders, *self.receivers]:
+            for link in [*self.senders, *self.receivers, *self._lingering]:
                 link._unlink()
+            self._lingering.clear()
         self._gate.open()
 
     def _arrived(self, core: ReceiverCore) -> None:
