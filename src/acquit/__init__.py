@@ -36,6 +36,7 @@ from acquit.client.modes import AckMode
 from acquit.client.options import ConnectOptions, DeliveryMode
 from acquit.client.receipts import ReceiptStatus
 from acquit.client.reconnecting import ConnectionEvent, ConnectionEventKind, Reconnect
+from acquit.client.requests_blocking import Requester, Responder
 from acquit.client.subscriptions import Subscription
 from acquit.errors import (
     AcquitError,
@@ -64,6 +65,9 @@ from acquit.errors import (
     NotFound,
     NotSent,
     RemoteProtocolError,
+    ReplyAddressLost,
+    RequestFailed,
+    RequestTimeout,
     ResourceDeleted,
     ResourceLocked,
     SendFailed,
@@ -137,8 +141,13 @@ __all__ = [
     "Rejected",
     "Released",
     "RemoteProtocolError",
+    "ReplyAddressLost",
+    "RequestFailed",
+    "RequestTimeout",
+    "Requester",
     "ResourceDeleted",
     "ResourceLocked",
+    "Responder",
     "SendFailed",
     "SendReceipt",
     "Sender",

@@ -13,6 +13,7 @@ from acquit.client.aio import (
     Session,
     connect,
 )
+from acquit.client.requests import Requester, Responder
 
 __all__ = [
     "Connection",
@@ -20,6 +21,8 @@ __all__ = [
     "Receipt",
     "ReceivedMessage",
     "Receiver",
+    "Requester",
+    "Responder",
     "SendReceipt",
     "Sender",
     "Session",

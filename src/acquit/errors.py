@@ -33,6 +33,9 @@
     │   ├── MessageModified           as released, and the attempt may count as failed
     │   └── NotSent                   the message never left: no credit within the time-out
     ├── DeliveryInDoubt               no outcome was heard: the message may or may not have been taken
+    ├── RequestFailed                 a request has no reply, and will have none; `accepted` says what became of it
+    │   ├── RequestTimeout            no reply came in time
+    │   └── ReplyAddressLost          the temporary node for the reply went with the connection
     ├── TransactionFailed             a transaction was not committed, or we cannot know
     │   ├── TransactionRolledBack     nothing of it has happened, or will
     │   └── TransactionInDoubt        the commit was sent and not answered
@@ -239,6 +242,28 @@ class NotSent(SendFailed):
 
 class DeliveryInDoubt(AcquitError):
     """No outcome was heard before the time-out or the loss of the peer: the message may or may not have been taken."""
+
+
+class RequestFailed(AcquitError):
+    """A request has no reply, and will have none.
+
+    `accepted` is what became of the request: True where the peer has accepted it, so that somebody works on it, or did;
+    False where it never left; None where no outcome was heard. `correlation_id` is what a late reply would say.
+    """
+
+    def __init__(self, message: str, *, accepted: bool | None, correlation_id: object) -> None:
+        super().__init__(message)
+        self.accepted = accepted
+        self.correlation_id = correlation_id
+
+
+class RequestTimeout(RequestFailed):
+    """No reply came in time. One that comes later is dropped and counted."""
+
+
+class ReplyAddressLost(RequestFailed):
+    """The connection was lost, and with it the temporary node that the reply was to come to. A fixed reply address
+    would have outlived it."""
 
 
 class TransactionFailed(AcquitError):
