@@ -537,3 +537,6 @@ _WRITERS: Final = cast(
     ),
 )
 """Attribute and encoder of each section, by rank."""
+
+
+__all__ = ["AmqpSequence", "AmqpValue", "Body", "Data", "FileBody", "Message", "MessageFields"]
