@@ -30,33 +30,11 @@ from acquit.protocol._definitions import (
 )
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.message import Message
-from tests.support.server import Rig, RigDriver
+from tests.support.server import RigDriver
+from tests.support.stepping import SlowRig, turns
 
 TURNS_MAX = 20
 """Turns of the loop after which an undisturbed commit has ended."""
-
-
-class SlowRig(Rig):
-    """A rig whose bytes take turns of the loop, once it is `slow`."""
-
-    slow = False
-    moving = False
-
-    def run(self) -> None:
-        if not self.slow:
-            super().run()
-            return
-        assert self.loop is not None
-        self.core.process(self.now)
-        if not self.moving:
-            self.moving = True
-            self.loop.call_soon(self._step)
-
-    def _step(self) -> None:
-        assert self.loop is not None
-        self.moving = self.carry()
-        if self.moving:
-            self.loop.call_soon(self._step)
 
 
 class Books:
@@ -124,11 +102,6 @@ class Stage:
         assert message is not None
         await self.sender.send(str(message.body), wait=wait)  # type: ignore[call-overload]  # either
         return name
-
-
-async def turns(count: int) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 async def cancelled(task: asyncio.Task[None]) -> bool:

@@ -13,6 +13,7 @@ import acquit
 from acquit import aio, errors
 from acquit.client.aio import KINDS
 from acquit.client.driver import Driver
+from acquit.client.listening import ListeningCore
 from acquit.client.options import ConnectOptions
 from acquit.protocol._definitions import Accepted, Error, Modified, Rejected, Released
 from acquit.protocol.constants import ACCEPTED
@@ -267,7 +268,7 @@ def test_a_close_waits_for_handlers_no_longer_than_it_may(caplog: pytest.LogCapt
     run(main)
 
 
-def test_a_handler_that_closes_its_receiver_does_not_wait_for_itself() -> None:
+def test_a_handler_that_closes_its_receiver_does_not_wait_for_itself(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         stage = Stage("individual")
         receiver = await stage.session.receiver("q")
@@ -280,6 +281,7 @@ def test_a_handler_that_closes_its_receiver_does_not_wait_for_itself() -> None:
         stage.offer(b"a", b"b")
         assert await listener.wait(LONG)
         assert stage.said == [(b"a", ACCEPTED), (b"b", Released())]
+        assert caplog.text == ""
 
     run(main)
 
@@ -360,6 +362,43 @@ def test_cancelling_all_tasks_gives_messages_back_as_failed() -> None:
         assert stage.said == [(b"a", FAILED)]
 
     run(main)
+
+
+def test_workers_that_wait_can_be_cancelled_as_well() -> None:
+    async def main() -> None:
+        receiver = await Stage().session.receiver("q")
+        listener = receiver.start_listener(print, concurrency=2)
+        await turn()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            if task.get_name().startswith("acquit"):
+                task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await listener.wait()
+        never = receiver.start_listener(print)  # it has not begun to wait yet
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            if task.get_name().startswith("acquit"):
+                task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await never.wait()
+
+    run(main)
+
+
+@pytest.mark.parametrize("how", ["begin_stop", "failed"])
+def test_after_the_beginning_of_a_stop_nothing_is_taken(how: str) -> None:
+    """Whatever a worker that has just looked is about to do."""
+    rig = Rig()
+    receiver = rig.receiver(rig.session("individual"))
+    rig.server.offer("q", b"a", b"b")
+    rig.run()
+    listening = ListeningCore(receiver, 1)
+    assert listening.take() is not None
+    if how == "begin_stop":
+        listening.begin_stop()
+    else:
+        listening.failed(ValueError("no"))
+    assert listening.take() is None
+    assert len(receiver.buffer) == 1
 
 
 # -- failures of handlers ----------------------------------------------------------------------------------------------
@@ -717,7 +756,7 @@ def test_an_idle_listener_stops_at_once(connection: acquit.Connection) -> None:
 
 
 def test_a_thread_may_stop_its_own_listener_and_close_what_it_hangs_on(
-    server: ThreadedServer, connection: acquit.Connection
+    server: ThreadedServer, connection: acquit.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     session = connection.session("individual")
     receiver = session.receiver("q")
@@ -735,6 +774,7 @@ def test_a_thread_may_stop_its_own_listener_and_close_what_it_hangs_on(
     assert listener.wait(LONG)
     assert answers == [False]
     assert outcomes(server) == [(b"a", Accepted()), (b"b", Released())]
+    assert "did not return" not in caplog.text
 
 
 def test_closing_waits_for_the_threads(server: ThreadedServer, connection: acquit.Connection) -> None:
