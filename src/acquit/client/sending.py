@@ -17,22 +17,23 @@ since the loss is in doubt after all. An *unreliable* sender knows no outcomes: 
 
 from __future__ import annotations
 
-import copy
 import logging
-import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
-from itertools import count, islice
+from itertools import islice
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from acquit.client.failures import Failure
+from acquit.client.message_ids import MessageIds
 from acquit.client.options import DeliveryMode, SenderSpec
 from acquit.client.receipts import UNRELIABLE, Milestone, SendPromise
 from acquit.client.received import MessageCore
 from acquit.client.receiving import OUTCOMES
 from acquit.client.tags import delivery_tags
 from acquit.errors import ConfigurationError, LinkDetached, LocalProtocolError, MessageTooLarge
-from acquit.protocol._definitions import Header, SndSettleMode, Source, Target
+from acquit.protocol._definitions import Properties, SndSettleMode, Source, Target
+from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.delivery import Delivery, DeliveryState, is_outcome
 from acquit.protocol.link import SendingLink
@@ -57,7 +58,6 @@ class SenderCore:
 
     __slots__ = (
         "_failed",
-        "_id_prefix",
         "_ids",
         "_is_awake",
         "_queued_bytes",
@@ -95,8 +95,7 @@ class SenderCore:
         self._queued_bytes = 0
         self._sent_bytes = 0
         self._failed: deque[SendPromise] = deque(maxlen=1_000)
-        self._ids = count(1)
-        self._id_prefix = f"{uuid.uuid4().hex[:16]}-"
+        self._ids = MessageIds()
 
     # -- user side -----------------------------------------------------------------------------------------------------
 
@@ -128,8 +127,7 @@ class SenderCore:
             raise ConfigurationError(
                 f"delivery_mode must be DeliveryMode.PERSISTENT or NON_PERSISTENT, got {delivery_mode!r}"
             )
-        message_id = f"{self._id_prefix}{next(self._ids)}"
-        payload = encode(message, self.spec.delivery_mode, delivery_mode, message_id)
+        payload = encode(message, self.spec.delivery_mode, delivery_mode, self._ids)
         if self.message_bytes_max and len(payload) > self.message_bytes_max:
             raise LocalProtocolError(
                 f"the message has {len(payload)} bytes, {self.spec.what} takes at most {self.message_bytes_max}"
@@ -338,9 +336,9 @@ def encode(
     message: Message | bytes | str,
     default: DeliveryMode,
     wanted: DeliveryMode | None = None,
-    message_id: str | None = None,
+    ids: MessageIds | None = None,
 ) -> bytes:
-    """The bytes to transfer. `message_id` is for a message that has none.
+    """The bytes to transfer. `ids` gives one to a message that has none.
 
     `wanted` decides whether the message is durable; without it, a message that says durable is, and any other is as
     `default` says. A message that was received starts a life of its own: its count of attempts and its delivery
@@ -349,10 +347,13 @@ def encode(
     kind = type(message)
     if kind is bytes:
         assert isinstance(message, bytes)
-        return _HEADERS[wanted or default] + _identity(message_id) + _sized(_DATA, message)
+        identity = ids.next_section() if ids is not None else b""
+        return b"".join((_HEADERS[wanted or default], identity, _before(_DATA, len(message)), message))
     if kind is str:
         assert isinstance(message, str)
-        return _HEADERS[wanted or default] + _identity(message_id) + _sized(_VALUE, message.encode())
+        text = message.encode()
+        identity = ids.next_section() if ids is not None else b""
+        return b"".join((_HEADERS[wanted or default], identity, _before(_VALUE, len(text)), text))
     if not isinstance(message, Message):
         raise ConfigurationError(
             f"send takes a Message, bytes or str, got {kind.__name__}; other values travel as Message(value)"
@@ -361,23 +362,19 @@ def encode(
     durable = wanted is DeliveryMode.PERSISTENT if wanted else header.durable or default is DeliveryMode.PERSISTENT
     if isinstance(message, MessageCore):
         message = _reborn(message)
+    instead: dict[str, bytes] = {}
     if durable != header.durable or header.first_acquirer or header.delivery_count:
-        message = copy.copy(message)
-        message.header = Header(durable, header.priority, header.ttl)
-    if message_id is not None and message.properties.message_id is None:
-        message = copy.copy(message)
-        message.properties = copy.copy(message.properties)
-        message.properties.message_id = message_id
-    return message.encode()
+        instead["header"] = encode_header(durable, header.priority, header.ttl)
+    if ids is not None and message.properties.message_id is None:
+        others = _OTHER_PROPERTIES(message.properties)
+        instead["properties"] = (
+            ids.next_section() if others == _NONE_OF_THEM else encode_composite(Properties(ids.next(), *others))
+        )
+    return message._encode(instead)
 
 
-def _identity(message_id: str | None) -> bytes:
-    """A properties section (3.2.4) of the message id alone: one list8 of one str8-utf8."""
-    if message_id is None:
-        return b""
-    text = message_id.encode()
-    size = len(text)
-    return b"\x00\x53\x73\xc0%c\x01\xa1%c%b" % (size + 3, size, text)
+_OTHER_PROPERTIES: Final = attrgetter(*(field.name for field in Properties.FIELDS[1:]))
+_NONE_OF_THEM: Final = _OTHER_PROPERTIES(Properties())
 
 
 def _reborn(message: MessageCore) -> Message:
@@ -387,9 +384,9 @@ def _reborn(message: MessageCore) -> Message:
     return again
 
 
-def _sized(heads: tuple[bytes, bytes], data: bytes) -> bytes:
-    size = len(data)
-    return heads[0] + size.to_bytes(1) + data if size < 256 else heads[1] + size.to_bytes(4) + data
+def _before(heads: tuple[bytes, bytes], size: int) -> bytes:
+    """What stands before the octets of a section, of which there are so many."""
+    return heads[0] + size.to_bytes(1) if size < 256 else heads[1] + size.to_bytes(4)
 
 
 def _nobody() -> None:

@@ -312,11 +312,17 @@ class Message:
 
         Raises EncodeError naming the section for what AMQP cannot hold.
         """
+        return self._encode({})
+
+    def _encode(self, instead: Mapping[str, bytes]) -> bytes:
+        """As `encode`, with other sections, by name and encoded, in place of some of its own."""
         known = self.__dict__
         bounds = self._sections.bounds
         parts: list[bytes] = []
         for rank, (name, write) in enumerate(_WRITERS):
-            if name in known:
+            if name in instead:
+                parts.append(instead[name])
+            elif name in known:
                 written = write(known[name])
                 if isinstance(written, bytes):
                     parts.append(written)
