@@ -32,6 +32,9 @@ class Artemis(JavaBroker):
         transacted_modify="again, count 0",
         rolled_back_too_often="dead letter",
         rolled_back="in order, count 1",
+        survives_kill=True,
+        kill_counts=False,
+        commit_without_answer="in doubt",
         # RMQ: test_foreign_grants
         mode_second="not granted",
         pre_settled=True,

@@ -33,6 +33,9 @@ class BrokerJ(JavaBroker):
         transacted_modify="again, count 1",
         rolled_back_too_often="dead letter",
         rolled_back="in order, count 1",
+        survives_kill=True,
+        kill_counts=False,
+        commit_without_answer="in doubt",
         # RMQ: test_foreign_grants
         mode_second="granted",
         pre_settled=True,

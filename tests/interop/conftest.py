@@ -386,10 +386,19 @@ def foreign(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     yield from running(request.param, tmp_path_factory.mktemp(request.param))
 
 
-@pytest.fixture(params=BROKERS)
-def mortal_foreign(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ForeignBroker]:
-    """Each of them in turn, for one test alone, that may kill it."""
-    yield from running(request.param, tmp_path / "broker")
+@pytest.fixture(scope="session", params=BROKERS)
+def mortal_process(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForeignBroker]:
+    """Each of them in turn, shared by the tests that kill it."""
+    with BROKERS[request.param](tmp_path_factory.mktemp(f"mortal-{request.param}")) as broker:
+        yield broker
+
+
+@pytest.fixture
+def mortal_foreign(mortal_process: ForeignBroker) -> ForeignBroker:
+    """Each of them in turn, running: the test may kill it, and start it again."""
+    if not mortal_process.running:
+        mortal_process.start()
+    return mortal_process
 
 
 @pytest.fixture(scope="session")

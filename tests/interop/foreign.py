@@ -62,6 +62,9 @@ class Capabilities:
     transacted_modify: str = _row("Transactions", "*modified (delivery-failed)* in a transaction, after the commit")
     rolled_back_too_often: str = _row("Transactions", "rolled back up to the limit of attempts: the message is found")
     rolled_back: str = _row("Transactions", "what was handed out comes again after a rollback")
+    survives_kill: bool = _row("Kills", "what was accepted survives a kill -9")
+    kill_counts: bool = _row("Kills", "a kill -9 raises delivery-count of what was handed out")
+    commit_without_answer: str = _row("Kills", "the broker is killed before it answers a commit")
     # RMQ: test_foreign_grants
     mode_second: str = _row("Settlement", "rcv-settle-mode second, where a receiver asks for it")
     pre_settled: bool = _row("Settlement", "NO_ACK is at most once: gone as it is sent")
@@ -109,6 +112,11 @@ class ForeignBroker(ABC):
         with self.connect() as connection:
             said = connection.remote_properties
             return f"{said.get('product')} {said.get('version')}"
+
+    @property
+    @abstractmethod
+    def running(self) -> bool:
+        """Whether it was started, and neither stopped nor killed since."""
 
     @abstractmethod
     def start(self) -> None:
@@ -168,6 +176,10 @@ class JavaBroker(ForeignBroker):
         self._process: subprocess.Popen[str] | None = None
         self._said: queue.Queue[str | None] = queue.Queue()
         self._reader: threading.Thread | None = None
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None
 
     def start(self) -> None:
         assert self._process is None, f"{self.name} runs already"

@@ -47,6 +47,9 @@ class Acquit(ForeignBroker):
         transacted_modify="again, count 1",
         rolled_back_too_often="dead letter",
         rolled_back="in order, count 1",
+        survives_kill=True,
+        kill_counts=True,
+        commit_without_answer="asked",
         # RMQ: test_foreign_grants
         mode_second="granted",
         pre_settled=True,
@@ -75,6 +78,10 @@ class Acquit(ForeignBroker):
             self._children, folder / "data", folder / "endpoint", config=folder / "acquit.toml"
         )
         self._runs = False
+
+    @property
+    def running(self) -> bool:
+        return self._runs
 
     def start(self) -> None:
         self._broker.start(self.port)

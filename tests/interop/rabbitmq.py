@@ -94,6 +94,9 @@ class RabbitMQ(ForeignBroker):
         transacted_modify="no transactions",
         rolled_back_too_often="no transactions",
         rolled_back="no transactions",
+        survives_kill=True,
+        kill_counts=True,
+        commit_without_answer="no transactions",
         # RMQ: test_foreign_grants
         mode_second="ends the session",
         pre_settled=True,
@@ -163,6 +166,10 @@ class RabbitMQ(ForeignBroker):
             self._epmd.kill()
             self._epmd.wait()
             self._epmd = None
+
+    @property
+    def running(self) -> bool:
+        return self._node is not None
 
     def start(self) -> None:
         if self._epmd is None:
