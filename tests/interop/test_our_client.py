@@ -6,6 +6,7 @@ wire as the other library understood it, and what our client made of the answer.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 import signal
@@ -35,15 +36,17 @@ from tests.interop.peer import Peer
 
 pytestmark = pytest.mark.interop
 
+ONCE = acquit.ConnectOptions(reconnect=None)
+"""What becomes of a connection that is lost and not restored; how one is restored is in `tests/system`."""
 SENDER_SETTLES = 1
 RECEIVER_SECOND = 1
 
 
 @contextmanager
 def connected(peer: Peer, **listen: object) -> Iterator[acquit.Connection]:
-    """The peer listens, our client connects to it."""
+    """The peer listens, our client connects to it, once."""
     port = peer.listen(**listen)
-    with acquit.connect(f"amqp://127.0.0.1:{port}") as connection:
+    with acquit.connect(f"amqp://127.0.0.1:{port}", options=ONCE) as connection:
         yield connection
 
 
@@ -330,7 +333,7 @@ def test_heartbeats_keep_an_idle_connection(peer: Peer) -> None:
 
 def test_a_peer_that_falls_silent_is_noticed(peer: Peer) -> None:
     port = peer.listen()
-    connection = acquit.connect(f"amqp://127.0.0.1:{port}", options=acquit.ConnectOptions(idle_timeout_ms=1000))
+    connection = acquit.connect(f"amqp://127.0.0.1:{port}", options=dataclasses.replace(ONCE, idle_timeout_ms=1000))
     receiver = connection.session().receiver("r")
     opened(peer, "r")
     os.kill(peer.pid, signal.SIGSTOP)
