@@ -1,28 +1,27 @@
-"""A question and its answer: `reply_to` says where the answer goes, `correlation_id` which question it is for."""
+"""Questions and their answers: a service answers, many threads ask at once over one link."""
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import acquit
 
 
-def answer(url: str) -> None:
-    """The server: takes one question, answers where it says."""
-    with acquit.connect(url) as connection, connection.session() as session:
-        question = session.receiver("questions").receive(timeout=10)
-        assert question is not None
-        reply = acquit.Message(str(question.body).upper(), correlation_id=question.message_id)
-        session.sender(question.reply_to).send(reply)
+def answer(question: acquit.ReceivedMessage) -> str:
+    """What is returned goes back to whoever asked."""
+    return question.text.upper()
 
 
-with acquit.Broker() as broker, acquit.connect(broker.url) as connection:
-    server = threading.Thread(target=answer, args=(broker.url,))
-    server.start()
-    with connection.session() as session:
-        replies = session.receiver("replies.to-me")
-        session.sender("questions").send(acquit.Message("what is this?", message_id="q-1", reply_to="replies.to-me"))
-        reply = replies.receive(timeout=10)
-        assert reply is not None
-        print(reply.correlation_id, "->", reply.body)
-    server.join()
+with acquit.Broker() as broker, acquit.connect(broker.url) as connection, connection.session() as session:
+    with (
+        session.responder("questions", answer, concurrency=2),
+        session.requester("questions") as requester,
+        ThreadPoolExecutor(4) as threads,
+    ):
+        for reply in threads.map(lambda text: requester.request(text, timeout=10), ["what is this?", "and that?"]):
+            print(reply.correlation_id, "->", reply.text)
+    with session.requester("nobody.is.there") as requester:
+        try:
+            requester.request("hello?", timeout=0.2)
+        except acquit.RequestTimeout as error:
+            print(error)

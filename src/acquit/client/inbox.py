@@ -38,7 +38,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
-from typing import Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from acquit.client.identity import Identity, identify
 from acquit.client.options import check_range
@@ -179,7 +179,7 @@ class Cursor(Protocol):
     def rowcount(self) -> int:
         """How many rows the last statement changed."""
 
-    def execute(self, operation: str, parameters: object = ..., /) -> object:
+    def execute(self, operation: str, parameters: Any = ..., /) -> object:
         """Run a statement."""
 
     def fetchall(self) -> Sequence[object]:
