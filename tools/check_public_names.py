@@ -23,7 +23,16 @@ from types import ModuleType
 ROOT = Path(__file__).resolve().parent.parent
 LIST = ROOT / "tools" / "public_names.txt"
 
-PUBLIC_MODULES = ("acquit", "acquit.aio", "acquit.errors", "acquit.spark", "acquit.testing", "acquit.types")
+PUBLIC_MODULES = (
+    "acquit",
+    "acquit.aio",
+    "acquit.compat.qpid",
+    "acquit.compat.qpid.messaging",
+    "acquit.errors",
+    "acquit.spark",
+    "acquit.testing",
+    "acquit.types",
+)
 """Modules that users import from. One that does not exist yet has no names."""
 
 ANY = re.compile(r"\bAny\b")

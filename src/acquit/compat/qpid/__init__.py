@@ -8,6 +8,8 @@ or it imports `acquit.compat.qpid.messaging` itself. What it means in AMQP 1.0, 
 docs/qpid-messaging.md.
 """
 
+from __future__ import annotations
+
 from acquit.compat.qpid.installing import install
 
 __all__ = ["install"]

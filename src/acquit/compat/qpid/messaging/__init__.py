@@ -5,6 +5,8 @@
 What it is and where it differs from what it was: docs/qpid-messaging.md.
 """
 
+from __future__ import annotations
+
 from acquit.compat.qpid.datatypes import uuid4
 from acquit.compat.qpid.messaging import constants, endpoints, exceptions, message
 from acquit.compat.qpid.messaging.constants import *  # noqa: F403 -- the names are listed there
