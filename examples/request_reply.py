@@ -18,8 +18,10 @@ with acquit.Broker() as broker, acquit.connect(broker.url) as connection, connec
         session.requester("questions") as requester,
         ThreadPoolExecutor(4) as threads,
     ):
-        for reply in threads.map(lambda text: requester.request(text, timeout=10), ["what is this?", "and that?"]):
-            print(reply.correlation_id, "->", reply.text)
+        questions = ["what is this?", "and that?"]
+        replies = threads.map(lambda text: requester.request(text, timeout=10), questions)
+        for question, reply in zip(questions, replies, strict=True):
+            print(f"{question} -> {reply.text}")
     with session.requester("nobody.is.there") as requester:
         try:
             requester.request("hello?", timeout=0.2)

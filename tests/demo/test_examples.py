@@ -27,7 +27,12 @@ SHOWS: dict[str, list[str]] = {
     ],
     "receipts.py": ["accepted: 1000", "acknowledgement: APPLIED"],
     "survive_a_crash.py": ["attempt 2: 10000 accepted so far, 0 to be sent"],
-    "request_reply.py": ["q-1 -> WHAT IS THIS?"],
+    "request_reply.py": [
+        "what is this? -> WHAT IS THIS?",
+        "and that? -> AND THAT?",
+        "no reply from 'nobody.is.there' within 0.2 s: the request was accepted",
+    ],
+    "effectively_once.py": ["100 to Ada: NEW", "100 to Ada: DUPLICATE", "1 payment"],
     "browse_and_account.py": ["#1 tea", "#2 coffee", "#3 gravel", "    DEAD_LETTERED not a drink"],
 }
 SHOWS_WITH_SPARK = {"queue_to_table.py": ["order-0 order 0"]}
