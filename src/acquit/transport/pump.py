@@ -192,7 +192,7 @@ class Pump(asyncio.Protocol):
             self._handle(events)
         if self._writing_paused:
             self._hold_back()
-        if not self._flush_due:
+        if not self._flush_due and self._wants_flush():
             self.touch()
 
     def eof_received(self) -> bool:
@@ -238,6 +238,14 @@ class Pump(asyncio.Protocol):
             # Events half acted upon: nothing that follows on this connection could be trusted.
             self.abort()
             raise
+
+    def _wants_flush(self) -> bool:
+        """Whether `flush` has something to do. Often not: the peer has answered, and there is nothing to say to that."""
+        engine = self.engine
+        if engine.has_output or engine.closed:
+            return True
+        deadline = engine.next_deadline()
+        return deadline is not None and (self._timer is None or deadline < self._timer.when())
 
     def _write(self, transport: asyncio.Transport, engine: Connection) -> None:
         for _ in range(WRITES_PER_FLUSH):
