@@ -125,11 +125,26 @@ def test_what_was_sent_again_because_the_answer_was_lost_is_processed_once(tmp_p
         assert broker.inspect().queue(QUEUE).depth == 0
 
 
+def test_what_our_client_sends_again_by_itself_is_processed_once(tmp_path: Path) -> None:
+    """Messages without an id: the client gives each one that its repetition shares."""
+    with acquit.Broker() as broker, Proxy(broker.url) as proxy, acquit.connect(proxy.url) as connection:
+        sender = connection.session().sender(QUEUE)
+        for number in range(5):
+            proxy.before("disposition", by="broker").cut()
+            assert sender.send(Message(number)) is not None
+        assert broker.inspect().queue(QUEUE).depth == 10
+        publish_url(tmp_path / "endpoint", broker.url)
+        (tmp_path / "finish").touch()
+        assert status(tmp_path, "client", 3) == 0, (tmp_path / "stderr").read_text()
+        assert processed(tmp_path) == each_once(5)
+        assert broker.inspect().queue(QUEUE).depth == 0
+
+
 def send_until_answered(url: str, number: int) -> int:
     """As programs do that see to it by themselves; how often it was sent."""
     for attempt in range(1, 100):
         try:
-            with acquit.connect(url) as connection:
+            with acquit.connect(url, options=acquit.ConnectOptions(reconnect=None)) as connection:
                 connection.session().sender(QUEUE).send(Message(number, message_id=f"order-{number}"), timeout=10)
             return attempt
         except AcquitError:
