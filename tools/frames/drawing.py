@@ -103,12 +103,13 @@ def _call(body: list[str], code: str, y: int) -> int:
     return y + height + 8
 
 
-def _result(body: list[str], value: str, y: int) -> int:
-    words = value if value.startswith("raises ") else f"gives {value}"
-    width = len(words) * CODE_CHARACTER + 30
-    body.append(f'<rect class="over" x="{CLIENT_X + 3}" y="{y - 4}" width="{width:.0f}" height="18"/>')
-    body.append(f'<text class="result" x="{CLIENT_X + 12}" y="{y + 10}">↳ {escape(words)}</text>')
-    return y + 24
+def _result(body: list[str], words: str, y: int) -> int:
+    for row in _broken(f"↳ {words}".split(" "), " ", ROOM, CODE_CHARACTER):
+        width = len(row) * CODE_CHARACTER + 16
+        body.append(f'<rect class="over" x="{CLIENT_X + 3}" y="{y - 4}" width="{width:.0f}" height="18"/>')
+        body.append(f'<text class="result" x="{CLIENT_X + 12}" y="{y + 10}">{escape(row)}</text>')
+        y += LINE
+    return y + 8
 
 
 def _state(body: list[str], line: Line, y: int) -> int:

@@ -192,7 +192,7 @@ PICTURES: Final = (
             < attach flow transfer transfer transfer
             (@ m1, m2, m3)
             messages = receiver.receive_many(3)
-            = [message.body for message in messages]
+            = len(messages)
             # 3 acquired
             -- 100 ms, or 100 messages, after the first
             > disposition
@@ -397,7 +397,8 @@ PICTURES: Final = (
             receipt = old.accept()
             = receipt.status.name
             new = receiver.receive()
-            = new.body, new.delivery_count
+            = new.body
+            = new.delivery_count
             receipt = new.accept()
             > disposition flow
             < disposition
@@ -452,7 +453,6 @@ PICTURES: Final = (
             < disposition
             # 1 available
             receipt = sender.send("m2", wait=False)
-            = receipt.outcome
             > transfer
             < disposition
             receipt.result()

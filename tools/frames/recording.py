@@ -4,7 +4,7 @@ Theory of operation. A broker runs in this process, and `acquit.testing.Proxy` b
 pass. The script says what the program does and which frames follow from that; a line is
 
     receiver = session.receiver("orders")     a call: it is run as it stands, and drawn as it stands
-    = message.body                            what the call gave: the value of this expression is drawn
+    = message.body                            what the call gave: this expression is drawn, with its value
     ! CreditExhausted                         the call above raises this, and that is drawn
     > attach                                  the client's next frame: must be such a one, is drawn with its fields
     < transfer transfer                       the broker's next frames
@@ -276,7 +276,7 @@ class Exchange:
             case ">" | "<":
                 self._take(MARKS[mark], rest.split(), drawn=drawn)
             case "=":
-                self.lines.append(Line(Kind.RESULT, str(eval(rest, self._names))))
+                self.lines.append(Line(Kind.RESULT, f"{rest}: {eval(rest, self._names)}"))
             case "!":
                 self.lines.append(Line(Kind.RESULT, f"raises {rest}"))
             case "#":
