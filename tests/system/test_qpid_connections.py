@@ -265,3 +265,56 @@ def test_each_session_has_a_name() -> None:
     )
     with pytest.raises(AttributeError, match="has no attribute 'recconect'"):
         _ = connection.recconect
+
+
+@pytest.mark.parametrize("capacity", [0, 5])
+def test_an_outage_is_no_empty_queue(broker: acquit.Broker, address: str, capacity: int) -> None:
+    """`fetch` says Empty only where the broker could be asked, also without waiting."""
+    with (
+        Proxy(broker.url) as proxy,
+        ThreadPoolExecutor(1) as other,
+        closing(Connection.establish(proxy.url, reconnect=True, reconnect_interval=0.01)) as connection,
+    ):
+        session = connection.session()
+        receiver = session.receiver(address, capacity=capacity)
+        for number in range(10):
+            proxy.refuse()
+            if number % 2:
+                fetching = other.submit(receiver.fetch, 0.05)
+                proxy.cut()
+            else:
+                proxy.cut()
+                fetching = other.submit(receiver.fetch, 0)
+            with acquit.connect(broker.url) as straight:
+                straight.session().sender(address).send(str(number))
+            eventually(lambda: connection._inner is not None and not connection._inner.connected)
+            assert not fetching.done()
+            proxy.accept()
+            message = fetching.result(LONG)
+            assert message.content == str(number)
+            session.acknowledge(message)
+
+
+def test_a_silent_peer_is_a_heartbeat_timeout(broker: acquit.Broker, address: str) -> None:
+    with Proxy(broker.url) as proxy:
+        connection = Connection.establish(proxy.url, heartbeat=0.2)
+        receiver = connection.session().receiver(address)
+        proxy.stall()
+        with pytest.raises(exceptions.HeartbeatTimeout):
+            receiver.fetch(LONG)
+        connection.close()
+
+
+def test_an_opening_that_takes_for_ever_can_be_given_up() -> None:
+    with socket.socket() as unheard, ThreadPoolExecutor(1) as other:
+        unheard.bind(("127.0.0.1", 0))
+        connection = Connection(f"127.0.0.1:{unheard.getsockname()[1]}", reconnect=True, reconnect_interval=60)
+        opening = other.submit(connection.open)
+
+        def given_up() -> bool:
+            connection.close()  # there may be nothing to give up yet
+            return opening.done()
+
+        eventually(given_up)
+        with pytest.raises(ConnectError):
+            opening.result(LONG)

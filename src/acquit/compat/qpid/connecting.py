@@ -9,6 +9,7 @@ authorities), and there is a heartbeat without the option.
 from __future__ import annotations
 
 import ssl
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -58,9 +59,11 @@ class Settings:
     tls: ssl.SSLContext | None
     options: ConnectOptions
 
-    def connect(self, on_event: Callable[[ConnectionEvent], object], timeout: float | None) -> Connection:
-        """Connect; with reconnection, again and again until `timeout` (seconds) or its limit. Raises what our client
-        raises."""
+    def connect(
+        self, on_event: Callable[[ConnectionEvent], object], timeout: float | None, stop: threading.Event
+    ) -> Connection:
+        """Connect; with reconnection, again and again until `timeout` (seconds), its limit, or `stop`. Raises what our
+        client raises."""
         again = self.options.reconnect
         ends_at = None if timeout is None else time.monotonic() + timeout
         delay_s, rounds = 0.0, 0
@@ -82,7 +85,8 @@ class Settings:
                 delay_s = min(max(2 * delay_s, again.delay_ms / 1000), again.delay_max_ms / 1000)
                 if ends_at is not None and time.monotonic() + delay_s >= ends_at:
                     raise
-            time.sleep(delay_s)
+                if stop.wait(delay_s):
+                    raise
 
 
 def read_options(url: object, given: Mapping[str, object]) -> dict[str, object]:

@@ -29,7 +29,7 @@ from acquit.compat.qpid.messaging.exceptions import (
     Timeout,
 )
 from acquit.compat.qpid.session import Session
-from acquit.errors import AcquitError, ConnectionFailed, ConnectTimeout
+from acquit.errors import AcquitError, ConnectionFailed, ConnectionLost, ConnectTimeout
 
 if TYPE_CHECKING:
     from acquit.compat.qpid.util import URL
@@ -62,6 +62,10 @@ class Connection(Endpoint):
         self.sessions: dict[str, Session] = {}
         self.session_counter = 0
         self._lock = threading.RLock()
+        """Held for moments only, never while something is waited for that others bring about."""
+        self._opening = threading.RLock()
+        self._stop = threading.Event()
+        """Somebody gives up what is being opened."""
         self._open = False
         self._inner: client.Connection | None = None
         self._management: management.Management | None = None
@@ -94,7 +98,7 @@ class Connection(Endpoint):
         With `reconnect` it is tried again until `timeout` or `reconnect_timeout` (seconds), or `reconnect_limit`.
         Raises ConnectError, AuthenticationFailure, Timeout; ConnectionError when it is open.
         """
-        with self._lock:
+        with self._opening:
             if self._open:
                 raise ConnectionError(text="the connection is open already")
             reconnect_timeout = self._options["reconnect_timeout"]
@@ -109,13 +113,14 @@ class Connection(Endpoint):
 
     def attach(self, timeout: float | None = None) -> None:
         """Connect, if it is not, and attach all sessions and links. Raises as `open`."""
-        with self._lock:
+        with self._opening:
             if self._inner is not None:
                 return
             self.error = None
+            self._stop.clear()
             settings = connecting.settings({**self._options, **self._set()}, timeout)
             try:
-                self._inner = settings.connect(self._on_event, timeout)
+                self._inner = settings.connect(self._on_event, timeout, self._stop)
             except ConnectTimeout as exc:
                 if timeout is not None:
                     raise Timeout(f"the connection was not opened within {timeout:g} s: {exc}") from exc
@@ -142,6 +147,7 @@ class Connection(Endpoint):
 
     def detach(self, timeout: float | None = None) -> None:
         """Disconnect. Sessions and links stay, to be attached again; what was not acknowledged is redelivered."""
+        self._stop.set()
         with self._lock:
             inner, self._inner, self._management = self._inner, None, None
         if inner is not None:
@@ -183,7 +189,9 @@ class Connection(Endpoint):
                 f": {event.reason}" if event.reason else "",
             )
         if event.kind is ConnectionEventKind.FAILED and self.error is None and self._inner is not None:
-            self.error = ConnectionError(text=event.reason or f"the connection to {event.where} was lost")
+            failure = self._inner._aio._core.failure
+            reason = event.reason or f"the connection to {event.where} was lost"
+            self.error = translated(failure.error() if failure is not None else ConnectionLost(reason))
             for session in list(self.sessions.values()):
                 session._gate.open()
 

@@ -30,7 +30,9 @@ def translated(error: errors.AcquitError, link: type[ours.LinkError] = ours.Link
     """The exception to raise for `error`. `link`: what a link's failure is that no row knows."""
     kind: type[ours.MessagingError] = next((kind for row, kind in _ROWS if isinstance(error, row)), link)
     condition = getattr(error, "condition", None)
-    if condition == _FAULT:
+    if isinstance(error, errors.ConnectionLost) and condition == _CAPACITY and not error.remote:
+        kind = ours.HeartbeatTimeout  # it was our engine that gave up, on a peer that was too slow
+    elif condition == _FAULT:
         kind = ours.ServerError
     elif condition == _CAPACITY and issubclass(kind, ours.SenderError):
         kind = ours.TargetCapacityExceeded

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from acquit.client import blocking as client
 from acquit.client.options import DeliveryMode
+from acquit.client.threads import wait
 from acquit.compat.qpid import management
 from acquit.compat.qpid.conversion import from_wire, to_wire
 from acquit.compat.qpid.endpoint import Deadline, Part
@@ -341,7 +342,7 @@ class Receiver(Link):
     def unsettled(self) -> int:
         """How many acknowledgements have no answer yet."""
         with self._lock:
-            return sum(receivers.count(self) for receipt, receivers in self.session._answers if receipt.status is None)
+            return sum(receivers.count(self) for _, receivers in self.session._unanswered())
 
     def available(self) -> int:
         """How many messages wait here to be fetched."""
@@ -349,7 +350,7 @@ class Receiver(Link):
 
     def fetch(self, timeout: float | None = None) -> Message:
         """The next message. Without a time-out it waits until there is one; at the time-out (seconds) the broker has
-        said that it has none.
+        said that it has none; while a lost connection is being restored, that is waited for.
 
         Raises Empty, FetchError and its kin, LinkClosed, SessionClosed, ConnectionClosed, ConnectionError; DecodeError
         for a message that cannot be read, which is rejected.
@@ -358,17 +359,24 @@ class Receiver(Link):
         inner = self._inner
         if inner is None:
             raise Detached(text="the connection is not attached")
-        try:
-            received = inner.receive(timeout)
-            if received is None and self._capacity:
-                received = self._last(inner)
-        except AcquitError as exc:
+        connection = inner._core.session.core
+        while True:
+            lost = connection.interruption
+            try:
+                received = inner.receive(timeout)
+                if received is None and self._capacity:
+                    received = self._last(inner)
+            except AcquitError as exc:
+                self._usable()
+                raise self._failed(exc, FetchError) from exc
+            if received is not None:
+                return self._read(received)
             self._usable()
-            raise self._failed(exc, FetchError) from exc
-        if received is None:
-            self._usable()
-            raise Empty(text="no message came in time")
-        return self._read(received)
+            if connection.interruption is lost and not connection.interrupted:
+                raise Empty(text="no message came in time")
+            # The broker could not be asked: what it has is only known when it can.
+            wait(connection.restored, None)
+            timeout = 0.0
 
     def _last(self, inner: client.Receiver) -> client.ReceivedMessage | None:
         """Nothing came in time; what the broker has may be on its way."""
@@ -380,10 +388,13 @@ class Receiver(Link):
         return received
 
     def _drain(self, inner: client.Receiver) -> None:
-        """Take the credit back, or what is there for it."""
+        """Take the credit back, or what is there for it. Where the connection is lost, it is gone by itself."""
+        connection = inner._core.session.core
         try:
-            inner.drain(inner._core.session.core.options.answer_timeout_ms / 1000)
+            inner.drain(connection.options.answer_timeout_ms / 1000)
         except AcquitError as exc:
+            if isinstance(exc, ConnectionFailed) and connection.failure is None:
+                return
             self._usable()
             raise self._failed(exc, FetchError) from exc
 

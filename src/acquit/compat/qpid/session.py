@@ -191,14 +191,15 @@ class Session(Part):
         return messages[-1:]
 
     def _await_room(self, capacity: int) -> None:
-        while sum(len(receivers) for _, receivers in self._unanswered()) >= capacity:
-            self._answers[0][0].result()
+        waiting = self._unanswered()
+        while sum(len(receivers) for _, receivers in waiting) >= capacity:
+            waiting[0][0].result()
+            waiting = self._unanswered()
 
-    def _unanswered(self) -> deque[tuple[client.Receipt, list[Receiver]]]:
-        answers = self._answers
-        while answers and answers[0][0].status is not None:
-            answers.popleft()
-        return answers
+    def _unanswered(self) -> list[tuple[client.Receipt, list[Receiver]]]:
+        """Acknowledgements that have no answer yet, with the receivers of their messages."""
+        with self._lock:
+            return [answer for answer in self._answers if answer[0].status is None]
 
     def _settle(self, messages: Iterable[Message], outcome: Outcome) -> client.Receipt | None:
         """Say what became of messages, which were claimed before; of those that came in this connection's life."""
@@ -212,7 +213,10 @@ class Session(Part):
         except AcquitError as exc:
             raise self._failed(exc) from exc
         receivers = [message._receiver for message in ours if message._receiver is not None]
-        self._unanswered().append((receipt, receivers))
+        with self._lock:
+            while self._answers and self._answers[0][0].status is not None:
+                self._answers.popleft()
+            self._answers.append((receipt, receivers))
         for receiver in {id(receiver): receiver for receiver in receivers}.values():
             receiver._settled(sum(other is receiver for other in receivers))
         return receipt
@@ -270,9 +274,9 @@ class Session(Part):
         for sender in list(self.senders):
             if sender.error is None or sender._pending:
                 sender.sync(deadline.left())
-        while self._unanswered():
-            self._answers[0][0].result(deadline.left())
-            if self._answers[0][0].status is None:
+        for receipt, _ in self._unanswered():
+            receipt.result(deadline.left())
+            if receipt.status is None:
                 raise Timeout("the session was not in sync in time")
 
     def close(self, timeout: float | None = None) -> None:

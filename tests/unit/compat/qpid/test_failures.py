@@ -15,6 +15,12 @@ from acquit.compat.qpid.messaging import exceptions as ours
         (errors.AuthenticationFailed("x"), ours.LinkError, ours.AuthenticationFailure),
         (errors.ConnectTimeout("x"), ours.LinkError, ours.ConnectError),
         (errors.ConnectionLost("x"), ours.LinkError, ours.ConnectionError),
+        (errors.ConnectionLost("x", condition="amqp:resource-limit-exceeded"), ours.LinkError, ours.HeartbeatTimeout),
+        (
+            errors.ConnectionLost("x", condition="amqp:resource-limit-exceeded", remote=True),
+            ours.LinkError,
+            ours.ConnectionError,
+        ),
         (errors.SessionEnded("x"), ours.LinkError, ours.SessionError),
         (errors.SessionEnded("x", condition="amqp:internal-error"), ours.LinkError, ours.ServerError),
         (errors.NotFound("x"), ours.SendError, ours.NotFound),
