@@ -38,11 +38,16 @@ class Unanswered:
 
     def in_the_way(self) -> SettlementReceipt | None:
         """The oldest that is awaited, where there is one too many."""
-        receipts = self._receipts
+        capacity = self._core.options.ack_capacity
         with self._lock:
-            while receipts and receipts[0].done:
-                self._deliveries -= receipts.popleft().count
-            return receipts[0] if self._deliveries > self._core.options.ack_capacity else None
+            while self._receipts and self._receipts[0].done:
+                self._deliveries -= self._receipts.popleft().count
+            if self._deliveries <= capacity:
+                return None
+            # Before anybody waits: those that were answered out of turn do not count.
+            self._receipts = deque(receipt for receipt in self._receipts if not receipt.done)
+            self._deliveries = sum(receipt.count for receipt in self._receipts)
+            return self._receipts[0] if self._deliveries > capacity else None
 
     @property
     def timeout_s(self) -> float:

@@ -75,10 +75,21 @@ def test_the_window_counts_deliveries_and_names_the_oldest(count: int, capacity:
     for number, receipt in enumerate(receipts):
         window.add(receipt)
         assert window.in_the_way() is (receipts[0] if number >= at else None)
-    receipts[1]._note(ReceiptStatus.ANSWERED, count)  # not the oldest: nothing moves
-    assert window.in_the_way() is receipts[0]
+    receipts[1]._note(ReceiptStatus.ANSWERED, count)  # out of turn: it does not count, and the oldest is the oldest
+    assert window.in_the_way() is (receipts[0] if 4 * count > capacity else None)
     receipts[0]._note(ReceiptStatus.ANSWERED, count)
     assert window.in_the_way() is (receipts[2] if 3 * count > capacity else None)
+
+
+def test_one_that_is_never_answered_holds_up_nobody() -> None:
+    window, (never, *_) = in_order(1, 3)
+    window.add(never)
+    for _ in range(1_000):
+        receipt = SettlementReceipt(1)
+        window.add(receipt)
+        receipt._note(ReceiptStatus.ANSWERED, 1)
+        assert window.in_the_way() is None
+    assert len(window._receipts) <= 4
 
 
 def test_an_acknowledgement_beyond_the_capacity_waits_for_the_oldest() -> None:
