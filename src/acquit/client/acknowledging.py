@@ -3,7 +3,7 @@
 Theory of operation. With ``sync=False`` an acknowledgement returns before the peer has answered, so a program may
 acknowledge faster than the peer answers. What is under way is bounded by a window over the deliveries of such calls,
 oldest first: who goes beyond `ack_capacity` waits for the oldest, and each is given `ack_timeout_ms` at most. Answers
-come in order as a rule, so the window moves with every look.
+may come in any order; what is answered leaves the window when it is full, so that an acknowledgement costs no look.
 
 The call that goes beyond is made before it waits: there is nothing to take back when the wait is cancelled.
 """
@@ -22,32 +22,33 @@ if TYPE_CHECKING:
 class Unanswered:
     """The window of one session (user side, any thread)."""
 
-    __slots__ = ("_core", "_deliveries", "_lock", "_receipts")
+    __slots__ = ("_capacity", "_core", "_deliveries", "_lock", "_receipts")
 
     def __init__(self, core: ClientCore) -> None:
         self._core = core
+        self._capacity = core.options.ack_capacity
         self._receipts: deque[SettlementReceipt] = deque()
         self._deliveries = 0
         self._lock = threading.Lock()
 
-    def add(self, receipt: SettlementReceipt) -> None:
-        """Nobody waits for this one."""
+    def add(self, receipt: SettlementReceipt) -> bool:
+        """Nobody waits for this one. Whether that may be one too many: see `in_the_way`."""
         with self._lock:
             self._receipts.append(receipt)
             self._deliveries += receipt.count
+            return self._deliveries > self._capacity
 
     def in_the_way(self) -> SettlementReceipt | None:
         """The oldest that is awaited, where there is one too many."""
-        capacity = self._core.options.ack_capacity
         with self._lock:
             while self._receipts and self._receipts[0].done:
                 self._deliveries -= self._receipts.popleft().count
-            if self._deliveries <= capacity:
+            if self._deliveries <= self._capacity:
                 return None
             # Before anybody waits: those that were answered out of turn do not count.
             self._receipts = deque(receipt for receipt in self._receipts if not receipt.done)
             self._deliveries = sum(receipt.count for receipt in self._receipts)
-            return self._receipts[0] if self._deliveries > capacity else None
+            return self._receipts[0] if self._deliveries > self._capacity else None
 
     @property
     def timeout_s(self) -> float:

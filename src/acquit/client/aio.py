@@ -169,8 +169,7 @@ async def _answered(session: SessionCore, receipt: SettlementReceipt, sync: bool
     assert isinstance(receipt, Receipt)
     if sync:
         await wait(receipt, None)
-    elif not receipt.done:
-        session.unanswered.add(receipt)
+    elif not receipt.done and session.unanswered.add(receipt):
         while (oldest := session.unanswered.in_the_way()) is not None:
             if not await wait(oldest, session.unanswered.timeout_s):
                 session.unanswered.give_up(oldest)

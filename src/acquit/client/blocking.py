@@ -146,8 +146,7 @@ KINDS = Kinds(message=ReceivedMessage, receipt=Receipt)
 def _answered(session: SessionCore, receipt: SettlementReceipt, sync: bool) -> Receipt:
     if sync:
         wait(receipt, None)
-    elif not receipt.done:
-        session.unanswered.add(receipt)
+    elif not receipt.done and session.unanswered.add(receipt):
         while (oldest := session.unanswered.in_the_way()) is not None:
             if not wait(oldest, session.unanswered.timeout_s):
                 session.unanswered.give_up(oldest)

@@ -73,7 +73,7 @@ def in_order(count: int, capacity: int) -> tuple[Unanswered, list[SettlementRece
 def test_the_window_counts_deliveries_and_names_the_oldest(count: int, capacity: int, at: int) -> None:
     window, receipts = in_order(count, capacity)
     for number, receipt in enumerate(receipts):
-        window.add(receipt)
+        assert window.add(receipt) == (number >= at)
         assert window.in_the_way() is (receipts[0] if number >= at else None)
     receipts[1]._note(ReceiptStatus.ANSWERED, count)  # out of turn: it does not count, and the oldest is the oldest
     assert window.in_the_way() is (receipts[0] if 4 * count > capacity else None)
@@ -86,9 +86,9 @@ def test_one_that_is_never_answered_holds_up_nobody() -> None:
     window.add(never)
     for _ in range(1_000):
         receipt = SettlementReceipt(1)
-        window.add(receipt)
+        full = window.add(receipt)
         receipt._note(ReceiptStatus.ANSWERED, 1)
-        assert window.in_the_way() is None
+        assert not full or window.in_the_way() is None
     assert len(window._receipts) <= 4
 
 
