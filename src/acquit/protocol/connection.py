@@ -127,6 +127,7 @@ class Connection:
         self._handshake = Handshake(options, server=server, sasl=sasl, out=self.out)
         self._decoder = FrameDecoder(options.max_frame_size)
         self._open_sent = False
+        self._bad_open: RemoteProtocolError | None = None
         self._end_told = False
         self._assembled_bytes = 0
         self._channels = LowestFree()
@@ -422,15 +423,21 @@ class Connection:
             self._liveness.heard(self._now)
 
     def _on_first_frame(self, channel: int, performative: object) -> None:
+        if self._bad_open is not None:
+            raise self._bad_open
         if not isinstance(performative, Open):
             raise RemoteProtocolError(f"the first frame must be an open, not {_name(performative)} (2.4.1)")
         if channel != 0:
             raise RemoteProtocolError(f"an open on channel {channel}, must be 0 (2.4.1)")
         if performative.max_frame_size < MAX_FRAME_SIZE_MIN:
-            raise RemoteProtocolError(
+            self._bad_open = RemoteProtocolError(
                 f"a max-frame-size of {performative.max_frame_size}, must be {MAX_FRAME_SIZE_MIN} at least (2.7.1)",
                 condition=AmqpCondition.INVALID_FIELD,
             )
+            if self.server:
+                raise self._bad_open
+            # Qpid Broker-J refuses a client with an open of zeros, and says why in the close behind it.
+            return
         idle_timeout_ms = performative.idle_time_out or 0
         if 0 < idle_timeout_ms < self.options.idle_timeout_ms_min:
             raise RemoteProtocolError(

@@ -117,6 +117,22 @@ def test_an_open_that_we_cannot_keep(bad: Open) -> None:
     assert peer.error_heard(Close).condition == AmqpCondition.INVALID_FIELD
 
 
+def test_an_open_of_zeros_before_a_close_is_a_refusal_that_says_why() -> None:
+    peer = client_peer()
+    peer.send_bytes(AMQP_HEADER)
+    assert peer.say(Open("broker", max_frame_size=0, channel_max=0)) == []
+    reason = Error("amqp:not-found", "no such host")
+    assert peer.say(Close(reason)) == [ConnectionEnded(reason, lost=False, remote=True)]
+
+
+def test_an_open_of_zeros_before_anything_else_is_an_error() -> None:
+    peer = client_peer()
+    peer.send_bytes(AMQP_HEADER)
+    peer.say(Open("broker", max_frame_size=0))
+    peer.say(Begin(None, 0, 1, 1))
+    assert peer.error_heard(Close).condition == AmqpCondition.INVALID_FIELD
+
+
 def test_a_second_open() -> None:
     peer = open_server()
     peer.say(Open("peer"))
