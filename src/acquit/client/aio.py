@@ -290,6 +290,7 @@ class Receiver(AsyncIterator[ReceivedMessage]):
         self._driver = driver
         self._waiters = Waiters()
         core.notify = self._on_ready
+        core.has_waiters = self._has_waiters
 
     @property
     def address(self) -> str:
@@ -500,6 +501,9 @@ class Receiver(AsyncIterator[ReceivedMessage]):
             self._waiters.wake_all()
         else:
             self._waiters.wake(len(core.buffer))
+
+    def _has_waiters(self) -> bool:
+        return bool(self._waiters)
 
 
 class Listener:

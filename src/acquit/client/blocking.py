@@ -289,6 +289,7 @@ class Receiver(Iterator[ReceivedMessage]):
         self._core = receiver._core
         self._gate = Gate()
         self._core.notify = self._on_ready
+        self._core.has_waiters = self._has_waiters
 
     @property
     def address(self) -> str:
@@ -449,7 +450,8 @@ class Receiver(Iterator[ReceivedMessage]):
             # thread finds it in the buffer.
             return self._loop.run(self._aio._arrived(timeout))
         core.before_waiting()
-        arrived = self._gate.wait(self._may_go_on, timeout)
+        # Credit may have been drained since we looked: whoever does not wait yet has to look again.
+        arrived = self._gate.wait(lambda: self._may_go_on() or core.waits_for_credit, timeout)
         core.check()
         return arrived
 
@@ -472,6 +474,9 @@ class Receiver(Iterator[ReceivedMessage]):
     def _on_ready(self) -> None:
         self._gate.open()
         self._aio._on_ready()
+
+    def _has_waiters(self) -> bool:
+        return self._gate.has_waiters or self._aio._has_waiters()
 
 
 class Listener:

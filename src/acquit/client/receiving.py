@@ -74,6 +74,7 @@ class ReceiverCore:
         "detached",
         "drained",
         "failure",
+        "has_waiters",
         "held",
         "held_bytes",
         "link",
@@ -104,6 +105,8 @@ class ReceiverCore:
         """Those that were started and have not ended."""
         self.notify: Callable[[], None] = _nobody
         """Called on the loop side when the buffer has got something, or nothing will come any more."""
+        self.has_waiters: Callable[[], bool] = _no
+        """Whether somebody waits for a message who does not say so by `begin_wait`."""
         self.returning = False
         """Messages are not wanted now: what arrives goes back (a rollback)."""
         self._received = self.mode.received
@@ -489,14 +492,20 @@ class ReceiverCore:
         else:
             self._paused = True
             if not self.link.drain_credit():
-                drained.succeed()
+                self._drain_over()
         return drained
 
     def on_drained(self) -> None:
         """No credit is left: all that was available has arrived."""
+        self._drain_over()
+        self.top_up()
+
+    def _drain_over(self) -> None:
         if self.drained is not None:
             self.drained.succeed()
-        self.top_up()
+        if self._paused and self.has_waiters() and not self.returning:
+            self._paused = False
+            self.session.core.short_of_credit[self] = None
 
     def query(self) -> Milestone:
         """Ask the peer for the state of the link. The promise ends when it has answered, if it ever does."""
@@ -580,3 +589,7 @@ def lose(deliveries: list[Delivery], reason: str) -> None:
 
 def _nobody() -> None:
     pass
+
+
+def _no() -> bool:
+    return False

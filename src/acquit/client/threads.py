@@ -80,7 +80,7 @@ def watch_forks(driver: Driver) -> None:
 
 
 def _after_fork_in_child() -> None:
-    global _loop_thread, _callback_thread, _starting, _leaving  # noqa: PLW0603 -- the parent's threads hold them for ever
+    global _loop_thread, _callback_thread, _starting, _leaving  # noqa: PLW0603 -- held for ever
     loop_of_parent, _loop_thread = _loop_thread, None
     _callback_thread = None
     _starting = threading.Lock()
@@ -121,6 +121,11 @@ class Gate:
                 return self._condition.wait_for(ready, timeout_s)
             finally:
                 self._waiting -= 1
+
+    @property
+    def has_waiters(self) -> bool:
+        """Whether a thread waits, or is about to."""
+        return self._waiting > 0
 
     def open(self) -> None:
         """Something changed (loop thread). Free while nobody waits: who is about to has still to look at `ready`."""

@@ -89,6 +89,10 @@ class Waiters:
             if future in self._futures:
                 self._futures.remove(future)
 
+    def __len__(self) -> int:
+        """How many wait."""
+        return len(self._futures)
+
     def wake(self, count: int) -> None:
         """Wake the first `count` of those that wait."""
         while count > 0 and self._futures:

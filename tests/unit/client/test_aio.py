@@ -224,6 +224,27 @@ def test_prefetch_zero_fetches_one_for_each_receive() -> None:
     run(main)
 
 
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_who_waits_goes_on_waiting_over_somebody_else_s_drain(count: int) -> None:
+    async def main() -> None:
+        stage = Stage()
+        receiver = await stage.session.receiver("q", prefetch=3)
+        kept = []
+        for number in range(count):  # with all of them held there is no credit to drain
+            stage.offer(b"%d" % number)
+            kept.append(await receiver.receive())
+        waiting = asyncio.create_task(receiver.receive())
+        await turn()
+        assert await receiver.drain(LONG)
+        for message in kept:
+            assert message is not None
+            await message.accept()
+        stage.offer(b"a")
+        assert body(await waiting) == b"a"
+
+    run(main)
+
+
 def test_a_message_that_crosses_the_drain_is_returned() -> None:
     async def main() -> None:
         stage = Stage()

@@ -359,6 +359,20 @@ def test_drain_and_refresh(server: ThreadedServer, connection: acquit.Connection
 # -- opening and closing -----------------------------------------------------------------------------------------------
 
 
+def test_who_waits_goes_on_waiting_over_somebody_else_s_drain(
+    server: ThreadedServer, connection: acquit.Connection
+) -> None:
+    receiver = connection.session("individual").receiver("q")
+    got: list[object] = []
+    thread = in_thread(lambda: got.append(body(receiver.receive(LONG))))
+    while not receiver._gate.has_waiters:
+        time.sleep(0.001)
+    assert receiver.drain(LONG)
+    server.offer("q", b"a")
+    thread.join(LONG)
+    assert got == [b"a"]
+
+
 def test_a_connection_tells_about_both_ends(connection: acquit.Connection) -> None:
     assert connection.remote_container_id == "server"
     assert connection.container_id.startswith("acquit-")
