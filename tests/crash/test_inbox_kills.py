@@ -140,6 +140,24 @@ def test_what_our_client_sends_again_by_itself_is_processed_once(tmp_path: Path)
         assert broker.inspect().queue(QUEUE).depth == 0
 
 
+def test_consumers_that_share_the_table_process_each_message_once(tmp_path: Path) -> None:
+    """Two processes, and of each message two postings next to each other, so that both are often worked on at once."""
+    count = 200
+    with acquit.Broker(config=parse_options(CONFIG)) as broker, contextlib.ExitStack() as opened:
+        publish_url(tmp_path / "endpoint", broker.url)
+        with acquit.connect(broker.url) as connection:
+            sender = connection.session().sender(QUEUE)
+            for number in range(count):
+                for _ in range(2):
+                    sender.send(Message(number, message_id=f"order-{number}"), wait=False)
+            sender.flush()
+        (tmp_path / "finish").touch()
+        workers = [opened.enter_context(consumer(tmp_path, mode, 1)) for mode in ("individual", "client")]
+        assert [worker.wait(60) for worker in workers] == [0, 0], (tmp_path / "stderr").read_text()
+        assert processed(tmp_path) == each_once(count)
+        assert broker.inspect().queue(QUEUE).depth == 0
+
+
 def send_until_answered(url: str, number: int) -> int:
     """As programs do that see to it by themselves; how often it was sent."""
     for attempt in range(1, 100):

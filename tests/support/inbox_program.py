@@ -87,12 +87,17 @@ def main(folder: Path, mode: str, batch: int, kept: str, steps: Steps) -> None:
                 continue
             steps.at("received")
             cursor = SteppingCursor(database.cursor(), steps)
-            for message in messages:
-                if kept == "none" or inbox.remember(message, cursor):
-                    cursor.execute("INSERT INTO orders VALUES (?)", (message.body,))
-                    steps.at("worked")
-                else:
-                    steps.at("duplicate")
+            try:
+                for message in messages:
+                    if kept == "none" or inbox.remember(message, cursor):
+                        cursor.execute("INSERT INTO orders VALUES (?)", (message.body,))
+                        steps.at("worked")
+                    else:
+                        steps.at("duplicate")
+            except acquit.InboxConflict:  # another consumer has just committed one of these
+                database.rollback()
+                _ = session.settle(messages, acquit.Released())
+                continue
             steps.at("committing")
             database.commit()
             steps.at("committed")

@@ -277,7 +277,8 @@ class SqlInbox:
 
         Nothing is committed: what was remembered holds when the transaction does. Raises InboxConflict where another
         transaction that had not ended when we looked has written the same message and committed: roll back and release
-        the message, and it is a DUPLICATE when it comes again. Raises DecodeError for a message that cannot be read,
+        the message, and it is a DUPLICATE when it comes again. (Drivers that have no IntegrityError for that, such as
+        pg8000, raise their own; do the same.) Raises DecodeError for a message that cannot be read,
         ConfigurationError for a sqlite3 connection that commits each statement by itself, and what the driver raises;
         the transaction is as the driver leaves it then.
         """
@@ -341,10 +342,13 @@ def _check_age(age_max_s: float | None) -> None:
 
 def _check_transaction(cursor: Cursor) -> None:
     """Where each statement commits by itself, a crash behind this one would be taken for work that is done. Only
-    sqlite3 tells; with other drivers autocommit is the user's to avoid."""
-    connection = getattr(cursor, "connection", None)
-    if getattr(connection, "in_transaction", None) is False and (
-        getattr(connection, "isolation_level", "") is None or getattr(connection, "autocommit", False) is True
+    sqlite3 is asked: with other drivers autocommit is the user's to avoid, and some warn who looks at a connection."""
+    sqlite3 = sys.modules.get("sqlite3")
+    if sqlite3 is None or not isinstance(cursor, sqlite3.Cursor):
+        return
+    connection = cursor.connection
+    if not connection.in_transaction and (
+        connection.isolation_level is None or getattr(connection, "autocommit", False) is True
     ):
         raise ConfigurationError(
             "remember must be part of a transaction, but this sqlite3 connection is in autocommit mode and none was "
