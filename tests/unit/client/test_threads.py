@@ -93,6 +93,38 @@ def test_the_parent_s_connection_is_refused_in_the_child_and_lives_on_in_the_par
         assert server.server.bodies() == [b"still here"]
 
 
+def test_a_listener_is_the_parent_s_and_a_child_has_callbacks_of_its_own() -> None:
+    with serving(Server()) as server, acquit.connect(server.url) as connection:
+        session = connection.session()
+        receiver, sender = session.receiver("q"), session.sender("p")
+        handled: list[object] = []
+        begun = threading.Event()
+        called = threading.Event()
+        sender.send(b"x", wait=False).add_done_callback(lambda _: called.set())
+        assert called.wait(LONG)
+
+        def handle(message: acquit.ReceivedMessage) -> None:
+            handled.append(message.body)
+            begun.set()
+
+        with receiver.start_listener(handle, concurrency=3) as listener:
+
+            def check() -> None:
+                assert [thread.name for thread in threading.enumerate()] == ["MainThread"]
+                with pytest.raises(errors.ConnectionLost, match="before the process was forked"):
+                    listener.wait()
+                assert not listener.stop()  # there is nobody to be waited for
+                with acquit.connect(server.url) as own:
+                    done = threading.Event()
+                    own.session().sender("p").send(b"y", wait=False).add_done_callback(lambda _: done.set())
+                    assert done.wait(LONG)
+
+            in_child(check)
+            server.offer("q", b"a")
+            assert begun.wait(LONG)
+        assert handled == [b"a"]
+
+
 def test_a_child_does_not_keep_the_parent_s_socket_open() -> None:
     """When the parent goes, the broker must notice, though a child still lives."""
     with serving(Server()) as server:
