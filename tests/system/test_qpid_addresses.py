@@ -19,7 +19,7 @@ from acquit.compat.qpid.messaging import (
     Session,
 )
 from acquit.store.options import JournalOptions
-from tests.support.qpid import LONG, drained, fill
+from tests.support.qpid import LONG, drained, eventually, fill
 
 
 @pytest.fixture
@@ -170,3 +170,19 @@ def test_a_container_has_durable_subscriptions_of_its_own(url: str, address: str
         receivers = [one.session().receiver(source), two.session().receiver(source)]
         one.session().sender(f"{address}; {{node: {{type: topic}}}}").send("to both")
         assert [receiver.fetch(LONG).content for receiver in receivers] == ["to both"] * 2
+
+
+def test_who_is_told_that_a_node_was_deleted(connection: Connection, broker: acquit.Broker, address: str) -> None:
+    session = connection.session()
+    sender, receiver = session.sender(address), session.receiver(address, capacity=1)
+    told: list[tuple[object, object]] = []
+    for endpoint in (connection, session, sender, receiver):
+        endpoint.set_async_exception_notify_handler(lambda link, error: told.append((link, type(error))))
+    session.receiver(f"{address}; {{delete: always}}").close()
+    eventually(lambda: len(told) == 2)
+    assert dict(told) == {sender: NotFound, receiver: NotFound}
+    with pytest.raises(NotFound):
+        sender.send("x")
+    with pytest.raises(NotFound):
+        receiver.fetch(0)
+    fill(session, address, 1)  # the session goes on, and the node is made again

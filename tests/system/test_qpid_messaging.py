@@ -173,10 +173,13 @@ def test_ack_capacity(session: Session, address: str) -> None:
         session.acknowledge(sync=False)
     assert session.unacked == messages
     session.ack_capacity = 2
-    session.acknowledge(sync=False)
+    session.acknowledge(disposition=Disposition(RELEASED), sync=False)
     assert receiver.unsettled() <= 2
     session.sync(LONG)
-    assert drained(receiver) == []
+    assert drained(receiver) == ["0", "1", "2", "3", "4"]
+    session.acknowledge(sync=False)
+    session.sync(LONG)
+    assert receiver.unsettled() == 0 and drained(receiver) == []
 
 
 def test_two_consumers_compete(broker: acquit.Broker, url: str, address: str) -> None:

@@ -62,8 +62,9 @@ class Connection(Endpoint):
         self.sessions: dict[str, Session] = {}
         self.session_counter = 0
         self._lock = threading.RLock()
-        """Held for moments only, never while something is waited for that others bring about."""
+        """Held for moments only, never while something is waited for."""
         self._opening = threading.RLock()
+        """Held while the connection, a session or a link comes about: one thread at a time makes them."""
         self._stop = threading.Event()
         """Somebody gives up what is being opened."""
         self._open = False
@@ -78,7 +79,7 @@ class Connection(Endpoint):
 
     def session(self, name: str | None = None, transactional: bool = False) -> Session:
         """The session of this name, made where there is none; without a name, a new one."""
-        with self._lock:
+        with self._opening:
             if name is None:
                 name = str(self.session_counter)
                 self.session_counter += 1

@@ -22,8 +22,8 @@ from typing import Final
 from acquit.client.blocking import ReceivedMessage
 from acquit.compat.qpid.messaging.address import quote
 from acquit.compat.qpid.messaging.exceptions import EncodeError
-from acquit.compat.qpid.messaging.message import LIST, MAP, TEXT, Message, get_type
-from acquit.compat.qpid.resolving import plan, read
+from acquit.compat.qpid.messaging.message import TEXT, Message, get_type
+from acquit.compat.qpid.resolving import read
 from acquit.protocol.body import AmqpSequence, AmqpValue, Body, Data
 from acquit.protocol.message import Message as WireMessage
 from acquit.protocol.types import Byte
@@ -136,4 +136,4 @@ def _text(value: bytes | None) -> str | bytes | None:
         return value
 
 
-__all__ = ["LIST", "MAP", "from_wire", "plan", "to_wire"]
+__all__ = ["from_wire", "to_wire"]

@@ -37,11 +37,12 @@ from acquit.compat.qpid.messaging.exceptions import (
 )
 from acquit.compat.qpid.messaging.message import Message
 from acquit.compat.qpid.resolving import Plan, plan
-from acquit.errors import AcquitError, ConnectionFailed, DecodeError, SendFailed
+from acquit.errors import AcquitError, ConnectionFailed, DecodeError, SendFailed, SessionEnded
 from acquit.protocol._definitions import Accepted
 from acquit.protocol.constants import RELEASED
 
 if TYPE_CHECKING:
+    from acquit.client.failures import Failure
     from acquit.client.receiving import ReceiverCore
     from acquit.compat.qpid.session import Session
 
@@ -125,6 +126,17 @@ class Link(Part):
         if found.asserted is not None and found.asserted.kind is not None and found.asserted.kind not in said:
             what = " and ".join(sorted(said)) or "nothing"
             raise AssertionFailed(text=f"{found.address!r}: expected {found.asserted.kind}, and the peer says {what}")
+
+    def _told(self, failure: Failure | None, kind: type[LinkError]) -> None:
+        """The link is gone, if there is a failure (loop thread). What the whole connection's is, it tells by itself."""
+        if failure is None or self.closing or self.session.closing or issubclass(failure.kind, ConnectionFailed):
+            return
+        self._failed(failure.error(), kind)
+
+    def _failed(self, exc: AcquitError, link: type[LinkError] = LinkError) -> MessagingError:
+        if isinstance(exc, SessionEnded):
+            return self.session._failed(exc, link)
+        return super()._failed(exc, link)
 
     def _delete(self) -> None:
         """It is closed: delete its node, where the address says so. Raises ServerError."""
@@ -240,7 +252,7 @@ class Sender(Link):
         found = plan(self._address, "sender", named=self._connection._options["container_id"] is not None)
         self._prepare(found)
         try:
-            self._inner = inner.sender(
+            sender = inner.sender(
                 found.address,
                 name=found.name,
                 topic=found.topic,
@@ -249,13 +261,21 @@ class Sender(Link):
             )
         except AcquitError as exc:
             raise self._failed(exc, LinkError) from exc
-        self._plan = found
-        target = self._inner._core.link.target
+        core = sender._core
         try:
-            self._check_kind(found, getattr(target, "capabilities", ()))
+            self._check_kind(found, getattr(core.link.target, "capabilities", ()))
         except AssertionFailed:
-            self._inner.close()
+            sender.close()
             raise
+        self._plan = found
+        self._inner = sender
+        wake = core.notify
+
+        def notify() -> None:
+            wake()
+            self._told(core.failure, SendError)
+
+        core.notify = notify
 
     def _unlink(self) -> None:
         self._inner = None
@@ -441,7 +461,7 @@ class Receiver(Link):
             inner.drain(timeout if timeout is not None else core.session.core.options.close_timeout_ms / 1000)
         except AcquitError:
             return  # it is gone
-        core.session.core.post((_give_back, core))
+        core.session.core.post((_return_all, core))
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
@@ -486,24 +506,24 @@ class Receiver(Link):
             )
         except AcquitError as exc:
             raise self._failed(exc, ReceiverError) from exc
-        self._plan = found
-        self._unreliable = found.unreliable
         core = receiver._core
         try:
             self._check_kind(found, core.link.source.capabilities if core.link.source is not None else ())
         except AssertionFailed:
             receiver.close()
             raise
+        self._plan = found
+        self._unreliable = found.unreliable
+        self._inner = receiver
         wake = core.notify
 
         def notify() -> None:
             wake()
             self.session._arrived(core)
+            self._told(core.failure, FetchError)
 
         core.notify = notify
-        self._inner = receiver
-        if core.buffer:  # came before we were listening
-            self.session._arrived(core)
+        core.session.core.post((notify,))  # of what came before we were listening
 
     def _unlink(self) -> None:
         self._inner = self._lingering = None
@@ -529,7 +549,7 @@ def _set_prefetch(core: ReceiverCore, capacity: int) -> None:
     core.top_up()
 
 
-def _give_back(core: ReceiverCore) -> None:
+def _return_all(core: ReceiverCore) -> None:
     """Nothing is wanted any more: what was not handed out goes back, outside of any transaction, and so does what still
     arrives (loop side)."""
     core.spec = replace(core.spec, prefetch=0)

@@ -104,14 +104,10 @@ class Session(Part):
 
     def _add(self, links: list[L], link: L) -> None:
         self.check_error()
-        with self._lock:
-            links.append(link)
-        if self._inner is not None:
-            try:
+        with self.connection._opening:
+            if self._inner is not None:
                 link._link(self._inner)
-            except BaseException:
-                links.remove(link)
-                raise
+            links.append(link)
 
     def next_receiver(self, timeout: float | None = None) -> Receiver:
         """The receiver that has the message which came first. Only those with a capacity can have one. Raises Empty."""
@@ -140,15 +136,15 @@ class Session(Part):
 
         `disposition` says something else than *accepted*: RELEASED or REJECTED. With `sync` it returns when the broker
         has answered; where the connection is lost meanwhile, and restored, nobody knows whether it was heard, and the
-        message may come again, as one does that came before. On an
-        unreliable link messages are acknowledged as they are sent: to acknowledge one has no effect, to release or
-        reject it raises ReceiverError. Raises ValueError for what is acknowledged already.
+        message may come again, as one does that came before. On an unreliable link messages are acknowledged as they
+        are sent: to acknowledge one has no effect, to release or reject it raises ReceiverError. Raises ValueError for
+        what is acknowledged already.
         """
         self._usable()
         outcome = _outcome(disposition)
         messages = self._claim(message, outcome)
         if self.ack_capacity is not UNLIMITED:
-            messages = self._within_capacity(messages)
+            messages = self._within_capacity(messages, outcome)
         receipt = self._settle(messages, outcome)
         if not sync or receipt is None:
             return
@@ -175,8 +171,8 @@ class Session(Part):
                 raise ValueError("not a message of this session that is to be acknowledged")
             return [message]
 
-    def _within_capacity(self, messages: list[Message]) -> list[Message]:
-        """Acknowledge all but the last message one by one, as there is room; there is room for the last then."""
+    def _within_capacity(self, messages: list[Message], outcome: Outcome) -> list[Message]:
+        """Settle all but the last message one by one, as there is room; there is room for the last then."""
         capacity = self.ack_capacity
         assert isinstance(capacity, int)
         if messages and capacity <= 0:
@@ -185,7 +181,7 @@ class Session(Part):
             raise InsufficientCapacity(text=f"ack_capacity = {capacity}")
         for message in messages[:-1]:
             self._await_room(capacity)
-            self._settle([message], ACCEPTED)
+            self._settle([message], outcome)
         if messages:
             self._await_room(capacity)
         return messages[-1:]

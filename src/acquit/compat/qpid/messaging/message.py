@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from acquit.compat.qpid.messaging.constants import Constant
@@ -102,7 +102,5 @@ class Disposition:
     def __repr__(self) -> str:
         return f"Disposition({', '.join([repr(self.type), *(f'{k}={v!r}' for k, v in self.options.items())])})"
 
-
-Contents = Mapping[str, object] | Sequence[object] | str | bytes | None
 
 __all__ = ["Disposition", "Message"]
