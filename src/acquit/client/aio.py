@@ -379,9 +379,9 @@ class Receiver(AsyncIterator[ReceivedMessage]):
         With a concurrency of 1 the messages of this receiver are handled in their order. What a mode does with a
         message when its handler has returned or raised is as for `listen`. `on_error(message, error)` is called
         and awaited where a handler raised, before the message gets the outcome of a failure: it may give it
-        another, and what it raises ends the listening. Where there is an `on_error`, the listening goes on in every
-        mode; without it a failure is logged in AUTO, DUPS_OK and PRE_ACK, and in the other modes ends the listener,
-        whose `wait` raises it.
+        another, and what it raises counts as raised by the handler. Where there is an `on_error`, the listening goes on
+        in every mode; without it a failure is logged in AUTO, DUPS_OK and PRE_ACK, and in the other modes ends the
+        listener, whose `wait` raises it.
 
         Closing the receiver, its session or its connection stops the listener first. Raises LinkDetached and its kin
         where the link has ended, ConfigurationError for a concurrency that makes no sense.
@@ -536,8 +536,8 @@ class Listener:
         """Hand out no message any more, and wait for the handlers under way. True when the last has returned and the
         outcome of its message is said; False at the time-out: handlers go on, and still have their say.
 
-        What is in the buffer of the receiver stays there. Called by a handler of this listener it does not wait. Raises
-        nothing: what a listener failed of is for `wait`.
+        What is in the buffer of the receiver stays there. Called by a handler of this listener, or a task that it
+        started, it does not wait. Raises nothing: what a listener failed of is for `wait`.
         """
         self._core.begin_stop()
         if self._core.asked_from_inside:

@@ -376,9 +376,9 @@ class Receiver(Iterator[ReceivedMessage]):
         With a concurrency of 1 the messages of this receiver are handled in their order. What a mode does with a
         message when its handler has returned or raised is as for `listen`. `on_error(message, error)` is called
         on that thread where a handler raised, before the message gets the outcome of a failure: it may give it
-        another, and what it raises ends the listening. Where there is an `on_error`, the listening goes on in every
-        mode; without it a failure is logged in AUTO, DUPS_OK and PRE_ACK, and in the other modes ends the listener,
-        whose `wait` raises it.
+        another, and what it raises counts as raised by the handler. Where there is an `on_error`, the listening goes on
+        in every mode; without it a failure is logged in AUTO, DUPS_OK and PRE_ACK, and in the other modes ends the
+        listener, whose `wait` raises it.
 
         Closing the receiver, its session or its connection stops the listener first. Raises LinkDetached and its kin
         where the link has ended, ConfigurationError for a concurrency that makes no sense.
@@ -500,7 +500,13 @@ class Listener:
         self._core = ListeningCore(receiver._core, concurrency)
         self._core.wake = receiver._gate.open
         for number in range(concurrency):
-            threading.Thread(target=self._work, name=f"acquit listener {number}", daemon=True).start()
+            try:
+                threading.Thread(target=self._work, name=f"acquit listener {number}", daemon=True).start()
+            except RuntimeError:  # the system has no more threads
+                self._core.begin_stop()
+                for _ in range(number, concurrency):
+                    self._core.worker_ended()
+                raise
 
     @property
     def done(self) -> bool:

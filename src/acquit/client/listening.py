@@ -72,8 +72,8 @@ class ListeningCore:
         self.wake()
 
     def nothing_more(self, error: EndpointError) -> None:
-        """The link has ended: that is the end of the listener, and an error unless we wanted it."""
-        if self.receiver.closed_by_us:
+        """The link has ended: that is the end of the listener, and an error unless we wanted it, or know it already."""
+        if self.receiver.closed_by_us or self.stopping:
             self.begin_stop()
         else:
             self.failed(error)

@@ -135,8 +135,8 @@ class Gate:
 
 
 class CallbackThread:
-    """A thread that calls what users left with receipts and connections, in order: they may wait there, which on the loop thread would
-    be for ever."""
+    """A thread that calls what users left with receipts and connections, in order: they may wait there, which on the
+    loop thread would be for ever."""
 
     def __init__(self) -> None:
         self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()

@@ -298,7 +298,8 @@ def test_an_end_that_nobody_asked_for_is_raised(caplog: pytest.LogCaptureFixture
             await listener.wait()
         assert listener.done
         assert await listener.stop()  # says nothing of it
-        assert "the listener of the receiver from 'q' failed, and ends with it" in caplog.text
+        assert caplog.text.count("the listener of the receiver from 'q' failed, and ends with it") == 1
+        assert len(caplog.records) == 1  # not one for each worker
         with pytest.raises(errors.ResourceDeleted):
             receiver.start_listener(stage.handle)
 
@@ -827,6 +828,25 @@ def test_a_failure_of_a_handler_on_a_thread(
         with pytest.raises(ValueError, match="not that one"):
             listener.wait(LONG)
         assert outcomes(server) == []
+
+
+def test_a_system_without_threads_leaves_no_listener_behind(
+    server: ThreadedServer, connection: acquit.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receiver = connection.session().receiver("q")
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "acquit listener 2":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            receiver.start_listener(print, concurrency=5)
+    receiver.close(LONG)  # waits for the two that there were
+    assert receiver._core.listeners == []
 
 
 def test_pre_ack_on_a_thread_has_accepted_before(server: ThreadedServer, connection: acquit.Connection) -> None:
