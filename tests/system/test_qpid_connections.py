@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import threading
 import uuid
@@ -21,6 +22,7 @@ from acquit.compat.qpid.messaging import (
     Connection,
     ConnectionClosed,
     Detached,
+    Empty,
     InvalidOption,
     LinkClosed,
     Session,
@@ -30,7 +32,7 @@ from acquit.compat.qpid.messaging import (
 )
 from acquit.store.options import JournalOptions
 from acquit.testing import Proxy
-from tests.support.qpid import LONG, drained, eventually, fill
+from tests.support.qpid import LONG, depth, drained, eventually, fill
 
 TLS = Path(__file__).parents[1] / "support" / "tls"
 
@@ -318,3 +320,67 @@ def test_an_opening_that_takes_for_ever_can_be_given_up() -> None:
         eventually(given_up)
         with pytest.raises(ConnectError):
             opening.result(LONG)
+
+
+@pytest.mark.parametrize("capacity", [0, 10])
+def test_nothing_is_lost_on_a_bad_network(
+    broker: acquit.Broker, address: str, rng: random.Random, capacity: int
+) -> None:
+    """What was acknowledged and answered never comes again; all else comes until it is."""
+    sent = [str(number) for number in range(60)]
+    with (
+        Proxy(broker.url) as proxy,
+        closing(
+            Connection.establish(proxy.url, reconnect=True, reconnect_interval=0.001, reconnect_log=False)
+        ) as connection,
+    ):
+        session = connection.session()
+        sender, receiver = session.sender(address, durable=True), session.receiver(address, capacity=capacity)
+        for content in sent:
+            if rng.random() < 0.2:
+                proxy.after(rng.choice(["transfer", "disposition"]), 1).cut()
+            sender.send(content)
+        fetched: list[object] = []
+        while depth(broker, address) != (0, 0):
+            if rng.random() < 0.3:
+                proxy.after(rng.choice(["flow", "transfer", "disposition"]), rng.randint(1, 3)).cut()
+            try:
+                message = receiver.fetch(0.05)
+            except Empty:
+                continue
+            fetched.append(message.content)
+            session.acknowledge(message)
+        assert set(fetched) == set(sent)
+
+
+def test_a_transactional_mover_moves_each_message_once_on_a_bad_network(
+    broker: acquit.Broker, address: str, rng: random.Random
+) -> None:
+    """Our broker knows the fate of a commit whose answer was lost, so no transaction is in doubt."""
+    with closing(Connection.establish(broker.url)) as straight:
+        sent = fill(straight.session(), address, 40)
+    with (
+        Proxy(broker.url) as proxy,
+        closing(
+            Connection.establish(proxy.url, reconnect=True, reconnect_interval=0.001, reconnect_log=False)
+        ) as connection,
+    ):
+        session = connection.session(transactional=True)
+        receiver, sender = session.receiver(address, capacity=5), session.sender(f"{address}.moved", durable=True)
+        aborted = 0
+        while depth(broker, address) != (0, 0):
+            if rng.random() < 0.5:
+                proxy.after(rng.choice(["flow", "transfer", "disposition"]), rng.randint(1, 6)).cut()
+            try:
+                for _ in range(rng.randint(1, 4)):
+                    sender.send(receiver.fetch(0.05), sync=rng.random() < 0.5)
+            except (Empty, TransactionAborted):
+                pass
+            session.acknowledge()
+            try:
+                session.commit(LONG)
+            except TransactionAborted:
+                aborted += 1
+        assert aborted
+    with closing(Connection.establish(broker.url)) as straight:
+        assert sorted(map(str, drained(straight.session().receiver(f"{address}.moved")))) == sorted(sent)

@@ -328,21 +328,26 @@ class Proxy:
         task = self._loop.create_task(self._serve(self._count, client))
         self._count += 1
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            # Not in the coroutine: one that is cancelled before its first step never runs.
+            client.close()
+            self._tasks.discard(task)
+
+        task.add_done_callback(ended)
 
     async def _serve(self, number: int, client: socket.socket) -> None:
-        with client:
-            client.setblocking(False)
-            try:
-                broker = await self._connect()
-            except OSError:
-                return
-            wire = Wire(number, client, broker, self._control)
-            self._wires.add(wire)
-            try:
-                await wire.run()
-            finally:
-                self._wires.discard(wire)
+        client.setblocking(False)
+        try:
+            broker = await self._connect()
+        except OSError:
+            return
+        wire = Wire(number, client, broker, self._control)
+        self._wires.add(wire)
+        try:
+            await wire.run()
+        finally:
+            self._wires.discard(wire)
 
     async def _connect(self) -> socket.socket:
         # On a thread, because a name may have several addresses and finding them blocks.
