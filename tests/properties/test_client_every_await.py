@@ -7,6 +7,7 @@ come; each has one outcome at most. Of what is sent: each message was taken once
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
@@ -16,6 +17,7 @@ import pytest
 from acquit import aio, errors
 from acquit.client.options import ConnectOptions
 from acquit.client.receipts import ReceiptStatus
+from acquit.client.reconnecting import Reconnect
 from acquit.protocol._definitions import Discharge, Released, TransactionalState
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.delivery import DeliveryState
@@ -526,9 +528,15 @@ def test_beginning_a_session(mode: str) -> None:
     assert at_every_await(scenario) >= 2
 
 
-def test_connecting_and_closing_a_connection() -> None:
+@pytest.mark.parametrize("hosts", ["one", "the second"])
+def test_connecting_and_closing_a_connection(hosts: str) -> None:
     async def open_one(where: str) -> None:
-        async with aio.connect(f"amqp://{where}", options=ConnectOptions(reconnect=None)) as connection:
+        urls = [f"amqp://{where}"]
+        if hosts == "the second":
+            with socket.socket() as free:  # nobody listens there
+                free.bind(("127.0.0.1", 0))
+                urls.insert(0, f"amqp://127.0.0.1:{free.getsockname()[1]}")
+        async with aio.connect(urls, options=ConnectOptions(reconnect=Reconnect(first_rounds=1))) as connection:
             await connection.session()
 
     async def scenario(cut: Cut) -> None:

@@ -18,6 +18,13 @@ def test_a_time_that_is_none_is_named(name: str, value: object) -> None:
         ConnectOptions(**{name: value})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("name", ["unsettled_max", "ack_capacity"])
+@pytest.mark.parametrize("value", [0, -1, 1.5, "1", True, None, 2**31])
+def test_a_bound_that_is_none_is_named(name: str, value: object) -> None:
+    with pytest.raises(ConfigurationError, match=f"{name} must be a whole number from 1 to"):
+        ConnectOptions(**{name: value})  # type: ignore[arg-type]
+
+
 def test_an_idle_timeout_of_zero_means_never() -> None:
     assert ConnectOptions(idle_timeout_ms=0).idle_timeout_ms == 0
     with pytest.raises(ConfigurationError, match="idle_timeout_ms"):
