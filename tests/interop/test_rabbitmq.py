@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 import acquit
-from acquit import AckMode, ReceiptStatus
-from acquit.errors import SessionEnded
+from acquit import AckMode, Message, ReceiptStatus
+from acquit.errors import MessageRejected, MessageReleased, SessionEnded
+from acquit.protocol.types import Described, Symbol, ULong
 from tests.interop.conftest import running
 from tests.interop.rabbitmq import RabbitMQ
 
@@ -69,6 +70,14 @@ def test_a_message_sent_to_each_form_of_address_arrives(
         assert session.receiver(queue_of(name), prefetch=0).receive(timeout=0.2) is None
 
 
+def test_names_are_percent_encoded_in_addresses(rabbitmq: RabbitMQ, connection: acquit.Connection, name: str) -> None:
+    address = rabbitmq.queue(f"{name} a/b%")
+    assert address == f"/queues/{name}%20a%2Fb%25"
+    with connection.session() as session:
+        session.sender(address).send("a")
+        assert bodies(session.receiver(address), 1) == ["a"]
+
+
 @pytest.mark.parametrize("address", ["/queue/{}", "/amq/queue/{}", "{}"])
 def test_a_receiver_takes_from_each_form_of_address(
     rabbitmq: RabbitMQ, connection: acquit.Connection, name: str, address: str
@@ -86,6 +95,58 @@ def test_a_queue_that_nobody_declared_is_not_found(connection: acquit.Connection
     assert caught.value.condition == "amqp:not-found"
 
 
+def test_after_a_refusal_the_next_session_begins_at_once(
+    rabbitmq: RabbitMQ, connection: acquit.Connection, name: str
+) -> None:
+    """RabbitMQ takes a begin on the channel of a session that it has just ended for a frame of that session."""
+    with connection.session() as other:
+        sender = other.sender(rabbitmq.queue(name))
+        for number in range(20):
+            with pytest.raises(SessionEnded, match="nowhere"):
+                connection.session().receiver(queue_of("nowhere"))
+            sender.send(f"{number}")
+        assert bodies(connection.session().receiver(queue_of(name)), 20) == [f"{number}" for number in range(20)]
+
+
+def test_queues_are_declared_by_our_client_as_well(connection: acquit.Connection, name: str) -> None:
+    """The links of a pair have one name and the property *paired*, and what crosses them is settled."""
+    paired = {"paired": True}
+    with connection.session() as session:
+        requests = session.sender("/management", name="pair", properties=paired, unreliable=True)
+        answers = session.receiver("/management", name="pair", properties=paired, unreliable=True)
+        declare = {"durable": True, "arguments": {"x-queue-type": "quorum"}}
+        requests.send(Message(declare, message_id="1", subject="PUT", to=f"/queues/{name}", reply_to="$me"))
+        answer = answers.receive(timeout=10)
+        assert answer is not None
+        assert (answer.subject, answer.correlation_id) == ("201", "1")
+    with connection.session() as session:
+        session.sender(queue_of(name)).send("a")
+
+
+# -- what becomes of a send --------------------------------------------------------------------------------------------
+
+
+def test_what_no_queue_wants_is_released(connection: acquit.Connection, name: str) -> None:
+    with connection.session() as session, pytest.raises(MessageReleased):
+        session.sender(f"/exchanges/amq.direct/{name}").send("a")
+
+
+def test_a_full_queue_rejects(rabbitmq: RabbitMQ, connection: acquit.Connection, name: str) -> None:
+    """A sender hears a little later that it is full, so a few more than the limit are taken."""
+    arguments = {"x-queue-type": "quorum", "x-max-length": 2, "x-overflow": "reject-publish"}
+    rabbitmq.manage("PUT", queue_of(name), {"durable": True, "arguments": arguments})
+
+    def fill() -> None:
+        for number in range(50):
+            sender.send(f"{number}")
+
+    with connection.session() as session, session.sender(queue_of(name)) as sender, pytest.raises(MessageRejected):
+        fill()
+
+
+# -- what becomes of what was received ---------------------------------------------------------------------------------
+
+
 def test_who_acknowledges_individually_hears_that_it_was_sent(
     rabbitmq: RabbitMQ, connection: acquit.Connection, name: str
 ) -> None:
@@ -99,6 +160,36 @@ def test_who_acknowledges_individually_hears_that_it_was_sent(
         assert [message.accept().status for message in got if message is not None] == [ReceiptStatus.SENT] * 3
     with connection.session() as session:
         assert session.receiver(queue_of(name), prefetch=0).receive(timeout=0.2) is None
+
+
+def test_classic_queues_count_no_attempts(rabbitmq: RabbitMQ, connection: acquit.Connection, name: str) -> None:
+    """So they never give up; that the message was delivered before is all they tell."""
+    rabbitmq.manage("PUT", queue_of(name), {"durable": True, "arguments": {"x-queue-type": "classic"}})
+    with connection.session(AckMode.INDIVIDUAL) as session:
+        session.sender(queue_of(name)).send("a")
+        receiver = session.receiver(queue_of(name))
+        told = []
+        for _ in range(5):
+            message = receiver.receive(timeout=10)
+            assert message is not None
+            told.append((message.delivery_count, message.redelivered))
+            message.modify(delivery_failed=True)
+        assert told == [(0, False), *[(0, True)] * 4]
+
+
+def test_a_stream_is_read_from_where_one_says_and_nothing_is_taken(
+    rabbitmq: RabbitMQ, connection: acquit.Connection, name: str
+) -> None:
+    rabbitmq.manage("PUT", queue_of(name), {"durable": True, "arguments": {"x-queue-type": "stream"}})
+    offset = Symbol("rabbitmq:stream-offset-spec")
+    with connection.session() as session:
+        sender = session.sender(queue_of(name))
+        for body in "abc":
+            sender.send(body)
+        for first, expected in ((0, ["a", "b", "c"]), (1, ["b", "c"]), (0, ["a", "b", "c"])):
+            filters = {offset: Described(offset, ULong(first))}
+            with session.receiver(queue_of(name), filters=filters) as receiver:
+                assert bodies(receiver, len(expected)) == expected
 
 
 def test_what_was_accepted_survives_a_kill(tmp_path: Path, name: str) -> None:
