@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from acquit import Connection, ConnectionEvent
 
+DELAY_MAX_MS: Final = 1_000
+"""Between two attempts to restore a connection: somebody is watching."""
 _VARIABLE: Final = "ACQUIT_PASSWORD"
 _UNTOLD: Final = logging.NullHandler()
 """Where the client's log goes: the commands tell of the same by themselves."""
@@ -51,7 +53,11 @@ class BrokerAt:
         import acquit
 
         logging.getLogger("acquit.client").addHandler(_UNTOLD)
-        reconnect = acquit.Reconnect(outage_max_ms=max(1, int(outage_max_s * 1000))) if outage_max_s else None
+        reconnect = (
+            acquit.Reconnect(delay_max_ms=DELAY_MAX_MS, outage_max_ms=max(1, int(outage_max_s * 1000)))
+            if outage_max_s
+            else None
+        )
         try:
             return acquit.connect(
                 list(self.urls) if len(self.urls) > 1 else self.urls[0],
