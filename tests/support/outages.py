@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import io
 import logging
 import threading
 import time
@@ -111,7 +112,19 @@ class Asyncio:
             result = function(*map(_bare, arguments), **{key: _bare(value) for key, value in named.items()})
             return await result if inspect.isawaitable(result) else result
 
-        return self._wrap(asyncio.run_coroutine_threadsafe(run(), self.loop).result(2 * LONG))
+        running = asyncio.run_coroutine_threadsafe(run(), self.loop)
+        try:
+            return self._wrap(running.result(5 * LONG))
+        except TimeoutError:
+            if running.done():
+                raise
+            raise AssertionError(f"{function} {arguments} {named} hangs in:\n{self._stacks()}") from None
+
+    def _stacks(self) -> str:
+        told = io.StringIO()
+        for task in asyncio.all_tasks(self.loop):
+            task.print_stack(file=told)
+        return told.getvalue()
 
     def _wrap(self, value: Any) -> Any:
         if isinstance(value, list):
