@@ -78,7 +78,7 @@ class Inbox:
                 work(message)
         message.accept()
 
-    The `window` latest messages are known (100,000; some 300 bytes each), for at most `age_max_s` seconds (None: as
+    The `window` latest messages are known (100,000; about half a KiB each), for at most `age_max_s` seconds (None: as
     long as the window lasts). `identify` replaces `acquit.identify`, where messages are known by something else.
 
     Methods may be called from any thread and from coroutines, and never wait; of several that ask about one message at

@@ -120,7 +120,7 @@ def _copy_file(file: BinaryReader, out: io.BytesIO) -> None:
         out.seek(content + size - 1)
         out.write(b"\x00")
         out.seek(content)
-    while chunk := file.read(CHUNK_BYTES):
+    while chunk := _read(file):
         out.write(chunk)
     end = out.tell()
     out.truncate()  # it may have been shorter than it said
@@ -133,7 +133,15 @@ def _copy_file(file: BinaryReader, out: io.BytesIO) -> None:
         cast("IO[bytes]", file).seek(start)  # so that it can be sent again
 
 
-def join(parts: Iterable[bytes | FileBody]) -> bytes:
+def _read(file: BinaryReader) -> bytes:
+    chunk: object = file.read(CHUNK_BYTES)
+    if isinstance(chunk, bytes):
+        return chunk
+    # A text, or nothing from a file that does not wait; to take that for the end would be to cut the body off.
+    raise EncodeError(f"a file for a body must be open for reading bytes, and wait for them; read gave {chunk!r:.40}")
+
+
+def join(parts: Iterable[bytes | memoryview | FileBody]) -> bytes:
     """One buffer of encoded sections and files."""
     out = io.BytesIO()
     for part in parts:

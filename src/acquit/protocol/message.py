@@ -287,7 +287,8 @@ class Message:
         """A message whose body is the content of a file, as one data section.
 
         The file, a path or one that is open for reading bytes, is read when the message is sent, in chunks and into the
-        buffer that it is sent from: that is all the memory it takes. See `FileBody`.
+        buffer that it is sent from: that is all the memory it takes. Then OSError says that it cannot be read. See
+        `FileBody`.
         """
         return cls(FileBody(file), **fields)
 
@@ -318,7 +319,7 @@ class Message:
         """As `encode`, with other sections, by name and encoded, in place of some of its own."""
         known = self.__dict__
         bounds = self._sections.bounds
-        parts: list[bytes] = []
+        parts: list[bytes | memoryview] = []
         for rank, (name, write) in enumerate(_WRITERS):
             if name in instead:
                 parts.append(instead[name])
@@ -329,7 +330,7 @@ class Message:
                 else:  # a large body: its pieces meet in the one buffer that is made of all
                     parts.extend(written)
             elif bounds[rank] != bounds[rank + 1]:
-                parts.append(self._sections.section(rank))
+                parts.append(memoryview(self._sections.payload)[bounds[rank] : bounds[rank + 1]])
         return b.join(parts) if type(known.get("body")) is FileBody else b"".join(parts)
 
     # -- the body, as programs want it ---------------------------------------------------------------------------------
@@ -488,25 +489,26 @@ def _property_key(key: object, item: object) -> object:
     return str(key)
 
 
-def _write_body(body: object) -> bytes | list[bytes]:
+def _write_body(body: object) -> bytes | list[bytes | memoryview]:
     if type(body) is bytes:  # exactly: a Decimal32 is a kind of bytes too
         if len(body) >= LARGE_BYTES:
             return _data_pieces((body,))
         return b"\x00\x53\x75" + e.binary_bytes(body)
     if isinstance(body, bytearray | memoryview):
-        return b"\x00\x53\x75" + e.binary_bytes(bytes(body))
+        view = memoryview(body)
+        return _data_pieces((view.cast("B") if view.c_contiguous else bytes(view),))
     if isinstance(body, Data):
         return _data_pieces(body.parts)
     if isinstance(body, AmqpSequence):
         return _write_several(b"\x00\x53\x76", [e.encode(list(items)) for items in body.lists])
     if isinstance(body, FileBody):
-        return cast("list[bytes]", [body])  # for `join`
+        return cast("list[bytes | memoryview]", [body])  # for `join`
     return b"\x00\x53\x77" + e.encode(body.value if isinstance(body, AmqpValue) else body)
 
 
-def _data_pieces(parts: tuple[bytes, ...]) -> list[bytes]:
+def _data_pieces(parts: tuple[bytes | memoryview, ...]) -> list[bytes | memoryview]:
     """Data sections in pieces, so that the next to copy them is who joins the message."""
-    pieces: list[bytes] = []
+    pieces: list[bytes | memoryview] = []
     for part in parts:
         size = len(part)
         if size > b.SECTION_BYTES_MAX:
@@ -525,7 +527,7 @@ def _write_several(start: bytes, values: list[bytes]) -> bytes:
 
 
 _WRITERS: Final = cast(
-    "tuple[tuple[str, Callable[[object], bytes | list[bytes]]], ...]",
+    "tuple[tuple[str, Callable[[object], bytes | list[bytes | memoryview]]], ...]",
     (
         ("header", _write_header),
         (

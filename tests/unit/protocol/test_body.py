@@ -5,6 +5,7 @@ import os
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -118,6 +119,13 @@ class Unseekable:
         return self._in.read(min(size, self._step))
 
 
+class NotReady:
+    """A file that does not wait."""
+
+    def read(self, size: int) -> None:
+        return None
+
+
 @pytest.mark.parametrize("size", [0, 1, 255, 256, bodies.CHUNK_BYTES, 2 * bodies.CHUNK_BYTES + 7])
 def test_a_file_is_the_body(tmp_path: Path, size: int) -> None:
     content = os.urandom(size)
@@ -154,6 +162,18 @@ def test_a_file_that_shrinks_under_us_is_sent_as_it_is() -> None:
             return 100 if whence == io.SEEK_END else super().seek(offset, whence)
 
     assert sent(Message.from_file(Shrinking(b"short"), footer={"x-opt-f": 1})).body == b"short"
+
+
+@pytest.mark.parametrize("file", [io.StringIO("text"), NotReady()], ids=["text", "not ready"])
+def test_a_file_that_gives_no_bytes_is_refused(file: Any) -> None:
+    with pytest.raises(EncodeError, match="open for reading bytes, and wait for them; read gave"):
+        Message.from_file(file).encode()
+
+
+def test_other_buffers_are_data_as_well() -> None:
+    for body in (bytearray(b"abc"), memoryview(b"abc"), memoryview(b"aXbXcX")[::2]):
+        assert sent(Message(body)).body == b"abc"  # type: ignore[arg-type]
+    assert sent(Message(memoryview(bytes(LARGE_BYTES)).cast("I"))).body == bytes(LARGE_BYTES)  # type: ignore[arg-type]
 
 
 def test_more_than_a_section_holds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,6 +275,11 @@ def test_a_large_body_is_copied_once_as_it_is_sent() -> None:
     body = bytes(32 * MIB)
     assert peak_of(Message(body).encode) < 32 * 1.1
     assert peak_of(Message(Data((body, body))).encode) < 64 * 1.1
+
+
+def test_a_message_that_is_passed_on_is_copied_once() -> None:
+    payload = Message(bytes(32 * MIB), subject="s").encode()
+    assert peak_of(Message.decode(payload).encode) < 32 * 1.1
 
 
 def test_a_body_is_saved_without_a_second_one(tmp_path: Path) -> None:
