@@ -186,7 +186,9 @@ class World:
         for side in self.sides:
             assert side.engine.sessions == []
             assert side.engine.predictions.transfers == {}
-        assert self.wire.client.begin().channel == 0
+            channels = side.engine._channels
+            given_back = [*channels._freed, *channels._resting]
+            assert sorted(given_back) == list(range(channels._next)), "a channel is not given back"
 
 
 def check(seed: int, script: list[str]) -> None:
