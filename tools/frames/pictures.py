@@ -438,6 +438,33 @@ PICTURES: Final = (
         """,
     ),
     Picture(
+        name="request-reply",
+        title="A request and its reply: a temporary queue for the replies, told apart by correlation id",
+        posted=(),
+        setup="""
+elsewhere = acquit.connect(broker.url, options=acquit.ConnectOptions(reconnect=None))
+responder = elsewhere.session().responder("prices", lambda request: f"{request.body}: 19.90")
+""",
+        script="""
+            (session = connection.session())
+            (> begin)
+            (< begin)
+            requester = session.requester("prices")
+            > attach flow
+            < attach
+            (< flow)
+            > attach
+            < attach flow
+            reply = requester.request("lamp")
+            > transfer
+            < disposition
+            -- a responder, on another connection, sends the reply
+            < transfer
+            = reply.body
+            (elsewhere.close())
+        """,
+    ),
+    Picture(
         name="send",
         title="Sending: unsettled, and answered when the broker has the message on its disk",
         posted=(),

@@ -98,6 +98,7 @@ class Namer:
     links: dict[tuple[int, Side, int], str] = field(default_factory=dict)
     deliveries: dict[tuple[int, Side, int], str] = field(default_factory=dict)
     transactions: dict[bytes, str] = field(default_factory=dict)
+    correlations: dict[object, str] = field(default_factory=dict)
     sources: set[tuple[int, int]] = field(default_factory=set)
     """Links on which the broker sends, by its handles."""
 
@@ -127,6 +128,8 @@ class Namer:
         match attach.source, attach.target:
             case _, Coordinator():
                 name = "the coordinator"
+            case Source(dynamic=True), _:
+                name = "a temporary queue"
             case Source(address=str(address)), _ if receives == (frame.by == "client"):
                 name = address
             case _, Target(address=str(address)):
@@ -172,6 +175,11 @@ class Namer:
                 name = str(message.body)
                 if message.header.delivery_count:
                     details.append(f"delivery-count {message.header.delivery_count}")
+                if message.reply_to is not None:
+                    details.append("with a reply-to")
+                if message.correlation_id is not None:
+                    known = self.correlations
+                    details.append(f"correlation-id {known.setdefault(message.correlation_id, f'C{len(known) + 1}')}")
         assert transfer.delivery_id is not None
         self.deliveries[frame.connection, frame.by, transfer.delivery_id] = name
         if isinstance(transfer.state, TransactionalState):
@@ -232,7 +240,7 @@ class Exchange:
         self._taken: dict[Side, int] = {"client": 0, "broker": 0}
         self._broker = acquit.Broker()
         self._proxy = Proxy(self._broker.url)
-        self._names: dict[str, object] = {"acquit": acquit}
+        self._names: dict[str, object] = {"acquit": acquit, "broker": self._broker}
         with acquit.connect(self._broker.url) as connection:
             sender = connection.session().sender("orders")
             for body in posted:
