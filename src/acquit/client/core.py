@@ -298,7 +298,7 @@ class SessionCore:
     # -- loop side: acknowledgement ------------------------------------------------------------------------------------
 
     def handed_over(self, message: MessageCore) -> None:
-        """A message left the buffer, in a mode where its credit comes back with that."""
+        """A message left the buffer with the outcome that the mode gives it, if any, and its credit comes back."""
         if message._number < self.since:
             return
         receiver = message._receiver
@@ -306,6 +306,12 @@ class SessionCore:
         self.core.short_of_credit[receiver] = None
         if message._outcome is not None:
             self._say(message._outcome, message._delivery)
+
+    def give_credit_back(self, message: MessageCore) -> None:
+        """A message left the buffer undecided, in a mode where its credit comes back with that."""
+        if message._number >= self.since:
+            message._receiver.give_back(message)
+            self.core.short_of_credit[message._receiver] = None
 
     def _say(self, outcome: Outcome, delivery: Delivery) -> None:
         # Gathered as long as the outcome is the same: what was acknowledged one by one is one disposition.
@@ -550,6 +556,11 @@ class ClientCore:
         self._now = 0.0
 
     # -- user side -----------------------------------------------------------------------------------------------------
+
+    @property
+    def has_commands(self) -> bool:
+        """Whether something that user code has asked for is still to be done."""
+        return bool(self._commands)
 
     def post(self, command: Command) -> None:
         """Leave a command for the loop side."""

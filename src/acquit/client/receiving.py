@@ -135,7 +135,7 @@ class ReceiverCore:
         if self._received is not None:
             message._outcome = self._received
         elif self._reliable:
-            self.session.handed_out[message._number] = message
+            return self._hand_out(message)
         if self._on_handover:
             self.session.core.post(message)
         return message
@@ -149,9 +149,17 @@ class ReceiverCore:
         if self._before_listener is not None:
             message._outcome = self._before_listener
         elif self._reliable:
-            self.session.handed_out[message._number] = message
+            return self._hand_out(message)
         if self._on_handover:
             self.session.core.post(message)
+        return message
+
+    def _hand_out(self, message: MessageCore) -> MessageCore:
+        """Undecided: its outcome, which may be there before the loop side hears of this, is not for that to say."""
+        session = self.session
+        session.handed_out[message._number] = message
+        if self._on_handover:
+            session.core.post((session.give_credit_back, message))
         return message
 
     def listening(self, message: MessageCore) -> Listening:
@@ -434,7 +442,7 @@ class ReceiverCore:
 
     def top_up(self) -> None:
         """Grant what the prefetch has room for, if that is worth a flow."""
-        if self.closing or self.returning or self.failure is not None:
+        if self.closing or self.returning or self.failure is not None or self._draining:
             return
         credit = self.link.credit
         prefetch = self.spec.prefetch
@@ -495,6 +503,11 @@ class ReceiverCore:
                 self._drain_over()
         return drained
 
+    @property
+    def _draining(self) -> bool:
+        """Whether a drain is under way: to grant would end it, and nobody would hear that it is over."""
+        return self.drained is not None and not self.drained.done
+
     def on_drained(self) -> None:
         """No credit is left: all that was available has arrived."""
         self._drain_over()
@@ -515,6 +528,8 @@ class ReceiverCore:
         else:
             self._queries.append(query)
             self.link.grant(self.link.credit, echo=True)
+            if self._draining:
+                self.link.drain_credit()
         return query
 
     def on_flow(self) -> None:

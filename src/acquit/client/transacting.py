@@ -130,7 +130,8 @@ class Transaction(Promise):
         """While it is ending: those whose outcome is awaited."""
         self.failed: list[SendPromise] = []
         self.claimed: list[MessageCore] = []
-        """While it is ending: what was handed out without an outcome."""
+        """While it is ending: what was handed out without an outcome. What was given one that was never said goes back
+        with it."""
         self.waiting: list[tuple[Sequence[MessageCore], Outcome, SettlementReceipt]] = []
         """Outcomes that wait for its id."""
         self.missed: str | None = None
@@ -265,7 +266,7 @@ class Transactions:
         session = self.session
         ending, self.current = self.current, Transaction(self._in_doubt)
         self.ending = self._last = ending
-        ending.claimed = [message for message in list(session.handed_out.values()) if session.claim(message)]
+        ending.claimed += [message for message in list(session.handed_out.values()) if session.claim(message)]
         for message in ending.claimed:
             message._outcome = ACCEPTED if commit else FAILED
         ending.sends = {promise for sender in session.senders for promise in sender.unfinished()}
@@ -303,6 +304,7 @@ class Transactions:
             receipt._note(
                 ReceiptStatus.STALE, len(messages), failure.message if failure is not None else current.reason
             )
+            current.claimed += messages
             return
         current.waiting.append((messages, outcome, receipt))
         self._say_waiting(current)
@@ -407,8 +409,9 @@ class Transactions:
             if transaction is None:
                 continue
             transaction.declaring = False
+            handed_out = transaction.claimed if transaction is self.ending else session.handed_out
+            received = handed_out or transaction.waiting  # for an outcome waits of what was received in it
             self._drop_waiting(transaction, failure.message)
-            received = transaction.claimed if transaction is self.ending else session.handed_out
             if transaction.discharging and transaction.fate is None and transaction not in unsent:
                 transaction.reason = f"no answer to the commit, which may or may not have happened: {failure.message}"
                 transaction.condition, transaction.description = failure.condition, failure.description
@@ -543,12 +546,12 @@ class Transactions:
             return
         ending.given_back = True
         engine, since = self.session.engine, self.session.since
+        self._drop_waiting(ending, ending.reason)
         for message in ending.claimed:
             message._outcome = FAILED
         buffered = [message for receiver in self.session.receivers for message in receiver.return_buffer()]
         engine.settle_all([message._delivery for message in ending.claimed if message._number >= since], FAILED)
         engine.settle_all([message._delivery for message in buffered], RELEASED)
-        self._drop_waiting(ending, ending.reason)
         self._refuse_queued(ending)
 
     def _finish(self, transaction: Transaction) -> None:
@@ -578,6 +581,7 @@ class Transactions:
     def _drop_waiting(transaction: Transaction, reason: str) -> None:
         waiting, transaction.waiting = transaction.waiting, []
         for messages, _, receipt in waiting:
+            transaction.claimed += messages
             receipt._note(ReceiptStatus.STALE, len(messages), reason)
 
     def _say_waiting(self, transaction: Transaction) -> None:

@@ -21,7 +21,8 @@ from acquit.protocol._definitions import (
 )
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.link import ReceivingLink, SendingLink
-from tests.support.server import Rig, Server, ServerConnection
+from tests.support.joined import Joined
+from tests.support.server import Rig, Server, ServerConnection, receiver_spec, sender_spec
 
 FAILED = Modified(delivery_failed=True)
 ACCEPTED_IN_1 = TransactionalState(b"txn-1", ACCEPTED)
@@ -491,3 +492,62 @@ def test_a_provisional_outcome_may_come_unsettled(stage: Stage) -> None:
     assert (promise.outcome, promise.provisional) == (ACCEPTED, True)
     assert posted.settled
     assert stage.end().error() is None
+
+
+def test_an_outcome_in_a_transaction_that_failed_is_said_nowhere_and_the_message_goes_back(stage: Stage) -> None:
+    """Also where it is given before the loop side has heard of the hand-over."""
+    receiver = stage.rig.receiver(stage.session)
+    stage.server.offer("q", "x", "y")
+    stage.rig.run()
+    stage.transactions.current.roll_back("something failed")
+    (first,) = stage.rig.take(receiver, 1)
+    receipt = first._settle(ACCEPTED)
+    stage.rig.run()
+    assert receipt.status is ReceiptStatus.STALE
+    assert isinstance(stage.end().error(), errors.TransactionRolledBack)
+    assert ("x", FAILED, True) in stage.server.outcomes()
+    stage.server.offer("q", "z")
+    stage.rig.run()
+    (second,) = stage.rig.take(receiver, 1)
+    second._settle(ACCEPTED)
+    assert stage.end().error() is None
+    assert [state for body, state, _ in stage.server.outcomes() if body == "x"] == [FAILED]
+
+
+def test_an_outcome_that_waits_for_the_transaction_goes_back_with_its_rollback(stage: Stage) -> None:
+    stage.server.declaration = lambda _: None
+    receiver = stage.rig.receiver(stage.session)
+    stage.server.offer("q", "x")
+    stage.rig.run()
+    (message,) = stage.rig.take(receiver, 1)
+    receipt = message._settle(Rejected())
+    stage.rig.run()
+    assert stage.server.outcomes() == []
+    ending = stage.transactions.end(commit=False)
+    stage.rig.run()
+    assert receipt.status is ReceiptStatus.STALE
+    assert stage.server.outcomes() == [("x", FAILED, True)]
+    assert ending.fate is Fate.ROLLED_BACK
+
+
+def test_outcomes_that_were_lost_with_the_connection_are_not_left_out_of_the_commit() -> None:
+    """They were not said yet, and nothing was learnt of the sends: still the transaction is no fresh one."""
+    joined = Joined()
+    filling = joined.session("auto")
+    joined.send(filling.add_sender(sender_spec("q")), "x")
+    joined.run()
+    session = joined.session("transacted")
+    assert session.transactions is not None
+    session.transactions.open()
+    receiver, sender = session.add_receiver(receiver_spec("q")), session.add_sender(sender_spec("copies"))
+    joined.run()
+    message = receiver.take()
+    assert message is not None
+    joined.send(sender, "a copy")
+    session.settle_all([message], ACCEPTED)
+    joined.cut()
+    joined.restore()
+    joined.run()
+    ending = session.transactions.end(commit=True)
+    joined.run()
+    assert isinstance(ending.error(), errors.TransactionRolledBack)
