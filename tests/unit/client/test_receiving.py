@@ -366,6 +366,36 @@ def test_a_drain_ends_with_the_link() -> None:
         receiver.drain().check()
 
 
+def test_who_waits_while_a_drain_is_under_way_gets_credit_when_it_is_over() -> None:
+    """To grant would end the drain, and nobody would ever hear that it is over (2.6.7)."""
+    rig, receiver = pulling()
+    receiver.begin_wait()
+    rig.run()
+    receiver.end_wait()
+    rig.core.process(rig.now)  # the drain is said, and has not arrived
+    drained = receiver.drained
+    receiver.begin_wait()
+    receiver.begin_wait()
+    rig.run()
+    assert drained is not None and drained.done
+    assert rig.peer.sending.credit == 2
+    for _ in range(2):
+        receiver.end_wait()
+    rig.run()
+    assert rig.peer.sending.credit == 0  # and it can be drained again
+
+
+def test_to_ask_for_the_state_does_not_end_a_drain() -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session("individual"))
+    drained = receiver.drain()
+    query = receiver.query()
+    rig.run()
+    assert drained.done
+    assert query.done
+    assert rig.peer.sending.credit == 0
+
+
 # -- asking the peer ---------------------------------------------------------------------------------------------------
 
 
