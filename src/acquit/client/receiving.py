@@ -135,7 +135,11 @@ class ReceiverCore:
         if self._received is not None:
             message._outcome = self._received
         elif self._reliable:
-            return self._hand_out(message)
+            self.session.handed_out[message._number] = message
+            if self._on_handover:
+                # Its outcome may be there before the loop side hears of this, and is not for the hand-over to say.
+                self.session.core.post((self.session.give_credit_back, message))
+            return message
         if self._on_handover:
             self.session.core.post(message)
         return message
@@ -149,17 +153,13 @@ class ReceiverCore:
         if self._before_listener is not None:
             message._outcome = self._before_listener
         elif self._reliable:
-            return self._hand_out(message)
+            self.session.handed_out[message._number] = message
+            if self._on_handover:
+                # Its outcome may be there before the loop side hears of this, and is not for the hand-over to say.
+                self.session.core.post((self.session.give_credit_back, message))
+            return message
         if self._on_handover:
             self.session.core.post(message)
-        return message
-
-    def _hand_out(self, message: MessageCore) -> MessageCore:
-        """Undecided: its outcome, which may be there before the loop side hears of this, is not for that to say."""
-        session = self.session
-        session.handed_out[message._number] = message
-        if self._on_handover:
-            session.core.post((session.give_credit_back, message))
         return message
 
     def listening(self, message: MessageCore) -> Listening:
