@@ -416,6 +416,39 @@ def test_a_fixed_reply_address_outlives_the_connection(broker: acquit.Broker) ->
     run(main)
 
 
+def test_requests_may_say_themselves_where_they_go(broker: acquit.Broker) -> None:
+    async def main() -> None:
+        async with connected(broker.url) as connection, connection.session() as session:
+            async with (
+                session.responder("one", lambda request: "of one"),
+                session.responder("two", lambda request: "of two"),
+                session.requester(None) as requester,
+            ):
+                assert requester.address is None
+                replies = [await requester.request(Message("x", to=to), timeout=LONG) for to in ("two", "one")]
+                assert [reply.text for reply in replies] == ["of two", "of one"]
+                with pytest.raises(errors.MessageRejected):
+                    await requester.request(Message("x", to="$no-such-thing"), timeout=LONG)
+
+    run(main)
+
+
+def test_all_who_hear_a_topic_may_answer_and_the_first_is_taken(broker: acquit.Broker) -> None:
+    async def main() -> None:
+        async with connected(broker.url) as connection, connection.session() as session:
+            listeners = [await session.receiver("survey", topic=True) for _ in range(3)]
+            async with session.requester("survey", topic=True) as requester, session.sender(None) as sender:
+                task = asyncio.create_task(requester.request("who is there?", timeout=LONG))
+                for number, listener in enumerate(listeners):
+                    request = await listener.receive(LONG)
+                    assert request is not None
+                    await sender.send(request.make_reply(number))
+                assert (await task).body == 0
+                await until(lambda: requester.late_replies == 2)
+
+    run(main)
+
+
 def test_a_requester_is_not_for_transactions(broker: acquit.Broker) -> None:
     async def main() -> None:
         async with connected(broker.url) as connection, connection.session("transacted") as session:
