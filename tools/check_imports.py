@@ -59,6 +59,7 @@ PURE = {
     "acquit.protocol": ACTING,
     **{f"acquit.broker.{module}": ACTING for module in BROKER_DECIDES},
     **{f"acquit.client.{name}": ACTING for name in "core failures modes receipts received receiving sending".split()},
+    **{f"acquit.compat.qpid.{name}": ACTING for name in "conversion failures messaging.address resolving".split()},
     "acquit.store": frozenset({"asyncio", "socket", "ssl"}),
     "acquit.ledger": frozenset({"asyncio", "socket", "ssl"}),
 }
