@@ -26,8 +26,9 @@ from acquit.client.core import ClientCore, Kinds
 from acquit.client.credentials import make_sasl
 from acquit.client.failures import Failure, connection_failure
 from acquit.client.options import DURABLE_SETTLEMENT, ConnectOptions
-from acquit.client.receipts import Milestone
+from acquit.client.receipts import Milestone, SendPromise
 from acquit.client.reconnecting import Backoff, ConnectionEvent, ConnectionEventKind, Reconnect, is_final
+from acquit.client.sending import SenderCore
 from acquit.client.url import Places, Target, Urls, parse_urls
 from acquit.client.waiting import wait
 from acquit.errors import AuthenticationFailed, ConfigurationError, ConnectionFailed, ConnectionLost, ConnectTimeout
@@ -217,6 +218,25 @@ class Driver:
             self.core.flushed()
         self._arm()
 
+    def send(self, sender: SenderCore, promise: SendPromise) -> None:
+        """Put a send into the buffer, and act for this sender alone. Also in another thread's turn, where an interrupt
+        may come at any time: then the wire is given up, and restored like any that is lost."""
+        if self.core.interrupted or sender.failure is not None or self.core.has_commands:
+            sender.enqueue(promise)  # behind what was asked for before
+            return
+        pump = self.pump
+        writable = pump.writable
+        sender.put(promise)
+        try:
+            sender.pump()
+            pump.flush()
+        except BaseException:
+            pump.abort()
+            raise
+        if writable:
+            self.core.flushed()
+        self._arm()
+
     def close_timeout_s(self, timeout_s: float | None) -> float:
         """How long a close takes: as said, or as the options say."""
         return timeout_s if timeout_s is not None else self.core.options.close_timeout_ms / 1000
@@ -351,7 +371,9 @@ class Driver:
                     return
                 if is_final(error):
                     kind = AuthenticationFailed if isinstance(error, AuthenticationFailed) else ConnectionFailed
-                    core.give_up(Failure(kind, f"{lost.message}, and could not be restored: {error}", remote=True))
+                    why = f"{lost.message}, and could not be restored: {error}"
+                    told = error if isinstance(error, ConnectionFailed) else lost
+                    core.give_up(Failure(kind, why, told.condition, told.description, remote=True))
                 elif (within := backoff.exhausted(self.loop.time())) is not None:
                     why = f"{lost.message}, and could not be restored within {within}: {error}"
                     core.give_up(Failure(ConnectionLost, why, lost.condition, lost.description, remote=True))

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from acquit.errors import AuthenticationFailed, ConfigurationError
+from acquit.errors import AuthenticationFailed, ConfigurationError, EndpointError
 from acquit.protocol._definitions import AmqpCondition, ConnectionCondition
 from acquit.protocol.events import ConnectionEnded
 
@@ -146,9 +146,12 @@ def worth_another_try(event: ConnectionEnded) -> bool:
 
 
 def is_final(error: Exception) -> bool:
-    """Whether an attempt that failed with `error` would fail again, at any host: a mistake of ours, or a user that is
-    not known."""
-    return isinstance(error, AuthenticationFailed | ConfigurationError)
+    """Whether an attempt that failed with `error` would fail again, at any host: a mistake of ours, a user that is not
+    known, or a *close* in answer to our *open* of a condition that stays (permission, not found)."""
+    if isinstance(error, AuthenticationFailed | ConfigurationError):
+        return True
+    answered = isinstance(error, EndpointError) and error.remote and error.condition is not None
+    return answered and error.condition not in RETRIED  # type: ignore[attr-defined]  # an EndpointError
 
 
 class ConnectionEventKind(Enum):

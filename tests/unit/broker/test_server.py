@@ -205,7 +205,7 @@ def test_a_port_that_is_taken_leaves_nothing_behind(tmp_path: Path) -> None:
 
 def test_clients_hear_why_the_broker_goes(tmp_path: Path) -> None:
     broker = acquit.Broker(tmp_path, config=options())
-    connection = acquit.connect(broker.url)
+    connection = acquit.connect(broker.url, options=acquit.ConnectOptions(reconnect=None))
     receiver = connection.session().receiver("q")
     broker.close()
     with pytest.raises(acquit.errors.EndpointError) as caught:

@@ -6,7 +6,7 @@ import pytest
 
 from acquit import ConnectOptions, Reconnect
 from acquit.client.reconnecting import HELD, RETRIED, Backoff, is_final, worth_another_try
-from acquit.errors import AuthenticationFailed, ConfigurationError, ConnectionLost, ConnectTimeout
+from acquit.errors import AuthenticationFailed, ConfigurationError, ConnectionClosed, ConnectionLost, ConnectTimeout
 from acquit.protocol._definitions import AmqpCondition, ConnectionCondition, Error
 from acquit.protocol.events import ConnectionEnded
 
@@ -82,6 +82,8 @@ def test_what_is_tried_again(event: ConnectionEnded, again: bool) -> None:
 def test_what_would_fail_again_at_every_host() -> None:
     assert is_final(AuthenticationFailed("no"))
     assert is_final(ConfigurationError("no"))
+    assert is_final(ConnectionClosed("no such host here", condition=AmqpCondition.NOT_FOUND, remote=True))
+    assert not is_final(ConnectionClosed("full", condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED, remote=True))
     assert not is_final(ConnectTimeout("late"))
     assert not is_final(ConnectionLost("gone"))
 
