@@ -118,3 +118,26 @@ def test_only_our_broker_deletes_nodes(foreign: ForeignBroker, connection: Conne
         return
     with pytest.raises(InvalidOption, match="this broker deletes no nodes"):
         session.sender(queue)
+
+
+def test_topics(foreign: ForeignBroker, connection: Connection, address: str) -> None:
+    if not foreign.can.topic:
+        return
+    topic = quote(foreign.topic(address)) + "; {node: {type: topic}}"
+    session = connection.session()
+    receivers = [session.receiver(topic), session.receiver(topic, capacity=5)]
+    session.sender(topic).send("to all")
+    assert [receiver.fetch(LONG).content for receiver in receivers] == ["to all", "to all"]
+    assert session.unacked == []  # unreliable, as ever
+
+
+def test_durable_subscriptions(foreign: ForeignBroker, connection: Connection, address: str) -> None:
+    if not (foreign.can.topic and foreign.can.shared_subscription):
+        return
+    name = quote(foreign.topic(address))
+    source = f"{name}; {{node: {{type: topic}}, link: {{name: '{address}', durable: True}}}}"
+    connection.session().receiver(source).close()
+    session = connection.session()
+    session.sender(f"{name}; {{node: {{type: topic}}}}", durable=True).send("while nobody received")
+    assert session.receiver(source).fetch(LONG).content == "while nobody received"
+    session.acknowledge()
