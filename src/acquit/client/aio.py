@@ -31,7 +31,7 @@ from acquit.client.closing import close, end_transaction, finish, flush, still_i
 from acquit.client.core import Kinds, SessionCore
 from acquit.client.driver import Driver, open_driver
 from acquit.client.fates import TransactionFate, check_txn_id
-from acquit.client.listening import HANDLING, ListeningCore
+from acquit.client.listening import HANDLING, ListeningCore, listening_here
 from acquit.client.modes import AckMode, find_mode
 from acquit.client.options import (
     ConnectOptions,
@@ -345,26 +345,28 @@ class Receiver(AsyncIterator[ReceivedMessage]):
         modified(delivery-failed), the exception is logged, and the next message is handled. An outcome that the
         handler gave by itself stands, and is needed where the handler closes the receiver: a message that has none by
         then was not acknowledged. DUPS_OK does the same, lazily; in PRE_ACK a message is accepted before its handler is
-        called. In the other modes an exception of the handler ends the listening.
+        called. In the other modes an exception of the handler ends the listening. A close from elsewhere waits for the
+        handler under way.
         """
+        if self._core.closed_by_us:
+            return
         core = self._core
         before = core.mode.listener_called is not None
-        while True:
-            message = core.take_for_listener()
-            if message is None:
-                try:
-                    await self._arrived(None)
-                except EndpointError:
-                    if core.closed_by_us:
-                        return
-                    raise
-                continue
-            if before:
-                self._driver.act()
-            with core.listening(message):
-                result = handler(message)  # type: ignore[arg-type]  # of our KINDS
-                if inspect.isawaitable(result):
-                    await result
+        with listening_here(core, self._waiters.wake_all) as listening:
+            while not listening.stopping:
+                message = listening.take()
+                if message is None:
+                    try:
+                        await self._wait_for_listener(listening)
+                    except EndpointError:
+                        if core.closed_by_us:
+                            return
+                        raise
+                    continue
+                if before:
+                    self._driver.act()
+                with core.listening(message):
+                    await _finished(handler(message))  # type: ignore[arg-type]  # of our KINDS
 
     def start_listener(
         self,
@@ -470,10 +472,12 @@ class Receiver(AsyncIterator[ReceivedMessage]):
                 await wait(core.drained, core.session.core.options.answer_timeout_ms / 1000)
         return arrived or bool(core.buffer)
 
-    async def _ready(self, timeout: float | None) -> bool:
+    async def _ready(self, timeout: float | None, listening: ListeningCore | None = None) -> bool:
         core = self._core
         deadline = Deadline(timeout)
         while not core.buffer:
+            if listening is not None and listening.stopping:
+                return False
             try:
                 if not await self._waiters.wait(deadline.left()):
                     return bool(core.buffer)
@@ -483,15 +487,15 @@ class Receiver(AsyncIterator[ReceivedMessage]):
             core.check()
         return True
 
-    async def _wait_for_listener(self) -> None:
-        """Wait until the buffer has something; raises why nothing will come. Whatever becomes of the credit meanwhile,
-        there is some as long as somebody waits like this."""
+    async def _wait_for_listener(self, listening: ListeningCore) -> None:
+        """Wait until the buffer has something or the listener is to stop; raises why nothing will come. Whatever
+        becomes of the credit meanwhile, there is some as long as somebody waits like this."""
         core = self._core
         core.check()
         core.before_waiting()
         core.begin_wait()
         try:
-            await self._ready(None)
+            await self._ready(None, listening)
         finally:
             core.end_wait()
 
@@ -521,8 +525,7 @@ class Listener:
         self._handler = handler
         self._on_error = on_error
         self._core = ListeningCore(receiver._core, concurrency)
-        self._core.wake = self._free_idle
-        self._idle: set[asyncio.Task[None]] = set()
+        self._core.wake = receiver._waiters.wake_all
         self._tasks = [asyncio.create_task(self._work(), name=f"acquit {number}") for number in range(concurrency)]
         for task in self._tasks:
             task.add_done_callback(self._on_task_ended)
@@ -582,18 +585,10 @@ class Listener:
                 raise
 
     async def _wait(self) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._idle.add(task)
         try:
-            await self._receiver._wait_for_listener()
+            await self._receiver._wait_for_listener(self._core)
         except EndpointError as exc:
             self._core.nothing_more(exc)
-        except asyncio.CancelledError:
-            if not self._core.stopping:
-                raise
-        finally:
-            self._idle.discard(task)
 
     async def _handle(self, message: ReceivedMessage) -> None:
         if self._core.receiver.mode.listener_called is not None:
@@ -606,10 +601,6 @@ class Listener:
                     raise
                 await _finished(self._on_error(message, exc))
                 listening.dealt_with = True
-
-    def _free_idle(self) -> None:
-        for task in tuple(self._idle):
-            task.cancel()
 
     def _on_task_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():

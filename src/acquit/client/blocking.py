@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
 from typing import Literal, Self, cast, overload
 
@@ -24,7 +25,7 @@ from acquit.client.closing import still_in_doubt
 from acquit.client.core import Kinds, SessionCore
 from acquit.client.driver import Driver, open_driver
 from acquit.client.fates import TransactionFate
-from acquit.client.listening import HANDLING, ListeningCore
+from acquit.client.listening import HANDLING, ListeningCore, listening_here
 from acquit.client.modes import AckMode
 from acquit.client.options import ConnectOptions, DeliveryMode, check_max_messages
 from acquit.client.receipts import ReceiptStatus, SendPromise, SettlementReceipt
@@ -213,7 +214,7 @@ class Sender:
         receipt = SendReceipt(core.encode(message, delivery_mode))
         with self._lock:
             queued = core.has_room
-            if queued:
+            if queued and not (wait and core.is_idle and self._send_now(receipt)):
                 core.enqueue(receipt)
         if queued and not wait:
             return receipt
@@ -224,6 +225,15 @@ class Sender:
             if not wait:
                 return receipt
         return self._outcome(receipt, timeout_s, ends_at)
+
+    def _send_now(self, receipt: SendReceipt) -> bool:
+        """Send in this thread, if the loop thread has nothing to do. Whoever waits for one outcome after the other is
+        spared a hand-over between threads for each."""
+        try:
+            return self._loop.attempt(partial(self._aio._driver.send, self._core, receipt))
+        except BaseException:
+            self._loop.call(partial(self._core.withdraw, receipt))
+            raise
 
     def _enqueue_slowly(self, receipt: SendReceipt, timeout_s: float) -> None:
         core = self._core
@@ -245,7 +255,7 @@ class Sender:
         try:
             done = wait(receipt, ends_at - time.monotonic())
         except BaseException:
-            self._loop.call(lambda: self._core.withdraw(receipt))
+            self._loop.call(partial(self._core.withdraw, receipt))
             raise
         if not done:
             self._loop.run(self._withdraw(receipt))
@@ -344,24 +354,28 @@ class Receiver(Iterator[ReceivedMessage]):
         modified(delivery-failed), the exception is logged, and the next message is handled. An outcome that the
         handler gave by itself stands, and is needed where the handler closes the receiver: a message that has none by
         then was not acknowledged. DUPS_OK does the same, lazily; in PRE_ACK a message is accepted before its handler is
-        called. In the other modes an exception of the handler ends the listening.
+        called. In the other modes an exception of the handler ends the listening. A close from elsewhere waits for the
+        handler under way.
         """
+        if self._core.closed_by_us:
+            return
         core = self._core
         before = core.mode.listener_called is not None
-        while True:
-            message = core.take_for_listener()
-            if message is None:
-                try:
-                    self._arrived(None)
-                except EndpointError:
-                    if core.closed_by_us:
-                        return
-                    raise
-                continue
-            if before:
-                self._loop.run(self._said())
-            with core.listening(message):
-                handler(message)  # type: ignore[arg-type]  # of our KINDS
+        with listening_here(core, self._gate.open) as listening:
+            while not listening.stopping:
+                message = listening.take()
+                if message is None:
+                    try:
+                        self._wait_for_listener(listening)
+                    except EndpointError:
+                        if core.closed_by_us:
+                            return
+                        raise
+                    continue
+                if before:
+                    self._loop.run(self._said())
+                with core.listening(message):
+                    handler(message)  # type: ignore[arg-type]  # of our KINDS
 
     def start_listener(
         self,

@@ -23,7 +23,8 @@ from __future__ import annotations
 import logging
 import threading
 from asyncio import CancelledError
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final
 
@@ -123,6 +124,19 @@ class ListeningCore:
 
 HANDLING: Final[ContextVar[ListeningCore | None]] = ContextVar("acquit_handling", default=None)
 """The listener on whose behalf the code that looks is called."""
+
+
+@contextmanager
+def listening_here(receiver: ReceiverCore, wake: Callable[[], None]) -> Iterator[ListeningCore]:
+    """A listener of one worker, which is the caller's own thread or task."""
+    listening = ListeningCore(receiver, 1)
+    listening.wake = wake
+    before = HANDLING.set(listening)
+    try:
+        yield listening
+    finally:
+        HANDLING.reset(before)
+        listening.worker_ended()
 
 
 async def stop_listeners(receivers: Iterable[ReceiverCore], deadline: Deadline) -> None:

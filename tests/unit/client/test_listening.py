@@ -251,6 +251,40 @@ def test_closing_stops_the_listener_first_and_gives_back_what_it_never_had(what:
     run(main)
 
 
+def test_closing_waits_for_the_handler_of_a_lent_task_as_well() -> None:
+    async def main() -> None:
+        stage = Stage()
+        receiver = await stage.session.receiver("q")
+        listening = asyncio.create_task(receiver.listen(stage.handle))
+        stage.offer(b"a", b"b")
+        await turn()
+        closing = asyncio.create_task(receiver.close(LONG))
+        await turn()
+        assert not closing.done()
+        stage.go.set()
+        await closing
+        await listening
+        assert stage.said == [(b"a", ACCEPTED), (b"b", Released())]
+        await receiver.listen(stage.handle)  # it is closed: that is the end
+
+    run(main)
+
+
+@pytest.mark.parametrize("prefetch", [0, 10])
+def test_who_lends_a_task_that_waits_has_it_back_at_the_close(prefetch: int) -> None:
+    async def main() -> None:
+        stage = Stage()
+        receiver = await stage.session.receiver("q", prefetch=prefetch)
+        listening = asyncio.create_task(receiver.listen(stage.handle))
+        await turn()
+        await receiver.close(LONG)
+        await listening
+        assert receiver._core.listeners == []
+        assert receiver._core._pulling == 0
+
+    run(main)
+
+
 def test_a_close_waits_for_handlers_no_longer_than_it_may(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         stage = Stage()
@@ -789,6 +823,25 @@ def test_closing_waits_for_the_threads(server: ThreadedServer, connection: acqui
     handler.go.set()
     closing.join(LONG)
     assert listener.wait(LONG)
+    assert outcomes(server) == [(b"a", Accepted())]
+
+
+@pytest.mark.parametrize("prefetch", [0, 10])
+def test_closing_waits_for_the_handler_of_a_lent_thread_as_well(
+    server: ThreadedServer, connection: acquit.Connection, prefetch: int
+) -> None:
+    handler = Handler()
+    receiver = connection.session().receiver("q", prefetch=prefetch)
+    lent = threading.Thread(target=receiver.listen, args=(handler,))
+    lent.start()
+    server.offer("q", b"a")
+    handler.wait_for(1)
+    closing = threading.Thread(target=receiver.close, args=(LONG,))
+    closing.start()
+    handler.go.set()
+    for thread in (closing, lent):
+        thread.join(LONG)
+        assert not thread.is_alive()
     assert outcomes(server) == [(b"a", Accepted())]
 
 
