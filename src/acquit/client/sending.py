@@ -105,10 +105,19 @@ class SenderCore:
         spec = self.spec
         return len(self.queue) < spec.buffer_messages and self._queued_bytes - self._sent_bytes < spec.buffer_bytes
 
-    def enqueue(self, promise: SendPromise) -> None:
-        """Put a send into the buffer. Look at `has_room` first; threads must take turns."""
+    @property
+    def is_idle(self) -> bool:
+        """Whether the next send could go at once, and nothing that others do depends on it."""
+        return not (self.in_flight or self.queue or self._is_awake) and self.session.eager
+
+    def put(self, promise: SendPromise) -> None:
+        """`enqueue`, for who calls `pump` at once."""
         self._queued_bytes += len(promise._payload)
         self.queue.append(promise)
+
+    def enqueue(self, promise: SendPromise) -> None:
+        """Put a send into the buffer. Look at `has_room` first; threads must take turns."""
+        self.put(promise)
         if not self._is_awake:
             self._is_awake = True
             self.session.core.post((self.pump,))
@@ -247,7 +256,12 @@ class SenderCore:
         while room := min(link.room, len(queue)):
             promises = [queue.popleft() for _ in range(room)]
             payloads = [promise._payload for promise in promises]
-            sent = link.send_all(list(islice(self._tags, room)), payloads, promises)
+            try:
+                sent = link.send_all(list(islice(self._tags, room)), payloads, promises)
+            except BaseException:  # an interrupt, or a bug: whoever gives the wire up asks for what is queued or flying
+                flying = {id(delivery.context) for delivery in link.unsettled()}
+                queue.extendleft(promise for promise in reversed(promises) if id(promise) not in flying)
+                raise
             if sent < room:  # large ones take more of the window than one frame each
                 queue.extendleft(reversed(promises[sent:]))
                 del promises[sent:], payloads[sent:]

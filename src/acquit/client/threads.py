@@ -4,6 +4,11 @@ The loop thread starts with the first connection and serves all of them. It goes
 heartbeats while user code computes. It is a daemon: a program that ends without closing its connections looks to the
 broker like one that crashed, which is what it did.
 
+A thread that waits for one answer at a time pays for two hand-overs between threads, there and back. It is spared the
+first where the loop thread has nothing to do: then it may have a *turn* of its own (`LoopThread.attempt`), in which it
+does what the loop thread would have done. The loop thread gives the turn up only while it waits in its selector, so at
+any time one thread has it; and what somebody else schedules in a turn of his wakes it.
+
 A forked child (a Spark worker, a multiprocessing pool) has none of its parent's threads. There the loop thread is made
 anew when it is needed, and the parent's connections are taken from the child: their sockets are replaced by the null
 device, so that the broker notices when the parent goes, and whoever uses one hears that it does not survive a fork.
@@ -14,9 +19,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import selectors
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
+from contextvars import Context
 from queue import SimpleQueue
 from typing import Final, TypeVar
 
@@ -31,15 +38,69 @@ T = TypeVar("T")
 FORKED: Final = "this connection was opened before the process was forked: connect again in the child"
 
 
+class _Selector(selectors.DefaultSelector):
+    """Gives the turn up while it waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turn = threading.Lock()
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self.turn.release()
+        try:
+            return super().select(timeout)
+        finally:
+            self.turn.acquire()
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """Notices when something is scheduled, which in another thread's turn it is not awake to see."""
+
+    scheduled = False
+
+    def call_soon(
+        self, callback: Callable[..., object], *args: object, context: Context | None = None
+    ) -> asyncio.Handle:
+        self.scheduled = True
+        return super().call_soon(callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[..., object], *args: object, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        self.scheduled = True
+        return super().call_at(when, callback, *args, context=context)
+
+
 class LoopThread:
     """An event loop on a daemon thread."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="acquit", daemon=True)
+        selector = _Selector()
+        self._turn = selector.turn
+        self._loop = _Loop(selector)
+        self._thread = threading.Thread(target=self._run, name="acquit", daemon=True)
         self._thread.start()
         self.forked = False
         """This is a child, and the thread is the parent's."""
+
+    def _run(self) -> None:
+        with self._turn:
+            self._loop.run_forever()
+
+    def attempt(self, function: Callable[[], object]) -> bool:
+        """Call a function in this thread, as if it were the loop thread, if that one waits for something to happen.
+        False, and it is not called, where that one is at work. It must not wait for anything, nor run a coroutine."""
+        loop = self._loop
+        if self.forked or self._turn.locked() or loop.get_debug():  # in debug mode asyncio insists on its thread
+            return False
+        with self._turn:  # not `acquire`, behind which an interrupt could come, and the turn would be nobody's for ever
+            loop.scheduled = False
+            try:
+                function()
+            finally:
+                if loop.scheduled:
+                    loop.call_soon_threadsafe(_nothing)
+        return True
 
     def run(self, coroutine: Coroutine[object, object, T]) -> T:
         """Run a coroutine there and wait for its result. An interrupt of this thread cancels it. Raises
@@ -57,6 +118,10 @@ class LoopThread:
     def call(self, function: Callable[[], object]) -> None:
         """Have a function called there, soon."""
         self._loop.call_soon_threadsafe(function)
+
+
+def _nothing() -> None:
+    """To be woken for."""
 
 
 _starting = threading.Lock()
