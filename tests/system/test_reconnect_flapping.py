@@ -60,8 +60,9 @@ class Saboteur(threading.Thread):
             try:
                 rule.wait(0.1)
             except TimeoutError:
-                rule.cancel()
-                continue
+                if rule.cancel():
+                    continue
+                rule.wait(BOUND)  # its frame has just come
             self.cuts += 1
             self._stopped.wait(rng.random() * 0.03)
             proxy.accept()

@@ -271,12 +271,14 @@ class Proxy:
         self._order(lambda: self._control.rules.append(rule))
         return rule
 
-    def _cancel(self, rule: Rule) -> None:
-        def cancel() -> None:
-            if rule in self._control.rules:
+    def _cancel(self, rule: Rule) -> bool:
+        def cancel() -> bool:
+            in_time = rule in self._control.rules
+            if in_time:
                 self._control.rules.remove(rule)
+            return in_time
 
-        self._order(cancel)
+        return self._order(cancel)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

@@ -35,7 +35,7 @@ class Rule:
         selection: Selection,
         n: int,
         act: Callable[[Wire, PassedFrame], Awaitable[None]],
-        forget: Callable[[Rule], None],
+        forget: Callable[[Rule], bool],
     ) -> None:
         if n < 1:
             raise ValueError(f"frames are counted from 1, got {n}")
@@ -67,9 +67,9 @@ class Rule:
         assert self._frame is not None
         return self._frame
 
-    def cancel(self) -> None:
-        """It shall not fire any more. One that has fired stays so."""
-        self._forget(self)
+    def cancel(self) -> bool:
+        """It shall not fire any more. False where that comes too late: its frame was there, and `wait` will end."""
+        return self._forget(self)
 
     def raise_failure(self) -> None:
         """Raise what a called function raised, once."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -205,9 +206,26 @@ def test_a_rule_fires_once_and_counts_over_connections(ends: Ends) -> None:
 
 
 def test_a_cancelled_rule_does_not_fire(ends: Ends) -> None:
-    ends.proxy.before("begin").cut().cancel()
+    assert ends.proxy.before("begin").cut().cancel()
     ends.client.sendall(AMQP_HEADER + BEGIN)
     assert read(ends.broker, 8 + len(BEGIN)) == AMQP_HEADER + BEGIN
+
+
+def test_a_rule_whose_frame_is_there_cannot_be_cancelled(ends: Ends) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    def hold(frame: PassedFrame) -> None:
+        begun.set()
+        assert may_end.wait(10)
+
+    rule = ends.proxy.before("begin").call(hold)
+    ends.client.sendall(AMQP_HEADER + BEGIN)
+    assert begun.wait(10)
+    assert not rule.fired
+    assert not rule.cancel()
+    may_end.set()
+    assert rule.wait().name == "begin"
+    assert not rule.cancel()
 
 
 def test_fields_and_functions_select(ends: Ends) -> None:
