@@ -1,10 +1,12 @@
 # Every target works as the first command in a fresh clone: it makes .venv itself (see tools/environment.sh).
-# SEED=n repeats a seeded run; ARGS="..." goes to pytest: make test ARGS="tests/unit/store -x".
+# SEED=n repeats a seeded run; ARGS="..." goes to pytest: make test ARGS="tests/unit/store -x". JOBS=n: how many processes
+# `make test` runs in (2); 0 is one, as for a debugger.
 
 SHELL := /bin/sh
 BIN := .venv/bin
 SEED ?=
 ARGS ?=
+JOBS ?= 2
 export ACQUIT_TEST_SEED := $(SEED)
 
 .PHONY: help demo test check format generate interop foreign brokers-table interop-peers bench soak clean
@@ -19,7 +21,7 @@ demo: ## messages, kills, a Spark table, and a balance sheet: about 2 minutes af
 
 test: ## unit, property and simulation tests, warnings as errors (under 10 minutes on 2 cores)
 	@tools/environment.sh dev spark
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
 check: ## format, lint, types, import directions, public names, generated files, repository hygiene
 	@tools/environment.sh dev spark

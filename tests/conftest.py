@@ -57,6 +57,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(timeout_s))
+    if config.pluginmanager.has_plugin("xdist"):
+        # Tests of one file run in one process, in their order, with the fixtures of the file; all of Spark's in one
+        # process as well, for there is one session.
+        for item in items:
+            group = "spark" if item.get_closest_marker("spark") else item.nodeid.partition("::")[0]
+            item.add_marker(pytest.mark.xdist_group(group))
 
 
 def pytest_report_header(config: pytest.Config) -> str:
