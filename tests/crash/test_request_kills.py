@@ -20,7 +20,7 @@ from acquit.demo.children import Children
 from acquit.testing import Proxy
 
 THREADS = 4
-KILLS = 3
+KILLS = 2
 PROGRESS = 20
 """Replies between one kill and the next, at least."""
 TIMEOUT_S = 60.0
@@ -52,8 +52,15 @@ class Asking(threading.Thread):
             self.failure = why
 
 
-@pytest.mark.parametrize("mode", ["individual", "transacted"])
-@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize(
+    ("fixed", "mode"),
+    [
+        (False, "individual"),
+        (True, "transacted"),
+        pytest.param(False, "transacted", marks=pytest.mark.slow),
+        pytest.param(True, "individual", marks=pytest.mark.slow),
+    ],
+)
 def test_requests_while_the_broker_is_killed(tmp_path: Path, rng: random.Random, fixed: bool, mode: str) -> None:
     with Children(tmp_path / "logs") as children:
         broker = BrokerProcess(children, tmp_path / "broker", tmp_path / "endpoint")
