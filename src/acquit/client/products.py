@@ -25,11 +25,16 @@ class Product:
     """Its *attach* repeats what was asked of the source although it does nothing of it (3.5.3): distribution-mode,
     filters, durability and capabilities."""
 
+    wants_attach_answered: bool = False
+    """It ends the session for a *flow* that comes before it has answered the *attach*, where it takes the link from an
+    earlier connection: as may be after each loss of one (2.6.1, 2.7.4)."""
+
 
 UNKNOWN: Final = Product()
 
 _KNOWN: Final[tuple[tuple[str, tuple[int, ...], Product], ...]] = (
     ("acquit", (), Product(keeps_first_acquirer=True)),
+    ("Apache Qpid Broker-J Core", (), Product(wants_attach_answered=True)),
     ("RabbitMQ", (), Product(refuses_second=True, repeats_source=True)),
     ("RabbitMQ", (4,), Product(keeps_first_acquirer=True, refuses_second=True, repeats_source=True)),
     ("RabbitMQ", (4, 3), Product(keeps_first_acquirer=True, refuses_second=True)),

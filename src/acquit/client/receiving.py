@@ -34,8 +34,8 @@ from acquit.client.receipts import Milestone, ReceiptStatus, SettlementReceipt
 from acquit.client.received import MessageCore
 from acquit.client.subscriptions import asked_filters, make_source, not_applied
 from acquit.errors import CreditExhausted, LinkDetached
-from acquit.protocol._definitions import AmqpCondition, Error, RcvSettleMode, StdDistMode, Target
-from acquit.protocol.constants import RELEASED
+from acquit.protocol._definitions import AmqpCondition, Error, RcvSettleMode, SndSettleMode, StdDistMode, Target
+from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.delivery import Delivery
 from acquit.protocol.link import ReceivingLink
 
@@ -65,6 +65,8 @@ class ReceiverCore:
         "_received",
         "_reliable",
         "_resumes_paused",
+        "_settles_for_peer",
+        "_silent",
         "_unanswered_max",
         "_unsettled_max",
         "_warned",
@@ -117,8 +119,13 @@ class ReceiverCore:
         """No credit is granted before the peer answers acknowledgements that it has: it owes too many answers."""
         self._resumes_paused = False
         self._reliable = self.mode.reliable
+        self._settles_for_peer = False
+        """The peer was asked to send settled, and does not (2.8.2): what comes is accepted as it arrives, which is as
+        near as can be to having been forgotten as it was sent."""
         self._on_handover = self.mode.credit is CreditReturn.ON_HANDOVER
         self._paused = False
+        self._silent = False
+        """Nothing is granted before the peer has answered the attach: it is one that does not bear it."""
         self._pulling = 0
         self._queries: list[Milestone] = []
         self._average_bytes = 0.0
@@ -271,8 +278,9 @@ class ReceiverCore:
     # -- loop side: life -----------------------------------------------------------------------------------------------
 
     def attach(self) -> None:
-        """Attach, and grant the first credit with it."""
+        """Attach, and grant the first credit with it where the peer bears that."""
         spec, mode = self.spec, self.mode
+        self._silent = self.session.core.peer.wants_attach_answered
         self.link = self.session.engine.attach_receiver(
             spec.name,
             source=make_source(spec, OUTCOMES, named=self.session.core.named, default_outcome=mode.default_outcome),
@@ -298,13 +306,24 @@ class ReceiverCore:
         elif missing := not_applied(asked_filters(spec), granted.filter if granted else None, parrot=parrot):
             refused = f"the peer does not apply the filter {', '.join(missing)}"
         if refused is None:
+            self._settles_for_peer = not self._reliable and self.link.snd_settle_mode is not SndSettleMode.SETTLED
             self.attached.succeed()
+            if self._silent:
+                self._break_silence()
             if self._queries:  # asked of a connection that is lost
                 self.link.grant(self.link.credit, echo=True)
             self.notify()  # a temporary node has its name
             return
         self._end(Failure(LinkDetached, f"{spec.what} was detached by us: {refused}"))
         self.link.detach(Error(AmqpCondition.NOT_IMPLEMENTED, refused))
+
+    def _break_silence(self) -> None:
+        self._silent = False
+        asked, self.drained = self.drained, None
+        self.top_up()
+        self.drained = asked
+        if self._draining:
+            self._begin_drain()
 
     def on_ended(self, failure: Failure) -> None:
         """The link is gone, by itself or with its session or connection."""
@@ -359,6 +378,8 @@ class ReceiverCore:
         if self.closing or self.returning:
             self._return_to_sender(deliveries)
             return
+        if self._settles_for_peer:
+            self.session.engine.settle_all(deliveries, ACCEPTED)
         number = self.session.number
         kind = self.session.core.kinds.message
         self.buffer.extend([kind(self, delivery, n) for n, delivery in enumerate(deliveries, number)])
@@ -373,7 +394,7 @@ class ReceiverCore:
         self.notify()
 
     def _return_to_sender(self, deliveries: list[Delivery]) -> None:
-        if self.mode.reliable:
+        if self._reliable or self._settles_for_peer:
             self.session.engine.settle_all(deliveries, self.spec.default_outcome or RELEASED)
 
     def give_back(self, message: MessageCore) -> None:
@@ -442,7 +463,7 @@ class ReceiverCore:
 
     def top_up(self) -> None:
         """Grant what the prefetch has room for, if that is worth a flow."""
-        if self.closing or self.returning or self.failure is not None or self._draining:
+        if self.closing or self.returning or self.failure is not None or self._draining or self._silent:
             return
         credit = self.link.credit
         prefetch = self.spec.prefetch
@@ -497,11 +518,14 @@ class ReceiverCore:
         failure = core.interruption if self.failure is None and core.interrupted else self.failure
         if failure is not None:
             drained.fail(failure)
-        else:
-            self._paused = True
-            if not self.link.drain_credit():
-                self._drain_over()
+        elif not self._silent:
+            self._begin_drain()
         return drained
+
+    def _begin_drain(self) -> None:
+        self._paused = True
+        if not self.link.drain_credit():
+            self._drain_over()
 
     @property
     def _draining(self) -> bool:

@@ -17,6 +17,7 @@ RABBITMQ_4_3 = Product(keeps_first_acquirer=True, refuses_second=True)
         ({"product": "another", "version": "4.3"}, UNKNOWN),
         ({"product": "acquit"}, Product(keeps_first_acquirer=True)),
         ({"product": "acquit", "version": "0.1"}, Product(keeps_first_acquirer=True)),
+        ({"product": "Apache Qpid Broker-J Core", "version": "9.2.1"}, Product(wants_attach_answered=True)),
         ({"product": "RabbitMQ"}, RABBITMQ_3),
         ({"product": "RabbitMQ", "version": "3.13.7"}, RABBITMQ_3),
         ({"product": "RabbitMQ", "version": "4.0.5"}, RABBITMQ_4_0),

@@ -59,6 +59,41 @@ def test_a_peer_that_would_end_the_session_is_not_asked_for_mode_second(product:
     assert requested.link.remote_attach.rcv_settle_mode is asked
 
 
+@pytest.mark.parametrize("prefetch", [0, 7])
+@pytest.mark.parametrize(("product", "early"), [("Apache Qpid Broker-J Core", False), (None, True)])
+def test_credit_goes_with_the_attach_where_the_peer_bears_that(product: str | None, early: bool, prefetch: int) -> None:
+    rig = Rig(Server(properties={"product": product} if product else None))
+    session = rig.session()
+    rig.server.silent = True
+    receiver = rig.receiver(session, prefetch=prefetch, run=False)
+    receiver.begin_wait()
+    rig.run()
+    link = rig.peer.sending
+    assert (link.early_flow is not None) is early
+    link.accept_attach()
+    rig.run()
+    assert link.credit == max(prefetch, 1)
+    assert receiver.attached.done
+
+
+def test_a_drain_before_the_answer_to_the_attach_is_said_behind_it() -> None:
+    rig = Rig(Server(properties={"product": "Apache Qpid Broker-J Core"}))
+    session = rig.session()
+    rig.server.silent, rig.server.drains = True, False
+    receiver = rig.receiver(session, prefetch=7, run=False)
+    rig.run()
+    drained = receiver.drain()
+    rig.run()
+    assert not drained.done
+    link = rig.peer.sending
+    link.accept_attach()
+    rig.run()
+    assert (link.credit, link.drain) == (7, True)
+    link.drained()
+    rig.run()
+    assert drained.done and drained.failure is None
+
+
 def test_browsing_asks_for_copies() -> None:
     rig = Rig()
     receiver = rig.receiver(rig.session(), browse=True)
