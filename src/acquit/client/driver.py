@@ -202,7 +202,7 @@ class Driver:
                 return
             if self._reconnect is None or is_final(error) or backoff.exhausted(self.loop.time()) is not None:
                 raise error
-            await asyncio.sleep(backoff.next_delay())
+            await asyncio.sleep(backoff.next_delay(self.loop.time()))
 
     def act(self) -> None:
         """Do at once what was asked for, rather than in the next turn of the loop."""
@@ -364,7 +364,7 @@ class Driver:
         assert lost is not None
         try:
             while core.interrupted:
-                await asyncio.sleep(backoff.next_delay())
+                await asyncio.sleep(backoff.next_delay(self.loop.time()))
                 backoff.begin_round()
                 error = await self._round()
                 if error is None:

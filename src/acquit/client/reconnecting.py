@@ -121,12 +121,15 @@ class Backoff:
         """The hosts are tried once more."""
         self.rounds += 1
 
-    def next_delay(self) -> float:
-        """How long to wait before the next round."""
+    def next_delay(self, now: float) -> float:
+        """How long to wait before the next round. The last one is when the outage has lasted for as long as it may."""
         options = self._options
         delay_s = min(self._delay_s, options.delay_max_ms / 1000)
         self._delay_s = min(self._delay_s * options.multiplier, options.delay_max_ms / 1000)
-        return delay_s * (1 - options.jitter * self._draw())
+        delay_s *= 1 - options.jitter * self._draw()
+        if options.outage_max_ms:
+            delay_s = min(delay_s, max(0.0, self._outage_began + options.outage_max_ms / 1000 - now))
+        return delay_s
 
     def exhausted(self, now: float) -> str | None:
         """Why there is no other round, for people; None while there is."""

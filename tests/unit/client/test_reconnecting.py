@@ -17,24 +17,33 @@ def backoff(first_rounds: int = 0, *, draw: float = 0.0, **options: object) -> B
 
 def test_delays_grow_up_to_the_longest() -> None:
     delays = backoff(delay_ms=100, delay_max_ms=500, multiplier=2)
-    assert [delays.next_delay() for _ in range(5)] == [0.1, 0.2, 0.4, 0.5, 0.5]
+    assert [delays.next_delay(0.0) for _ in range(5)] == [0.1, 0.2, 0.4, 0.5, 0.5]
 
 
 def test_jitter_shortens_a_delay_by_a_part_of_it() -> None:
-    assert backoff(delay_ms=100, jitter=0.5, draw=1.0).next_delay() == pytest.approx(0.05)
-    assert backoff(delay_ms=100, jitter=0, draw=1.0).next_delay() == 0.1
+    assert backoff(delay_ms=100, jitter=0.5, draw=1.0).next_delay(0.0) == pytest.approx(0.05)
+    assert backoff(delay_ms=100, jitter=0, draw=1.0).next_delay(0.0) == 0.1
 
 
 def test_a_connection_that_held_starts_anew_and_one_that_flaps_goes_on() -> None:
     delays = backoff(delay_ms=100, multiplier=2)
     delays.lost(1.0)
-    assert delays.next_delay() == 0.1
+    assert delays.next_delay(1.0) == 0.1
     delays.opened(2.0)
     delays.lost(2.1)
-    assert delays.next_delay() == 0.2
+    assert delays.next_delay(2.1) == 0.2
     delays.opened(3.0)
     delays.lost(3.0 + HELD * 0.4)
-    assert delays.next_delay() == 0.1
+    assert delays.next_delay(8.0) == 0.1
+
+
+def test_the_last_round_is_when_the_time_is_over() -> None:
+    limits = backoff(delay_ms=4_000, multiplier=2, outage_max_ms=10_000)
+    limits.lost(100.0)
+    assert limits.next_delay(100.0) == 4.0
+    assert limits.next_delay(104.0) == 6.0  # not 8
+    assert limits.exhausted(110.0) == "10 s"
+    assert limits.next_delay(111.0) == 0.0
 
 
 def test_rounds_and_time_run_out_in_each_outage_anew() -> None:
