@@ -31,6 +31,7 @@ from acquit.protocol._definitions import (
     Declared,
     Discharge,
     Error,
+    SndSettleMode,
     Source,
     TransactionalState,
 )
@@ -52,6 +53,7 @@ class Server:
     `answers`: outcomes that come unsettled (rcv-settle-mode second) are settled; `refusals` refuses an attach by its
     address; `silent`: no attach is answered; `credit` is granted to senders, and again when it is used up; `drains`:
     credit is given back when asked; `browsable`: distribution-mode copy is granted; `filters`: so are they.
+    `snd_settle_mode`: how its links send, where not as they were asked to.
     Transactions are declared as `declaration` says and discharged as `commits` says, in `controlled` is what the
     coordinator was asked for.
     """
@@ -80,6 +82,7 @@ class Server:
         self.refusals: dict[str, Error] = {}
         self.browsable = True
         self.filters = False
+        self.snd_settle_mode: SndSettleMode | None = None
         self.declaration: Callable[[bytes], DeliveryState | None] = Declared
         self.commits: Callable[[Discharge], DeliveryState | None] = lambda discharge: ACCEPTED
         self.controlled: list[Declare | Discharge] = []
@@ -229,7 +232,7 @@ class ServerConnection:
                 answered.filter = terminus.filter
             if not self.server.browsable:
                 answered.distribution_mode = None
-            link.accept_attach(source=answered)
+            link.accept_attach(source=answered, snd_settle_mode=self.server.snd_settle_mode)
         else:
             target = link.remote_attach.target
             link.accept_attach(target=target if isinstance(target, Coordinator) else None)

@@ -345,6 +345,25 @@ def test_no_ack_has_nothing_to_say() -> None:
     assert session.handed_out == {}
 
 
+@pytest.mark.parametrize("granted", [SndSettleMode.UNSETTLED, SndSettleMode.MIXED])
+@pytest.mark.parametrize("how", ["mode", "receiver"])
+def test_a_peer_that_sends_unsettled_all_the_same_is_told_at_once(granted: SndSettleMode, how: str) -> None:
+    rig = Rig()
+    rig.server.snd_settle_mode = granted
+    session = rig.session("no_ack" if how == "mode" else "individual")
+    receiver = rig.receiver(session, unreliable=how == "receiver", prefetch=2)
+    rig.server.offer("q", b"a", b"b", b"c")
+    rig.run()
+    assert rig.server.outcomes() == [(b"a", ACCEPTED, True), (b"b", ACCEPTED, True)]
+    messages = rig.take(receiver, 2)
+    assert all(message.settled for message in messages)
+    rig.run()
+    assert rig.server.outcomes()[2:] == [(b"c", ACCEPTED, True)]
+    with pytest.raises(errors.Unreliable):
+        messages[0]._settle(ACCEPTED)
+    assert session.handed_out == {}
+
+
 # -- once --------------------------------------------------------------------------------------------------------------
 
 
