@@ -525,7 +525,7 @@ class Listener:
         self._handler = handler
         self._on_error = on_error
         self._core = ListeningCore(receiver._core, concurrency)
-        self._core.wake = receiver._waiters.wake_all
+        self._core.wake = self._wake  # which keeps us, and with us the tasks: the event loop does not
         self._tasks = [asyncio.create_task(self._work(), name=f"acquit {number}") for number in range(concurrency)]
         for task in self._tasks:
             task.add_done_callback(self._on_task_ended)
@@ -601,6 +601,9 @@ class Listener:
                     raise
                 await _finished(self._on_error(message, exc))
                 listening.dealt_with = True
+
+    def _wake(self) -> None:
+        self._receiver._waiters.wake_all()
 
     def _on_task_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, cast
 
@@ -215,6 +217,24 @@ def test_a_handler_stops_its_own_listener_without_waiting_for_itself() -> None:
         assert await listener.wait(LONG)
         assert answers == [False]
         assert stage.said == [(b"a", ACCEPTED)]
+
+    run(main)
+
+
+def test_a_listener_that_nobody_keeps_goes_on() -> None:
+    async def main() -> None:
+        stage = Stage()
+        receiver = await stage.session.receiver("q")
+
+        async def forget(message: aio.ReceivedMessage) -> None:
+            await asyncio.Event().wait()  # which nobody else knows
+
+        listener = weakref.ref(receiver.start_listener(forget))
+        stage.offer(b"a")
+        await turn()
+        gc.collect()
+        assert listener() is not None
+        assert len(receiver._core.listeners) == 1
 
     run(main)
 
