@@ -66,6 +66,11 @@ class Bench:
             assert list(rest(receiver)) == []
         return [(message.body, message.delivery_count) for message in messages]
 
+    def left_there(self, queue: str) -> list[tuple[object, int]]:
+        """Take what a queue has just now."""
+        with self.connection.session(AckMode.AUTO) as session, session.receiver(queue) as receiver:
+            return [(message.body, message.delivery_count) for message in rest(receiver)]
+
     def becomes(self, body: str) -> tuple[str, acquit.Message | None]:
         """Where a message is found, and taken: "again" in the queue, "dead letter", or "gone"."""
         places = {"again": self.queue} | ({"dead letter": self.graves} if self.graves else {})
