@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -116,7 +116,7 @@ class RabbitMQ(ForeignBroker):
         durable_subscription=False,
         shared_subscription=False,
     )
-    kind: ClassVar[str] = "quorum"
+    kind = "quorum"
     """RabbitMQ's type of the queues that are made: *quorum* (replicated; what it recommends for what must not be lost)
     or *classic*."""
 
@@ -200,8 +200,10 @@ class RabbitMQ(ForeignBroker):
         node.wait()
 
     def _written(self) -> bool:
-        return not self._known or (
-            self._names.exists() and all(name.encode() in self._names.read_bytes() for name in self._known)
+        """Whether the quorum queues are in its register, that of the others being written at once."""
+        quorum = [name for name, arguments in self._known.items() if arguments["x-queue-type"] == "quorum"]
+        return not quorum or (
+            self._names.exists() and all(name.encode() in self._names.read_bytes() for name in quorum)
         )
 
     def _until(self, so: Callable[[], bool], what: str) -> None:

@@ -192,8 +192,11 @@ def test_a_stream_is_read_from_where_one_says_and_nothing_is_taken(
                 assert bodies(receiver, len(expected)) == expected
 
 
-def test_what_was_accepted_survives_a_kill(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("kind", ["quorum", "classic"])
+def test_what_was_accepted_survives_a_kill(tmp_path: Path, name: str, kind: str) -> None:
     for broker in running("rabbitmq", tmp_path):
+        assert isinstance(broker, RabbitMQ)
+        broker.kind = kind
         address = broker.queue(name)
         with broker.connect() as connection, connection.session() as session:
             sender = session.sender(address)
