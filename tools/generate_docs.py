@@ -49,8 +49,8 @@ Each end follows the table below for each delivery. *We* is that end, *the peer*
 the table cannot arise from anything the peer says; a verb of our own that is not there is refused, and nothing is sent.
 A verb that merely came too late is in the table, and does nothing: the receipt says *stale*.
 
-Which of this a session of our client does, and when, is its [acknowledgement mode](modes.md); the pages about modes have
-pictures of the frames.
+Which of this a session of our client does, and when, is its [acknowledgement mode](modes.md); the pages about modes
+have pictures of the frames.
 
 The table is walked exhaustively by `tests/properties/test_settlement.py`: two ends, with up to four frames under way
 in each direction, in each settle mode. Whatever happens, the only place to end is: settled at both ends, nothing under
