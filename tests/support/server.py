@@ -16,13 +16,14 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, Self, TypeVar
 
 from acquit import transport
-from acquit.client.core import ClientCore, Kinds, SessionCore
+from acquit.client.core import ClientCore, Kinds
 from acquit.client.modes import AckMode, find_mode
 from acquit.client.options import ConnectOptions, DeliveryMode, ReceiverSpec, SenderSpec
 from acquit.client.receipts import SendPromise, SettlementReceipt
 from acquit.client.received import MessageCore
 from acquit.client.receiving import ReceiverCore
 from acquit.client.sending import SenderCore
+from acquit.client.session import SessionCore
 from acquit.protocol import events as ev
 from acquit.protocol import sasl
 from acquit.protocol._definitions import (

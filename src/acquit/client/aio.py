@@ -28,7 +28,7 @@ from types import TracebackType
 from typing import Literal, Self, overload
 
 from acquit.client.closing import close, end_transaction, finish, flush, still_in_doubt
-from acquit.client.core import Kinds, SessionCore
+from acquit.client.core import Kinds
 from acquit.client.driver import Driver, open_driver
 from acquit.client.fates import TransactionFate, check_txn_id
 from acquit.client.listening import HANDLING, ListeningCore, listening_here
@@ -47,6 +47,7 @@ from acquit.client.receiving import ReceiverCore
 from acquit.client.reconnecting import ConnectionEvent
 from acquit.client.requests import Reply, Requester, Responder, open_requester, open_responder
 from acquit.client.sending import SenderCore
+from acquit.client.session import SessionCore
 from acquit.client.subscriptions import Subscription
 from acquit.client.transacting import Transactions
 from acquit.client.waiting import Deadline, Opening, Waiters, ready, wait

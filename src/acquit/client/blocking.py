@@ -22,7 +22,7 @@ from typing import Literal, Self, cast, overload
 
 from acquit.client import aio
 from acquit.client.closing import still_in_doubt
-from acquit.client.core import Kinds, SessionCore
+from acquit.client.core import Kinds
 from acquit.client.driver import Driver, open_driver
 from acquit.client.fates import TransactionFate
 from acquit.client.listening import HANDLING, ListeningCore, listening_here
@@ -33,6 +33,7 @@ from acquit.client.received import MessageCore, modified, rejected
 from acquit.client.reconnecting import ConnectionEvent
 from acquit.client.requests import Reply
 from acquit.client.requests_blocking import Requester, Responder, open_responder
+from acquit.client.session import SessionCore
 from acquit.client.subscriptions import Subscription
 from acquit.client.threads import FORKED, Gate, LoopThread, in_order, loop_thread, wait, watch_forks, when_done
 from acquit.errors import ConnectionLost, EndpointError, NotSent

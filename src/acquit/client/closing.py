@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from acquit.client.core import SessionCore
 from acquit.client.driver import Driver
 from acquit.client.listening import stop_listeners
 from acquit.client.receipts import Promise
 from acquit.client.receiving import ReceiverCore
 from acquit.client.sending import SenderCore
+from acquit.client.session import SessionCore
 from acquit.client.transacting import Transaction, Transactions
 from acquit.client.waiting import Deadline, wait
 from acquit.errors import DeliveryInDoubt, LocalProtocolError

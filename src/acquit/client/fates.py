@@ -32,7 +32,8 @@ from acquit.protocol.delivery import Delivery, DeliveryState, is_outcome
 from acquit.protocol.message import Message
 
 if TYPE_CHECKING:
-    from acquit.client.core import ClientCore, SessionCore
+    from acquit.client.core import ClientCore
+    from acquit.client.session import SessionCore
 
 NODE: Final = "$management"
 BROKER_ID: Final = "acquit:broker-id"

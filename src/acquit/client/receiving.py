@@ -40,8 +40,8 @@ from acquit.protocol.delivery import Delivery
 from acquit.protocol.link import ReceivingLink
 
 if TYPE_CHECKING:
-    from acquit.client.core import SessionCore
     from acquit.client.listening import ListeningCore
+    from acquit.client.session import SessionCore
 
 logger = logging.getLogger("acquit.client")
 

@@ -41,7 +41,7 @@ from acquit.protocol.message import Message
 from acquit.protocol.sections import encode_header
 
 if TYPE_CHECKING:
-    from acquit.client.core import SessionCore
+    from acquit.client.session import SessionCore
 
 logger = logging.getLogger("acquit.client")
 

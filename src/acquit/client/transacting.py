@@ -63,8 +63,8 @@ from acquit.protocol.delivery import Delivery, DeliveryState, is_outcome
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from acquit.client.core import SessionCore
     from acquit.client.received import MessageCore
+    from acquit.client.session import SessionCore
 
 OUTCOMES: Final = ("amqp:accepted:list", "amqp:rejected:list", "amqp:declared:list")
 """What a control link understands: *rejected* is how a commit is refused without an end of the link (4.3)."""
