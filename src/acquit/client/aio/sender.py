@@ -1,0 +1,124 @@
+"""The sender of the asyncio API."""
+
+# ruff: noqa: ASYNC109 -- the time-outs are part of the API: they have an answer (None, False, UNKNOWN) of their own
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Literal, Self, overload
+
+from acquit.client.aio.messages import SendReceipt
+from acquit.client.closing import close, flush, still_in_doubt
+from acquit.client.driver import Driver
+from acquit.client.options import (
+    DeliveryMode,
+)
+from acquit.client.sending import SenderCore
+from acquit.client.waiting import Deadline, Waiters, wait
+from acquit.errors import NotSent
+from acquit.protocol._definitions import Accepted
+from acquit.protocol.message import Message
+
+
+class Sender:
+    """Sends messages to one address."""
+
+    def __init__(self, core: SenderCore, driver: Driver) -> None:
+        self._core = core
+        self._driver = driver
+        self._waiters = Waiters()
+        core.notify = self._waiters.wake_all
+
+    @property
+    def address(self) -> str | None:
+        """Where to; None for the anonymous terminus."""
+        return self._core.address
+
+    @property
+    def remote_properties(self) -> Mapping[str, object]:
+        """Properties of the peer's attach."""
+        return self._core.remote_properties
+
+    @overload
+    async def send(
+        self,
+        message: Message | bytes | str,
+        *,
+        wait: Literal[True] = True,
+        timeout: float | None = None,
+        delivery_mode: DeliveryMode | None = None,
+    ) -> Accepted | None: ...
+    @overload
+    async def send(
+        self,
+        message: Message | bytes | str,
+        *,
+        wait: Literal[False],
+        timeout: float | None = None,
+        delivery_mode: DeliveryMode | None = None,
+    ) -> SendReceipt: ...
+    async def send(
+        self,
+        message: Message | bytes | str,
+        *,
+        wait: bool = True,
+        timeout: float | None = None,
+        delivery_mode: DeliveryMode | None = None,
+    ) -> Accepted | SendReceipt | None:
+        """Send a message, and return the outcome *accepted*; with ``wait=False`` a receipt as soon as the outgoing
+        buffer has taken it, so that many can be under way.
+
+        A message that does not say durable is sent as the sender's delivery mode says; `delivery_mode` overrides both.
+        `timeout` defaults to the connection's send_timeout_ms. Raises MessageRejected, MessageReleased,
+        MessageModified; DeliveryInDoubt where no outcome was heard in time or the peer was lost; NotSent where it
+        never left; EncodeError and LocalProtocolError for what cannot be sent.
+        """
+        core = self._core
+        core.check()
+        receipt = SendReceipt(core.encode(message, delivery_mode))
+        if wait or not core.has_room:
+            return await self._send_slowly(receipt, wait, timeout)
+        core.enqueue(receipt)
+        return receipt
+
+    async def _send_slowly(
+        self, receipt: SendReceipt, wait_: bool, timeout: float | None
+    ) -> Accepted | SendReceipt | None:
+        core = self._core
+        timeout_s = core.session.core.options.send_timeout_ms / 1000 if timeout is None else timeout
+        deadline = Deadline(timeout_s)
+        while not core.has_room:
+            if not await self._waiters.wait(deadline.left()):
+                raise NotSent(f"the outgoing buffer of {core.spec.what} had no room within {timeout_s:g} s")
+            core.check()
+        core.enqueue(receipt)
+        if not wait_:
+            return receipt
+        try:
+            await wait(receipt, deadline.left())
+        finally:
+            if not receipt.done:
+                core.withdraw(receipt)
+        if not receipt.done:
+            raise still_in_doubt(timeout_s)
+        return receipt._value()
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Wait until every send so far has ended; then raise the error of the first that failed since the last flush,
+        if nobody has asked its receipt. DeliveryInDoubt when the time-out passes first."""
+        await flush(self._core, timeout)
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Wait for the outcomes of all sends, then detach. What has no outcome when the time is over ends in
+        DeliveryInDoubt, or, if it never left, as LinkDetached: ask the receipts. The time-out defaults to the
+        connection's close_timeout_ms."""
+        await close(self._driver, self._driver.close_timeout_s(timeout), senders=[self._core])
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()

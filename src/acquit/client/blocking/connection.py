@@ -1,0 +1,131 @@
+"""The connection of the blocking API, and how it is opened."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from acquit.client import aio
+from acquit.client.blocking.messages import KINDS
+from acquit.client.blocking.session import Session
+from acquit.client.driver import Driver, open_driver
+from acquit.client.fates import TransactionFate
+from acquit.client.modes import AckMode
+from acquit.client.options import ConnectOptions
+from acquit.client.reconnecting import ConnectionEvent
+from acquit.client.threads import LoopThread, in_order, loop_thread, watch_forks
+
+
+class Connection:
+    """One connection to a broker. Made by `connect`."""
+
+    def __init__(self, driver: Driver, loop: LoopThread) -> None:
+        self._aio = aio.Connection(driver)
+        self._loop = loop
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed, or lost for good."""
+        return self._aio.closed
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection now; False while it is interrupted, and when it is closed."""
+        return self._aio.connected
+
+    @property
+    def container_id(self) -> str:
+        """Who we are to the peer (2.7.1)."""
+        return self._aio.container_id
+
+    @property
+    def remote_container_id(self) -> str:
+        """Who the peer is."""
+        return self._aio.remote_container_id
+
+    @property
+    def remote_properties(self) -> Mapping[str, object]:
+        """What the peer says about itself: product, version, and so on."""
+        return self._aio.remote_properties
+
+    @property
+    def remote_capabilities(self) -> tuple[str, ...]:
+        """What the peer offers."""
+        return self._aio.remote_capabilities
+
+    def session(self, mode: AckMode | str | int = AckMode.AUTO) -> Session:
+        """Begin a session in an acknowledgement mode, given as AckMode, by name, or by its JMS value.
+
+        A TRANSACTED one attaches its control link, and raises LinkDetached or its kin where the peer has no
+        transactions. Raises ConfigurationError for a mode that is not there.
+        """
+
+        async def begin() -> Session:
+            return Session(await self._aio.session(mode), self._loop)
+
+        return self._loop.run(begin())
+
+    def transaction_fate(self, txn_id: bytes, timeout: float | None = None) -> TransactionFate:
+        """Ask the broker what became of a transaction (`TransactionInDoubt.txn_id`), of any connection of this user.
+
+        A transaction that is live is rolled back by the question, and its connection closed, so that the answer is
+        final; one whose commit is on the way to the disk is waited for. UNKNOWN where the peer cannot tell, or does
+        not within the time-out (by default the connection's answer_timeout_ms). Only acquit brokers can, for an hour
+        unless configured otherwise. Raises ConnectionLost or its kin where the connection ends first.
+        """
+        return self._loop.run(self._aio.transaction_fate(txn_id, timeout))
+
+    def close(self, timeout: float | None = None) -> None:
+        """Close sessions, senders and receivers as they do by themselves, then the connection. When the time is over
+        (by default after close_timeout_ms for each of the two), the connection is cut off."""
+        if not self._aio._driver.core.closed.done:
+            self._loop.run(self._aio.close(timeout))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def connect(
+    url: str | Sequence[str],
+    *,
+    container_id: str | None = None,
+    username: str | None = None,
+    password: str | None = None,
+    ssl_context: ssl.SSLContext | None = None,
+    options: ConnectOptions | None = None,
+    on_event: Callable[[ConnectionEvent], object] | None = None,
+) -> Connection:
+    """Connect to a broker: ``amqp://user:password@host:port``, or ``amqps://`` for TLS. Of several hosts, given as a
+    list of URLs or as ``failover:(amqp://one,amqp://two)``, the first that opens is taken.
+
+    A connection that is lost is restored as `ConnectOptions.reconnect` says; `on_event` is called with a
+    `ConnectionEvent` when it opens, is interrupted, restored, or lost for good, on
+    the thread that calls back receipts, too, one event after the other.
+
+    `username` and `password` replace those of the URLs; without any, SASL ANONYMOUS is used. `container_id` names us to
+    the broker; by default it is another one for each connection. Raises ConnectTimeout, AuthenticationFailed or
+    another ConnectionFailed; ConfigurationError for a URL or option that makes no sense.
+    """
+    loop = loop_thread()
+    driver = loop.run(
+        open_driver(
+            url,
+            container_id,
+            username,
+            password,
+            ssl_context,
+            options,
+            KINDS,
+            threads=True,
+            on_event=on_event and in_order(on_event),
+        )
+    )
+    watch_forks(driver)
+    return Connection(driver, loop)

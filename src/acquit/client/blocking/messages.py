@@ -1,0 +1,128 @@
+"""Received messages and receipts of the blocking API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import cast
+
+from acquit.client.closing import still_in_doubt
+from acquit.client.core import Kinds
+from acquit.client.receipts import ReceiptStatus, SendPromise, SettlementReceipt
+from acquit.client.received import MessageCore, modified, rejected
+from acquit.client.session import SessionCore
+from acquit.client.threads import wait, when_done
+from acquit.protocol._definitions import Accepted, Error
+from acquit.protocol.constants import ACCEPTED, RELEASED
+
+
+class Receipt(SettlementReceipt):
+    """What became of an acknowledgement: ask `result`.
+
+    `status` is the worst that became of any of the deliveries, None while answers are awaited; `reason` says more
+    about STALE and UNKNOWN; `count` is the number of deliveries. It always ends, after the connection's ack_timeout_ms
+    at the latest.
+    """
+
+    __slots__ = ()
+
+    def result(self, timeout: float | None = None) -> ReceiptStatus:
+        """Wait for the status. UNKNOWN when the time-out passes first; the receipt may still learn better."""
+        wait(self, timeout)
+        status = self.status
+        return status if status is not None else ReceiptStatus.UNKNOWN
+
+    def add_done_callback(self, callback: Callable[[Receipt], object]) -> None:
+        """Have `callback` called with this receipt when its status is known: once, on a thread that calls the callbacks
+        of all receipts, one after the other, never from within this call. It may use the client; what it raises is
+        logged."""
+        when_done(self, callback)
+
+
+class SendReceipt(SendPromise):
+    """What became of a send: ask `result`. `outcome` is the peer's, None before and without one."""
+
+    __slots__ = ()
+
+    def result(self, timeout: float | None = None) -> Accepted | None:
+        """Wait for the outcome.
+
+        Raises MessageRejected, MessageReleased or MessageModified where the peer did not accept; DeliveryInDoubt where
+        no outcome was heard (after a time-out it may still come: ask again); ConnectionLost and its kin where the
+        message had not left.
+        """
+        if not wait(self, timeout):
+            raise still_in_doubt(timeout)
+        return self._value()
+
+    def add_done_callback(self, callback: Callable[[SendReceipt], object]) -> None:
+        """Have `callback` called with this receipt when the send has ended, well or not: once, on a thread that calls
+        the callbacks of all receipts, one after the other, never from within this call. It may use the client; what it
+        raises is logged."""
+        when_done(self, callback)
+
+
+class ReceivedMessage(MessageCore):
+    """A received message: its attributes, and the verbs that settle its delivery.
+
+    `accept`, `reject`, `release` and `modify` mean this delivery in every mode, and raise AlreadySettled when it has
+    its outcome, Unreliable in NO_ACK. With `sync` they wait for the peer's answer where it grants one; the receipt
+    says what is known.
+    """
+
+    __slots__ = ()
+
+    def acknowledge(self, *, sync: bool = True) -> Receipt:
+        """Accept: in INDIVIDUAL this message, in CLIENT all that were handed out in the session. Without effect in the
+        other modes, and for what is acknowledged already."""
+        session = self._receiver.session
+        return answered(session, session.acknowledge(self, whole_session=True), sync)
+
+    def accept(self, *, sync: bool = True) -> Receipt:
+        """Processed: the broker may forget it."""
+        return answered(self._receiver.session, self._settle(ACCEPTED), sync)
+
+    def reject(self, error: Error | str | None = None, description: str | None = None, *, sync: bool = True) -> Receipt:
+        """Invalid: the broker dead-letters it. `error` is a condition such as ``amqp:decode-error``, kept with it."""
+        return answered(self._receiver.session, self._settle(rejected(error, description)), sync)
+
+    def release(self, *, sync: bool = True) -> Receipt:
+        """Not processed, and nobody's fault: the broker delivers it again without counting an attempt."""
+        return answered(self._receiver.session, self._settle(RELEASED), sync)
+
+    def modify(
+        self,
+        *,
+        delivery_failed: bool = False,
+        undeliverable_here: bool = False,
+        annotations: Mapping[str, object] | None = None,
+        sync: bool = True,
+    ) -> Receipt:
+        """Not processed: the broker delivers it again, counts the attempt (`delivery_failed`), not to this receiver
+        any more (`undeliverable_here`), with these message annotations merged in."""
+        outcome = modified(delivery_failed, undeliverable_here, annotations)
+        return answered(self._receiver.session, self._settle(outcome), sync)
+
+    def renew_lock(self, *, sync: bool = True) -> Receipt:
+        """Say that the message is still being worked on: a disposition of state *received* (3.4.1). A broker that
+        locks messages for a time (`Receiver.lock_duration_ms`) begins that time again; others ignore it.
+
+        The receipt says SENT, or STALE where the message is not ours any more: its lock ran out, or its link is gone.
+        There is no answer to a renewal: one that crosses the end of the lock is heard of as STALE by the receipt of the
+        outcome. Raises AlreadySettled where the message has its outcome (as in AUTO mode when `receive` has returned
+        it), Unreliable in NO_ACK.
+        """
+        return answered(self._receiver.session, self._renew(), sync)
+
+
+KINDS = Kinds(message=ReceivedMessage, receipt=Receipt)
+
+
+def answered(session: SessionCore, receipt: SettlementReceipt, sync: bool) -> Receipt:
+    """The receipt: with `sync` as soon as it is known, else as soon as there is room for one more of its kind."""
+    if sync:
+        wait(receipt, None)
+    elif not receipt.done and session.unanswered.add(receipt):
+        while (oldest := session.unanswered.in_the_way()) is not None:
+            if not wait(oldest, session.unanswered.timeout_s):
+                session.unanswered.give_up(oldest)
+    return cast(Receipt, receipt)
