@@ -29,6 +29,11 @@ LONG = 30.0
 MODES = ["transacted", "auto", "client", "dups_ok", "no_ack", "individual", "pre_ack"]
 
 
+def body(message: aio.ReceivedMessage | None) -> object:
+    assert message is not None
+    return message.body
+
+
 def bodies(messages: list[aio.ReceivedMessage]) -> list[object]:
     return [message.body for message in messages]
 
@@ -99,6 +104,53 @@ def test_receiving(operation: Receive, prefetch: int, mode: str) -> None:
             assert (mode == "no_ack") == bool(fates["held"])
 
         at_every_await(scenario)
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+@pytest.mark.parametrize("how", ["receive", "iterate", "listen", "listener"])
+def test_who_waits_beside_one_that_is_cancelled_is_not_held_up(how: str, prefetch: int) -> None:
+    """A wake-up that was for the cancelled one is passed on."""
+    for delay in range(3):
+
+        async def scenario(cut: Cut, delay: int = delay) -> None:
+            stage = Accounted("auto")
+            receiver = await stage.session.receiver("q", prefetch=prefetch)
+            stage.rig.slow = True
+            got: list[object] = []
+
+            async def first() -> None:
+                got.append(body(await receiver.receive()))
+
+            async def other() -> None:
+                match how:
+                    case "receive":
+                        got.append(body(await receiver.receive()))
+                    case "iterate":
+                        got.append(body(await anext(receiver)))
+                    case "listen":
+                        await receiver.listen(lambda message: got.append(message.body))
+                    case _:
+                        async with receiver.start_listener(lambda message: got.append(message.body)) as listener:
+                            await listener.wait()
+
+            cutting = asyncio.create_task(cut(first()))
+            await turns(1)
+            beside = asyncio.create_task(other())
+            await turns(delay)
+            stage.offer(1)
+            while not got:
+                await turns(1)  # one of them has it; the scenario is limited in time
+            offered = 1
+            while not (cutting.done() and (beside.done() or how.startswith("listen"))):  # and the other has the next
+                stage.offer(1, first=offered)
+                offered += 1
+                await turns(20)
+            await cutting
+            await receiver.close()
+            await beside
+            assert got == [str(number) for number in range(len(got))]
+
+        assert at_every_await(scenario) >= 1
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])
