@@ -130,7 +130,7 @@ class Asyncio:
         if isinstance(value, list):
             return [self._wrap(each) for each in value]
         # An exception, an outcome and an int are what they are in both.
-        return Awaited(self, value) if type(value).__module__ == "acquit.client.aio" else value
+        return Awaited(self, value) if type(value).__module__.startswith("acquit.client.aio.") else value
 
     def close(self) -> None:
         """End the loop."""

@@ -300,3 +300,95 @@ def test_a_browser_begins_again(api: Blocking | Asyncio, broker: acquit.Broker, 
         story.wait_for(RESTORED)
         assert [receiver.receive(LONG).body for _ in BODIES] == BODIES
     assert [message.body for message in drain(broker, address)] == BODIES
+
+
+@pytest.mark.parametrize("mode", [AckMode.AUTO, AckMode.DUPS_OK, AckMode.INDIVIDUAL])
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_a_listener_goes_on_over_outages(
+    api: Blocking | Asyncio, broker: acquit.Broker, address: str, mode: AckMode, concurrency: int
+) -> None:
+    story = Story()
+    seen: Counter[object] = Counter()
+
+    def handle(message: Any) -> Any:
+        seen[message.body] += 1
+        # In both APIs: the one awaits what its handler returns.
+        return message.acknowledge(sync=False) if mode is AckMode.INDIVIDUAL else None
+
+    with Proxy(broker.url) as proxy, api.connect(proxy.url, options=fast(), on_event=story) as connection:
+        receiver = connection.session(mode).receiver(address, prefetch=4)
+        listener = receiver.start_listener(handle, concurrency=concurrency)
+        for turn in range(1, 4):
+            rule = proxy.after("transfer", 3, by="broker").cut()
+            post(broker, address, *[f"{turn}.{body}" for body in BODIES])
+            rule.wait(LONG)
+            story.wait_for(RESTORED, turn)
+            until(lambda: live(broker, address) == 0, "the listener")
+        assert not listener.done
+        assert listener.stop(LONG)
+    assert set(seen) == {f"{turn}.{body}" for turn in range(1, 4) for body in BODIES}
+    # Only what was on its way when a connection was lost, at most a prefetch of it each time, is seen again.
+    assert sum(seen.values()) <= 3 * (len(BODIES) + 4)
+
+
+def test_a_listener_ends_with_the_connection_that_could_not_be_restored(
+    api: Blocking | Asyncio, broker: acquit.Broker, address: str
+) -> None:
+    story = Story()
+    options = fast(reconnect={"rounds_max": 1})
+    with Proxy(broker.url) as proxy, api.connect(proxy.url, options=options, on_event=story) as connection:
+        listener = connection.session().receiver(address).start_listener(lambda message: None)
+        proxy.refuse()
+        proxy.cut()
+        with pytest.raises(acquit.ConnectionLost):
+            listener.wait(LONG)
+        assert listener.done
+
+
+@pytest.mark.parametrize("cut", cuts(("client", "flow", 1, {"drain": True}), ("broker", "flow", 1, {"drain": True})))
+def test_a_drain_that_is_cut_ends_and_does_no_harm(
+    api: Blocking | Asyncio, broker: acquit.Broker, address: str, cut: Cut
+) -> None:
+    story = Story()
+    with Proxy(broker.url) as proxy, api.connect(proxy.url, options=fast(), on_event=story) as connection:
+        receiver = connection.session().receiver(address, prefetch=4)
+        rule = cut.set(proxy)
+        try:
+            assert receiver.drain(LONG) is cut.passes
+        except acquit.ConnectionLost:
+            assert not (cut.passes and cut.by == "broker")
+        rule.wait(LONG)
+        story.wait_for(RESTORED)
+        post(broker, address, *BODIES)
+        assert [receiver.receive(LONG).body for _ in BODIES] == BODIES
+        assert receiver.drain(LONG)
+        post(broker, address, "afterwards")
+        assert receiver.receive(LONG).body == "afterwards"
+
+
+@pytest.mark.parametrize("mode", [AckMode.CLIENT, AckMode.INDIVIDUAL])
+@pytest.mark.parametrize(
+    "cut",
+    cuts(
+        ("client", "detach", 1),
+        ("broker", "detach", 1),
+        ("client", "end", 1),
+        ("broker", "end", 1),
+        ("client", "close", 1),
+        ("broker", "close", 1),
+    ),
+)
+def test_a_close_that_is_cut_gives_everything_back(
+    api: Blocking | Asyncio, broker: acquit.Broker, address: str, mode: AckMode, cut: Cut
+) -> None:
+    post(broker, address, *BODIES)
+    with Proxy(broker.url) as proxy:
+        rule = cut.set(proxy)
+        with api.connect(proxy.url, options=fast()) as connection:
+            session = connection.session(mode)
+            receiver = session.receiver(address)
+            assert receiver.receive(LONG).body == BODIES[0]
+            receiver.close(LONG)
+            session.close(LONG)
+        rule.wait(LONG)
+    assert [message.body for message in drain(broker, address)] == BODIES

@@ -87,6 +87,34 @@ def test_the_first_operation_is_done_again_in_a_fresh_transaction(
     assert_one_warning_an_outage(caplog, story)
 
 
+@pytest.mark.parametrize("cut", [*FIRST[:-2], *cuts(("client", "transfer", 2, IN), ("client", "transfer", 3, IN))])
+def test_what_was_pipelined_is_done_again_or_fails_together(
+    api: Blocking | Asyncio, broker: acquit.Broker, address: str, cut: Cut
+) -> None:
+    """Where nothing was answered, all of it is done again in order; where something was, it has failed."""
+    story = Story()
+    with Proxy(broker.url) as proxy:
+        rule = cut.set(proxy)
+        with api.connect(proxy.url, options=fast(), on_event=story) as connection:
+            session = connection.session(AckMode.TRANSACTED)
+            sender = session.sender(address)
+            receipts = [sender.send(body, wait=False) for body in BODIES]
+            rule.wait(LONG)
+            story.wait_for(RESTORED)
+            # Those answers that the client had heard before the cut: without any, nothing of it was.
+            answered = [frame for frame in proxy.passed("disposition", by="broker", **IN) if frame.connection == 0]  # type: ignore[arg-type]
+            if answered:
+                with pytest.raises(TransactionRolledBack):
+                    session.commit(LONG)
+                for receipt in receipts:
+                    with pytest.raises(TransactionRolledBack):
+                        receipt.result(LONG)
+            else:
+                session.commit(LONG)
+                assert [receipt.result(LONG) for receipt in receipts] == [acquit.Accepted()] * len(BODIES)
+        assert bodies(broker, address) == ([] if answered else BODIES)
+
+
 @pytest.mark.parametrize("cut", LATER)
 def test_a_later_operation_fails_the_transaction(
     api: Blocking | Asyncio, broker: acquit.Broker, address: str, cut: Cut, caplog: pytest.LogCaptureFixture
@@ -262,6 +290,42 @@ def test_what_was_received_and_sent_happens_together_or_not_at_all(
         assert failed == (0 if cut.name == "discharge" and cut.passes else 1)
     assert bodies(broker, sink) == names
     assert bodies(broker, source) == []
+    assert_in_order(story)
+    assert_one_warning_an_outage(caplog, story)
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        *cuts(("client", "flow", 1, {"drain": True}), ("broker", "flow", 1, {"drain": True})),
+        *cuts(("broker", "transfer", 1)),  # what was released comes for the credit that is drained
+        *cuts(("client", "discharge", 1, {"fail": True})),
+        *cuts(("broker", "disposition", 1, {"state": acquit.Accepted})),
+    ],
+)
+def test_a_rollback_that_is_cut_is_a_rollback(
+    api: Blocking | Asyncio, broker: acquit.Broker, address: str, cut: Cut, caplog: pytest.LogCaptureFixture
+) -> None:
+    story = Story()
+    names = [f"m{number}" for number in range(6)]
+    post(broker, address, *names)
+    with Proxy(broker.url) as proxy, api.connect(proxy.url, options=fast(), on_event=story) as connection:
+        session = connection.session(AckMode.TRANSACTED)
+        receiver, sender = session.receiver(address, prefetch=100), session.sender(f"{address}.to")
+        for name in names[:2]:
+            assert receiver.receive(LONG).body == name
+            sender.send(name, timeout=LONG)
+        rule = cut.set(proxy)
+        session.rollback(LONG)
+        rule.wait(LONG)
+        story.wait_for(RESTORED)
+        for name in names:
+            message = receiver.receive(LONG)
+            assert message.body == name
+            sender.send(name, timeout=LONG)
+        session.commit(LONG)
+    assert bodies(broker, f"{address}.to") == names
+    assert bodies(broker, address) == []
     assert_in_order(story)
     assert_one_warning_an_outage(caplog, story)
 
