@@ -117,7 +117,8 @@ class SenderCore:
 
     def enqueue(self, promise: SendPromise) -> None:
         """Put a send into the buffer. Look at `has_room` first; threads must take turns."""
-        self.put(promise)
+        self._queued_bytes += len(promise._payload)
+        self.queue.append(promise)
         if not self._is_awake:
             self._is_awake = True
             self.session.core.post((self.pump,))
@@ -358,19 +359,16 @@ def encode(
     `default` says. A message that was received starts a life of its own: its count of attempts and its delivery
     annotations stay behind. Raises EncodeError for what AMQP cannot hold, ConfigurationError for what is no message.
     """
-    kind = type(message)
-    if kind is bytes:
-        assert isinstance(message, bytes)
+    if type(message) is bytes:
         identity = ids.next_section() if ids is not None else b""
         return b"".join((_HEADERS[wanted or default], identity, _before(_DATA, len(message)), message))
-    if kind is str:
-        assert isinstance(message, str)
+    if type(message) is str:
         text = message.encode()
         identity = ids.next_section() if ids is not None else b""
         return b"".join((_HEADERS[wanted or default], identity, _before(_VALUE, len(text)), text))
     if not isinstance(message, Message):
         raise ConfigurationError(
-            f"send takes a Message, bytes or str, got {kind.__name__}; other values travel as Message(value)"
+            f"send takes a Message, bytes or str, got {type(message).__name__}; other values travel as Message(value)"
         )
     header = message.header
     durable = wanted is DeliveryMode.PERSISTENT if wanted else header.durable or default is DeliveryMode.PERSISTENT
