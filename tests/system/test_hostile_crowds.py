@@ -233,7 +233,7 @@ def served(running: tuple[Served, Witness]) -> Served:
     return running[0]
 
 
-def eventually(holds: object, timeout_s: float = 15.0) -> bool:
+def eventually(holds: object, timeout_s: float = 60.0) -> bool:
     """Ask until it holds; False when it did not in time."""
     deadline = time.monotonic() + timeout_s
     pause = threading.Event()
