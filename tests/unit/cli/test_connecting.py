@@ -127,6 +127,10 @@ def test_the_first_of_several_hosts_that_answers(
 ) -> None:
     dead = f"amqp://127.0.0.1:{unused_port}"
     assert shell("send", address, "x", "--url", dead, "--url", broker.url).code == Exit.OK
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("ACQUIT_URL", f"{dead} {broker.url}")
+        assert shell("receive", address, "--count", 1).code == Exit.OK
+        assert shell("send", address, "x").code == Exit.OK
     listed = f"failover:({dead},{broker.url})?failover.startupMaxReconnectAttempts=1"
     ran = shell("receive", address, "--count", 1, "--url", listed)
     assert (ran.code, ran.out.splitlines()[-1]) == (Exit.OK, "x")
