@@ -162,8 +162,18 @@ def _after_fork_in_child() -> None:
         # nothing that belongs to somebody else.
         if driver.wire is not None and (descriptor := driver.pump.fileno()) is not None:
             os.dup2(null, descriptor)
+        # Those who wait for a link are threads of the parent, and one may have held their lock in this moment.
+        for session in driver.core.sessions:
+            for sender in session.senders:
+                sender.notify = _nobody
+            for receiver in session.receivers:
+                receiver.notify = _nobody
         driver.core.abandon(FORKED)
     os.close(null)
+
+
+def _nobody() -> None:
+    pass
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

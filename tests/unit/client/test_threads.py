@@ -125,6 +125,29 @@ def test_a_listener_is_the_parent_s_and_a_child_has_callbacks_of_its_own() -> No
         assert handled == [b"a"]
 
 
+def test_a_lock_that_a_waiting_thread_held_does_not_hang_the_child() -> None:
+    """Threads that wait for messages have their gate's lock for a moment each time they look."""
+    with serving(Server()) as server, acquit.connect(server.url) as connection:
+        receiver = connection.session().receiver("q")
+        held, go_on = threading.Event(), threading.Event()
+
+        def look() -> bool:
+            held.set()  # with the lock
+            return go_on.wait(LONG)
+
+        waiting = threading.Thread(target=receiver._gate.wait, args=(look, LONG))
+        waiting.start()
+        assert held.wait(LONG)
+
+        def check() -> None:
+            with pytest.raises(errors.ConnectionLost, match="before the process was forked"):
+                receiver.receive()
+
+        in_child(check)
+        go_on.set()
+        waiting.join()
+
+
 def test_a_child_does_not_keep_the_parent_s_socket_open() -> None:
     """When the parent goes, the broker must notice, though a child still lives."""
     with serving(Server()) as server:
