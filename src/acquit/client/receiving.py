@@ -324,6 +324,8 @@ class ReceiverCore:
         self.drained = asked
         if self._draining:
             self._begin_drain()
+            if self.session.transactions is not None:
+                self.session.transactions.advance()
 
     def on_ended(self, failure: Failure) -> None:
         """The link is gone, by itself or with its session or connection."""
@@ -518,7 +520,7 @@ class ReceiverCore:
         failure = core.interruption if self.failure is None and core.interrupted else self.failure
         if failure is not None:
             drained.fail(failure)
-        elif not self._silent:
+        elif self.returning or not self._silent:
             self._begin_drain()
         return drained
 

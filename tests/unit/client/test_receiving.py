@@ -94,6 +94,23 @@ def test_a_drain_before_the_answer_to_the_attach_is_said_behind_it() -> None:
     assert drained.done and drained.failure is None
 
 
+def test_a_rollback_before_the_answer_to_the_attach_waits_for_nothing() -> None:
+    rig = Rig(Server(properties={"product": "Apache Qpid Broker-J Core"}))
+    session = rig.session("transacted")
+    rig.server.silent = True
+    receiver = rig.receiver(session, prefetch=7, run=False)
+    assert receiver.return_buffer() == []
+    assert receiver.returned
+    rig.run()
+    link = rig.peer.sending
+    link.accept_attach()
+    rig.run()
+    assert link.credit == 0
+    receiver.resume()
+    rig.run()
+    assert link.credit == 7
+
+
 def test_browsing_asks_for_copies() -> None:
     rig = Rig()
     receiver = rig.receiver(rig.session(), browse=True)
