@@ -61,7 +61,11 @@ def receive_all(receiver: Any, broker: acquit.Broker, address: str) -> Any:
             yield message
 
 
-@pytest.mark.parametrize(("mode", "prefetch"), [(AckMode.CLIENT, 100), (AckMode.INDIVIDUAL, 0)])
+@pytest.mark.parametrize(
+    ("api", "mode", "prefetch"),
+    [("blocking", AckMode.CLIENT, 100), ("asyncio", AckMode.INDIVIDUAL, 0), ("blocking", AckMode.INDIVIDUAL, 1)],
+    indirect=["api"],
+)
 @pytest.mark.parametrize("cut", [*ATTACHING, *TRANSFERS, *OUTCOMES, *ANSWERS])
 def test_what_was_not_acknowledged_comes_again(
     api: Blocking | Asyncio,
@@ -110,13 +114,14 @@ def test_what_was_not_acknowledged_comes_again(
 
 
 @pytest.mark.parametrize(
-    ("mode", "cut"),
+    ("api", "mode", "cut"),
     [
-        pytest.param(mode, *cut.values, id=f"{mode.name}-{cut.id}")
-        for mode in (AckMode.AUTO, AckMode.PRE_ACK, AckMode.DUPS_OK)
+        pytest.param(api, mode, *cut.values, id=f"{api}-{mode.name}-{cut.id}")
+        for api, mode in (("blocking", AckMode.AUTO), ("asyncio", AckMode.PRE_ACK), ("asyncio", AckMode.DUPS_OK))
         # DUPS_OK gathers them: how many dispositions there are depends on time.
         for cut in [*ATTACHING, *TRANSFERS, *(OUTCOMES if mode is not AckMode.DUPS_OK else OUTCOMES[:3])]
     ],
+    indirect=["api"],
 )
 def test_acknowledged_by_itself(
     api: Blocking | Asyncio, broker: acquit.Broker, address: str, mode: AckMode, cut: Cut
