@@ -29,8 +29,8 @@ result is one JSON document on one line. A failure is one line that says what is
 
 ## Connecting
 
-Each command that talks to a broker takes where it is (`--url`), as whom to log in (`--user`), and whom to trust and what
-to show over TLS (`--ca`, `--cert`, `--key`), from options or from the environment, which suits scripts:
+Each command that talks to a broker takes where it is (`--url`), as whom to log in (`--user`), and whom to trust and
+what to show over TLS (`--ca`, `--cert`, `--key`), from options or from the environment, which suits scripts:
 
 ```text
 export ACQUIT_URL=amqps://mail.example:5671
@@ -39,11 +39,11 @@ acquit receive orders --follow
 ```
 
 A password on the command line could be read by every process of the machine, so there is no option for one: it is the
-first line of a file, in `ACQUIT_PASSWORD`, in a URL of `ACQUIT_URL`, or asked for on a terminal. The broker's certificate
-is always checked; where it signed itself, it is given as `--ca`.
+first line of a file, in `ACQUIT_PASSWORD`, in a URL of `ACQUIT_URL`, or asked for on a terminal. The broker's
+certificate is always checked; where it signed itself, it is given as `--ca`.
 
-Of several hosts (`--url` more than once, URLs with spaces between them in `ACQUIT_URL`, or `failover:(...)` as JMS programs
-write it) the first that answers is taken. `send` and `receive` restore a connection that is lost for as long as their
+Of several hosts (`--url` more than once, URLs with spaces between them in `ACQUIT_URL`, or `failover:(...)` as JMS
+programs write it) the first that answers is taken. `send` and `receive` restore a connection that is lost for as long as their
 `--timeout` says, `receive --follow` for a day, and say so in one line when it is interrupted and one when it is there
 again.
 

@@ -240,7 +240,7 @@ class Pump(asyncio.Protocol):
             raise
 
     def _wants_flush(self) -> bool:
-        """Whether `flush` has something to do. Often not: the peer has answered, and there is nothing to say to that."""
+        """Whether `flush` has something to do. Often not: the peer has answered, and nothing is to be said to that."""
         engine = self.engine
         if engine.has_output or engine.closed:
             return True
