@@ -24,6 +24,7 @@ from acquit import (
     TransactionFailed,
 )
 from acquit.broker.options import AddressRule, BrokerOptions
+from acquit.protocol import events as ev
 from acquit.protocol._definitions import Error
 from acquit.testing import Proxy
 from tests.support.outages import (
@@ -530,3 +531,37 @@ def test_a_wait_for_a_connection_that_is_closed_by_another_thread_says_so(broker
         connection.close(0.1)
         with pytest.raises((ConnectionClosed, ConnectionLost, acquit.SessionEnded, acquit.LinkDetached)):
             waiting.result(LONG)
+
+
+@pytest.mark.parametrize("condition", ["amqp:not-found", "amqp:unauthorized-access", "amqp:not-allowed"])
+def test_a_refusal_at_the_return_is_the_end(
+    api: Blocking | Asyncio, condition: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that answers open with such a close would do so again."""
+    story = Story()
+    server = Server()
+    with serving(server) as running, ThreadPoolExecutor() as pool:
+        connection = api.connect(running.url, options=fast(), on_event=story)
+        waiting = pool.submit(connection.session().receiver("q").receive, None)
+        accept = server.accept
+
+        def refuse(now: float) -> Any:
+            refused = accept(now)
+            handle = refused.handle
+
+            def handle_and_close(events: list[ev.Event]) -> None:
+                handle(events)
+                if any(isinstance(event, ev.ConnectionOpened) for event in events):
+                    refused.engine.close(Error(condition, "so it is"))
+
+            monkeypatch.setattr(refused, "handle", handle_and_close)
+            return refused
+
+        running.call(lambda: monkeypatch.setattr(server, "accept", refuse))
+        running.cut()
+        story.wait_for(FAILED)
+        with pytest.raises(acquit.AcquitError, match="so it is"):
+            waiting.result(LONG)
+        assert len(server.connections) == 2
+        assert story.kinds == [CONNECTED, INTERRUPTED, FAILED]
+        connection.close()

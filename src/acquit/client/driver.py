@@ -30,7 +30,7 @@ from acquit.client.receipts import Milestone, SendPromise
 from acquit.client.reconnecting import Backoff, ConnectionEvent, ConnectionEventKind, Reconnect, is_final
 from acquit.client.sending import SenderCore
 from acquit.client.url import Places, Target, Urls, parse_urls
-from acquit.client.waiting import wait
+from acquit.client.waiting import check_loop, wait
 from acquit.errors import AuthenticationFailed, ConfigurationError, ConnectionFailed, ConnectionLost, ConnectTimeout
 from acquit.protocol.connection import Connection
 from acquit.protocol.events import ConnectionEnded, ConnectionOpened, Event, SaslChallenged
@@ -66,6 +66,8 @@ class Wire:
         self._driver = driver
         self._loop = driver.loop
         settings, options = driver.settings, driver.settings.options
+        now = self._loop.time()
+        self._gives_up_at = now + options.connect_timeout_ms / 1000
         self._sasl = make_sasl(target, options.sasl_mechanisms, certified=settings.ssl_context is not None)
         self.engine = Connection(
             ConnectionOptions(
@@ -82,15 +84,13 @@ class Wire:
             ),
             server=False,
             sasl=self._sasl,
-            now=self._loop.time(),
+            now=now,
         )
         self.pump = transport.Pump(self.engine, self, loop=self._loop)
 
     async def open(self) -> None:
         """Connect and open. Raises ConnectTimeout, AuthenticationFailed, ConnectionFailed."""
         settings, target = self._driver.settings, self.target
-        timeout_s = settings.options.connect_timeout_ms / 1000
-        deadline = self._loop.time() + timeout_s
         self.engine.open()
         in_band = settings.options.in_band_tls
         try:
@@ -102,10 +102,9 @@ class Wire:
                     target, settings.ssl_context if target.tls or in_band else None, in_band=in_band
                 ),
                 in_band=in_band,
-                timeout_s=timeout_s,
+                timeout_s=settings.options.connect_timeout_ms / 1000,
             )
-            if not await wait(self.opened, deadline - self._loop.time()):
-                raise ConnectTimeout(f"{target.where} did not open the connection within {timeout_s:g} s")
+            await wait(self.opened, None)  # the engine, too, looks at the time
             self.opened.check()
         except BaseException:
             self.pump.abort()
@@ -120,13 +119,21 @@ class Wire:
         if self._driver.wire is self:
             self._driver.handle(events)
             return
+        for event in events:
+            if isinstance(event, ConnectionEnded):  # perhaps right behind its open: that is how a peer refuses us
+                self.opened.fail(self._failure(event))
+                return
         for number, event in enumerate(events):
             if isinstance(event, ConnectionOpened) and not self.opened.done:
                 self._driver.adopt(self, events[number:])
                 self.opened.succeed()
                 return
-            if isinstance(event, ConnectionEnded):
-                self.opened.fail(connection_failure(event, self.target.where))
+
+    def _failure(self, event: ConnectionEnded) -> Failure:
+        if not event.remote and self._loop.time() >= self._gives_up_at:
+            within_s = self._driver.settings.options.connect_timeout_ms / 1000
+            return Failure(ConnectTimeout, f"{self.target.where} did not open the connection within {within_s:g} s")
+        return connection_failure(event, self.target.where)
 
     def on_writable(self, writable: bool) -> None:
         """The socket takes no more, or does again."""
@@ -205,7 +212,9 @@ class Driver:
             await asyncio.sleep(backoff.next_delay(self.loop.time()))
 
     def act(self) -> None:
-        """Do at once what was asked for, rather than in the next turn of the loop."""
+        """Do at once what was asked for, rather than in the next turn of the loop. Raises LocalProtocolError on another
+        loop than the connection's, where it would be a race, and its end a hang."""
+        check_loop(self.loop)
         pump = self.pump
         writable = pump.writable
         try:
@@ -307,6 +316,9 @@ class Driver:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _wake(self) -> None:
+        if not self.settings.threads and asyncio.get_running_loop() is not self.loop:
+            self.loop.call_soon_threadsafe(self.act)  # what was asked for cannot be taken back
+            check_loop(self.loop)
         self._schedule(self.act)
 
     def _arm(self) -> None:
@@ -435,6 +447,8 @@ async def open_driver(
 ) -> Driver:
     """Connect, for either API: `threads` says where user code will call from."""
     options = options if options is not None else ConnectOptions()
+    if not isinstance(options, ConnectOptions):
+        raise ConfigurationError(f"options must be a ConnectOptions, got {options!r}")
     places = parse_urls(urls, options.reconnect).authenticated(username, password)
     driver = Driver(
         places,
