@@ -78,12 +78,14 @@ class Broker:
 
     @property
     def port(self) -> int:
-        """The port it listens on."""
+        """The port it listens on. Raises AcquitError when it is closed."""
+        self._check_open()
         return self._server.port
 
     @property
     def url(self) -> str:
-        """Where clients connect: ``amqp://host:port``, ``amqps://`` with TLS."""
+        """Where clients connect: ``amqp://host:port``, ``amqps://`` with TLS. Raises AcquitError when it is closed."""
+        self._check_open()
         return self._server.url
 
     def inspect(self) -> BrokerSnapshot:
@@ -131,6 +133,10 @@ class Broker:
         for finish in finishers:
             self._loop.run_until_complete(finish())
         self._loop.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise AcquitError("this broker is closed")
 
     def _submit(self, work: Coroutine[object, object, T], timeout_s: float | None) -> T:
         if not self._thread.is_alive():

@@ -54,6 +54,9 @@ class TransactionFate(IntEnum):
     """The broker cannot tell: it is not acquit, does not answer, or has forgotten (it keeps fates for a bounded time);
     or the transaction is another user's."""
 
+    def __str__(self) -> str:
+        return self.name
+
 
 _NAMES: Final = {"committed": TransactionFate.COMMITTED, "rolled-back": TransactionFate.ROLLED_BACK}
 

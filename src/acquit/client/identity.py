@@ -42,6 +42,7 @@ from hashlib import blake2b
 from typing import Final
 
 from acquit.client.received import MessageCore
+from acquit.errors import ConfigurationError
 from acquit.protocol._definitions import MessageId
 from acquit.protocol.sections import BODY, PropertyIndex
 
@@ -72,6 +73,8 @@ def identify(message: MessageCore, *, id: MessageId | None = None, scope: str | 
     begins anew gives to the same order again. `scope` takes the place of the address, for one consumer that receives
     under several names of one queue. Raises DecodeError for a message whose sections, or whose id, are malformed.
     """
+    if not isinstance(message, MessageCore):
+        raise ConfigurationError(f"a received message is expected, got {message!r}")
     sections = message._sections
     bounds = sections.bounds
     name = id if id is not None else sections.property_values(PropertyIndex.MESSAGE_ID)[0]

@@ -66,6 +66,9 @@ class InboxVerdict(IntEnum):
     UNIDENTIFIED = 3
     """It has neither a message id nor a sequence: nobody can tell whether it was here before."""
 
+    def __str__(self) -> str:
+        return self.name
+
 
 class Inbox:
     """Remembers messages in memory, and tells those that come again.

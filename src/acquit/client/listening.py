@@ -20,6 +20,7 @@ who asks. It is a context variable, so it follows a call from a worker's thread 
 
 from __future__ import annotations
 
+import inspect
 import logging
 import threading
 from asyncio import CancelledError
@@ -31,7 +32,7 @@ from typing import TYPE_CHECKING, Final
 from acquit.client.options import check_range
 from acquit.client.receipts import Milestone
 from acquit.client.waiting import Deadline, wait
-from acquit.errors import EndpointError, LocalProtocolError
+from acquit.errors import ConfigurationError, EndpointError, LocalProtocolError
 
 if TYPE_CHECKING:
     from acquit.client.received import MessageCore
@@ -41,6 +42,22 @@ logger = logging.getLogger("acquit.client")
 
 CONCURRENCY_MAX: Final = 10_000
 """Workers of one listener."""
+
+
+def check_callable(name: str, function: object) -> None:
+    """Raise ConfigurationError unless `function` can be called."""
+    if not callable(function):
+        raise ConfigurationError(f"{name} must be callable, got {function!r}")
+
+
+def check_no_coroutine(name: str, function: object) -> None:
+    """Raise ConfigurationError unless `function` can be called by a thread. The coroutine that a coroutine function
+    returns would be thrown away there, and the message be accepted with nothing done."""
+    check_callable(name, function)
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
+        raise ConfigurationError(
+            f"{name} must be a function, got the coroutine function {function!r}: that is for acquit.aio"
+        )
 
 
 class ListeningCore:

@@ -42,6 +42,9 @@ class AckMode(IntEnum):
     PRE_ACK = 258
     """Before the message is handed out: a listener that fails gets no second chance."""
 
+    def __str__(self) -> str:
+        return self.name
+
 
 class CreditReturn(IntEnum):
     """When the sender may send one more for a message that arrived."""

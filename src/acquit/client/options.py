@@ -29,6 +29,9 @@ class DeliveryMode(IntEnum):
     PERSISTENT = 2
     """The header says *durable*: the broker answers *accepted* when the message is safe."""
 
+    def __str__(self) -> str:
+        return self.name
+
 
 def check_range(name: str, value: object, low: int, high: int) -> None:
     """Raise ConfigurationError, naming the setting, unless `value` is a whole number from `low` to `high`."""

@@ -142,6 +142,9 @@ class ReceiptStatus(IntEnum):
     UNKNOWN = 4
     """No answer came in time, or the peer was lost first: it may or may not have been applied."""
 
+    def __str__(self) -> str:
+        return self.name
+
 
 class SettlementReceipt(Promise):
     """What became of one call that acknowledges, over all the deliveries it was about."""

@@ -39,6 +39,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 from acquit.client.identity import typed
+from acquit.client.listening import check_callable
 from acquit.client.modes import AckMode
 from acquit.client.options import DeliveryMode, ReceiverSpec, SenderSpec, link_name
 from acquit.client.receipts import SendPromise
@@ -491,6 +492,7 @@ async def open_responder(
     session: Session, address: str, handler: Handler, concurrency: int, prefetch: int, delivery_mode: DeliveryMode
 ) -> Responder:
     """Attach the two links of a responder, and let it begin."""
+    check_callable("handler", handler)
     check_concurrency(session.mode, concurrency)
     receiver = await session.receiver(address, prefetch=prefetch)
     try:

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 from acquit.client import requests
+from acquit.client.listening import check_no_coroutine
 from acquit.client.modes import AckMode
 from acquit.client.options import DeliveryMode
 from acquit.client.requests import Replies, Reply, check_concurrency
@@ -162,6 +163,7 @@ def open_responder(
     session: Session, address: str, handler: Handler, concurrency: int, prefetch: int, delivery_mode: DeliveryMode
 ) -> Responder:
     """Attach the two links of a responder, and let it begin."""
+    check_no_coroutine("handler", handler)
     check_concurrency(session.mode, concurrency)
     receiver = session.receiver(address, prefetch=prefetch)
     try:

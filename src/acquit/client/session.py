@@ -98,8 +98,11 @@ class SessionCore:
         scope = self.mode.scope
         if scope is Scope.NOTHING:
             return self.settle([], ACCEPTED)
-        if message is not None and message._receiver.session is not self:
-            raise ConfigurationError("acknowledge takes a message of this session, got one of another")
+        if message is not None:
+            if not isinstance(message, MessageCore):
+                raise ConfigurationError(f"acknowledge takes a received message, got {message!r}")
+            if message._receiver.session is not self:
+                raise ConfigurationError("acknowledge takes a message of this session, got one of another")
         if message is None or (scope is Scope.SESSION and whole_session):
             wanted: Iterable[MessageCore] = list(self.handed_out.values())
         elif scope is Scope.MESSAGE:

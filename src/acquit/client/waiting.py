@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from acquit.client.receipts import Promise
+from acquit.errors import LocalProtocolError
 
 if TYPE_CHECKING:
     from acquit.client.core import ClientCore
@@ -64,20 +65,31 @@ async def ready(core: ClientCore, timeout_s: float | None) -> None:
         raise replace(lost, message=f"{lost.message}, and not restored within {timeout_s:g} s so far").error()
 
 
-class Waiters:
-    """Coroutines that wait to be woken, in order of arrival."""
+def check_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Raise LocalProtocolError unless the caller runs on `loop`."""
+    if asyncio.get_running_loop() is not loop:
+        raise LocalProtocolError(
+            "used on another event loop than that of its connection: acquit.aio connects once for each loop; "
+            "threads share a connection of acquit.connect"
+        )
 
-    __slots__ = ("_futures",)
+
+class Waiters:
+    """Coroutines that wait to be woken, in order of arrival, on the loop on which this was made."""
+
+    __slots__ = ("_futures", "_loop")
 
     def __init__(self) -> None:
         self._futures: deque[asyncio.Future[bool]] = deque()
+        self._loop = asyncio.get_running_loop()
 
     async def wait(self, timeout_s: float | None) -> bool:
         """True when woken, False at the time-out. Who is cancelled may have been woken already, for something that
         nobody takes then: wake another."""
+        self.check_loop()
         if timeout_s is not None and timeout_s <= 0:
             return False
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         future: asyncio.Future[bool] = loop.create_future()
         self._futures.append(future)
         timer = loop.call_later(timeout_s, _resolve, future, False) if timeout_s is not None else None
@@ -88,6 +100,10 @@ class Waiters:
                 timer.cancel()
             if future in self._futures:
                 self._futures.remove(future)
+
+    def check_loop(self) -> None:
+        """Raise LocalProtocolError unless the caller runs on the loop of the connection."""
+        check_loop(self._loop)
 
     def __len__(self) -> int:
         """How many wait."""

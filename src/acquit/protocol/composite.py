@@ -38,6 +38,9 @@ FieldWriter: TypeAlias = Callable[[Any], bytes]
 # -- readers: per type of a field, format code -> reader -------------------------------------------------------------
 
 _TRUE, _FALSE, _ZERO = d.constant(True), d.constant(False), d.constant(0)
+_SHOWN_MAX: Final = 60
+"""Characters of a value that an error message shows."""
+
 _UINTS: Final[dict[int, FieldReader]] = {0x70: d.read_uint32, 0x52: d.read_uint8, 0x43: _ZERO}
 _BINARIES: Final[dict[int, FieldReader]] = {0xA0: d.read_binary8, 0xB0: d.read_binary32}
 _STRINGS: Final[dict[int, FieldReader]] = {0xA1: d.read_string8, 0xB1: d.read_string32}
@@ -469,4 +472,6 @@ def encode_composite(value: object) -> bytes:
         misfit = plan.misfit(value)
         if misfit is None:  # then it is a mandatory field that is missing, which the message says already
             raise
-        raise EncodeError(f"{plan.kind.__name__}.{misfit} does not fit its type: {exc}") from exc
+        got = repr(getattr(value, misfit))
+        shown = got if len(got) <= _SHOWN_MAX else f"{got[:_SHOWN_MAX]}..."
+        raise EncodeError(f"{plan.kind.__name__}.{misfit} does not fit its type: {exc}, got {shown}") from exc

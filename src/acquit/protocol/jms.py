@@ -35,6 +35,9 @@ class JmsKind(IntEnum):
     TEXT = 5
     """A string."""
 
+    def __str__(self) -> str:
+        return self.name
+
 
 def kind_of(annotation: object, body: object, content_type: str | None) -> JmsKind:
     """The kind that a JMS client takes a message for: what the annotation says, else what body and content type do."""

@@ -314,3 +314,25 @@ def test_a_bug_of_ours_ends_the_connection_and_every_wait_with_it() -> None:
 
     run(watched)
     assert [type(problem) for problem in problems] == [ZeroDivisionError]
+
+
+def test_a_peer_that_says_nothing_is_a_connect_timeout() -> None:
+    async def main() -> None:
+        async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with contextlib.suppress(ConnectionError):
+                await reader.read()
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+            gone.set()
+
+        gone = asyncio.Event()
+        listener = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
+        port = listener.sockets[0].getsockname()[1]
+        expected = rf"127\.0\.0\.1:{port} did not open the connection within 0\.05 s"
+        with pytest.raises(errors.ConnectTimeout, match=expected):
+            await aio.connect(f"amqp://127.0.0.1:{port}", options=ConnectOptions(connect_timeout_ms=50))
+        await gone.wait()
+        listener.close()
+
+    run(main)

@@ -117,6 +117,9 @@ class Connection:
                 self._driver.pump.abort()
                 await wait(core.closed, None)
 
+    def __repr__(self) -> str:
+        return f"<Connection to {self._core.where}>"
+
     async def __aenter__(self) -> Self:
         return self
 

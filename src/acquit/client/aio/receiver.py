@@ -13,7 +13,7 @@ from typing import Self
 from acquit.client.aio.messages import ReceivedMessage
 from acquit.client.closing import close
 from acquit.client.driver import Driver
-from acquit.client.listening import HANDLING, ListeningCore, listening_here
+from acquit.client.listening import HANDLING, ListeningCore, check_callable, listening_here
 from acquit.client.options import (
     check_max_messages,
 )
@@ -91,6 +91,7 @@ class Receiver(AsyncIterator[ReceivedMessage]):
         called. In the other modes an exception of the handler ends the listening. A close from elsewhere waits for the
         handler under way.
         """
+        check_callable("handler", handler)
         if self._core.closed_by_us:
             return
         core = self._core
@@ -171,6 +172,9 @@ class Receiver(AsyncIterator[ReceivedMessage]):
                 raise StopAsyncIteration from None
             raise
         return message  # type: ignore[return-value]  # of our KINDS
+
+    def __repr__(self) -> str:
+        return f"<Receiver from {self.address!r}>"
 
     async def __aenter__(self) -> Self:
         return self
@@ -264,6 +268,9 @@ class Listener:
         concurrency: int,
         on_error: Callable[[ReceivedMessage, Exception], object | Awaitable[object]] | None,
     ) -> None:
+        check_callable("handler", handler)
+        if on_error is not None:
+            check_callable("on_error", on_error)
         self._receiver = receiver
         self._handler = handler
         self._on_error = on_error
@@ -300,6 +307,9 @@ class Listener:
             return False
         self._core.check()
         return True
+
+    def __repr__(self) -> str:
+        return f"<Listener from {self._receiver.address!r}{', done' if self.done else ''}>"
 
     async def __aenter__(self) -> Self:
         return self

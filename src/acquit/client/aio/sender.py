@@ -86,6 +86,7 @@ class Sender:
         self, receipt: SendReceipt, wait_: bool, timeout: float | None
     ) -> Accepted | SendReceipt | None:
         core = self._core
+        self._waiters.check_loop()
         timeout_s = core.session.core.options.send_timeout_ms / 1000 if timeout is None else timeout
         deadline = Deadline(timeout_s)
         while not core.has_room:
@@ -114,6 +115,9 @@ class Sender:
         DeliveryInDoubt, or, if it never left, as LinkDetached: ask the receipts. The time-out defaults to the
         connection's close_timeout_ms."""
         await close(self._driver, self._driver.close_timeout_s(timeout), senders=[self._core])
+
+    def __repr__(self) -> str:
+        return f"<Sender to {self.address!r}>"
 
     async def __aenter__(self) -> Self:
         return self

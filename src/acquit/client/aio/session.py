@@ -240,6 +240,9 @@ class Session:
         back."""
         await close(self._driver, self._driver.close_timeout_s(timeout), sessions=[self._core])
 
+    def __repr__(self) -> str:
+        return f"<Session in mode {self.mode} on {self._core.core.where}>"
+
     async def __aenter__(self) -> Self:
         return self
 

@@ -83,6 +83,9 @@ class Connection:
         if not self._aio._driver.core.closed.done:
             self._loop.run(self._aio.close(timeout))
 
+    def __repr__(self) -> str:
+        return repr(self._aio)
+
     def __enter__(self) -> Self:
         return self
 

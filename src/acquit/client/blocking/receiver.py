@@ -10,7 +10,7 @@ from typing import Self
 
 from acquit.client import aio
 from acquit.client.blocking.messages import ReceivedMessage
-from acquit.client.listening import HANDLING, ListeningCore, listening_here
+from acquit.client.listening import HANDLING, ListeningCore, check_no_coroutine, listening_here
 from acquit.client.options import check_max_messages
 from acquit.client.threads import FORKED, Gate, LoopThread, wait
 from acquit.errors import ConnectionLost, EndpointError
@@ -86,6 +86,7 @@ class Receiver(Iterator[ReceivedMessage]):
         called. In the other modes an exception of the handler ends the listening. A close from elsewhere waits for the
         handler under way.
         """
+        check_no_coroutine("handler", handler)
         if self._core.closed_by_us:
             return
         core = self._core
@@ -158,6 +159,9 @@ class Receiver(Iterator[ReceivedMessage]):
                 raise StopIteration from None
             raise
         return message  # type: ignore[return-value]  # of our KINDS
+
+    def __repr__(self) -> str:
+        return repr(self._aio)
 
     def __enter__(self) -> Self:
         return self
@@ -236,6 +240,9 @@ class Listener:
         concurrency: int,
         on_error: Callable[[ReceivedMessage, Exception], object] | None,
     ) -> None:
+        check_no_coroutine("handler", handler)
+        if on_error is not None:
+            check_no_coroutine("on_error", on_error)
         self._receiver = receiver
         self._handler = handler
         self._on_error = on_error
@@ -280,6 +287,9 @@ class Listener:
             return False
         self._core.check()
         return True
+
+    def __repr__(self) -> str:
+        return f"<Listener from {self._receiver.address!r}{', done' if self.done else ''}>"
 
     def __enter__(self) -> Self:
         return self

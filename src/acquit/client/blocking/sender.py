@@ -143,6 +143,9 @@ class Sender:
         if not self._core.detached.done:
             self._loop.run(self._aio.close(timeout))
 
+    def __repr__(self) -> str:
+        return repr(self._aio)
+
     def __enter__(self) -> Self:
         return self
 

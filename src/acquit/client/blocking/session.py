@@ -221,6 +221,9 @@ class Session:
         if not self._core.ended.done:
             self._loop.run(self._aio.close(timeout))
 
+    def __repr__(self) -> str:
+        return repr(self._aio)
+
     def __enter__(self) -> Self:
         return self
 
