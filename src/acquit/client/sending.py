@@ -179,10 +179,10 @@ class SenderCore:
         """The peer has a terminus for us."""
         self.message_bytes_max = limit = self.link.remote_max_message_size
         self.attached.succeed()
-        if limit and any(len(promise._payload) > limit for promise in self.queue):
+        # A copy, which is made at once: other threads go on putting in.
+        if limit and (larger := [promise for promise in list(self.queue) if len(promise._payload) > limit]):
             # Encoded for another host, which took larger ones.
-            failure = Failure(MessageTooLarge, f"{self.spec.what} takes at most {limit} bytes")
-            self._fail_queued(failure, [promise for promise in self.queue if len(promise._payload) > limit])
+            self._fail_queued(Failure(MessageTooLarge, f"{self.spec.what} takes at most {limit} bytes"), larger)
 
     def on_interrupted(self, lost: list[Delivery]) -> None:
         """The connection is lost, with the deliveries in `lost`, and will be restored: they are to be sent again."""
@@ -192,8 +192,7 @@ class SenderCore:
             if not isinstance(promise, SendPromise) or promise.done:
                 continue
             if not promise._payload:  # whoever waited for it has given up, and was told that it is in doubt
-                self._failed.append(promise)
-                promise._fail(self.session.core.interruption)
+                self._fail(promise, self.session.core.interruption)
                 continue
             self._sent_bytes -= len(promise._payload)
             self.queue.appendleft(promise)
@@ -209,9 +208,13 @@ class SenderCore:
             except ValueError:
                 continue
             self._sent_bytes += len(promise._payload)
-            self._failed.append(promise)
-            promise._fail(failure)
+            self._fail(promise, failure)
         self.notify()
+
+    def _fail(self, promise: SendPromise, failure: Failure | None) -> None:
+        """A send has no outcome, and will have none."""
+        self._failed.append(promise)
+        promise._fail(failure)
 
     def on_ended(self, failure: Failure, lost: list[Delivery]) -> None:
         """The link is gone, by itself or with its session or connection, and the deliveries in `lost` with it."""

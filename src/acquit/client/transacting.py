@@ -690,16 +690,24 @@ class TransactedSender(SenderCore):
 
     def on_ended(self, failure: Failure, lost: list[Delivery]) -> None:
         """The link is gone: what was in flight may be part of the transaction or not, so it cannot be committed."""
-        transactions = self._transactions
         gone = [delivery.context for delivery in lost] + list(self.queue)
         super().on_ended(failure, lost)
         for promise in gone:
             if isinstance(promise, SendPromise):
-                state = promise._state
-                found = state.transaction if isinstance(state, Provisional) else transactions.of(promise)
-                (found or transactions.current).failed.append(promise)
-                transactions.resolved(promise)
-        transactions.advance()
+                self._missing(promise)
+        self._transactions.advance()
+
+    def _fail(self, promise: SendPromise, failure: Failure | None) -> None:
+        super()._fail(promise, failure)
+        self._missing(promise)
+        self.session.core.post((self._transactions.advance,))  # not now: an interruption may be half done
+
+    def _missing(self, promise: SendPromise) -> None:
+        """Its transaction is not what was asked for without it."""
+        transactions, state = self._transactions, promise._state
+        found = state.transaction if isinstance(state, Provisional) else transactions.of(promise)
+        (found or transactions.current).failed.append(promise)
+        transactions.resolved(promise)
 
     def withdraw(self, promise: SendPromise) -> None:
         """Take a send back if it has not left: it is not part of the transaction."""

@@ -551,3 +551,62 @@ def test_outcomes_that_were_lost_with_the_connection_are_not_left_out_of_the_com
     ending = session.transactions.end(commit=True)
     joined.run()
     assert isinstance(ending.error(), errors.TransactionRolledBack)
+
+
+def _interrupted(j: Joined, seconds: int) -> None:
+    """The connection is lost, and comes back so much later."""
+    j.cut()
+    j.world.now_us += seconds * 1_000_000
+    j.client.handle_deadline(j.now)
+    j.restore()
+    j.run()
+
+
+def test_a_send_that_waited_too_long_for_the_connection_is_not_left_out_of_the_commit() -> None:
+    j = Joined(options=ConnectOptions(send_timeout_ms=1_000))
+    session = j.session("transacted")
+    sender = session.add_sender(sender_spec("q"))
+    j.run()
+    lost = j.send(sender, "lost")
+    _interrupted(j, 2)
+    assert isinstance(lost._error(), errors.ConnectionLost)
+    kept = j.send(sender, "kept")
+    j.run()
+    assert session.transactions is not None
+    ending = session.transactions.end(commit=True)
+    j.run()
+    assert isinstance(ending.error(), errors.TransactionRolledBack)
+    assert isinstance(kept._error(), errors.TransactionRolledBack)
+
+
+def test_a_commit_does_not_wait_for_a_send_that_waited_too_long_for_the_connection() -> None:
+    j = Joined(options=ConnectOptions(send_timeout_ms=1_000))
+    session = j.session("transacted")
+    sender = session.add_sender(sender_spec("q"))
+    j.run()
+    j.send(sender, "lost")
+    assert session.transactions is not None
+    ending = session.transactions.end(commit=True)
+    _interrupted(j, 2)
+    assert isinstance(ending.error(), errors.TransactionRolledBack)
+
+
+def test_a_send_in_doubt_that_was_lost_with_the_connection_is_not_left_out_of_the_commit() -> None:
+    j = Joined()
+    session = j.session("transacted")
+    sender = session.add_sender(sender_spec("q"))
+    j.run()
+    lost = j.send(sender, "lost")
+    while not lost._transferred:
+        j.move(1 << 30, 1 << 30)
+        j.sync()
+    assert not lost.done
+    sender.withdraw(lost)  # its time is over: whoever waited has heard that it is in doubt
+    _interrupted(j, 0)
+    kept = j.send(sender, "kept")
+    j.run()
+    assert session.transactions is not None
+    ending = session.transactions.end(commit=True)
+    j.run()
+    assert isinstance(ending.error(), errors.TransactionRolledBack)
+    assert isinstance(kept._error(), errors.TransactionRolledBack)
