@@ -230,14 +230,15 @@ class JavaBroker(ForeignBroker):
         return name
 
     def _end(self) -> None:
-        process, self._process = self._process, None
+        process, reader = self._process, self._reader
         assert process is not None and process.stdin is not None and process.stdout is not None, "not running"
+        assert reader is not None
         process.kill()
         process.wait()
-        assert self._reader is not None
-        self._reader.join()
+        reader.join()
         process.stdin.close()
         process.stdout.close()
+        self._process = self._reader = None
 
     def _order(self, *words: str) -> None:
         assert self._process is not None and self._process.stdin is not None, f"{self.name} does not run"

@@ -41,14 +41,17 @@ class Stage:
         self.proxy = proxy
         self.queue = broker.queue(name)
         self.marker = broker.queue(f"{name}.marker")
+        self.dead = threading.Event()
         self.story = Story()
         self.connection = broker.connect(url=proxy.url, options=OPTIONS, on_event=self.story)
 
     def kill_and_restart(self) -> None:
         self.broker.kill()
+        self.dead.set()
         self.come_back()
 
     def come_back(self) -> None:
+        assert self.dead.wait(PATIENCE_S)
         self.broker.restart()
         self.story.wait_for(RESTORED)
 
@@ -56,6 +59,7 @@ class Stage:
         """For a rule of the proxy: the frame does not pass, and the broker is dead."""
         self.broker.kill()
         self.proxy.cut()
+        self.dead.set()
 
     def bench(self) -> Bench:
         """A connection of its own, to see what there is."""
@@ -70,6 +74,10 @@ def stage(mortal_foreign: ForeignBroker, address: str) -> Iterator[Stage]:
         stage.connection.close()
 
 
+def texts_of(left: list[tuple[object, int]]) -> list[str]:
+    return [str(body) for body, _ in left]
+
+
 def texts(messages: list[acquit.ReceivedMessage]) -> list[str]:
     return [str(message.body) for message in messages]
 
@@ -79,9 +87,9 @@ def test_what_was_accepted_is_there_and_what_was_not_is_sent_again(stage: Stage,
         sender = session.sender(stage.queue)
         for number in range(10):
             assert sender.send(str(number)) == Accepted()
-        killed = stage.proxy.before("disposition", by="broker").call(stage.kill)
+        stage.proxy.before("disposition", by="broker").call(stage.kill)
         receipts = [sender.send(str(number), wait=False) for number in range(10, 40)]
-        killed.wait(PATIENCE_S)
+        assert stage.dead.wait(PATIENCE_S)
         assert not any(receipt.done for receipt in receipts)
         stage.come_back()
         assert [receipt.result(RESTART_S) for receipt in receipts] == [Accepted()] * 30
@@ -172,9 +180,10 @@ def test_a_transaction_goes_with_its_broker(stage: Stage, address: str) -> None:
         with session.transaction():
             assert take(receiver).body == "a", "it was rolled back, so it comes again"
             results.send("once")
+    passed = [f"{frame.by} {frame.connection}: {frame.performative}" for frame in stage.proxy.frames]
     bench = stage.bench()
-    assert bench.left(0) == []
-    assert [body for body, _ in bench.left(1, out)] == ["once"]
+    left = texts_of(bench.left_there(stage.queue)), texts_of(bench.left_there(out))
+    assert left == ([], ["once"]), "\n".join(passed)
     bench.connection.close()
 
 
@@ -192,11 +201,10 @@ def test_a_commit_without_an_answer_happened_or_not_and_the_client_says_what_it_
         results.send("result")
 
         named, by = ("discharge", "client") if lost == "the commit" else ("disposition", "broker")
-        killed = stage.proxy.before(named, by=by).call(stage.kill)
+        stage.proxy.before(named, by=by).call(stage.kill)
         said = "committed"
         with ThreadPoolExecutor() as threads:
             commit = threads.submit(session.commit, RESTART_S)
-            killed.wait(PATIENCE_S)
             stage.come_back()
             try:
                 commit.result()
