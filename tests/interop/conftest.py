@@ -13,6 +13,7 @@ import pytest
 
 import acquit
 from acquit.cli.app import run as acquit_command
+from acquit.cli.connecting import BrokerAt
 from acquit.cli.management import QUEUE, Management, management
 from acquit.demo.broker import BrokerProcess
 from acquit.demo.children import Children
@@ -316,7 +317,7 @@ def wait_for(look: Callable[[], tuple[dict[str, object], bool]], what: str) -> d
 @pytest.fixture
 def look(server: Server) -> Iterator[Look]:
     """To see what the broker has."""
-    with management(server.url, 10.0) as node:
+    with management(BrokerAt((server.url,)), 10.0) as node:
         yield Look(node)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from acquit.cli.connecting import BrokerAt
 from acquit.cli.management import management
 from tests.interop.conftest import Look, MortalServer, wait_for
 from tests.interop.qpid_jms import (
@@ -25,7 +26,7 @@ QUEUE = "queue:q"
 
 def entered(mortal: MortalServer, at_least: int) -> None:
     """Wait until the queue was sent so many."""
-    with management(mortal.url, 10.0) as node:
+    with management(BrokerAt((mortal.url,)), 10.0) as node:
         look = Look(node)
         wait_for(lambda: (found := look("q"), int(str(found["entered"])) >= at_least), f"{at_least} messages")
 
