@@ -305,6 +305,13 @@ class ClientCore:
         else:
             self.engine.close()
 
+    def await_written(self, receipt: SettlementReceipt, count: int) -> None:
+        """`receipt` waits until what was said of `count` deliveries is written, but not for ever where the socket takes
+        no more."""
+        self.sent.append((receipt, count))
+        if not self.writable:
+            self.await_answer(receipt)
+
     def await_answer(self, receipt: SettlementReceipt) -> None:
         """`receipt` waits for the peer, but not for ever."""
         self._unanswered.append((self._now + self.options.ack_timeout_ms / 1000, receipt))

@@ -125,8 +125,11 @@ class Wire:
                 return
         for number, event in enumerate(events):
             if isinstance(event, ConnectionOpened) and not self.opened.done:
-                self._driver.adopt(self, events[number:])
-                self.opened.succeed()
+                if self._driver.wants_wire:
+                    self._driver.adopt(self, events[number:])
+                    self.opened.succeed()
+                else:  # closed meanwhile
+                    self.pump.abort()
                 return
 
     def _failure(self, event: ConnectionEnded) -> Failure:
@@ -183,7 +186,8 @@ class Driver:
         self._reconnect = places.reconnect
         self._timer: asyncio.TimerHandle | None = None
         self._restoring: asyncio.Task[None] | None = None
-        self._lost_at = 0.0
+        self._lost_at: float | None = None
+        """When the outage began; None while there is none."""
         self._schedule = self.loop.call_soon_threadsafe if settings.threads else self.loop.call_soon
         policy = places.reconnect if places.reconnect is not None else Reconnect()
         chance = random.Random()  # our own: a program that seeds the common one wants its numbers
@@ -204,7 +208,12 @@ class Driver:
         backoff = self._backoff
         while True:
             backoff.begin_round()
-            error = await self._round()
+            try:
+                error = await self._round()
+            except BaseException:
+                if self.wire is not None:  # cancelled as it opened: nobody has it, so nobody must restore it
+                    self.core.closing = True
+                raise
             if error is None:
                 return
             if self._reconnect is None or is_final(error) or backoff.exhausted(self.loop.time()) is not None:
@@ -274,6 +283,11 @@ class Driver:
         if not self.core.interrupted:
             self.core.on_closed()
 
+    @property
+    def wants_wire(self) -> bool:
+        """Whether a wire that opens now is of use."""
+        return self.wire is None or self.core.interrupted
+
     def adopt(self, wire: Wire, events: list[Event]) -> None:
         """A wire has opened: the core talks over it from now on. `events`: its ConnectionOpened, and what followed."""
         now, where = self.loop.time(), wire.target.where
@@ -293,7 +307,8 @@ class Driver:
             self.wire = wire
             self._tell(ConnectionEventKind.CONNECTED)
         else:
-            lost_for_s = now - self._lost_at
+            assert self._lost_at is not None
+            lost_for_s, self._lost_at = now - self._lost_at, None
             logger.info("the connection is restored, to %s, after %.1f s", where, lost_for_s)
             self.wire = wire
             self.core.where = where
@@ -368,7 +383,8 @@ class Driver:
         if self._restoring is not None and self._restoring is not asyncio.current_task():
             self._restoring.cancel()
         if not core.closing:
-            self._tell(ConnectionEventKind.FAILED, failure.message, self.loop.time() - self._lost_at)
+            outage_s = self.loop.time() - self._lost_at if self._lost_at is not None else 0.0
+            self._tell(ConnectionEventKind.FAILED, failure.message, outage_s)
 
     async def _restore(self) -> None:
         core, backoff = self.core, self._backoff
@@ -389,15 +405,16 @@ class Driver:
                 elif (within := backoff.exhausted(self.loop.time())) is not None:
                     why = f"{lost.message}, and could not be restored within {within}: {error}"
                     core.give_up(Failure(ConnectionLost, why, lost.condition, lost.description, remote=True))
-        finally:
+        except BaseException:
             if core.interrupted:  # cancelled, with the loop, or failed in a way that nobody thought of
                 core.give_up(lost)
+            raise
 
     def _tell(self, kind: ConnectionEventKind, reason: str | None = None, outage_s: float = 0.0) -> None:
         on_event = self.settings.on_event
         if on_event is None:
             return
-        rounds = 0 if kind is ConnectionEventKind.CONNECTED else self._backoff.rounds
+        rounds = self._backoff.rounds if kind is ConnectionEventKind.RESTORED or self._lost_at is not None else 0
         try:
             on_event(ConnectionEvent(kind, self._where, reason, rounds, outage_s))
         except Exception:

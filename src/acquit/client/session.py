@@ -330,7 +330,7 @@ class SessionCore:
                 sent += 1
             self._say(outcome, delivery)
         if sent:
-            self.core.sent.append((receipt, sent))
+            self.core.await_written(receipt, sent)
         if answered:
             self.core.await_answer(receipt)
         if self.mode.credit is CreditReturn.ON_ACKNOWLEDGEMENT:
@@ -346,7 +346,7 @@ class SessionCore:
         elif message._number < self.since or delivery.context is _TAKEN_BACK or not delivery.update(Received(0, 0)):
             receipt._note(ReceiptStatus.STALE, 1, self.why_stale(message))
         else:
-            self.core.sent.append((receipt, 1))
+            self.core.await_written(receipt, 1)
 
     def why_stale(self, message: MessageCore) -> str:
         failure = message._receiver.failure

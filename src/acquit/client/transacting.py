@@ -308,6 +308,8 @@ class Transactions:
             return
         current.waiting.append((messages, outcome, receipt))
         self._say_waiting(current)
+        if current.waiting:
+            self.session.core.await_answer(receipt)  # the peer may never declare the transaction
         self.advance()
 
     def open_receipts(self) -> list[SettlementReceipt]:
@@ -612,7 +614,7 @@ class Transactions:
             transaction.missed = session.why_stale(late)
             receipt._note(ReceiptStatus.STALE, len(messages) - len(ours), transaction.missed)
         if ours:
-            session.core.sent.append((receipt, len(ours)))
+            session.core.await_written(receipt, len(ours))
             session.core.post((session.say_all,))  # in answer to an event nobody else would tell when it is written
 
 

@@ -171,6 +171,8 @@ async def connect(
         raise ConnectionFailed(f"no TLS with {where}: {exc.reason or exc}") from exc
     except socket.gaierror as exc:
         raise ConnectionFailed(f"{host!r} is not a known host: {exc.strerror}") from exc
+    except UnicodeError as exc:  # the codec's, for what cannot be a name
+        raise ConnectionFailed(f"{host!r} is not a known host: {exc}") from exc
     except OSError as exc:
         raise ConnectionFailed(f"cannot connect to {where}: {_reason(exc)}") from exc
 

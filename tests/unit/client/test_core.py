@@ -1088,3 +1088,39 @@ def test_pre_ack_accepts_before_the_listener_has_the_message(caplog: pytest.LogC
     rig.take(receiver, 1)
     rig.run()
     assert rig.server.outcomes()[1:] == [("2", ACCEPTED, True)]
+
+
+def test_a_receipt_ends_though_the_socket_takes_nothing_any_more() -> None:
+    rig = Rig(options=ConnectOptions(ack_timeout_ms=1_000))
+    session = rig.session("auto")
+    receiver = rig.receiver(session)
+    rig.server.offer("q", "x")
+    rig.run()
+    message = receiver.take_for_listener()
+    assert message is not None
+    rig.core.on_writable(False)
+    receipt = message._settle(RELEASED)
+    rig.core.process(rig.now)
+    rig.advance(0.5)
+    assert not receipt.done
+    rig.advance(0.6)
+    assert receipt.status is ReceiptStatus.UNKNOWN
+    rig.core.on_writable(True)
+    rig.run()
+    assert receipt.status is ReceiptStatus.UNKNOWN
+
+
+def test_a_receipt_ends_though_the_transaction_is_never_declared() -> None:
+    server = Server()
+    server.declaration = lambda txn_id: None
+    rig = Rig(server, ConnectOptions(ack_timeout_ms=1_000))
+    session = rig.session("transacted")
+    receiver = rig.receiver(session)
+    rig.server.offer("q", "x")
+    rig.run()
+    (message,) = rig.take(receiver, 1)
+    receipt = message._settle(ACCEPTED)
+    rig.run()
+    assert not receipt.done
+    rig.advance(1.1)
+    assert receipt.status is ReceiptStatus.UNKNOWN

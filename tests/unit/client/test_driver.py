@@ -13,11 +13,14 @@ from typing import Any
 import pytest
 
 from acquit import aio, errors
-from acquit.client.driver import ssl_context_for
+from acquit.client.driver import Wire, ssl_context_for
 from acquit.client.options import ConnectOptions
 from acquit.client.receipts import ReceiptStatus
+from acquit.client.reconnecting import ConnectionEvent, ConnectionEventKind
 from acquit.client.url import parse_url
-from acquit.protocol._definitions import Accepted
+from acquit.protocol._definitions import Accepted, AmqpCondition, Error
+from acquit.protocol.events import ConnectionOpened, Event
+from tests.support.outages import fast
 from tests.support.server import Server, serve
 
 CERTIFICATE = Path(__file__).resolve().parents[2] / "support" / "localhost.pem"
@@ -132,6 +135,14 @@ def test_an_unknown_host() -> None:
     async def main() -> None:
         with pytest.raises(errors.ConnectionFailed, match="'no-such-host.invalid' is not a known host"):
             await aio.connect("amqp://no-such-host.invalid")
+
+    run(main)
+
+
+def test_a_host_that_cannot_be_a_name() -> None:
+    async def main() -> None:
+        with pytest.raises(errors.ConnectionFailed, match="is not a known host: .*label empty or too long"):
+            await aio.connect(f"amqp://{'a' * 64}.invalid")
 
     run(main)
 
@@ -336,3 +347,78 @@ def test_a_peer_that_says_nothing_is_a_connect_timeout() -> None:
         listener.close()
 
     run(main)
+
+
+def test_a_connect_cancelled_as_the_connection_opens_leaves_nothing_that_is_restored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    handle = Wire.handle
+
+    async def main() -> None:
+        def cancelling(wire: Wire, events: list[Event]) -> None:
+            handle(wire, events)
+            if wire.opened.done:
+                connecting.cancel()
+
+        async def connect() -> aio.Connection:
+            return await aio.connect(f"amqp://{where}", options=fast())
+
+        server = Server()
+        async with serve(server) as where:
+            monkeypatch.setattr(Wire, "handle", cancelling)
+            connecting = asyncio.create_task(connect())
+            with pytest.raises(asyncio.CancelledError):
+                await connecting
+            await server.connection.closed.wait()
+            await asyncio.sleep(0)
+            assert [task.get_name() for task in asyncio.all_tasks()] == [asyncio.current_task().get_name()]  # type: ignore[union-attr]
+            assert len(server.connections) == 1
+
+    run(main)
+
+
+def test_a_connection_that_is_closed_as_another_opens_for_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    handle = Wire.handle
+    story: list[ConnectionEvent] = []
+
+    async def main() -> None:
+        def closing(wire: Wire, events: list[Event]) -> None:
+            if any(isinstance(event, ConnectionOpened) for event in events):
+                connection._core.close()
+            handle(wire, events)
+
+        server = Server()
+        async with serve(server) as where:
+            connection = await aio.connect(f"amqp://{where}", options=fast(), on_event=story.append)
+            monkeypatch.setattr(Wire, "handle", closing)
+            connection._driver.pump.abort()
+            while len(server.connections) < 2:
+                await asyncio.sleep(0)
+            await server.connection.closed.wait()
+            assert connection.closed
+
+    run(main)
+    assert [event.kind for event in story] == [ConnectionEventKind.CONNECTED, ConnectionEventKind.INTERRUPTED]
+
+
+def test_a_connection_that_is_over_at_once_had_no_outage() -> None:
+    story: list[ConnectionEvent] = []
+
+    async def main() -> None:
+        over = asyncio.Event()
+
+        def note(event: ConnectionEvent) -> None:
+            story.append(event)
+            if event.kind is ConnectionEventKind.FAILED:
+                over.set()
+
+        server = Server()
+        async with serve(server) as where:
+            await aio.connect(f"amqp://{where}", on_event=note)
+            server.connection.engine.close(Error(AmqpCondition.NOT_ALLOWED, "not you"))
+            server.connection.touch()
+            await over.wait()
+
+    run(main)
+    assert [event.kind for event in story] == [ConnectionEventKind.CONNECTED, ConnectionEventKind.FAILED]
+    assert (story[1].rounds, story[1].outage_s) == (0, 0.0)
