@@ -235,9 +235,10 @@ def test_a_commit_is_in_doubt_where_the_outage_is_longer_than_its_time(
         session = connection.session(AckMode.TRANSACTED)
         sender = session.sender(address)
         sender.send("a", timeout=LONG)
-        proxy.after("discharge", by="client").call(lambda frame: (proxy.refuse(), proxy.cut()))
+        answer = proxy.before("disposition", by="broker", where=answer_of_discharge(proxy))
+        answer.call(lambda frame: (proxy.refuse(), proxy.cut()))
         with pytest.raises(TransactionInDoubt):
-            session.commit(0.3)
+            session.commit(2)
         proxy.accept()
         story.wait_for(RESTORED)
         sender.send("b", timeout=LONG)
