@@ -22,6 +22,7 @@ from acquit.protocol._definitions import Discharge, Released, TransactionalState
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.delivery import DeliveryState
 from acquit.protocol.link import ReceivingLink, SendingLink
+from acquit.protocol.message import Message
 from tests.support.server import Server, serve
 from tests.support.stepping import Accounted, Cut, at_every_await, numbers, turns
 
@@ -475,6 +476,48 @@ def test_a_transaction_s_block() -> None:
         assert len(work.committed) <= 1
 
     assert at_every_await(scenario) >= 2
+
+
+# -- requests ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("credit", [1, 100])
+def test_a_request(credit: int) -> None:
+    """Who asks next gets the reply to his own question, and nobody's question was asked twice."""
+
+    async def answer(stage: Accounted) -> None:
+        answered = 0
+        while True:
+            for delivery in stage.rig.server.taken[answered:]:
+                request = Message.decode(delivery.payload)
+                reply = Message(f"re: {request.body}", correlation_id=request.correlation_id)
+                stage.rig.server.offer("replies", reply)
+                stage.rig.run()
+                answered += 1
+            await turns(1)
+
+    async def scenario(cut: Cut) -> None:
+        stage = Accounted("auto", server=Server(credit=credit))
+        requester = await stage.session.requester("questions", reply_to="replies")
+        stage.rig.slow = True
+        answering = asyncio.create_task(answer(stage))
+        first = await cut(requester.request("one", timeout=LONG))
+        assert first is None or first.body == "re: one"
+        assert requester.pending == 0
+        assert (await requester.request("two", timeout=LONG)).body == "re: two"
+        answering.cancel()
+        await stage.settled()
+        asked = Counter(stage.rig.server.bodies())
+        assert asked["two"] == 1
+        assert asked["one"] <= 1
+        assert requester.unknown_replies == 0
+        if not cut.woken:  # then the reply had been handed to who was cancelled
+            assert requester.late_replies == asked["one"] - (first is not None)
+        await requester.close()
+        await stage.settled()
+        assert not stage.rig.peer.links(SendingLink)
+
+    assert at_every_await(scenario) >= 1
 
 
 # -- closing -----------------------------------------------------------------------------------------------------------
