@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import NoReturn
 import pytest
 
 import acquit
+from acquit import errors
 from acquit.client.threads import LoopThread, loop_thread
 from acquit.protocol.link import SendingLink
 from tests.support.server import Server, ThreadedServer, serving
@@ -20,6 +22,13 @@ LONG = 30.0
 SOON = 0.05
 
 pytestmark = pytest.mark.skipif("PYTHONASYNCIODEBUG" in os.environ, reason="asyncio's debug mode insists on its thread")
+
+
+@pytest.fixture(autouse=True)
+def no_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time limit of a test is a handler of a signal."""
+    monkeypatch.setattr(signal, "valid_signals", lambda: ())
+    monkeypatch.setattr(loop_thread(), "_looks_again_at", 0.0)
 
 
 @pytest.fixture
@@ -151,3 +160,46 @@ def test_an_interrupt_in_a_turn_costs_the_connection_and_nothing_else(
         assert connection.connected
     assert len(server.server.connections) == 2
     assert server.server.bodies()[-1] == "after"
+
+
+def test_what_comes_into_a_turn_cannot_wait_for_the_loop_thread(server: ThreadedServer) -> None:
+    with acquit.connect(server.url) as connection, connection.session() as session:
+        sender, receiver = session.sender("q"), session.receiver("r")
+        for wait in (
+            connection.close,
+            connection.session,
+            lambda: sender.send("in the midst of another", timeout=LONG),
+            lambda: receiver.receive(LONG),
+        ):
+            with pytest.raises(errors.LocalProtocolError, match="in the midst of a send"):
+                take_turn(loop_thread(), wait)
+        assert not connection.closed
+        sender.send("the same", timeout=LONG)
+
+
+def test_the_main_thread_of_a_program_that_handles_signals_has_no_turns(
+    server: ThreadedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that a handler may close the connection, wherever it comes."""
+    monkeypatch.undo()
+    before = signal.signal(signal.SIGUSR1, lambda *_: connection.close(LONG))
+    try:
+        monkeypatch.setattr(loop_thread(), "_looks_again_at", 0.0)
+        assert not loop_thread().attempt(lambda: None)
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(take_turn, loop_thread(), lambda: None).result(LONG)
+        with acquit.connect(server.url) as connection, connection.session() as session:
+            sender = session.sender("q")
+            payload = sender._core.encode("x", None)
+
+            def handled(*_: object) -> bytes:
+                signal.raise_signal(signal.SIGUSR1)
+                return payload
+
+            sender.send("before", timeout=LONG)
+            monkeypatch.setattr(type(sender._core), "encode", handled)
+            with pytest.raises(errors.EndpointError):
+                sender.send("after", timeout=LONG)
+            assert connection.closed
+    finally:
+        signal.signal(signal.SIGUSR1, before)

@@ -7,7 +7,10 @@ broker like one that crashed, which is what it did.
 A thread that waits for one answer at a time pays for two hand-overs between threads, there and back. It is spared the
 first where the loop thread has nothing to do: then it may have a *turn* of its own (`LoopThread.attempt`), in which it
 does what the loop thread would have done. The loop thread gives the turn up only while it waits in its selector, so at
-any time one thread has it; and what somebody else schedules in a turn of his wakes it.
+any time one thread has it; and what somebody else schedules in a turn of his wakes it. Whoever has a turn must not wait
+for the loop thread, which waits for him. Code of the program's own can come into a turn in two ways: as the handler of
+a signal, which runs in the main thread wherever that is, and may well want to close a connection; so the main thread
+has no turns in a program that handles signals. And as a finalizer: there a wait is refused.
 
 A forked child (a Spark worker, a multiprocessing pool) has none of its parent's threads. There the loop thread is made
 anew when it is needed, and the parent's connections are taken from the child: their sockets are replaced by the null
@@ -20,6 +23,7 @@ import asyncio
 import logging
 import os
 import selectors
+import signal
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
@@ -29,13 +33,28 @@ from typing import Final, TypeVar
 
 from acquit.client.driver import Driver
 from acquit.client.receipts import P, Promise, call_when_done
-from acquit.errors import ConnectionLost
+from acquit.errors import ConnectionLost, LocalProtocolError
 
 logger = logging.getLogger("acquit.client")
 
 T = TypeVar("T")
 
 FORKED: Final = "this connection was opened before the process was forked: connect again in the child"
+
+
+_LOOK_AGAIN_S: Final = 0.1
+"""For so long it is believed that the program handles signals, or does not: to look costs as much as half a send."""
+
+_in_turn: Final[set[int]] = set()
+"""The thread that has a turn, if one has."""
+
+
+def _check_may_wait() -> None:
+    if threading.get_ident() in _in_turn:
+        raise LocalProtocolError(
+            "this thread is in the midst of a send: what interrupts it there, such as a finalizer or a handler of a "
+            "signal, cannot wait for the connection; let it leave a note for the program instead"
+        )
 
 
 class _Selector(selectors.DefaultSelector):
@@ -82,6 +101,8 @@ class LoopThread:
         self._thread.start()
         self.forked = False
         """This is a child, and the thread is the parent's."""
+        self._handles_signals = False
+        self._looks_again_at = 0.0
 
     def _run(self) -> None:
         with self._turn:
@@ -93,14 +114,28 @@ class LoopThread:
         loop = self._loop
         if self.forked or self._turn.locked() or loop.get_debug():  # in debug mode asyncio insists on its thread
             return False
+        if threading.current_thread() is threading.main_thread() and self._signals_are_handled():
+            return False
         with self._turn:  # not `acquire`, behind which an interrupt could come, and the turn would be nobody's for ever
             loop.scheduled = False
+            me = threading.get_ident()
             try:
+                _in_turn.add(me)
                 function()
             finally:
+                _in_turn.discard(me)
                 if loop.scheduled:
                     loop.call_soon_threadsafe(_nothing)
         return True
+
+    def _signals_are_handled(self) -> bool:
+        now = self._loop.time()
+        if now >= self._looks_again_at:
+            self._looks_again_at = now + _LOOK_AGAIN_S
+            handlers = map(signal.getsignal, signal.valid_signals())
+            # The one that there is for SIGINT only raises, which a turn can bear.
+            self._handles_signals = any(callable(h) and h is not signal.default_int_handler for h in handlers)
+        return self._handles_signals
 
     def run(self, coroutine: Coroutine[object, object, T]) -> T:
         """Run a coroutine there and wait for its result. An interrupt of this thread cancels it. Raises
@@ -108,6 +143,11 @@ class LoopThread:
         if self.forked:
             coroutine.close()
             raise ConnectionLost(FORKED)
+        try:
+            _check_may_wait()
+        except LocalProtocolError:
+            coroutine.close()
+            raise
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()
@@ -149,7 +189,8 @@ def _after_fork_in_child() -> None:
     loop_of_parent, _loop_thread = _loop_thread, None
     _callback_thread = None
     _starting = threading.Lock()
-    _leaving = threading.Lock()
+    _leaving = threading.RLock()
+    _in_turn.clear()
     drivers = list(_drivers)
     _drivers.clear()
     if loop_of_parent is not None:
@@ -190,6 +231,7 @@ class Gate:
 
     def wait(self, ready: Callable[[], bool], timeout_s: float | None) -> bool:
         """Wait until `ready`, looking again at each `open`. False at the time-out."""
+        _check_may_wait()
         with self._condition:
             self._waiting += 1
             try:
@@ -254,7 +296,7 @@ def in_order(function: Callable[[T], object]) -> Callable[[T], None]:
     return tell
 
 
-_leaving = threading.Lock()
+_leaving = threading.RLock()  # a handler of a signal may wait while its thread is about to
 
 
 def when_done(promise: P, callback: Callable[[P], object]) -> None:
@@ -270,6 +312,7 @@ def wait(promise: Promise, timeout_s: float | None) -> bool:
         return True
     if timeout_s is not None and timeout_s <= 0:
         return False
+    _check_may_wait()
     ended = threading.Lock()
     ended.acquire()
 

@@ -26,7 +26,7 @@ class Sender:
         self._aio = sender
         self._loop = loop
         self._core = sender._core
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a handler of a signal may send while its thread does
         self._room = Gate()
         self._core.notify = self._room.open
 
