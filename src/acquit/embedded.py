@@ -21,7 +21,7 @@ from typing import Self, TypeVar
 from acquit.broker.inspect import BrokerSnapshot
 from acquit.broker.options import BrokerOptions
 from acquit.broker.server import Server
-from acquit.errors import AcquitError
+from acquit.errors import AcquitError, ConfigurationError
 
 T = TypeVar("T")
 
@@ -96,6 +96,21 @@ class Broker:
 
         return self._submit(take(), START_TIMEOUT_S)
 
+    def advance(self, by_ms: int) -> None:
+        """Have `by_ms` milliseconds pass at once, for tests: what was to expire, to come due or to be given back by
+        then is, when this returns. Connections notice nothing: their time-outs are real time.
+
+        The broker's clock stays ahead; times in its journal and in messages are by that clock. Started again on the
+        same folder it has the machine's clock, and finds itself behind its journal. Raises ConfigurationError for a
+        number that is none or negative.
+        """
+        _check_ms("by_ms", by_ms)
+
+        async def advance() -> None:
+            self._server.advance(by_ms * 1000)
+
+        self._submit(advance(), START_TIMEOUT_S)
+
     def close(self) -> None:
         """Stop in order: connections are closed, the last batch is synced, the folder is given up. Twice is once."""
         with self._closing:
@@ -149,6 +164,11 @@ class Broker:
         self._thread.join()
         if self._temporary is not None:
             self._temporary.cleanup()
+
+
+def _check_ms(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ConfigurationError(f"{name} must be a whole number of milliseconds from 0, got {value!r}")
 
 
 __all__ = ["Broker"]

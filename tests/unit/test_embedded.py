@@ -10,7 +10,7 @@ import pytest
 
 import acquit
 from acquit.broker.options import AddressRule, BrokerOptions
-from acquit.errors import AcquitError, NotFound, StoreLocked
+from acquit.errors import AcquitError, ConfigurationError, NotFound, StoreLocked
 
 
 def threads() -> Counter[str]:
@@ -61,3 +61,47 @@ def test_options() -> None:
         with pytest.raises(NotFound):
             session.sender("closed.orders")
         session.sender("open.orders")
+
+
+def test_time_passes_at_once() -> None:
+    """What is to happen later has happened when `advance` returns, and nothing a moment earlier."""
+    rule = AddressRule("jobs", {"lock_duration_ms": 3_600_000, "redelivery_delay_ms": 60_000})
+    with (
+        acquit.Broker(config=BrokerOptions(address=(rule,))) as broker,
+        acquit.connect(broker.url) as connection,
+        connection.session("individual") as session,
+    ):
+        sender = session.sender("jobs")
+
+        def depths() -> tuple[int, int]:
+            queue, expired = broker.inspect().queue("jobs"), broker.inspect().queue("ExpiryQueue")
+            assert queue is not None
+            return queue.depth, expired.depth if expired is not None else 0
+
+        sender.send(acquit.Message("an hour at most", ttl_ms=3_600_000), timeout=20)
+        assert depths() == (1, 0)
+        broker.advance(3_500_000)
+        assert depths() == (1, 0)
+        broker.advance(200_000)
+        assert depths() == (0, 1)
+
+        sender.send(acquit.Message("tomorrow", annotations={"x-opt-delivery-delay": 86_400_000}), timeout=20)
+        receiver = session.receiver("jobs")
+        assert receiver.receive(0.01) is None
+        broker.advance(86_400_000)
+        held = receiver.receive(20)
+        assert held is not None
+        broker.advance(3_600_000)  # its lock is over, and it waits for its redelivery
+        assert receiver.receive(0.01) is None
+        broker.advance(60_000)
+        again = receiver.receive(20)
+        assert again is not None
+        assert (again.body, again.delivery_count) == ("tomorrow", 1)
+        assert held.accept().status is acquit.ReceiptStatus.STALE
+        assert again.accept().status is acquit.ReceiptStatus.APPLIED
+
+
+@pytest.mark.parametrize("by_ms", [-1, 0.5, "1", None, True])
+def test_time_that_makes_no_sense(by_ms: int) -> None:
+    with acquit.Broker() as broker, pytest.raises(ConfigurationError, match="by_ms must be a whole number"):
+        broker.advance(by_ms)

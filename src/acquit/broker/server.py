@@ -322,8 +322,8 @@ class Server:
         written = False
         try:
             if self._committer.failure is None:
-                self._core.turn(_wall_clock_us())
-                self._core.close(_wall_clock_us())
+                self._core.turn(self._clock.read_us())
+                self._core.close(self._clock.read_us())
                 await self._committer.drain(patience_s=self._options.stop_timeout_ms / 1000)
                 written = True
         except StoreError as error:
@@ -336,7 +336,7 @@ class Server:
         # broker may be closed, no executor takes new work.
         if written and self._committer.failure is None:
             try:
-                close_journal(self._opened.recorder, _wall_clock_us())
+                close_journal(self._opened.recorder, self._clock.read_us())
             except StoreError as error:
                 # All that anybody was told of is on the disk; only that this was an end in order is not.
                 logger.warning(
@@ -414,6 +414,13 @@ class Server:
         if not done.cancelled():
             client.answer(done.result())
 
+    def advance(self, by_us: int) -> None:
+        """Have so much time pass at once (for tests): what is due by then happens."""
+        self._clock.advance(by_us)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._tick()
+
     # -- wake-ups -----------------------------------------------------------------------------------------------------
 
     def _turn(self) -> None:
@@ -441,7 +448,7 @@ class Server:
 
     def _wake_at(self, due_ms: int) -> None:
         """Have a turn when the next message is due, if that is before the next tick."""
-        delay_s = max(0.0, due_ms / 1000 - time.time())
+        delay_s = max(0.0, due_ms / 1000 - self._clock.read_us() / 1e6)
         when = self._loop.time() + delay_s
         if self._timer is not None and when < self._timer.when() and not self._stopping:
             self._timer.cancel()
