@@ -214,8 +214,10 @@ def test_the_first_connect_tries_every_host_once_unless_it_is_told_more(
     with Proxy(broker.url) as proxy:
         proxy.refuse()
         for options in (acquit.ConnectOptions(), fast(reconnect={"first_rounds": 3})):
-            with pytest.raises(ConnectionFailed):
+            with pytest.raises(ConnectionFailed) as failed:
                 api.connect([dead, proxy.url], options=options)
+            for url in (dead, proxy.url):  # what went wrong is said of each
+                assert f"{url.removeprefix('amqp://')}: " in str(failed.value)
         story = Story()
         threading.Timer(0.05, proxy.accept).start()
         with api.connect([dead, proxy.url], options=fast(reconnect={"first_rounds": 0}), on_event=story):

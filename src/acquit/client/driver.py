@@ -356,18 +356,22 @@ class Driver:
             ssl_context_for(self._targets[0], self.settings.ssl_context)
 
     async def _round(self) -> Exception | None:
-        """Try every host once. None when one has opened, else what went wrong with the last."""
+        """Try every host once. None when one has opened, else what went wrong with the last, which says of all."""
         error: Exception | None = None
+        reasons = []
         for target in self._targets:
             try:
                 await Wire(self, target).open()
             except (ConnectionFailed, ConfigurationError) as exc:
                 logger.debug("no connection to %s: %s", target.where, exc)
                 error = exc
+                reasons.append(str(exc))
                 if is_final(exc):
                     break
             else:
                 return None
+        if error is not None:
+            error.args = ("; ".join(reasons),)
         return error
 
     def _on_lost(self, failure: Failure) -> None:

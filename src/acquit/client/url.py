@@ -82,7 +82,7 @@ def parse_urls(urls: Urls, reconnect: Reconnect | None) -> Places:
     if not urls.startswith(FAILOVER):
         return Places((parse_url(urls),), reconnect)
     body, query = _split_failover(urls)
-    hosts = [part.strip() for part in body.removeprefix("//").removeprefix("(").split(",")]
+    hosts = [part.strip() for part in body.split(",")]
     if not all(hosts):
         raise ConfigurationError("failover: names no host, or an empty one; expected failover:(amqp://one,amqp://two)")
     targets = tuple(parse_url(host) for host in hosts)
@@ -91,10 +91,11 @@ def parse_urls(urls: Urls, reconnect: Reconnect | None) -> Places:
 
 def _split_failover(urls: str) -> tuple[str, str]:
     """The list of hosts, and the options behind it. The parentheses may be left out where there are no options."""
-    listed = urls.removeprefix(FAILOVER)
-    if ")" not in listed:
-        return listed, ""
-    body, _, rest = listed.rpartition(")")
+    listed = urls.removeprefix(FAILOVER).removeprefix("//")
+    body, closed, rest = listed.rpartition(")") if ")" in listed else (listed, "", "")
+    if body.startswith("(") != bool(closed):
+        raise ConfigurationError("failover: one parenthesis is missing; expected failover:(amqp://one,amqp://two)")
+    body = body.removeprefix("(")
     if rest and not rest.startswith("?"):
         raise ConfigurationError("failover: what follows the list of hosts must begin with ?")
     return body, rest.removeprefix("?")
