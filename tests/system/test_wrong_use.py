@@ -114,6 +114,14 @@ def test_what_is_no_message_cannot_be_acknowledged_or_remembered(broker: acquit.
         assert session.acknowledge().count == 1
 
 
+def test_a_name_alone_is_no_subscription(broker: acquit.Broker, address: str) -> None:
+    name: acquit.Subscription = "audit"  # type: ignore[assignment]
+    with acquit.connect(broker.url) as connection, connection.session() as session:
+        for use in (lambda: session.receiver(address, subscription=name), lambda: session.unsubscribe(name)):
+            with pytest.raises(errors.ConfigurationError, match=r"must be a Subscription\(name=...\), got 'audit'"):
+                use()
+
+
 def test_options_that_are_none_are_refused(broker: acquit.Broker) -> None:
     with pytest.raises(errors.ConfigurationError, match=r"options must be a ConnectOptions, got \{'delay_ms': 5\}"):
         acquit.connect(broker.url, options={"delay_ms": 5})  # type: ignore[arg-type]

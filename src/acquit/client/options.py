@@ -39,6 +39,12 @@ def check_range(name: str, value: object, low: int, high: int) -> None:
         raise ConfigurationError(f"{name} must be a whole number from {low} to {high}, got {value!r}")
 
 
+def check_subscription(value: object) -> None:
+    """Raise ConfigurationError unless `value` is a Subscription."""
+    if not isinstance(value, Subscription):
+        raise ConfigurationError(f"subscription must be a Subscription(name=...), got {value!r}")
+
+
 def check_outcome(name: str, value: object) -> None:
     """Raise ConfigurationError, naming the setting, unless `value` is an outcome."""
     if not isinstance(value, Accepted | Rejected | Released | Modified):
@@ -203,6 +209,8 @@ class ReceiverSpec:
             check_outcome("default_outcome", self.default_outcome)
         if self.selector is not None and not self.selector.strip():
             raise ConfigurationError(f"selector must be a text that is not empty, found {self.selector!r}")
+        if self.subscription is not None:
+            check_subscription(self.subscription)
         if self.subscription is not None and (self.address is None or self.browse):
             raise ConfigurationError("a subscription needs the address of a topic, and is not browsed")
         check_range("prefetch", self.prefetch, 0, _COUNT_MAX)

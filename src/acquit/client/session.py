@@ -19,7 +19,7 @@ from acquit.client.acknowledging import Unanswered
 from acquit.client.failures import Failure
 from acquit.client.fates import FateQuery, Origin
 from acquit.client.modes import CreditReturn, Mode, Scope
-from acquit.client.options import ReceiverSpec, SenderSpec
+from acquit.client.options import ReceiverSpec, SenderSpec, check_subscription
 from acquit.client.receipts import Milestone, ReceiptStatus, SettlementReceipt
 from acquit.client.received import MessageCore, describe
 from acquit.client.receiving import ReceiverCore, lose
@@ -177,6 +177,7 @@ class SessionCore:
     def remove_subscription(self, subscription: Subscription) -> Removal:
         """Delete a subscription of a topic at the peer."""
         self.check()
+        check_subscription(subscription)
         return Removal(self, subscription)
 
     def on_ended(self, failure: Failure) -> None:
