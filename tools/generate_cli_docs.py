@@ -43,9 +43,9 @@ first line of a file, in `ACQUIT_PASSWORD`, in a URL of `ACQUIT_URL`, or asked f
 certificate is always checked; where it signed itself, it is given as `--ca`.
 
 Of several hosts (`--url` more than once, URLs with spaces between them in `ACQUIT_URL`, or `failover:(...)` as JMS
-programs write it) the first that answers is taken. `send` and `receive` restore a connection that is lost for as long as their
-`--timeout` says, `receive --follow` for a day, and say so in one line when it is interrupted and one when it is there
-again.
+programs write it) the first that answers is taken. `send` and `receive` restore a connection that is lost for as long
+as their `--timeout` says, `receive --follow` for a day, and say so in one line when it is interrupted and one when it
+is there again.
 
 ## Exit codes
 
