@@ -44,6 +44,7 @@ ALLOWED: dict[str, tuple[frozenset[str], frozenset[str]]] = {
         ("__main__", "cli", ""),
         ("acquit", "errors protocol broker client aio embedded types", ""),
         ("pyspark_acquit", "spark", "pyspark"),
+        ("pyspark_acquit_ledger", "spark", "pyspark"),
     ]
 }
 LAZY = {("cli", "spark"), ("cli", "console"), ("cli", "demo"), ("demo", "spark")}

@@ -1,0 +1,206 @@
+"""Events of one segment: the same whichever way they are read, and none that the chain does not vouch for."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+from zlib import crc32
+
+import numpy as np
+import pytest
+
+from acquit.errors import StoreCorrupt, StoreError
+from acquit.ledger.events import pack_event
+from acquit.ledger.totals import HASH_MODULUS, message_hash
+from acquit.spark.ledger.chain import Segment, State, plan_folder
+from acquit.spark.ledger.options import Verify
+from acquit.spark.ledger.segments import DTYPE, message_sum, read_events
+from acquit.store.folder import EVENTS
+from acquit.store.record import BATCH_HEAD_BYTES, decode_batch_head, encode_batch_head
+from acquit.store.segment import EVENTS_HEADER_BYTES, HEADER_BYTES
+from tests.support.ledger_folder import LedgerFolder, grow
+
+
+def packed(folder: LedgerFolder, number: int) -> bytes:
+    return b"".join(pack_event(*event) for event in folder.events(number) if event.kind)
+
+
+def planned(folder: LedgerFolder, number: int) -> Segment:
+    return plan_folder(folder.path)[number - 1]
+
+
+@pytest.mark.parametrize("verify", Verify)
+def test_every_event_of_every_segment(tmp_path: Path, verify: Verify) -> None:
+    folder = grow(tmp_path)
+    for segment in plan_folder(tmp_path):
+        events = read_events(segment, verify)
+        assert len(events) > 3
+        assert events.tobytes() == packed(folder, segment.number)
+
+
+def test_an_altered_byte_is_found_in_its_batch(tmp_path: Path) -> None:
+    folder = grow(tmp_path)
+    content = folder.file(2).read_bytes()
+    head = decode_batch_head(content[HEADER_BYTES : HEADER_BYTES + 64])
+    assert head is not None
+    second = HEADER_BYTES + head.length
+    folder.flip(2, second + BATCH_HEAD_BYTES + 20)
+    with pytest.raises(StoreCorrupt, match="segment 2: altered: a batch of .* does not match its checksum") as caught:
+        read_events(planned(folder, 2), Verify.FULL)
+    assert (caught.value.path, caught.value.offset) == (str(folder.file(2)), second)
+
+
+def test_an_altered_byte_is_found_where_the_checksum_was_mended(tmp_path: Path) -> None:
+    folder = grow(tmp_path)
+    content = bytearray(folder.file(2).read_bytes())
+    head = decode_batch_head(bytes(content[HEADER_BYTES : HEADER_BYTES + 64]))
+    assert head is not None
+    end = HEADER_BYTES + head.length
+    content[HEADER_BYTES + BATCH_HEAD_BYTES + 40] ^= 1
+    content[HEADER_BYTES : HEADER_BYTES + 64] = encode_batch_head(
+        length=head.length,
+        records=head.records,
+        epoch=head.epoch,
+        position=head.position,
+        synced_end=head.synced_end,
+        time_us=head.time_us,
+        body_bytes=head.body_bytes,
+        body_crc=crc32(content[HEADER_BYTES + 64 : end]),
+    )
+    folder.file(2).write_bytes(content)
+    with pytest.raises(StoreCorrupt, match="segment 2: altered: its SHA-256 is not what its successor says"):
+        read_events(planned(folder, 2), Verify.FULL)
+
+
+def test_a_segment_that_was_cut(tmp_path: Path) -> None:
+    folder = grow(tmp_path)
+    segment = planned(folder, 2)
+    content = folder.file(2).read_bytes()
+    folder.file(2).write_bytes(content[: segment.seal_at])
+    with pytest.raises(StoreCorrupt, match="segment 2: altered: a closed segment ends without its seal") as caught:
+        read_events(segment, Verify.FULL)
+    assert caught.value.offset == segment.seal_at
+
+
+def test_quick_reads_the_side_file_alone(tmp_path: Path) -> None:
+    folder = grow(tmp_path)
+    expected = packed(folder, 2)
+    folder.flip(2, HEADER_BYTES + BATCH_HEAD_BYTES + 20)
+    assert read_events(planned(folder, 2), Verify.QUICK).tobytes() == expected
+
+
+def damage_nothing(folder: LedgerFolder, path: Path) -> None:
+    path.unlink()
+
+
+def damage_header(folder: LedgerFolder, path: Path) -> None:
+    folder.flip(2, 30, EVENTS)
+
+
+def damage_sequence(folder: LedgerFolder, path: Path) -> None:
+    folder.flip(2, EVENTS_HEADER_BYTES + 48 * 2, EVENTS)
+
+
+def damage_queue(folder: LedgerFolder, path: Path) -> None:
+    folder.flip(2, EVENTS_HEADER_BYTES + 48 * 2 + 32, EVENTS)
+
+
+def damage_kind(folder: LedgerFolder, path: Path) -> None:
+    folder.flip(2, EVENTS_HEADER_BYTES + 48 * 2 + 40, EVENTS)
+
+
+def damage_first_time(folder: LedgerFolder, path: Path) -> None:
+    folder.flip(2, EVENTS_HEADER_BYTES + 23, EVENTS)
+
+
+def damage_length(folder: LedgerFolder, path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-48])
+
+
+def of_another(folder: LedgerFolder, path: Path) -> None:
+    shutil.copy(folder.file(3, EVENTS), path)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        damage_nothing,
+        damage_header,
+        damage_sequence,
+        damage_queue,
+        damage_kind,
+        damage_first_time,
+        damage_length,
+        of_another,
+    ],
+)
+def test_a_side_file_that_is_not_this_segments_is_passed_over(tmp_path: Path, damage: object) -> None:
+    folder = grow(tmp_path)
+    assert callable(damage)
+    damage(folder, folder.file(2, EVENTS))
+    assert read_events(planned(folder, 2), Verify.QUICK).tobytes() == packed(folder, 2)
+    folder.flip(2, HEADER_BYTES + BATCH_HEAD_BYTES + 20)
+    with pytest.raises(StoreCorrupt, match="segment 2: altered"):
+        read_events(planned(folder, 2), Verify.QUICK)
+
+
+def test_a_torn_tail_is_not_read(tmp_path: Path) -> None:
+    folder = grow(tmp_path)
+    newest = folder.newest
+    whole = plan_folder(tmp_path)[-1]
+    everything = packed(folder, newest)
+    path = folder.file(newest)
+    content = path.read_bytes()
+    torn = bytearray(content)
+    torn[whole.length - 512 + 70] ^= 1  # in the last batch
+    path.write_bytes(torn)
+    segment = plan_folder(tmp_path)[-1]
+    events = read_events(segment, Verify.FULL)
+    assert segment.length < whole.length
+    assert 0 < len(events.tobytes()) < len(everything)
+    assert everything.startswith(events.tobytes())
+    # What is written after the planning is not of this read.
+    path.write_bytes(content)
+    assert read_events(segment, Verify.FULL).tobytes() == events.tobytes()
+
+
+def test_the_newest_altered_between_planning_and_reading(tmp_path: Path) -> None:
+    folder = grow(tmp_path)
+    segment = plan_folder(tmp_path)[-1]
+    assert segment.state is State.OPEN
+    folder.flip(folder.newest, HEADER_BYTES - 100)
+    with pytest.raises(StoreError):
+        read_events(segment, Verify.FULL)
+
+
+def test_a_segment_moves_to_the_archive_or_goes(tmp_path: Path) -> None:
+    folder = grow(tmp_path)
+    segment = next(segment for segment in plan_folder(tmp_path) if segment.state is State.CLOSED)
+    expected = packed(folder, segment.number)
+    moved = tmp_path / "archive" / segment.path.name
+    segment.path.rename(moved)
+    assert read_events(segment, Verify.FULL).tobytes() == expected
+    moved.unlink()
+    with pytest.raises(StoreError, match=f"segment {segment.number} of .* was deleted while it was to be read"):
+        read_events(segment, Verify.FULL)
+
+
+def test_a_segment_before_a_gap_is_held_to_its_own_checksums(tmp_path: Path) -> None:
+    folder = grow(tmp_path)
+    folder.file(3).unlink()
+    assert read_events(planned(folder, 2), Verify.QUICK).tobytes() == packed(folder, 2)
+    folder.flip(2, HEADER_BYTES + BATCH_HEAD_BYTES + 20)
+    with pytest.raises(StoreCorrupt, match="segment 2: altered"):
+        read_events(planned(folder, 2), Verify.FULL)
+
+
+def test_the_sum_is_that_of_the_ledger() -> None:
+    rng = random.Random(4)
+    events = np.zeros(1000, DTYPE)
+    expected = 0
+    for number in range(1000):
+        sequence, crc, size = (rng.choice((0, 1, (1 << bits) - 1, rng.getrandbits(bits))) for bits in (64, 32, 32))
+        events[number]["sequence"], events[number]["crc"], events[number]["size"] = sequence, crc, size
+        expected += message_hash(sequence, size << 32 | crc)
+    assert message_sum(events) == expected % HASH_MODULUS
