@@ -7,7 +7,7 @@ receive and accept them: pipelined, or one at a time, where each send waits for 
 round, so that a machine that slows down slows all of them down. Given are the medians and the range of rates, and of
 the ratios within a round to the contestant of proton that does the same; only ratios of one run mean anything.
 Messages are not durable: it is the client that is measured. proton's part is left out where it is not installed (extra
-`interop`).
+`interop`). What is claimed of the ratios is in CLAIMS, and the exit code says whether it holds.
 """
 
 from __future__ import annotations
@@ -230,6 +230,14 @@ OURS: dict[str, tuple[Contest, int, str]] = {
     "acquit blocking, one by one": (blocking_one_by_one, 5, "proton BlockingConnection"),
 }
 """Name, contestant, by how much fewer messages it gets, so that a round is not all one contestant's, and its rival."""
+CLAIMS = {
+    ("send", "acquit asyncio"): 10,
+    ("send", "acquit blocking"): 5,
+    ("send", "acquit blocking, one by one"): 2,
+    ("receive and accept", "acquit asyncio"): 10,
+    ("receive and accept", "acquit blocking"): 5,
+}
+"""The least ratio to the rival. Medians below it make the exit code 1, but not of the short form, which is one round."""
 THEIRS: dict[str, tuple[Contest, int, str]] = {
     "proton Container": (proton_container, 5, ""),
     "proton BlockingConnection": (proton_blocking, 10, ""),
@@ -249,17 +257,22 @@ def measure(contest: Contest, url: str, count: int, body: bytes) -> tuple[float,
     return times * count / sent_s, times * count / received_s
 
 
+def ratios_to(rival: list[float], rates: list[float]) -> list[float]:
+    """To the rival's, round by round."""
+    return [ours / theirs for ours, theirs in zip(rates, rival, strict=True)]
+
+
 def line(name: str, rates: list[float], rival: list[float]) -> str:
     """One line of the table."""
     text = f"{name:38} {statistics.median(rates):9,.0f}   {min(rates):9,.0f} .. {max(rates):9,.0f}"
     if not rival:
         return text
-    ratios = [ours / theirs for ours, theirs in zip(rates, rival, strict=True)]
+    ratios = ratios_to(rival, rates)
     return f"{text}   {statistics.median(ratios):5.1f} x   {min(ratios):5.1f} .. {max(ratios):5.1f}"
 
 
-def main() -> None:
-    """Run, and print the table."""
+def main() -> int:
+    """Run, print the table, and say by the exit code whether what is claimed holds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--short", action="store_true", help="few messages, one round: to see that it runs")
     parser.add_argument("--messages", type=int, default=40_000)
@@ -283,13 +296,19 @@ def main() -> None:
                 sent, received = measure(contest, url, count // part, bytes(arguments.size))
                 sends[name].append(sent)
                 receives[name].append(received)
+    missed = 0
     for what, rates in (("send", sends), ("receive and accept", receives)):
         print(
             f"{what}, {arguments.size} bytes, messages/s: median, range; ratio in a round to its rival: median, range"
         )
         for name, (_, _, rival) in contests.items():
             print("  " + line(name, rates[name], rates.get(rival, [])))
+            least = CLAIMS.get((what, name))
+            if least and rival in rates and statistics.median(ratios_to(rates[rival], rates[name])) < least:
+                print(f"    less than the {least} x that are claimed")
+                missed += 1
+    return 1 if missed and not arguments.short else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
