@@ -237,7 +237,7 @@ CLAIMS = {
     ("receive and accept", "acquit asyncio"): 10,
     ("receive and accept", "acquit blocking"): 5,
 }
-"""The least ratio to the rival. Medians below it make the exit code 1, but not of the short form, which is one round."""
+"""The least ratio to the rival. A median below it makes the exit code 1, but not in the short form, of one round."""
 THEIRS: dict[str, tuple[Contest, int, str]] = {
     "proton Container": (proton_container, 5, ""),
     "proton BlockingConnection": (proton_blocking, 10, ""),
