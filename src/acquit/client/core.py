@@ -466,6 +466,7 @@ _HANDLERS: Final[dict[type, Callable[..., None]]] = {
     ev.DeliveriesReceived: ClientCore._on_deliveries,
     ev.DeliveryAborted: ClientCore._on_aborted,
     ev.StatesReceived: ClientCore._on_states,
+    ev.TransactionalStateMissed: lambda core, event: None,  # about sends whose outcome was heard before: an echo
 }
 """Every event that a client's engine gives. The SASL events are a server's."""
 

@@ -33,7 +33,7 @@ from acquit.client.options import ReceiverSpec
 from acquit.client.receipts import Milestone, ReceiptStatus, SettlementReceipt
 from acquit.client.received import MessageCore
 from acquit.client.subscriptions import asked_filters, make_source, not_applied
-from acquit.errors import CreditExhausted, LinkDetached
+from acquit.errors import CreditExhausted, EndpointError, LinkDetached
 from acquit.protocol._definitions import AmqpCondition, Error, RcvSettleMode, SndSettleMode, StdDistMode, Target
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.delivery import Delivery
@@ -457,7 +457,8 @@ class ReceiverCore:
         self._paused = self._resumes_paused and not self._pulling
         if not self.returned:
             # The peer does not drain. To grant anew is to forget what it still may use.
-            self.drained = None
+            assert self.drained is not None
+            self.drained.fail(Failure(EndpointError, f"{self.spec.what} was not drained before the transaction ended"))
             self.link.grant(0)
         self.top_up()
 

@@ -480,7 +480,7 @@ class Transactions:
         current, session = self.current, self.session
         if current.txn_id is not None or current.declaring or current.fate is not None or session.failure is not None:
             return
-        if session.core.interrupted:
+        if not session.engine.writable:  # interrupted, or ending
             return
         if session.handed_out or current.waiting or any(sender.queue for sender in session.senders):
             self._declare(current)
@@ -515,7 +515,7 @@ class Transactions:
             if ending.is_idle and not ending.sends:
                 ending.fate = Fate.COMMITTED
                 self._finish(ending)
-            elif not ending.declaring and not self.session.core.interrupted:
+            elif not ending.declaring and self.session.engine.writable:
                 self._declare(ending)
             return False
         for sender in self.session.senders:

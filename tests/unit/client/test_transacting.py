@@ -610,3 +610,53 @@ def test_a_send_in_doubt_that_was_lost_with_the_connection_is_not_left_out_of_th
     j.run()
     assert isinstance(ending.error(), errors.TransactionRolledBack)
     assert isinstance(kept._error(), errors.TransactionRolledBack)
+
+
+def test_an_outcome_that_is_told_again_when_the_send_is_settled_is_an_echo(stage: Stage) -> None:
+    stage.server.verdict = lambda delivery: None
+    sender = stage.rig.sender(stage.session)
+    promise = stage.rig.send(sender)
+    stage.rig.run()
+    (delivery,) = stage.server.taken
+    delivery.update(ACCEPTED_IN_1)
+    delivery.settle(ACCEPTED_IN_1)  # behind the first, and before our answer to that
+    stage.rig.run()
+    assert promise.done and stage.rig.core.failure is None
+    assert stage.end().fate is Fate.COMMITTED
+
+
+def test_a_drain_that_a_rollback_gives_up_ends(stage: Stage) -> None:
+    stage.server.drains = False
+    receiver = stage.rig.receiver(stage.session)
+    stage.server.offer("q", "x")
+    stage.rig.run()
+    stage.rig.take(receiver, 1)
+    stage.rig.run()
+    drained = receiver.drain()
+    ending = stage.end(commit=False)
+    assert not ending.done
+    stage.transactions.give_up(ending, "")
+    stage.rig.run()
+    assert drained.done
+    with pytest.raises(errors.EndpointError, match="was not drained before the transaction ended"):
+        drained.check()
+
+
+@pytest.mark.parametrize("commit", [False, True])
+def test_no_transaction_is_declared_in_a_session_that_is_ending(stage: Stage, commit: bool) -> None:
+    receiver = stage.rig.receiver(stage.session)
+    stage.server.offer("q", "x")
+    stage.rig.run()
+    stage.control.detach()
+    stage.rig.run()
+    stage.rig.take(receiver, 1)
+    if commit:
+        stage.session.engine.end()
+        ending = stage.transactions.end(commit=True)
+        stage.rig.run()
+        assert isinstance(ending.error(), errors.TransactionRolledBack)
+    else:
+        stage.session.end()
+        stage.rig.run()
+    assert stage.session.ended.done
+    assert stage.rig.core.failure is None
