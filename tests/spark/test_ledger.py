@@ -12,6 +12,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
+import acquit
 import pyspark_acquit_ledger
 from acquit.cli.ledger import read_fold
 from acquit.ledger.balance import balance
@@ -76,6 +77,22 @@ def test_the_events_of_two_brokers_are_what_their_balances_count(
             kinds[kind] += count
         assert kinds == by_kind
         assert {key: own.get(key, 0) for key in by_queue} == by_queue
+
+
+def test_beside_a_running_broker(spark: SparkSession, tmp_path: Path) -> None:
+    with acquit.Broker(data=tmp_path) as broker, acquit.connect(broker.url, container_id="shop") as connection:
+        sender = connection.session().sender("orders")
+        for number in range(3):
+            sender.send(acquit.Message(b"", message_id=f"order-{number}", durable=True))
+        frame = spark.read.format("acquit.ledger").load(folders=str(tmp_path), details="true")
+        posted = frame.where("kind = 'POSTED'").orderBy("sequence").collect()
+        assert [row["message_id"] for row in posted] == ["order-0", "order-1", "order-2"]
+        assert {(row["queue"], row["address"], row["posted_to"]) for row in posted} == {("orders",) * 3}
+        assert {(row["container"], row["user"]) for row in posted} == {("shop", None)}
+        sender.send(acquit.Message(b"", durable=True))
+        assert frame.where("kind = 'POSTED'").count() == 3, "what was loaded stays as it was planned"
+        again = spark.read.format("acquit.ledger").load(folders=str(tmp_path))
+        assert again.where("kind = 'POSTED'").count() == 4
 
 
 def test_options_columns_and_details(spark: SparkSession, tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ class Segment:
 
     def gone(self) -> StoreError:
         """The error for a segment that was there and is not."""
-        return StoreError(f"segment {self.number} of {self.folder} was deleted while it was to be read: read again")
+        return StoreError(f"segment {self.number} of {self.folder} was deleted since the read was planned: load again")
 
     def may_hold(self, since_us: int | None, until_us: int | None) -> bool:
         """May there be an event of this time in it, as far as its seal is known?"""

@@ -52,7 +52,7 @@ class Labels:
     def of(cls, names: dict[int, str]) -> Labels:
         """By number."""
         numbers = sorted(names)
-        return cls(np.array(numbers, np.int64), pa.array([names[number] for number in numbers] + [None], _TEXT))
+        return cls(np.array(numbers, np.int64), pa.array([names[number] or None for number in numbers] + [None], _TEXT))
 
     def take(self, values: npt.NDArray[Any]) -> pa.Array:
         """The text of each value; null where there is none."""
@@ -195,7 +195,7 @@ EVENT_FIELDS: Final[tuple[Field[Chunk], ...]] = (
     Field("actor_number", _LONG, lambda c: c.known("actor"), "number of the link or user; null for the broker itself"),
     Field("actor", _TEXT, lambda c: c.label("actor", "actor"), "its link's name, where the journal still says it"),
     Field("container", _TEXT, lambda c: c.label("container", "actor"), "its container-id"),
-    Field("user", _TEXT, lambda c: c.label("user", "actor"), "its user"),
+    Field("user", _TEXT, lambda c: c.label("user", "actor"), "its user; null for an anonymous one"),
     Field("transaction", _LONG, lambda c: c.known("transaction"), "number of the transaction within the broker's run"),
 )
 

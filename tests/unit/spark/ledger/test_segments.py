@@ -182,7 +182,7 @@ def test_a_segment_moves_to_the_archive_or_goes(tmp_path: Path) -> None:
     segment.path.rename(moved)
     assert read_events(segment, Verify.FULL).tobytes() == expected
     moved.unlink()
-    with pytest.raises(StoreError, match=f"segment {segment.number} of .* was deleted while it was to be read"):
+    with pytest.raises(StoreError, match=f"segment {segment.number} of .* was deleted since the read was planned"):
         read_events(segment, Verify.FULL)
 
 
