@@ -24,7 +24,7 @@ from acquit.errors import AcquitError
 from acquit.testing.frames import SIDES, PassedFrame, Selection, Side
 from acquit.testing.recording import Recording
 from acquit.testing.rules import Place, Rule
-from acquit.testing.wire import Control, Pace, Wire
+from acquit.testing.wire import AT_ONCE, Control, Pace, Wire
 
 T = TypeVar("T")
 
@@ -344,6 +344,9 @@ class Proxy:
             broker = await self._connect()
         except OSError:
             return
+        except asyncio.CancelledError:  # the end of the proxy: this one is cut off as all the others are
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
+            raise
         wire = Wire(number, client, broker, self._control)
         self._wires.add(wire)
         try:

@@ -28,7 +28,8 @@ DRAIN_S: Final = 10.0
 """After a cut, peers that do not close their socket keep ours for so long."""
 
 _OTHER: Final[dict[Side, Side]] = {"client": "broker", "broker": "client"}
-_AT_ONCE: Final = struct.pack("ii", 1, 0)  # SO_LINGER with no time: close sends a reset
+AT_ONCE: Final = struct.pack("ii", 1, 0)
+"""SO_LINGER with no time: close sends a reset."""
 
 
 class Pace:
@@ -103,7 +104,7 @@ class Wire:
             # A peer that has gone already needs no end.
             with contextlib.suppress(OSError):
                 if reset:
-                    end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+                    end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
                     self._release(end)
                 else:
                     end.shutdown(socket.SHUT_WR)

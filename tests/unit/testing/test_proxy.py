@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import struct
 import threading
@@ -405,6 +406,23 @@ def test_a_closed_proxy_is_closed(ends: Ends) -> None:
         socket.create_connection(("127.0.0.1", ends.proxy.port), 10)
     with pytest.raises(AcquitError, match="closed"):
         ends.proxy.cut()
+
+
+def test_a_connection_that_is_just_being_made_ends_with_the_proxy() -> None:
+    making = threading.Event()
+
+    async def never() -> socket.socket:
+        making.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    with Proxy("amqp://127.0.0.1:1") as proxy:
+        proxy._connect = never  # type: ignore[method-assign]
+        with socket.create_connection(("127.0.0.1", proxy.port), 10) as client:
+            assert making.wait(10)
+            proxy.close()
+            with pytest.raises(ConnectionResetError):
+                client.recv(1)
 
 
 # -- what has passed ---------------------------------------------------------------------------------------------------
