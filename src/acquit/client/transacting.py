@@ -634,7 +634,8 @@ class TransactedSender(SenderCore):
         failed."""
         self._is_awake = False
         if self.failure is not None:
-            self.on_ended(self.failure, [])
+            if self.queue:  # else there is nothing to tell: it would advance the transactions, who pump us, for ever
+                self.on_ended(self.failure, [])
             return
         queue, link, transactions = self.queue, self.link, self._transactions
         before = len(queue)

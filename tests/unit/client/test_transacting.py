@@ -660,3 +660,18 @@ def test_no_transaction_is_declared_in_a_session_that_is_ending(stage: Stage, co
         stage.rig.run()
     assert stage.session.ended.done
     assert stage.rig.core.failure is None
+
+
+@pytest.mark.timeout(10)
+def test_a_sender_that_ends_while_a_commit_waits_for_another_s_sends(stage: Stage) -> None:
+    stage.server.verdict = lambda delivery: None
+    idle, sender = stage.rig.sender(stage.session, "r"), stage.rig.sender(stage.session)
+    stage.rig.send(sender)
+    ending = stage.end()
+    assert not ending.done
+    next(link for link in stage.peer.links(ReceivingLink) if link.name == idle.spec.name).detach()
+    stage.rig.run()
+    assert idle.failure is not None and not ending.done
+    stage.server.taken[0].settle(ACCEPTED_IN_1)
+    stage.rig.run()
+    assert ending.fate is Fate.COMMITTED
