@@ -251,6 +251,18 @@ def drain(broker: acquit.Broker, address: str) -> list[Any]:
     return found
 
 
+def dead_letters(broker: acquit.Broker, address: str) -> list[Any]:
+    """What of this address is in the dead letter queue, which all tests of the broker share."""
+    with acquit.connect(broker.url) as connection, connection.session() as session:
+        browser = session.receiver("DLQ", browse=True, prefetch=1_000)
+        found: list[Any] = []
+        assert browser.drain(LONG)
+        while many := browser.receive_many(1_000, 0):
+            found += many
+            assert browser.drain(LONG)
+        return [letter for letter in found if letter.annotations.get("x-opt-ORIG-ADDRESS") == address]
+
+
 def live(broker: acquit.Broker, address: str) -> int:
     """How many messages are in a queue, acquired ones too."""
     queue = broker.inspect().queue(address)

@@ -14,7 +14,7 @@ import pytest
 import acquit
 from acquit import AckMode, ReceiptStatus, aio
 from acquit.testing import Proxy
-from tests.support.outages import INTERRUPTED, LONG, RESTORED, Story, drain, fast, live, post
+from tests.support.outages import INTERRUPTED, LONG, RESTORED, Story, dead_letters, drain, fast, live, post
 from tests.support.stepping import Cut, at_every_await
 
 BODIES = ["m0", "m1", "m2"]
@@ -110,7 +110,7 @@ def test_what_is_cancelled_in_an_outage_leaves_nothing_behind(
                         assert (await message.accept()).status is ReceiptStatus.APPLIED
                 assert story.kinds.count(INTERRUPTED) == 1
         assert drain(broker, address) == []
-        assert drain(broker, "DLQ") == []
+        assert dead_letters(broker, address) == []
 
     awaits = at_every_await(scenario)
     assert awaits >= 1 or operation in AT_ONCE

@@ -26,6 +26,7 @@ from tests.support.outages import (
     assert_in_order,
     assert_one_warning_an_outage,
     cuts,
+    dead_letters,
     drain,
     fast,
     live,
@@ -220,7 +221,7 @@ def test_an_old_delivery_s_outcome_does_nothing_and_says_so(
         assert proxy.passed("disposition", by="client") == []
         assert message.accept().status is ReceiptStatus.APPLIED
     assert drain(broker, address) == []
-    assert drain(broker, "DLQ") == []
+    assert dead_letters(broker, address) == []
 
 
 def test_acknowledging_a_session_tells_what_is_stale_from_what_is_not(

@@ -15,6 +15,7 @@ from acquit.broker.configuration import parse_options
 from acquit.broker.core import Core
 from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions
 from acquit.broker.server import Server
+from acquit.cli.connecting import BrokerAt
 from acquit.cli.management import BROKER, management
 from acquit.errors import AcquitError, ConfigurationError
 from acquit.ledger.events import EventKind
@@ -258,7 +259,7 @@ def test_a_server_reads_its_file_again(tmp_path: Path, caplog: pytest.LogCapture
 
 def test_the_management_node_reloads(tmp_path: Path) -> None:
     def ask(url: str) -> object:
-        with management(url, 10) as node:
+        with management(BrokerAt((url,)), 10) as node:
             return node.request("RELOAD", BROKER)
 
     async def story() -> None:
@@ -278,5 +279,8 @@ def test_the_management_node_reloads(tmp_path: Path) -> None:
 
 
 def test_a_broker_without_a_file_reads_its_users_again(tmp_path: Path) -> None:
-    with acquit.Broker(tmp_path / "data", config=BrokerOptions.small()) as broker, management(broker.url, 10) as node:
+    with (
+        acquit.Broker(tmp_path / "data", config=BrokerOptions.small()) as broker,
+        management(BrokerAt((broker.url,)), 10) as node,
+    ):
         assert node.request("RELOAD", BROKER) == {"changes": []}
