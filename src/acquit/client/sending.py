@@ -164,13 +164,15 @@ class SenderCore:
     def attach(self) -> None:
         """Attach; credit is the peer's to grant."""
         spec = self.spec
+        # In a transaction the outcomes are needed: a commit is of all sends or of none.
+        settled = spec.unreliable and self.session.transactions is None
         self.link = self.session.engine.attach_sender(
             spec.name,
             source=Source(outcomes=OUTCOMES),
             target=Target(
                 address=spec.address, capabilities=(*spec.capabilities, "topic") if spec.topic else spec.capabilities
             ),
-            snd_settle_mode=SndSettleMode.SETTLED if spec.unreliable else SndSettleMode.MIXED,
+            snd_settle_mode=SndSettleMode.SETTLED if settled else SndSettleMode.MIXED,
             properties=spec.properties,
             context=self,
         )

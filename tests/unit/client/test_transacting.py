@@ -675,3 +675,11 @@ def test_a_sender_that_ends_while_a_commit_waits_for_another_s_sends(stage: Stag
     stage.server.taken[0].settle(ACCEPTED_IN_1)
     stage.rig.run()
     assert ending.fate is Fate.COMMITTED
+
+
+def test_an_unreliable_sender_is_reliable_in_a_transaction(stage: Stage) -> None:
+    sender = stage.rig.sender(stage.session, unreliable=True)
+    promise = stage.rig.send(sender)
+    assert stage.end().fate is Fate.COMMITTED
+    assert promise._value() == ACCEPTED
+    assert not sender.link.unsettled()
