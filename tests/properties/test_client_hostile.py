@@ -340,13 +340,18 @@ class Stage:
                 delivery.update(self.chance.choice(states))
 
     def server_repeats(self) -> None:
-        """An outcome is told again as it is settled, before there is an answer to the first."""
+        """Outcomes are told again as deliveries are settled, before there is an answer to the first."""
+        told: list[tuple[Delivery, DeliveryState]] = []
         for delivery in self.unsettled():
             state: DeliveryState = self.chance.choice(OUTCOMES)
             if isinstance(within := delivery.remote_state, TransactionalState):
                 state = TransactionalState(within.txn_id, state)
             with lawful:
                 delivery.update(state)
+                told.append((delivery, state))
+        self.move()
+        for delivery, state in told:
+            with lawful:
                 delivery.settle(state)
 
     def server_grants(self) -> None:
