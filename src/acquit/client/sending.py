@@ -12,7 +12,8 @@ peer can say what became of it: without its outcome the send is *in doubt*.
 A send keeps its payload until it has its outcome. When the connection is lost and will be restored, what was in flight
 goes back to the front of the queue, in order, and is sent again, with the same message id: a sender gives an id to each
 message that has none, so that whoever gets it twice can know. What has no outcome when the send time-out has passed
-since the loss is in doubt after all. An *unreliable* sender knows no outcomes: what left is done with.
+since it was lost for the first time is in doubt after all, at that moment of an outage or with the next loss. An
+*unreliable* sender knows no outcomes: what left is done with.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ class SenderCore:
 
     __slots__ = (
         "_failed",
+        "_first_lost",
         "_ids",
         "_is_awake",
         "_queued_bytes",
@@ -96,6 +98,8 @@ class SenderCore:
         self._sent_bytes = 0
         self._failed: deque[SendPromise] = deque(maxlen=1_000)
         self._ids = MessageIds()
+        self._first_lost: dict[SendPromise, float] = {}
+        """When the sends that are, or were, sent again were lost for the first time."""
 
     # -- user side -----------------------------------------------------------------------------------------------------
 
@@ -188,16 +192,22 @@ class SenderCore:
 
     def on_interrupted(self, lost: list[Delivery]) -> None:
         """The connection is lost, with the deliveries in `lost`, and will be restored: they are to be sent again."""
+        core = self.session.core
         self.in_flight = 0
+        first_lost = {promise: at for promise, at in self._first_lost.items() if not promise.done}
         for delivery in reversed(lost):
             promise = delivery.context
             if not isinstance(promise, SendPromise) or promise.done:
                 continue
-            if not promise._payload:  # whoever waited for it has given up, and was told that it is in doubt
-                self._fail(promise, self.session.core.interruption)
+            at = first_lost.setdefault(promise, core.now)
+            # Whoever waited for it may have given up, and was told that it is in doubt; and a message that ends each
+            # connection it is sent on must not do that for ever.
+            if not promise._payload or core.now - at >= core.options.send_timeout_ms / 1000:
+                self._fail(promise, core.interruption)
                 continue
             self._sent_bytes -= len(promise._payload)
             self.queue.appendleft(promise)
+        self._first_lost = first_lost
 
     def give_up_waiting(self, failure: Failure) -> None:
         """The connection was not restored in time for what waits to be sent."""

@@ -3,13 +3,14 @@ from __future__ import annotations
 import pytest
 
 from acquit import errors
-from acquit.client.options import DeliveryMode
+from acquit.client.options import ConnectOptions, DeliveryMode
 from acquit.client.sending import encode
 from acquit.protocol import events as ev
 from acquit.protocol._definitions import Accepted, Error, Modified, Received, Rejected, Released, Source, Target
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.message import AmqpValue, Data, Message
-from tests.support.server import Rig, Server
+from tests.support.joined import Joined
+from tests.support.server import Rig, Server, sender_spec
 
 PERSISTENT, NON_PERSISTENT = DeliveryMode.PERSISTENT, DeliveryMode.NON_PERSISTENT
 
@@ -435,3 +436,23 @@ def test_a_message_larger_than_a_frame_arrives_whole() -> None:
     rig.run()
     assert rig.server.bodies() == [body, b"after it"]
     assert send._value() == Accepted()
+
+
+def test_a_message_that_ends_each_connection_is_not_sent_for_ever() -> None:
+    """Each outage is short; what counts is how long the send has been without an outcome since it was lost."""
+    joined = Joined(options=ConnectOptions(send_timeout_ms=5_000))
+    sender = joined.session("auto").add_sender(sender_spec("q"))
+    joined.run()
+    promise = joined.send(sender, "poison")
+    sent = 0
+    while not promise.done:
+        for _ in range(5):
+            joined.move(1 << 30, 1 << 30)  # it arrives, and is not answered before the disk has it
+        sent += sender.in_flight
+        assert sent < 10
+        joined.cut()
+        joined.world.advance(1_000)
+        joined.restore()
+    assert sent == 6
+    assert isinstance(promise._error(), errors.DeliveryInDoubt)
+    assert not sender.queue
