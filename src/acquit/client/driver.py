@@ -178,6 +178,7 @@ class Driver:
     """There once the first wire has opened."""
     wire: Wire | None = None
     """The wire that the core talks over, or did last."""
+    _attempt: Wire | None = None
 
     def __init__(self, places: Places, settings: Settings) -> None:
         self.loop = asyncio.get_running_loop()
@@ -200,6 +201,12 @@ class Driver:
         """The pump of the present wire."""
         assert self.wire is not None
         return self.wire.pump
+
+    @property
+    def filenos(self) -> list[int]:
+        """The descriptors of its sockets: the present wire's, and that of an attempt at another."""
+        found = [wire.pump.fileno() for wire in (self.wire, self._attempt) if wire is not None]
+        return [descriptor for descriptor in found if descriptor is not None]
 
     async def connect(self) -> None:
         """Connect and open, for the first time. Raises what the last attempt did: ConnectTimeout, AuthenticationFailed,
@@ -361,7 +368,8 @@ class Driver:
         reasons = []
         for target in self._targets:
             try:
-                await Wire(self, target).open()
+                self._attempt = Wire(self, target)
+                await self._attempt.open()
             except (ConnectionFailed, ConfigurationError) as exc:
                 logger.debug("no connection to %s: %s", target.where, exc)
                 error = exc

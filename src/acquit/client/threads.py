@@ -201,7 +201,7 @@ def _after_fork_in_child() -> None:
     for driver in drivers:
         # dup2 and not close: the number stays taken, so that the old socket object, whenever it is collected, closes
         # nothing that belongs to somebody else.
-        if driver.wire is not None and (descriptor := driver.pump.fileno()) is not None:
+        for descriptor in driver.filenos:
             os.dup2(null, descriptor)
         # Those who wait for a link are threads of the parent, and one may have held their lock in this moment.
         for session in driver.core.sessions:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import traceback
 from collections.abc import Callable
 
@@ -13,6 +14,7 @@ from acquit.client.receipts import Promise, ReceiptStatus
 from acquit.client.threads import Gate, loop_thread, wait
 from acquit.protocol import events as ev
 from acquit.protocol._definitions import Accepted
+from acquit.testing import Proxy
 from tests.support.server import Server, serving
 
 LONG = 30.0
@@ -228,3 +230,20 @@ def test_an_error_over_there_is_raised_here() -> None:
 
     with pytest.raises(ValueError, match="over there"):
         loop_thread().run(fail())
+
+
+def test_a_child_of_an_outage_does_not_keep_the_parent_s_next_socket_open() -> None:
+    with acquit.Broker() as broker, Proxy(broker.url) as proxy, acquit.connect(proxy.url) as connection:
+        driver = connection._aio._driver
+        proxy.stall("broker")
+        proxy.cut()  # the next attempt has a socket, and waits for an answer
+        deadline = time.monotonic() + 20
+        while connection.connected or not driver.filenos:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        (descriptor,) = driver.filenos
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if os.fstat(descriptor).st_rdev == os.stat(os.devnull).st_rdev else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        proxy.resume()
