@@ -35,7 +35,7 @@ from acquit.client.received import MessageCore
 from acquit.client.subscriptions import asked_filters, make_source, not_applied
 from acquit.errors import CreditExhausted, EndpointError, LinkDetached
 from acquit.protocol._definitions import AmqpCondition, Error, RcvSettleMode, SndSettleMode, StdDistMode, Target
-from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.constants import ACCEPTED, RELEASED, Outcome
 from acquit.protocol.delivery import Delivery
 from acquit.protocol.link import ReceivingLink
 
@@ -135,36 +135,25 @@ class ReceiverCore:
 
     def take(self) -> MessageCore | None:
         """Hand out the next message as `receive` does, with the mode's outcome; None when the buffer is empty."""
-        try:
-            message = self.buffer.popleft()
-        except IndexError:
-            return None
-        if self._received is not None:
-            message._outcome = self._received
-        elif self._reliable:
-            self.session.handed_out[message._number] = message
-            if self._on_handover:
-                # Its outcome may be there before the loop side hears of this, and is not for the hand-over to say.
-                self.session.core.post((self.session.give_credit_back, message))
-            return message
-        if self._on_handover:
-            self.session.core.post(message)
-        return message
+        return self._take(self._received)
 
     def take_for_listener(self) -> MessageCore | None:
-        """Hand out the next message undecided: its outcome follows from what the listener does."""
+        """Hand out the next message undecided, unless the mode decides before its listener is called: else its outcome
+        follows from what the listener does."""
+        return self._take(self._before_listener)
+
+    def _take(self, outcome: Outcome | None) -> MessageCore | None:
         try:
             message = self.buffer.popleft()
         except IndexError:
             return None
-        if self._before_listener is not None:
-            message._outcome = self._before_listener
-        elif self._reliable:
+        if outcome is None and self._reliable:
             self.session.handed_out[message._number] = message
             if self._on_handover:
                 # Its outcome may be there before the loop side hears of this, and is not for the hand-over to say.
                 self.session.core.post((self.session.give_credit_back, message))
             return message
+        message._outcome = outcome
         if self._on_handover:
             self.session.core.post(message)
         return message
