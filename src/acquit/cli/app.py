@@ -6,7 +6,6 @@ that `acquit --help` prints comes from the table.
 
 from __future__ import annotations
 
-import importlib
 import sys
 import traceback
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from importlib.metadata import version
 import click
 
 from acquit.cli.exits import Exit, exit_of, one_line
+from acquit.cli.lazy import LazyGroup
 
 # name: (module under acquit.cli, what it does)
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -31,39 +31,15 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "ledger": ("ledger", "Ask the journal what became of every message."),
     "backup": ("backup", "Copy the folder of a broker, running or stopped."),
     "restore": ("backup", "Make a copy of a broker's folder ready for a broker."),
-    "pipeline": ("pipeline", "Take queues into tables with Spark."),
+    "pipeline": ("pipelines", "Queues, tables and the ledger, with Spark."),
     "demo": ("demo", "Post real files, kill what can be killed, and show that nothing was lost or doubled."),
 }
 
 
-class LazyGroup(click.Group):
-    """A group whose commands are modules, imported one at a time."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        module = importlib.import_module(f"acquit.cli.{COMMANDS[cmd_name][0]}")
-        command: click.Command = getattr(module, cmd_name)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        # click suggests by loading every command; the names alone do.
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            ctx.fail(f"no such command {args[0]!r}; there are {', '.join(COMMANDS)}")
-        return super().resolve_command(ctx, args)
-
-
 @click.command(
     cls=LazyGroup,
+    package="acquit.cli",
+    table=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 done; 1 failed, or not all of it done; 2 wrong usage, configuration or input; "
     "3 no broker; 4 damaged, or the balance does not hold.",

@@ -82,7 +82,7 @@ def test_the_command_line_loads_no_command_before_it_is_used() -> None:
     parts, commands = shown.splitlines()[-2:]
     # What `import acquit` itself brings; no broker, ledger, store, demo, Spark.
     assert parts == "['aio', 'cli', 'client', 'errors', 'protocol', 'transport', 'types']"
-    assert commands == "['acquit.cli.app', 'acquit.cli.exits']"
+    assert commands == "['acquit.cli.app', 'acquit.cli.exits', 'acquit.cli.lazy']"
 
 
 @pytest.mark.parametrize("name", list(app.COMMANDS))

@@ -1,8 +1,7 @@
-"""``acquit pipeline``: queues into tables. Spark is loaded when a pipeline runs, not before."""
+"""``acquit pipeline ingest``: a queue into a table."""
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,22 +10,15 @@ import click
 
 from acquit.cli.exits import Exit
 from acquit.cli.jsonform import to_json
-from acquit.cli.options import json_option, pair, url_option
-from acquit.cli.output import counting, emit_json
-from acquit.errors import ConfigurationError
+from acquit.cli.options import json_option, pair
+from acquit.cli.output import emit_json
+from acquit.cli.pipelines.common import QueueAt, SparkAt, ended, following, need, queue_options, spark_options
 
 if TYPE_CHECKING:
     from acquit.spark.ingest import IngestProgress, IngestSummary
 
-NEEDED = ("pyspark", "pyarrow", "deltalake")
 
-
-@click.group()
-def pipeline() -> None:
-    """Take queues into tables with Spark (needs the extra: pip install 'acquit[spark]')."""
-
-
-@pipeline.command()
+@click.command()
 @click.argument("address")
 @click.argument("table", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--format", "table_format", type=click.Choice(["delta", "parquet"]), default="delta", show_default=True)
@@ -38,17 +30,12 @@ def pipeline() -> None:
     help="Spool and checkpoint, which belong to this table alone.  [default: TABLE/_acquit]",
 )
 @click.option("--parts", type=click.IntRange(min=1), default=2, show_default=True, help="Tasks that read in parallel.")
-@click.option("--user", metavar="NAME", help="Who to log in as.")
-@click.option(
-    "--credential", metavar="REFERENCE", help="The password: env:NAME, file:PATH or provider:module.function."
-)
 @click.option(
     "--option", "options", multiple=True, metavar="NAME=VALUE", help="An option of the source. May be repeated."
 )
 @click.option("--trigger", metavar="INTERVAL", help="Go on until interrupted, a batch each INTERVAL ('2 seconds').")
-@click.option("--master", metavar="URL", help="The Spark to run on: local[4], spark://host:7077.  [default: local]")
-@click.option("--memory", "memory_mb", type=click.IntRange(min=512), default=1024, show_default=True, metavar="MB")
-@url_option
+@queue_options
+@spark_options
 @json_option
 def ingest(
     address: str,
@@ -57,48 +44,43 @@ def ingest(
     columns: str | None,
     work: Path | None,
     parts: int,
-    user: str | None,
-    credential: str | None,
     options: tuple[str, ...],
     trigger: str | None,
-    master: str | None,
-    memory_mb: int,
-    url: str,
+    queue: QueueAt,
+    spark: SparkAt,
     as_json: bool,
-) -> int:
+) -> Exit:
     """Take the messages of ADDRESS into the table in the folder TABLE, each posting once.
 
     Ends when what is in the queue now is in the table; run it again, after a crash or for what came since. With
     --trigger it goes on until interrupted.
     """
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ConfigurationError(f"this needs {', '.join(missing)}: pip install 'acquit[spark]'")
-    from acquit.spark import ingest as spark
+    need()
+    from acquit.spark import ingest as pipeline
 
-    chosen = spark.IngestOptions(
-        url=url,
+    chosen = pipeline.IngestOptions(
+        url=queue.url,
         address=address,
         table=table.absolute(),
-        format=spark.TableFormat(table_format),
+        format=pipeline.TableFormat(table_format),
         **({"columns": tuple(name.strip() for name in columns.split(","))} if columns else {}),
         work=None if work is None else work.absolute(),
-        user=user,
-        credential=credential,
+        user=queue.user,
+        credential=queue.credential,
         parts=parts,
         source=dict(pair(text, "--option") for text in options),
         trigger=trigger,
-        master=master,
-        memory_mb=memory_mb,
+        master=spark.master,
+        memory_mb=spark.memory_mb,
     )
-    with counting(f"ingesting {address}", None) as counter:
+    with following(f"ingesting {address}") as follower:
 
         def follow(progress: IngestProgress) -> None:
-            counter.advance(progress.batch_rows)
+            follower.at(progress.rows)
 
-        summary = spark.ingest(chosen, on_progress=follow)
+        summary = pipeline.ingest(chosen, on_progress=follow)
     _report(address, summary, as_json=as_json)
-    return Exit.OK
+    return ended()
 
 
 def _report(address: str, summary: IngestSummary, *, as_json: bool) -> None:

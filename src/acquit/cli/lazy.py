@@ -1,0 +1,41 @@
+"""Groups of commands whose modules are imported one at a time, when a command runs or its help is asked for."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+
+class LazyGroup(click.Group):
+    """A group made of a table, ``name: (module under package, what it does)``. The list that its help prints comes from
+    the table alone. In the module the command has the name that it has here, with ``_`` for ``-``."""
+
+    def __init__(self, *args: Any, package: str, table: Mapping[str, tuple[str, str]], **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._package = package
+        self._table = table
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self._table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self._table:
+            return None
+        module = importlib.import_module(f"{self._package}.{self._table[cmd_name][0]}")
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in self._table.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        # click suggests by loading every command; the names alone do.
+        if args and args[0] not in self._table and not args[0].startswith("-"):
+            ctx.fail(f"no such command {args[0]!r}; there are {', '.join(self._table)}")
+        return super().resolve_command(ctx, args)

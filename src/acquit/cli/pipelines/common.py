@@ -1,0 +1,179 @@
+"""What the pipelines' commands share: the session they run on, the broker, how far they are, and how they end.
+
+Progress goes to standard error: on a terminal one line that changes, elsewhere (a log, a scheduler's output) a line
+every `TOLD_EVERY_S` seconds. The exit codes are those of all commands (`acquit.cli.exits`); `ended` says which.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Final
+
+import click
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from acquit.cli.exits import Exit
+from acquit.cli.options import DEFAULT_URL
+from acquit.cli.output import remark
+from acquit.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NEEDED: Final = ("pyspark", "pyarrow", "deltalake")
+"""Packages of the extra `spark`."""
+TOLD_EVERY_S: Final = 10.0
+"""Between two lines of progress where there is no terminal."""
+_RATE_OVER_S: Final = 30.0
+
+
+def need(*packages: str, extra: str = "spark") -> None:
+    """Raise ConfigurationError, saying what to install, unless `packages` (default: the extra `spark`) are there."""
+    missing = [name for name in packages or NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigurationError(f"this needs {', '.join(missing)}: pip install 'acquit[{extra}]'")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkAt:
+    """Which Spark to run on."""
+
+    master: str | None = None
+    memory_mb: int = 1_024
+
+    def session(self, name: str = "acquit") -> SparkSession:
+        """The session of this process, or a new one. Raises ConfigurationError when packages or Java are missing."""
+        need()
+        from acquit.spark.session import start_session
+
+        return start_session(master=self.master, memory_mb=self.memory_mb, name=name)
+
+
+def spark_options(command: Callable[..., object]) -> Callable[..., object]:
+    """``--master`` and ``--memory``, given to the command as `spark`, a `SparkAt`."""
+
+    @click.option("--master", metavar="URL", help="The Spark to run on: local[4], spark://host:7077.  [default: local]")
+    @click.option(
+        "--memory",
+        "memory_mb",
+        type=click.IntRange(min=512),
+        default=1024,
+        show_default=True,
+        metavar="MB",
+        help="For the driver; of a local Spark that is all there is.",
+    )
+    @wraps(command)
+    def run(*args: object, master: str | None, memory_mb: int, **options: object) -> object:
+        return command(*args, spark=SparkAt(master=master, memory_mb=memory_mb), **options)
+
+    return run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueAt:
+    """A broker as tasks reach it: they run elsewhere, so no terminal can be asked, and no password be handed on."""
+
+    url: str
+    user: str | None
+    credential: str | None
+
+
+def queue_options(command: Callable[..., object]) -> Callable[..., object]:
+    """``--url``, ``--user`` and ``--credential``, given to the command as `queue`, a `QueueAt`."""
+
+    @click.option(
+        "--url",
+        envvar="ACQUIT_URL",
+        default=DEFAULT_URL,
+        show_default=True,
+        show_envvar=True,
+        metavar="URL",
+        help="The broker: amqp://HOST[:PORT], or amqps:// for TLS.",
+    )
+    @click.option("--user", envvar="ACQUIT_USER", show_envvar=True, metavar="NAME", help="Who to log in as.")
+    @click.option(
+        "--credential",
+        metavar="REFERENCE",
+        help="Where each task finds the password: env:NAME, file:PATH or provider:module.function.",
+    )
+    @wraps(command)
+    def run(*args: object, url: str, user: str | None, credential: str | None, **options: object) -> object:
+        return command(*args, queue=QueueAt(url=url, user=user, credential=credential), **options)
+
+    return run
+
+
+class Follower:
+    """How far a pipeline is: a count, its rate over the last half minute, and how much is known to be left."""
+
+    def __init__(
+        self,
+        description: str,
+        unit: str,
+        show: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._description = description
+        self._unit = unit
+        self._show = show
+        self._clock = clock
+        self._points: deque[tuple[float, int]] = deque([(clock(), 0)])
+
+    def at(self, done: int, *, left: int | None = None, place: str = "in the queue") -> None:
+        """It is at `done` now; `left` more are known to be `place`."""
+        now_s = self._clock()
+        self._points.append((now_s, done))
+        while len(self._points) > 2 and now_s - self._points[1][0] > _RATE_OVER_S:
+            self._points.popleft()
+        first_s, first = self._points[0]
+        parts = [f"{done:,} {self._unit}"]
+        if now_s > first_s:
+            parts.append(f"{(done - first) / (now_s - first_s):,.0f}/s")
+        if left is not None:
+            parts.append(f"{left:,} {place}")
+        self._show(f"{self._description}: {', '.join(parts)}")
+
+    def say(self, stage: str) -> None:
+        """What is being done now, where there is nothing to count."""
+        self._show(f"{self._description}: {stage}")
+
+
+@contextmanager
+def following(description: str, unit: str = "rows") -> Iterator[Follower]:
+    """Tell on standard error how far the work is, until the block ends."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield Follower(description, unit, _Told())
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(f"{description}: starting Spark", total=None)
+        yield Follower(description, unit, lambda text: progress.update(task, description=text))
+
+
+class _Told:
+    """Shows a line now and then."""
+
+    def __init__(self) -> None:
+        self._last_s = time.monotonic()
+
+    def __call__(self, text: str) -> None:
+        now_s = time.monotonic()
+        if now_s - self._last_s >= TOLD_EVERY_S:
+            self._last_s = now_s
+            remark(text)
+
+
+def ended(*, balanced: bool = True, complete: bool = True) -> Exit:
+    """The exit code of a pipeline that ran: `Exit.UNSOUND` (4) when a balance does not hold, `Exit.FAILED` (1) when not
+    all that was asked for was done. A pipeline that failed raises instead (PipelineFailed: 1)."""
+    if not balanced:
+        return Exit.UNSOUND
+    return Exit.OK if complete else Exit.FAILED
