@@ -31,11 +31,12 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from acquit.spark import source as source_module
+from acquit.spark import stream as stream_module
 from acquit.spark.link import QueueDrain
-from acquit.spark.options import SourceOptions
-from acquit.spark.source import AcquitDataSource, AcquitPartition, AcquitStreamReader
+from acquit.spark.source import AcquitDataSource
+from acquit.spark.source_options import SourceOptions
 from acquit.spark.spool import Outcome, Received
+from acquit.spark.stream import AcquitPartition, AcquitStreamReader
 
 VARIABLE = "ACQUIT_TEST_CRASHES"
 WORKERS = "1:received:worker,2:published:worker,3:settled:worker"
@@ -73,7 +74,7 @@ class CrashingSource(AcquitDataSource):
         return "acquit_crashing"
 
     def streamReader(self, schema: StructType) -> AcquitStreamReader:  # noqa: N802
-        return _CrashingReader(self._parsed, schema)
+        return _CrashingReader(self.options, schema)
 
 
 class _CrashingReader(AcquitStreamReader):
@@ -110,5 +111,5 @@ class _CrashingReader(AcquitStreamReader):
                 self._pass("settled")
                 return answered
 
-        source_module.QueueDrain = Drain  # type: ignore[misc]  # in this worker; the next task of it sets its own
+        stream_module.QueueDrain = Drain  # type: ignore[misc]  # in this worker; the next task of it sets its own
         return super().read(partition)

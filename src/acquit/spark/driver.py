@@ -25,7 +25,7 @@ from typing import Final, Protocol, TypeAlias
 from uuid import UUID
 
 from acquit.errors import SpoolDamaged, SpoolFenced
-from acquit.spark.options import SourceOptions
+from acquit.spark.source_options import SourceOptions
 from acquit.spark.spool import LogState, Part, Spool
 
 Offset: TypeAlias = Mapping[str, int]

@@ -29,9 +29,10 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from acquit.errors import ConfigurationError, PipelineFailed
 from acquit.spark.columns import BY_NAME
 from acquit.spark.delta import DeltaAppender, written_files
-from acquit.spark.options import FORMAT_NAME, SourceOptions
+from acquit.spark.options import FORMAT_NAME
 from acquit.spark.session import reason_of, start_session
 from acquit.spark.source import AcquitDataSource
+from acquit.spark.source_options import SourceOptions
 from acquit.spark.spool import FolderStore, Spool, SpoolStatus, Totals
 
 WORK_FOLDER: Final = "_acquit"

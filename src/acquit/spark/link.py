@@ -28,7 +28,8 @@ from acquit.errors import AcquitError, AuthenticationFailed, ConfigurationError,
 from acquit.protocol._definitions import AmqpCondition, Error, Rejected
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.delivery import Outcome as WireOutcome
-from acquit.spark.options import SourceOptions
+from acquit.spark.options import ConnectionOptions
+from acquit.spark.source_options import SourceOptions
 from acquit.spark.spool import Outcome, Poison, Received
 
 logger = logging.getLogger("acquit.spark")
@@ -48,7 +49,7 @@ _OUTCOMES: Final[dict[Outcome, WireOutcome]] = {Outcome.ACCEPTED: ACCEPTED, Outc
 
 
 def connect_patiently(
-    options: SourceOptions,
+    options: ConnectionOptions,
     *,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,

@@ -10,7 +10,7 @@ import pytest
 from acquit.errors import SpoolDamaged, SpoolFenced, SpoolNotShared
 from acquit.spark.columns import MessageColumns
 from acquit.spark.driver import Driver, Offset
-from acquit.spark.options import SourceOptions
+from acquit.spark.source_options import SourceOptions
 from acquit.spark.spool import FolderStore, Poison, Spool
 from tests.support.queue_double import BROKER, QueueDouble, bodies, posting
 

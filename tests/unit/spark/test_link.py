@@ -13,7 +13,7 @@ from acquit.errors import AuthenticationFailed, ConfigurationError, ConnectionFa
 from acquit.protocol.message import Message
 from acquit.spark import link as link_module
 from acquit.spark.link import QueueDrain, QueueProbe, check_poison, connect_patiently
-from acquit.spark.options import SourceOptions
+from acquit.spark.source_options import SourceOptions
 from acquit.spark.spool import Outcome
 
 MANY = 1 << 20

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from acquit.errors import ConfigurationError
-from acquit.spark.options import OPTIONS, SourceOptions, resolve_credential
+from acquit.spark.options import default_text, resolve_credential
+from acquit.spark.source_options import OPTIONS, SourceOptions
 from acquit.spark.spool import MissingIdentity, Poison
 
 GOOD = {"url": "amqp://localhost:5672", "address": "orders", "spool": "/mnt/spool"}
@@ -136,15 +137,15 @@ def test_credentials_that_are_not_there(reference: str, reason: str) -> None:
 
 def test_defaults_are_written_as_options_are() -> None:
     for option in OPTIONS:
-        if option.default:
-            parsed = SourceOptions.parse({**GOOD, option.name: option.default})
+        if default := default_text(SourceOptions, option):
+            parsed = SourceOptions.parse({**GOOD, option.name: default})
             assert getattr(parsed, option.field) == getattr(SourceOptions.parse(GOOD), option.field), option.name
 
 
 def test_the_page_repeats_the_reference() -> None:
     page = (Path(__file__).resolve().parents[3] / "docs" / "spark.md").read_text()
     for option in OPTIONS:
-        default = "required" if option.required else option.default or "–"
+        default = "required" if option.required else default_text(SourceOptions, option) or "–"
         assert f"| `{option.name}` | {default} | {option.meaning} |\n" in page
 
 

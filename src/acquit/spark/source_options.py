@@ -1,0 +1,130 @@
+"""The options of the streaming source. `OPTIONS` is the reference that `docs/spark.md` repeats."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from acquit.spark.columns import identity_finder
+from acquit.spark.options import (
+    CONNECTION_OPTIONS,
+    HOUR_MS,
+    YEAR_MS,
+    ConnectionOptions,
+    Option,
+    parse_options,
+    read_choice,
+    read_count,
+    read_duration,
+    read_size,
+    read_truth,
+)
+from acquit.spark.spool import MissingIdentity, Poison, RetentionOptions
+
+_BATCH_BYTES_MAX: Final = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions(ConnectionOptions):
+    """Options of the streaming source; see `OPTIONS` for each."""
+
+    address: str
+    spool: str
+    parts: int = 2
+    max_messages_per_batch: int = 50_000
+    max_bytes_per_batch: int = 64 << 20
+    drain_timeout_ms: int = 2_000
+    identity_field: str | None = None
+    missing_identity: MissingIdentity = MissingIdentity.FAIL
+    identity_retention_ms: int = RetentionOptions().identity_retention_ms
+    identity_limit: int = RetentionOptions().identity_limit
+    poison: Poison = Poison.COLUMN
+    reject_is_dead_letter: bool = False
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> SourceOptions:
+        """Read options as Spark gives them. Raises ConfigurationError."""
+        return parse_options(cls, OPTIONS, options)
+
+    @property
+    def retention(self) -> RetentionOptions:
+        """What the spool needs to know of it."""
+        return RetentionOptions(identity_retention_ms=self.identity_retention_ms, identity_limit=self.identity_limit)
+
+
+def read_folder(text: str) -> str:
+    """The place of a spool."""
+    path = text.removeprefix("file://")
+    if not os.path.isabs(path):
+        raise ValueError(
+            "an absolute path (or file:///path) of a local or shared folder, the same for the driver and all workers"
+        )
+    return path
+
+
+def _identity_field(text: str) -> str:
+    identity_finder(text)
+    return text
+
+
+OPTIONS: Final = (
+    *CONNECTION_OPTIONS,
+    Option("address", "address", str, "the queue to read", required=True),
+    Option(
+        "spool",
+        "spool",
+        read_folder,
+        "a folder of this query alone, shared by the driver and all workers; a local one with local[...] only",
+        required=True,
+    ),
+    Option("parts", "parts", read_count(1, 1_000), "how many tasks read the queue in parallel in each batch"),
+    Option(
+        "maxMessagesPerBatch",
+        "max_messages_per_batch",
+        read_count(1, 100_000_000),
+        "messages in a batch, over all parts",
+    ),
+    Option(
+        "maxBytesPerBatch",
+        "max_bytes_per_batch",
+        read_size(1, 1_000 * _BATCH_BYTES_MAX),
+        "bytes in a batch, over all parts",
+    ),
+    Option("drainTimeout", "drain_timeout_ms", read_duration(1, HOUR_MS), "how long a part may drain"),
+    Option(
+        "identityField",
+        "identity_field",
+        _identity_field,
+        "which field says that two messages are one, also when they were posted twice: message-id, correlation-id, "
+        "application-properties.NAME or message-annotations.NAME; else the acquit broker's sequence, else message-id",
+    ),
+    Option(
+        "missingIdentity",
+        "missing_identity",
+        read_choice(MissingIdentity, *MissingIdentity),
+        "a message without identity: fail, or at-least-once",
+    ),
+    Option(
+        "identityRetention",
+        "identity_retention_ms",
+        read_duration(1_000, 10 * YEAR_MS),
+        "how long identities are remembered: longer than any redelivery can take",
+    ),
+    Option(
+        "identityLimit", "identity_limit", read_count(1, 1_000_000_000), "how many identities are remembered at most"
+    ),
+    Option(
+        "poison",
+        "poison",
+        read_choice(Poison, *Poison),
+        "a message that cannot be parsed: column (a row with `corrupt`), reject (to the broker), or fail",
+    ),
+    Option(
+        "rejectIsDeadLetter",
+        "reject_is_dead_letter",
+        read_truth,
+        "with poison = reject on a broker that is not acquit: true says that it dead-letters what is rejected",
+    ),
+)

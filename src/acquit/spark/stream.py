@@ -1,0 +1,167 @@
+"""The streaming source `acquit`: a queue as a Spark stream, each posting once.
+
+Guarantee: every message that is acknowledged to the broker is in exactly one batch, whatever is killed, and that batch
+is the same however often Spark reads it, given an identity for each message, a spool that the driver and all workers
+share, and identity retention longer than any redelivery (`docs/guarantees.md`). With a sink that is idempotent by
+batch that is once in the table.
+
+This module is the adapter to PySpark and decides nothing: options are read in `spark.source_options`, epochs planned in
+`spark.driver`, parts read in `spark.spool`, messages understood in `spark.columns`. What of PySpark shaped it:
+
+- `read` runs in a pooled worker, which keeps the spool's log between tasks; everything else in one process for a run.
+- The reader is pickled into tasks: it holds options and schema, and makes everything else when first needed.
+- Errors in `streamReader` are masked by another error of PySpark's own: so options are checked when the source is
+  made, and the schema, and options that the source did not know to be a stream's, when the reader is first asked for
+  anything.
+- `commit(end)` comes when the batch after `end` is built, and never for the last one: nothing is acknowledged in it.
+- The query's id is only to be had in tasks, as a local property: so the task claims the spool.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from acquit.errors import ConfigurationError
+from acquit.spark.columns import BY_NAME, MessageColumns
+from acquit.spark.driver import Driver, PlannedPart
+from acquit.spark.link import QueueDrain, QueueProbe
+from acquit.spark.options import FORMAT_NAME
+from acquit.spark.source_options import SourceOptions
+from acquit.spark.spool import FolderStore, Spool
+
+_SPOOLS_KEPT: Final = 8
+_QUERY_PROPERTY: Final = "sql.streaming.queryId"
+
+
+class AcquitPartition(InputPartition):
+    """One part of one epoch."""
+
+    def __init__(self, planned: PlannedPart) -> None:
+        super().__init__(planned)
+        self.planned = planned
+
+
+class AcquitStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Spark's verbs, handed on. Offsets are ``{"epoch": n, "parts": n}``."""
+
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        self._given = dict(given)
+        self._schema = schema
+        self._made: Driver | None = None
+
+    @cached_property
+    def _options(self) -> SourceOptions:
+        return SourceOptions.parse(self._given)
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        """Before the first epoch."""
+        return dict(self._driver().initial_offset())
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Read what is there now, and end."""
+        self._driver().begin_available_now()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """`maxMessagesPerBatch`."""
+        return ReadMaxRows(self._options.max_messages_per_batch)
+
+    def latestOffset(self, start: Mapping[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        """The next epoch, or `start` when there is nothing to read."""
+        return dict(self._driver().latest_offset(start, limit.max_rows if isinstance(limit, ReadMaxRows) else None))
+
+    def partitions(self, start: Mapping[str, int], end: Mapping[str, int]) -> Sequence[AcquitPartition]:
+        """The tasks of a batch."""
+        return [AcquitPartition(planned) for planned in self._driver().partitions(start, end)]
+
+    def commit(self, end: Mapping[str, int]) -> None:
+        """Epochs up to `end` are done with."""
+        self._driver().commit(end)
+
+    def stop(self) -> None:
+        """The query has ended."""
+        if self._made is not None:
+            self._made.stop()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Replay or drain a part. Everything that must happen once has happened before the first row is yielded."""
+        assert isinstance(partition, AcquitPartition)
+        schema = self._arrow_schema()
+        context = TaskContext.get()
+        query = None if context is None else context.getLocalProperty(_QUERY_PROPERTY)
+        if query is None:
+            raise ConfigurationError(f"the format {FORMAT_NAME} is read by a streaming query, in a Spark task")
+        options, planned = self._options, partition.planned
+        spool = _spool_for(options, query, planned)
+        reader = MessageColumns(options.address, options.identity_field)
+        with _collector_paused():
+            result = spool.take(
+                planned.part, lambda: QueueDrain(options, planned.part.rows_max, planned.part.bytes_max), reader
+            )
+        return reader.select(result.batches, schema)
+
+    def _driver(self) -> Driver:
+        if self._made is None:
+            self._arrow_schema()
+            spool = Spool(FolderStore(self._options.spool), self._options.retention)
+            self._made = Driver(self._options, spool, QueueProbe(self._options))
+        return self._made
+
+    def _arrow_schema(self) -> pa.Schema:
+        """What Spark expects of our batches. Raises ConfigurationError for a column that is not ours."""
+        wanted = to_arrow_schema(self._schema, timezone="UTC")
+        for column in wanted:
+            field = BY_NAME.get(column.name)
+            if field is None:
+                raise ConfigurationError(
+                    f"schema: the format {FORMAT_NAME} has no column {column.name}; it has {', '.join(BY_NAME)}"
+                )
+            if column.type != field.arrow_type:
+                raise ConfigurationError(
+                    f"schema: column {column.name} is {field.spark_type}, and cannot be read as {column.type}"
+                )
+        return wanted
+
+
+_spools: OrderedDict[str, Spool] = OrderedDict()
+"""Of this worker process, by the spool's own id: a folder that was removed and made anew is another spool."""
+
+
+@contextlib.contextmanager
+def _collector_paused() -> Iterator[None]:
+    """No cyclic garbage collection for the time of one drain. Everything drained stays alive until it is published, so
+    each collection looks at all of it and finds nothing; that was half the time. What a part may hold is bounded."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _spool_for(options: SourceOptions, query: str, planned: PlannedPart) -> Spool:
+    """The spool of a task, as warm as this process has it, after every check that comes before the first write."""
+    store = FolderStore(options.spool)
+    fresh = Spool(store, options.retention)
+    fresh.check_plan(planned.part.epoch, planned.plan)
+    identity = fresh.claim(query)
+    spool = _spools.pop(identity, None)
+    if spool is None or spool.place != fresh.place:
+        spool = fresh
+        spool.prove()
+    _spools[identity] = spool
+    while len(_spools) > _SPOOLS_KEPT:
+        _spools.popitem(last=False)
+    return spool
