@@ -34,6 +34,7 @@ from acquit.spark.session import reason_of, start_session
 from acquit.spark.source import AcquitDataSource
 from acquit.spark.source_options import SourceOptions
 from acquit.spark.spool import FolderStore, Spool, SpoolStatus, Totals
+from acquit.spark.spool.places import refuse_private
 
 WORK_FOLDER: Final = "_acquit"
 _POLL_S: Final = 0.2
@@ -148,6 +149,7 @@ def ingest(
     session = spark if spark is not None else start_session(master=options.master, memory_mb=options.memory_mb)
     session.dataSource.register(AcquitDataSource)
     spool = Spool(FolderStore(options.work_folder / "spool"))
+    refuse_private(spool.place, session.conf.get("spark.master") or "local")
     before = spool.state().totals
     run = _Run(options, on_progress)
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -22,6 +21,7 @@ from acquit.spark.options import (
     read_truth,
 )
 from acquit.spark.spool import MissingIdentity, Poison, RetentionOptions
+from acquit.spark.spool.places import read_place
 
 _BATCH_BYTES_MAX: Final = 1 << 30
 
@@ -54,16 +54,6 @@ class SourceOptions(ConnectionOptions):
         return RetentionOptions(identity_retention_ms=self.identity_retention_ms, identity_limit=self.identity_limit)
 
 
-def read_folder(text: str) -> str:
-    """The place of a spool."""
-    path = text.removeprefix("file://")
-    if not os.path.isabs(path):
-        raise ValueError(
-            "an absolute path (or file:///path) of a local or shared folder, the same for the driver and all workers"
-        )
-    return path
-
-
 def _identity_field(text: str) -> str:
     identity_finder(text)
     return text
@@ -75,8 +65,9 @@ OPTIONS: Final = (
     Option(
         "spool",
         "spool",
-        read_folder,
-        "a folder of this query alone, shared by the driver and all workers; a local one with local[...] only",
+        read_place,
+        "a folder of this query alone, shared by the driver and all workers (a local one with local[...] only), or "
+        "s3://bucket/path",
         required=True,
     ),
     Option("parts", "parts", read_count(1, 1_000), "how many tasks read the queue in parallel in each batch"),

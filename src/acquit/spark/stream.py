@@ -39,7 +39,7 @@ from acquit.spark.driver import Driver, PlannedPart
 from acquit.spark.link import QueueDrain, QueueProbe
 from acquit.spark.options import FORMAT_NAME
 from acquit.spark.source_options import SourceOptions
-from acquit.spark.spool import FolderStore, Spool
+from acquit.spark.spool import Spool, open_store
 
 _SPOOLS_KEPT: Final = 8
 _QUERY_PROPERTY: Final = "sql.streaming.queryId"
@@ -114,7 +114,7 @@ class AcquitStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _driver(self) -> Driver:
         if self._made is None:
             self._arrow_schema()
-            spool = Spool(FolderStore(self._options.spool), self._options.retention)
+            spool = Spool(open_store(self._options.spool), self._options.retention)
             self._made = Driver(self._options, spool, QueueProbe(self._options))
         return self._made
 
@@ -153,7 +153,7 @@ def _collector_paused() -> Iterator[None]:
 
 def _spool_for(options: SourceOptions, query: str, planned: PlannedPart) -> Spool:
     """The spool of a task, as warm as this process has it, after every check that comes before the first write."""
-    store = FolderStore(options.spool)
+    store = open_store(options.spool)
     fresh = Spool(store, options.retention)
     fresh.check_plan(planned.part.epoch, planned.plan)
     identity = fresh.claim(query)

@@ -43,7 +43,7 @@ def test_a_missing_option_is_named_and_explained(name: str) -> None:
         ("url", "amqp://host:99999", "amqp://host:port"),
         ("url", "amqp://host/queue", "amqp://host:port"),
         ("spool", "spool", "an absolute path"),
-        ("spool", "s3://bucket/spool", "a local or shared folder"),
+        ("spool", "hdfs://bucket/spool", "a local or shared folder"),
         ("parts", "0", "a number from 1 to 1000"),
         ("parts", "two", "a number from 1 to 1000"),
         ("parts", "-1", "a number from 1 to 1000"),

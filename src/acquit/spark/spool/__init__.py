@@ -35,6 +35,7 @@ from acquit.spark.spool.entries import FORMAT, Forgotten, Totals
 from acquit.spark.spool.housekeeping import RetentionOptions, finish_epochs
 from acquit.spark.spool.identities import Outcome
 from acquit.spark.spool.log import Log, LogState
+from acquit.spark.spool.places import describe, open_store
 from acquit.spark.spool.store import FolderStore, SpoolStore, StoreDoubt
 
 __all__ = [
@@ -58,6 +59,7 @@ __all__ = [
     "SpoolStore",
     "StoreDoubt",
     "Totals",
+    "open_store",
 ]
 
 
@@ -105,20 +107,31 @@ class Spool:
         return self._store.place
 
     def prove(self) -> None:
-        """Show, once in a process, that the store refuses a second write of one name. Raises SpoolUnfit."""
+        """Show, once in a process, that the store refuses a second write of one name, and lists what it has.
+
+        Raises SpoolUnfit; StoreDoubt when the store does not answer.
+        """
         if self._proven:
             return
-        name = f"probes/{uuid4().hex}"
+        nonce = uuid4().hex
+        name = f"probes/{nonce}"
         try:
             first = self._store.put_if_absent(name, b"first")
             second = self._store.put_if_absent(name, b"second")
             kept = self._store.get(name)
+            listed = nonce in self._store.names("probes")
         finally:
             self._store.remove(name)
         if not first or second or kept != b"first":
             raise SpoolUnfit(
                 f"spool {self.place}: this store lets one name be written twice (first write {first}, second {second}, "
-                f"kept {kept!r}); exactly-once cannot be kept on it. Use a local or shared POSIX folder"
+                f"kept {kept!r}); exactly-once cannot be kept on it. Use a local or shared POSIX folder with hard "
+                "links, or an object store with conditional writes (If-None-Match)"
+            )
+        if not listed:
+            raise SpoolUnfit(
+                f"spool {self.place}: this store does not list what it has just been given; exactly-once cannot be "
+                "kept on it. On NFS, mount with lookupcache=none; an object store must list consistently"
             )
         self._proven = True
 
@@ -132,9 +145,10 @@ class Spool:
         """Raise SpoolNotShared unless the driver's nonce is here. Asks before anything is written or drained."""
         if self._store.get(f"plans/{epoch}-{nonce}") is None:
             raise SpoolNotShared(
-                f"spool {self.place} on host {socket.gethostname()} is not the folder that the driver wrote to, or the "
-                f"task is a left-over of epoch {epoch}: the option `spool` must name a folder that the driver and all "
-                "workers share (a local folder is shared only with a `local[...]` master)"
+                f"spool {self.place} on host {socket.gethostname()}{describe(self.place)} is not the folder that the "
+                f"driver wrote to, or the task is a left-over of epoch {epoch}: the option `spool` must name a folder "
+                "that the driver and all workers share (a local folder is shared only with a `local[...]` master), or "
+                "s3://bucket/path"
             )
 
     def claim(self, query: str) -> str:

@@ -1,8 +1,8 @@
 """Where a spool lives: a flat folder of files with one strong verb, `put_if_absent`.
 
-Everything the spool protocol needs from storage is in `SpoolStore`, seven verbs, so that an object store with
-conditional writes can be added without touching the protocol. `FolderStore` is the POSIX one: a local folder, or one
-that every Spark worker mounts.
+Everything the spool protocol needs from storage is in `SpoolStore`, seven verbs. `FolderStore` is the POSIX one: a
+local folder, or one that every Spark worker mounts; `spool.objects` has the one in an object store, and `spool.places`
+says which is meant.
 
 How a name comes to exist exactly once on POSIX: the bytes are written under a temporary name and synced, then `link`
 gives them their final name, which the kernel refuses if the name is taken. (`open(O_EXCL)` would show readers a file
