@@ -35,6 +35,7 @@ from acquit.broker.dispatching.succession import depart, reconsider
 from acquit.broker.inspect import BrokerSnapshot, ConnectionSnapshot, QueueSnapshot
 from acquit.broker.intake.duplicates import Duplicates
 from acquit.broker.intake.limits import Limits
+from acquit.broker.intake.marks import Marks
 from acquit.broker.intake.posting import Poster
 from acquit.broker.life import Life
 from acquit.broker.links.attaching import STOLEN, Attaching
@@ -135,7 +136,8 @@ class Core:
         nodes = Nodes(self.queues, self.topics, policies)
         self.duplicates = Duplicates(self.scribe, options.limits.duplicate_ids_max)
         self._limits = Limits(self.life)
-        self._poster = Poster(self.life, nodes, self.duplicates)
+        self._marks = Marks(self.scribe, options.limits)
+        self._poster = Poster(self.life, nodes, self.duplicates, self._marks)
         self._letters = Letters(self.scribe, self._poster, self.queues.of_address)
         self._expiry = Expiry(self.life, self._letters)
         self._settling = Settling(self.life, self._letters)
@@ -166,7 +168,7 @@ class Core:
         temporary = TemporaryNodes(self.queues, self.topics, self.scribe)
         self._attaching = Attaching(
             Receivers(nodes, self.queues, self._subscriptions, temporary, management, self.life),
-            Senders(nodes, temporary, self._crediting, management, self._coordinator),
+            Senders(nodes, temporary, self._crediting, management, self._coordinator, self._marks),
             options.connection.links_max,
         )
         self.stopping = False
@@ -205,6 +207,7 @@ class Core:
         self.memory.apply(limits)
         self.queues.queues_max = limits.queues_max
         self.duplicates.ids_max = limits.duplicate_ids_max
+        self._marks.limits = limits
         self._management.requests_max = limits.requests_max
         self._crediting.credit_max = options.connection.credit_max
         self._attaching.links_max = options.connection.links_max
@@ -534,6 +537,8 @@ class Core:
                 node = context.queue or context.topic
                 if node is not None:
                     node.producers.pop(context, None)
+                if context.mark is not None:
+                    self._marks.release(context.mark)
                 self._crediting.forget(context)
             case Lookup(queue=node):
                 self._subscriptions.left(context, destroyed=destroyed)

@@ -36,6 +36,7 @@ from acquit.broker.clock import Clock, compare_with_journal
 from acquit.broker.committer import Committer
 from acquit.broker.core import Core
 from acquit.broker.inspect import BrokerSnapshot
+from acquit.broker.intake.marks import SENDER_MARK
 from acquit.broker.memory import Read
 from acquit.broker.nodes.addresses import Policies
 from acquit.broker.options import BrokerOptions, Listen
@@ -49,7 +50,7 @@ from acquit.protocol.events import Event
 from acquit.protocol.options import ConnectionOptions
 from acquit.protocol.types import Value
 from acquit.store.interface import Position
-from acquit.transport.pump import PumpOptions, endpoint_name
+from acquit.transport.pump import Pump, PumpOptions, endpoint_name
 
 logger = logging.getLogger("acquit.broker")
 
@@ -64,10 +65,11 @@ CAPABILITIES: Final = (
     "SHARED-SUBS",
     SOLE_CONNECTION,
     "acquit:durable-settlement",
+    SENDER_MARK,
 )
 """Offered in open: a target without an address, delivery times, shared subscriptions (Qpid JMS asks for none without),
-that a second connection of a container is refused if it asks for that, and that an outcome on a link in rcv-settle-mode
-second is answered only when it is on the disk."""
+that a second connection of a container is refused if it asks for that, that an outcome on a link in rcv-settle-mode
+second is answered only when it is on the disk, and that senders may number their postings (`intake.marks`)."""
 
 
 class Server:
@@ -367,7 +369,7 @@ class Server:
             or self._strangers + at_door >= limits.unauthenticated_max
         )
 
-    def _enter(self, caller: Caller) -> asyncio.Protocol:
+    def _enter(self, caller: Caller) -> Pump:
         """Somebody may come in, and say who it is."""
         engine = Connection(self._engine_options, server=True, sasl=caller.sasl, now=caller.since)
         peer = self._core.connected(engine, endpoint_name(caller.transport.get_extra_info("peername")))

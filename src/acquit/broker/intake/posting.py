@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from acquit.broker.dispatching.groups import CLOSING
 from acquit.broker.intake.limits import Room, admit, full, note_value
+from acquit.broker.intake.marks import take_place
 from acquit.broker.intake.shaping import (
     SharedBody,
     learn_template,
@@ -31,6 +32,7 @@ from acquit.broker.queue import NodeEvent, NodeState, step
 from acquit.broker.refusal import Refused
 from acquit.errors import DecodeError, RemoteProtocolError, StoreFull
 from acquit.ledger.events import EventKind
+from acquit.ledger.recorder import RECORD_BYTES
 from acquit.ledger.records import encode_posting_meta
 from acquit.protocol._definitions import (
     AmqpCondition,
@@ -45,7 +47,10 @@ from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.sections import MESSAGE_ANNOTATIONS, PROPERTIES, map_value, scan_sections
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from acquit.broker.intake.duplicates import Duplicates, Identity
+    from acquit.broker.intake.marks import Claim, Mark, Marks, Place
     from acquit.broker.intake.shaping import Posting
     from acquit.broker.life import Life
     from acquit.broker.links.endpoints import Producer
@@ -94,22 +99,28 @@ class Arrival:
 class Poster:
     """Takes postings."""
 
-    def __init__(self, life: Life, nodes: Nodes, duplicates: Duplicates) -> None:
+    def __init__(self, life: Life, nodes: Nodes, duplicates: Duplicates, marks: Marks) -> None:
         """`nodes` are asked for addresses that a message (not a link) names, and for what a topic goes to."""
         self._life = life
         self._scribe = life.scribe
         self._memory = life.memory
         self._nodes = nodes
         self._duplicates = duplicates
+        self._marks = marks
         self.transactions: Transactions
         """Set by the core: they need us as well."""
 
     # -- from links ---------------------------------------------------------------------------------------------------
 
-    def receive(self, producer: Producer, deliveries: list[Delivery]) -> None:
+    def receive(self, producer: Producer, deliveries: Iterable[Delivery]) -> None:
         """Deliveries of one link, in order."""
         queue = producer.queue
-        if producer.link.stateful:
+        if producer.mark is not None:
+            fits = self._fits(producer, deliveries)
+            deliveries = self._unrepeated(producer, producer.mark, deliveries)
+            if not fits:
+                queue = None  # one by one, so that what is behind a refused one is refused
+        elif producer.link.stateful:
             self._receive_stateful(producer, deliveries)
             return
         if queue is None or not queue.plain:
@@ -233,7 +244,7 @@ class Poster:
             producer.volatile = not durable
             self._accept(delivery, durable=durable)
 
-    def _receive_stateful(self, producer: Producer, deliveries: list[Delivery]) -> None:
+    def _receive_stateful(self, producer: Producer, deliveries: Iterable[Delivery]) -> None:
         """Deliveries of a link that has sent some in transactions."""
         held: dict[Transaction, list[Delivery]] = {}
         for delivery in deliveries:
@@ -245,6 +256,59 @@ class Poster:
                 self._receive_one(producer, delivery)
         for transaction, group in held.items():
             self.transactions.answer_postings(transaction, group, ACCEPTED)
+
+    def _fits(self, producer: Producer, deliveries: Iterable[Delivery]) -> bool:
+        """Is there room for all of them, so that none of a group is refused for the lack of it?"""
+        queue, scribe = producer.queue, self._scribe
+        if queue is None or not queue.plain or scribe.journal.full:
+            return False
+        sizes = [len(delivery.payload) for delivery in deliveries]
+        cost = sum(sizes) + len(sizes) * OVERHEAD_BYTES
+        room = Room(queue, self._memory)
+        if room.messages < len(sizes) or min(room.durable, room.volatile) < cost:
+            return False
+        # An id is in the message and beside it.
+        return scribe.recorder.room_bytes > 2 * sum(sizes) + (len(sizes) + 8) * (RECORD_BYTES + len(queue.address) * 4)
+
+    def _unrepeated(self, producer: Producer, claim: Claim, deliveries: Iterable[Delivery]) -> Iterator[Delivery]:
+        """Those of a link with a mark that were not posted before (`intake.marks`). Each is dealt with when the next
+        one is asked for; at the end the mark is recorded."""
+        mark, scribe = claim.mark, self._scribe
+        moved = False
+        for delivery in deliveries:
+            state = delivery.remote_state
+            if isinstance(state, TransactionalState):
+                self.transactions.fail(producer.peer, state.txn_id)
+                self._refuse(producer, [delivery], claim.in_transaction())
+                continue
+            if claim.refused:
+                self._refuse(producer, [delivery], claim.why())
+                continue
+            try:
+                place, delivery.payload = take_place(delivery.payload)
+                if place[:2] <= mark.at:
+                    self._repeated(producer, mark, place, delivery)
+                    continue
+            except DecodeError as exc:
+                self._refuse(producer, [delivery], exc)
+                continue
+            yield delivery
+            if not claim.refused:
+                mark.at, mark.digest, mark.sequence = place[:2], place.digest, scribe.sequences.last
+                moved = True
+        if moved:
+            self._marks.moved(mark)
+
+    def _repeated(self, producer: Producer, mark: Mark, place: Place, delivery: Delivery) -> None:
+        """It was posted before."""
+        target: Queue | Topic | None = producer.queue or producer.topic
+        if target is None:
+            try:
+                target = self._route(producer, read_posting(delivery.payload, self._scribe.time_us // 1000))
+            except (DecodeError, Refused):
+                target = None  # posted it was, wherever that is gone to
+        self._marks.suppress(mark, place, delivery.payload, target, self._scribe.actor_number(producer))
+        self._accept(delivery, durable=True)
 
     def _receive_held(self, producer: Producer, delivery: Delivery, state: TransactionalState) -> Transaction | None:
         """One delivery of a transaction: all but that it enters its queues, which is the commit's to do. Gives the
@@ -332,6 +396,8 @@ class Poster:
         delivery, topic = arrival.delivery, arrival.target
         assert not isinstance(topic, Queue)
         if topic.policy.unroutable == "release" and not delivery.settled:
+            if arrival.producer.mark is not None:
+                arrival.producer.mark.refused = True
             delivery.link.session.settle_all([delivery], Released())
             return
         durable = arrival.posting.durable
@@ -347,6 +413,8 @@ class Poster:
 
     def _refuse(self, producer: Producer, deliveries: list[Delivery], why: RemoteProtocolError) -> None:
         error = Error(why.condition, why.description)
+        if producer.mark is not None:
+            producer.mark.refused = True
         unanswered = [delivery for delivery in deliveries if not delivery.settled]
         if producer.queue is None and producer.topic is None:
             self._refuse_anonymous(producer, deliveries, unanswered, error)

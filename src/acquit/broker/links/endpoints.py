@@ -16,6 +16,7 @@ from acquit.protocol._definitions import Accepted, Modified, Rejected, Released
 
 if TYPE_CHECKING:
     from acquit.broker.dispatching.interest import Interest
+    from acquit.broker.intake.marks import Claim
     from acquit.broker.intake.shaping import Template
     from acquit.broker.message import Message
     from acquit.broker.nodes.node import Queue
@@ -99,7 +100,7 @@ class Actor:
 class Producer(Actor):
     """A link that messages arrive on."""
 
-    __slots__ = ("average_bytes", "link", "metas", "queue", "starved", "template", "topic", "volatile")
+    __slots__ = ("average_bytes", "link", "mark", "metas", "queue", "starved", "template", "topic", "volatile")
 
     def __init__(
         self, peer: Peer, link: ReceivingLink, queue: Queue | None, address: str, topic: Topic | None = None
@@ -114,6 +115,8 @@ class Producer(Actor):
         self.metas: dict[int, bytes] = {}
         """The journal's plain fields of messages that have nothing but a priority, by priority."""
         self.average_bytes = 1_024
+        self.mark: Claim | None = None
+        """Its hold on a mark, where its postings are numbered."""
         self.volatile = True
         """Whether its latest messages were such that only memory can hold them."""
         self.starved = False

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from acquit.broker.admin.management import NODE
+from acquit.broker.intake.marks import SENDER_MARK, Marks
 from acquit.broker.links.endpoints import Peer, Producer
 from acquit.broker.nodes import temporary
 from acquit.broker.nodes.finding import Nodes, wants_topic
@@ -23,10 +24,12 @@ from acquit.protocol._definitions import (
 
 if TYPE_CHECKING:
     from acquit.broker.admin.management_node import ManagementNode
+    from acquit.broker.intake.marks import Claim
     from acquit.broker.links.crediting import Crediting
     from acquit.broker.nodes.temporary import TemporaryNodes
     from acquit.broker.nodes.topics import Topic
     from acquit.broker.transact.coordinator import Coordinator as Coordinating
+    from acquit.protocol._definitions import Attach
     from acquit.protocol.link import ReceivingLink
 
 
@@ -40,12 +43,14 @@ class Senders:
         crediting: Crediting,
         management: ManagementNode,
         coordinator: Coordinating,
+        marks: Marks,
     ) -> None:
         self._nodes = nodes
         self._temporary = temporary
         self._crediting = crediting
         self._management = management
         self._coordinator = coordinator
+        self._marks = marks
 
     def accept(self, peer: Peer, link: ReceivingLink) -> object:
         """Accept the link, and give what is its context from now on. Raises Refused."""
@@ -62,17 +67,37 @@ class Senders:
         if target.dynamic:
             producer = self._to_dynamic(peer, link, target)
         elif target.address is None:
-            link.accept_attach(target=_target(None, ()))
+            claim = self._claim(peer, asked)
+            self._answer(link, _target(None, ()), claim)
             producer = Producer(peer, link, None, "")
+            producer.mark = claim
         elif not target.address:
             raise Refused("an address is needed", condition=AmqpCondition.INVALID_FIELD)
         else:
             peer.rights.check("send", target.address)
             node = self._nodes.to_send_to(peer, target.address, wants_topic(target.capabilities))
-            link.accept_attach(target=_target(target.address, _capabilities(node)))
+            claim = self._claim(peer, asked)
+            self._answer(link, _target(target.address, _capabilities(node)), claim)
             producer = _producer(peer, link, node)
+            producer.mark = claim
         self._crediting.top_up(producer)
         return producer
+
+    def _claim(self, peer: Peer, asked: Attach) -> Claim | None:
+        """The mark that it wants, if it wants one: the last thing that may be refused."""
+        name = (asked.properties or {}).get(SENDER_MARK)
+        return None if name is None else self._marks.claim(peer.user, name)
+
+    @staticmethod
+    def _answer(link: ReceivingLink, target: Target, claim: Claim | None) -> None:
+        if claim is None:
+            link.accept_attach(target=target)
+        else:
+            link.accept_attach(
+                target=target,
+                offered_capabilities=(SENDER_MARK,),
+                properties={SENDER_MARK: Marks.describe(claim)},
+            )
 
     def _to_dynamic(self, peer: Peer, link: ReceivingLink, target: Target) -> Producer:
         node = self._temporary.make(peer, target)

@@ -90,6 +90,14 @@ class BrokerLimits:
     """Ids that duplicate detection remembers, over all addresses: a quarter of a KiB each. Beyond, the addresses give
     way that nobody has posted to for longest."""
 
+    sender_marks_max: int = 100_000
+    """Marks of senders whose postings are numbered: half a KiB each. A link that needs one more is refused while none
+    may be forgotten."""
+
+    sender_marks_kept_ms: int = 604_800_000
+    """How long a mark is kept that no link has and that does not move. Only then may it be forgotten, where room is
+    needed for another."""
+
     def __post_init__(self) -> None:
         check_range(
             self,
@@ -101,6 +109,8 @@ class BrokerLimits:
                 "read_ahead_bytes": (4096, 1 << 30),
                 "requests_max": (1, 1 << 20),
                 "duplicate_ids_max": (1, 1 << 30),
+                "sender_marks_max": (1, 1 << 30),
+                "sender_marks_kept_ms": (0, 10 * 366 * 86_400_000),
             },
         )
 

@@ -1,0 +1,253 @@
+"""Senders whose postings are numbered: what a sender repeats after a loss is told by its number, and not posted again.
+
+A sender that can make all its messages again, in the same order (a task of a Spark query that is run anew), needs no
+window of ids, which forgets. It gives its link a *mark*: the link property ``acquit:sender-mark`` names it, and each
+message says its *place* in the delivery annotation ``x-opt-acquit-place``, which ends here: batch and index, compared
+in this order, and a digest that we only keep. The broker remembers the highest place for each user and name.
+
+    place above the mark      posted, and the mark moves there: both are in one batch of the journal, or neither is
+    place at or below it      posted before: nothing is posted, and it is answered when the mark is on the disk
+    no place                  refused
+    behind a refused one      refused: were it posted, the mark would pass the other one over
+
+So *accepted* means that this message, and every one of the same link below it, is posted. A link that was refused
+something takes no more: its sender decides what becomes of that message, and attaches again. Our attach tells where the
+mark is (`describe`); it may not be on the disk then, so a sender that leaves out what is below begins with the place of
+the mark itself, whose answer waits for the disk.
+
+Several links may have one mark, a task and its late double: whoever is first posts.
+
+**Bounds.** A mark is half a KiB, and `sender_marks_max` bounds them. When a new one finds no room, those give way that
+no link has and that have not moved for `sender_marks_kept_ms`; are there none, the link is refused. A mark is never
+forgotten before its time to make room: its sender would post all of it again.
+
+In the journal a mark is keyed state (`ledger.records.Namespace.SENDER_MARK`), copied forward as all of it is.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+from zlib import crc32
+
+from acquit.broker.refusal import Refused
+from acquit.errors import DecodeError, StoreFull
+from acquit.ledger.events import EventKind
+from acquit.ledger.records import Namespace, State, StateDeleted
+from acquit.protocol._definitions import AmqpCondition
+from acquit.protocol.sections import BODY, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, map_value, scan_sections
+from acquit.protocol.types import UInt, ULong
+
+if TYPE_CHECKING:
+    from acquit.broker.intake.duplicates import Target
+    from acquit.broker.options import BrokerLimits
+    from acquit.broker.scribe import Scribe
+
+SENDER_MARK: Final = "acquit:sender-mark"
+"""Property of an attach: from the sender the name, from us where the mark is. Offered as a capability as well."""
+PLACE: Final = "x-opt-acquit-place"
+NAME_MAX: Final = 256
+"""Characters of a name."""
+
+_DUPLICATE: Final = int(EventKind.DUPLICATE)
+_PLACE: Final = Struct(">QQI")
+"""The annotation's value, binary: batch, index, digest."""
+_VALUE: Final = Struct("<QQIQ")
+"""In the journal: batch, index, digest, sequence."""
+_ENTRY: Final = b"\xa3" + bytes((len(PLACE),)) + PLACE.encode() + b"\xa0" + bytes((_PLACE.size,))
+_SECTION: Final = b"\x00\x53\x71\xc1" + bytes((1 + len(_ENTRY) + _PLACE.size, 2)) + _ENTRY
+"""Delivery annotations that say nothing but the place, as senders of ours encode them, up to the value."""
+_RETIRED_AT_ONCE: Final = 1_000
+
+
+class Place(NamedTuple):
+    """Of one message. Places of one mark are compared by their batch, then by their index."""
+
+    batch: int
+    number: int
+    """The index within the batch."""
+    digest: int
+    """The sender's own; kept with the mark, and told."""
+
+
+class Mark:
+    """One sender's."""
+
+    __slots__ = ("at", "digest", "key", "links", "recorded", "sequence")
+
+    def __init__(self, key: bytes) -> None:
+        self.key = key
+        self.at = -1, -1
+        """Batch and index of its highest posting."""
+        self.digest = 0
+        self.sequence = 0
+        """Of that posting; of one to a topic, of its last copy."""
+        self.links = 0
+        self.recorded = False
+        """There is something about it in the journal, or about to be."""
+
+
+class Claim:
+    """One link's hold on a mark."""
+
+    __slots__ = ("mark", "refused")
+
+    def __init__(self, mark: Mark) -> None:
+        self.mark = mark
+        self.refused = False
+        """Something was, and nothing behind it may pass."""
+
+    def why(self) -> Refused:
+        """What everything behind it is refused with."""
+        return Refused(
+            f"a message before it on this link, which has a mark ({SENDER_MARK}), was refused: attach again to go on",
+            condition=AmqpCondition.PRECONDITION_FAILED,
+        )
+
+    @staticmethod
+    def in_transaction() -> Refused:
+        """What a posting in a transaction is refused with: the mark would move before it is known to enter."""
+        return Refused(
+            f"a link with a mark ({SENDER_MARK}) posts in no transaction", condition=AmqpCondition.NOT_ALLOWED
+        )
+
+
+class Marks:
+    """Knows the marks of all senders."""
+
+    def __init__(self, scribe: Scribe, limits: BrokerLimits) -> None:
+        self._scribe = scribe
+        self.limits = limits
+        self._table = scribe.recorder.table
+        self._open: dict[bytes, Mark] = {}
+        """Those that links have."""
+        self._kept = sum(namespace == Namespace.SENDER_MARK for namespace, _ in self._table.state)
+        """How many the journal tells of."""
+        self._full_until_us = 0
+        """Before this time no mark gives way."""
+
+    # -- links --------------------------------------------------------------------------------------------------------
+
+    def claim(self, user: str | None, name: object) -> Claim:
+        """A link asks for the mark of this name. Raises Refused."""
+        if not isinstance(name, str) or not 0 < len(name) <= NAME_MAX:
+            raise Refused(
+                f"the link property {SENDER_MARK} must be a string of 1 to {NAME_MAX} characters",
+                condition=AmqpCondition.INVALID_FIELD,
+            )
+        key = f"{user or ''}\0{name}".encode()
+        mark = self._open.get(key)
+        if mark is None:
+            mark = self._open[key] = self._found(key)
+        mark.links += 1
+        return Claim(mark)
+
+    def release(self, claim: Claim) -> None:
+        """Its link has ended."""
+        self._let_go(claim.mark)
+
+    def _let_go(self, mark: Mark) -> None:
+        mark.links -= 1
+        if not mark.links:
+            del self._open[mark.key]
+
+    @staticmethod
+    def describe(claim: Claim) -> list[object]:
+        """Where the mark is, for our attach: batch, index, digest; empty where nothing was posted yet."""
+        mark = claim.mark
+        return [ULong(mark.at[0]), ULong(mark.at[1]), UInt(mark.digest)] if mark.recorded else []
+
+    def _found(self, key: bytes) -> Mark:
+        mark = Mark(key)
+        entry = self._table.state.get((Namespace.SENDER_MARK, key))
+        if entry is not None:
+            batch, index, mark.digest, mark.sequence = _VALUE.unpack(entry.value)
+            mark.at = batch, index
+            mark.recorded = True
+        elif self._kept + sum(not other.recorded for other in self._open.values()) >= self.limits.sender_marks_max:
+            self._make_room()
+        return mark
+
+    def _make_room(self) -> None:
+        """Some marks give way, more than one, because to find them is to look at all. Raises Refused."""
+        now_us, kept_us = self._scribe.time_us, self.limits.sender_marks_kept_ms * 1_000
+        idle: list[tuple[int, bytes]] = []
+        if now_us >= self._full_until_us:
+            idle = sorted(
+                (entry.time_us, key)
+                for (namespace, key), entry in self._table.state.items()
+                if namespace == Namespace.SENDER_MARK and key not in self._open
+            )
+            self._full_until_us = idle[0][0] + kept_us if idle else 0
+        over = [key for time_us, key in idle[:_RETIRED_AT_ONCE] if time_us + kept_us <= now_us]
+        if not over:
+            raise Refused(
+                f"{self.limits.sender_marks_max} marks of senders are kept (limits.sender_marks_max), and each was "
+                f"used in the last {self.limits.sender_marks_kept_ms} ms (limits.sender_marks_kept_ms)",
+                condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED,
+            )
+        for key in over:
+            try:
+                self._scribe.recorder.append(StateDeleted(now_us, Namespace.SENDER_MARK, key))
+            except StoreFull as exc:
+                self._scribe.exhausted = True
+                raise Refused(
+                    "the broker's disk is full: try again later", condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED
+                ) from exc
+            self._kept -= 1
+
+    # -- postings -----------------------------------------------------------------------------------------------------
+
+    def moved(self, mark: Mark) -> None:
+        """Record where it is now, in the batch with the postings that moved it."""
+        if not mark.recorded:
+            mark.recorded = True
+            self._kept += 1
+        scribe = self._scribe
+        value = _VALUE.pack(*mark.at, mark.digest, mark.sequence)
+        try:
+            scribe.recorder.keep(State(scribe.time_us, Namespace.SENDER_MARK, mark.key, value))
+        except StoreFull:
+            scribe.exhausted = True  # the recorder keeps it, and no batch is taken without it
+            mark.links += 1  # until then nothing but this object knows
+            scribe.when_synced(self._let_go, mark)
+
+    def suppress(self, mark: Mark, place: Place, payload: bytes, target: Target | None, actor: int) -> None:
+        """It was posted before: count it, and record that it came again. Which posting it repeats is known of the
+        highest one alone; sequence 0 stands for the others. `target` is None where its address is no more."""
+        sections = scan_sections(payload)
+        body = payload[sections.bounds[BODY] : sections.bounds[BODY + 1]]
+        sequence = mark.sequence if place[:2] == mark.at else 0
+        number = 0
+        if target is not None:
+            number = target.number
+            target.counts[_DUPLICATE] += 1
+        scribe = self._scribe
+        try:
+            fingerprint = len(body) << 32 | crc32(body)
+            scribe.recorder.transition(_DUPLICATE, sequence, number, fingerprint, scribe.time_us, actor)
+        except StoreFull:
+            scribe.exhausted = True  # the recorder keeps the event
+
+
+def take_place(payload: bytes) -> tuple[Place, bytes]:
+    """The place of a message, and the message without its delivery annotations, which are for us alone. Raises
+    DecodeError where it says none."""
+    at = 5 + payload[4] if payload.startswith(b"\x00\x53\x70\xc0") and len(payload) > 4 else 0
+    if payload.startswith(_SECTION, at):
+        value_at = at + len(_SECTION)
+        after = value_at + _PLACE.size
+        value: object = payload[value_at:after]
+    else:
+        bounds = scan_sections(payload).bounds
+        at, after = bounds[DELIVERY_ANNOTATIONS], bounds[MESSAGE_ANNOTATIONS]
+        value = map_value(payload[at:after], PLACE) if at != after else None
+    if not isinstance(value, bytes) or len(value) != _PLACE.size:
+        raise DecodeError(
+            f"on a link with a mark ({SENDER_MARK}) each message says its place: the delivery annotation {PLACE}, "
+            f"a binary of {_PLACE.size} bytes"
+        )
+    return Place(*_PLACE.unpack(value)), payload[:at] + payload[after:]
+
+
+__all__ = ["NAME_MAX", "PLACE", "SENDER_MARK", "Claim", "Mark", "Marks", "Place", "take_place"]
