@@ -23,7 +23,8 @@ from acquit.spark.spool import attempt, housekeeping
 from acquit.spark.spool.attempt import _Attempt
 from acquit.spark.spool.entries import Checkpoint, Entry, FloorRaised, Publication, decode_entry, encode_entry
 from acquit.spark.spool.identities import UNKNOWN
-from acquit.spark.spool.log import Log, LogState
+from acquit.spark.spool.log import Log, LogState, slot_name
+from acquit.spark.spool.store import StoreDoubt
 from tests.support.spool_world import Faults, Process, World
 
 SCHEDULES = 80
@@ -41,6 +42,16 @@ FAULTS = {
         lost_answers=0.1,
         store_doubts=0.05,
         poison=0.2,
+    ),
+    "an object store": Faults(
+        broker_restarts=0.01,
+        stalls=0.03,
+        task_kills=0.01,
+        driver_kills=0.02,
+        lost_answers=0.1,
+        store_doubts=0.05,
+        lost_requests=0.01,
+        poison=0.1,
     ),
     "another broker": Faults(
         broker_restarts=0.01, stalls=0.03, task_kills=0.01, driver_kills=0.02, lost_answers=0.1, foreign=True
@@ -173,6 +184,18 @@ def _accept_what_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_Attempt, "look_up", look_up)
 
 
+def _doubt_is_yes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An append that got no answer is taken for one that happened."""
+
+    def create(self: Log, slot: int, entry: Entry) -> bool:
+        try:
+            return self._store.put_if_absent(slot_name(slot), encode_entry(entry))
+        except StoreDoubt:
+            return True
+
+    monkeypatch.setattr(Log, "_create", create)
+
+
 class _Mutation(NamedTuple):
     faults: str
     symptom: str
@@ -190,6 +213,7 @@ MUTATIONS = {
     "no identities": _Mutation("broker restarts", "doubled", _no_identities),
     "checkpoints without open parts": _Mutation("everything", "disagreements", _checkpoint_forgets_decided),
     "no recorded outcome": _Mutation("everything", "lost", _accept_what_comes_again),
+    "doubt is taken for yes": _Mutation("an object store", "lost", _doubt_is_yes),
 }
 
 

@@ -20,7 +20,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from acquit.errors import SpoolFenced
+from acquit.errors import SpoolError, SpoolFenced
 from acquit.protocol.message import Message
 from acquit.protocol.types import ULong
 from acquit.spark.columns import MessageColumns
@@ -48,6 +48,9 @@ class Faults:
     lost_answers: float = 0
     """A settlement is taken, and the answer does not arrive."""
     store_doubts: float = 0
+    lost_requests: float = 0
+    """As in an object store behind a network: any verb may fail and yet happen, now or much later, and a write that
+    succeeded at the second try may happen once more when its first arrives."""
     poison: float = 0
     """Share of messages that cannot be parsed; they are to be rejected."""
     foreign: bool = False
@@ -149,6 +152,11 @@ class _Store:
     def put_if_absent(self, name: str, data: bytes) -> bool:
         self._turn()
         files, rng = self._world.files, self._world.rng
+        if self._loses():
+            if name in files:
+                raise StoreDoubt("no answer, and another's file was there")
+            self._write_some_time(name, data)
+            raise StoreDoubt("no answer")
         if rng.random() < self._world.faults.store_doubts:
             kind = rng.randrange(4)
             if kind == 0:
@@ -165,10 +173,17 @@ class _Store:
     def put(self, name: str, data: bytes | memoryview, *, durable: bool = True) -> None:
         self._turn()
         assert name not in self._world.files
+        if self._loses():
+            self._write_some_time(name, bytes(data))
+            raise SpoolError("no answer to a PUT")
         self._world.files[name] = bytes(data)
+        if self._loses():
+            self._world.in_flight.append((name, bytes(data)))
 
     def get(self, name: str) -> bytes | None:
         self._turn()
+        if self._loses():
+            raise SpoolError("no answer to a GET")
         return self._world.files.get(name)
 
     def view(self, name: str) -> memoryview | None:
@@ -179,12 +194,32 @@ class _Store:
         """What was there all the time is listed; what came or went meanwhile may be or not."""
         before = self._listing(folder)
         self._turn()
+        if self._loses():
+            raise SpoolError("no answer to a LIST")
         after = self._listing(folder)
         return [name for name in sorted(before | after) if name in before & after or self._world.rng.random() < 0.5]
 
     def remove(self, name: str) -> None:
         self._turn()
+        if self._loses():
+            if self._world.rng.random() < 0.5:
+                self._world.files.pop(name, None)
+            else:
+                self._world.in_flight.append((name, None))
+            raise SpoolError("no answer to a DELETE")
         self._world.files.pop(name, None)
+
+    def _loses(self) -> bool:
+        likely = self._world.faults.lost_requests
+        return likely > 0 and self._world.rng.random() < likely
+
+    def _write_some_time(self, name: str, data: bytes) -> None:
+        """Never, now, or later."""
+        match self._world.rng.randrange(3):
+            case 0:
+                self._world.files.setdefault(name, data)
+            case 1:
+                self._world.in_flight.append((name, data))
 
     def sync(self, folder: str) -> None:
         self._turn()
@@ -217,7 +252,8 @@ class World:
         self.rng = random.Random(seed)
         self.faults = faults
         self.files: dict[str, bytes] = {}
-        self.in_flight: list[tuple[str, bytes]] = []
+        self.in_flight: list[tuple[str, bytes | None]] = []
+        """Writes that will happen some time, and deletions (None)."""
         self.links: list[_Link] = []
         self.now_ms = 1_000_000_000
         # Checkpoints all the time, so that holes in the log are as common as everything else.
@@ -235,6 +271,7 @@ class World:
         self._plan: str | None = None
         self._epoch = 0
         self._results: dict[tuple[int, int], list[str]] = {}
+        self._failed = False
         self._written_at_ms: dict[tuple[int, int], int] = {}
         self._answers: dict[tuple[int, int], list[str]] = {}
 
@@ -256,7 +293,14 @@ class World:
             for link in self.links:
                 link.lose()
             self.faults = replace(
-                self.faults, broker_restarts=0, stalls=0, task_kills=0, driver_kills=0, lost_answers=0, store_doubts=0
+                self.faults,
+                broker_restarts=0,
+                stalls=0,
+                task_kills=0,
+                driver_kills=0,
+                lost_answers=0,
+                store_doubts=0,
+                lost_requests=0,
             )
             self._run_driver()
             while not self._settled():
@@ -308,7 +352,11 @@ class World:
     def _play_batch(self, epoch: int, driver: Actor[object]) -> bool:
         """False when the driver was killed before the sink had the batch."""
         self._results = {}
+        self._failed = False
         for _ in range(STEPS_MAX):
+            if self._failed:
+                self._leave_behind()
+                return False
             if self._plan is not None:
                 running = {task.part for task in self._tasks}
                 for part in range(PARTS):
@@ -344,6 +392,8 @@ class World:
                 self._zombies.remove(one)
             if isinstance(one, _Task):
                 self._ended(one)
+            elif isinstance(actor.error, SpoolError) and self.faults.lost_requests:
+                self._failed = self._failed or actor is self._driver  # the query ends with an error, and is restarted
             elif actor.error is not None and not isinstance(actor.error, Killed):
                 raise actor.error
         elif isinstance(one, _Task) and one in self._tasks:
@@ -367,7 +417,11 @@ class World:
             for link in self.links:
                 link.lose()
         while self.in_flight and rng.random() < 0.1:
-            self.files.setdefault(*self.in_flight.pop(rng.randrange(len(self.in_flight))))
+            name, data = self.in_flight.pop(rng.randrange(len(self.in_flight)))
+            if data is None:
+                self.files.pop(name, None)
+            else:
+                self.files.setdefault(name, data)
         if self.faults.forgetting and rng.random() < 0.05:
             self.now_ms += rng.randrange(RETENTION_MS)
 
