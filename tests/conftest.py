@@ -36,6 +36,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--soak-rounds", type=int, default=20, help="rounds (kills, replayed power losses, schedules) of each soak test"
     )
+    parser.addoption(
+        "--spark-crash-rounds",
+        type=int,
+        default=1,
+        help="rounds of the kills of Spark: the second has each broker and trigger with the other table format, the third "
+        "and fourth kill the other processes at each point",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -60,8 +67,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.pluginmanager.has_plugin("xdist"):
         # Tests of one file run in one process, in their order, with the fixtures of the file; all of Spark's in one
         # process as well, for there is one session.
+        # Those that start programs which are killed are each on their own, unless they say what they share.
         for item in items:
-            group = "spark" if item.get_closest_marker("spark") else item.nodeid.partition("::")[0]
+            if item.get_closest_marker("xdist_group"):
+                continue
+            if item.get_closest_marker("sparkcrash"):
+                group = item.nodeid
+            elif item.get_closest_marker("spark"):
+                group = "spark"
+            else:
+                group = item.nodeid.partition("::")[0]
             item.add_marker(pytest.mark.xdist_group(group))
 
 

@@ -1,6 +1,6 @@
 """One Spark session for all tests that need one: it costs 5 s to start, and every query 2 to 5 s more.
 
-`local[2,4]` because `local[2]` never tries a task again. Workers find `tests.support` on PYTHONPATH.
+`local[2,4]` because `local[2]` never tries a task again. Workers can be killed at named points (`tests.support.crashing`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
@@ -29,8 +27,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     from acquit.spark.session import start_session
+    from tests.support.crashing import PYTHONPATH
 
-    os.environ["PYTHONPATH"] = str(ROOT)
+    os.environ["PYTHONPATH"] = PYTHONPATH
     session = start_session(master="local[2,4]", memory_mb=512, log_level="OFF")
     yield session
     session.stop()

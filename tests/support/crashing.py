@@ -1,115 +1,334 @@
-"""The source `acquit` with workers that crash at named points, each point once.
+"""Kills at named points of the pipeline, in whatever process passes them, while the package runs as users have it.
 
-Register `CrashingSource` and read the format ``acquit_crashing``. Marks of the points that have been passed lie in
-``SPOOL.crashes``, a folder of files that hold the process id; ``SPOOL.attempts`` has a file for each attempt at a part
-(epoch, part, Spark's number of the attempt). Points, in the order of `acquit.spark.spool.attempt`:
+Processes that have `PYTHONPATH` import `crash_site/sitecustomize.py` at their start, and that calls `install`: as soon as
+a module of `acquit.spark` is imported, a few of its functions get a look at the points they pass. The package has no
+hook, and the format that is read is `acquit` itself.
 
-received    messages are held, nothing is published
-published   the entry is in the log, nothing is settled
-settled     the broker has its answers, no row has been yielded
+A point is **armed** by a file, `arm(work, "published", "worker")`, in the folder ``crashes`` beside the spool. The first
+process that passes the point takes the file away, writes ``published.passed`` with its process id, and does what the
+file says; so each point is passed once, and a test can ask whether it was (`passed`). Points of `TASK` wait for their
+epoch, if one is named. In the order in which an epoch meets them:
+
+drained            messages are held, nothing is written
+data-written       the data file is there, nothing is published
+publishing         this very process is about to append its publication to the log
+published          the publication is in the log, nothing is settled
+settled            the broker has its answers, the marker of that is not written
+yielded            all rows of a part were given to the sink, which has committed nothing
+table-committing   the files of the batch are written, the driver is about to commit them to the Delta table
+table-committed    the table has the batch, Spark's commit log does not
+floor-raised       the clean-up has raised the floor and removed nothing
+removing           the clean-up has removed one data file
+checkpointing      a checkpoint of the spool's log is appended, its marker is not written
+trimming           one entry that the checkpoint replaced is removed
 
 What happens there:
 
-worker      the Python worker is killed, as by the kernel that needs its memory
-everything  the JVM is killed, and the worker
-zombie      the JVM is killed and the worker stopped; somebody may let it go on much later
-stall       the worker is stopped
-
-The environment variable ``ACQUIT_TEST_CRASHES`` (``1:received:worker,2:published:everything``) says what happens in
-which epoch; without it, `WORKERS`.
+worker      this Python process is killed, as by the kernel that needs its memory
+executor    the JVM above it is killed, and then it (with a ``local[...]`` master: the driver's JVM, too)
+everything  that, and the program that started the JVM
+zombie      the JVM is killed and this process stopped; somebody may let it go on much later
+stop        this process is stopped, and nothing else; what goes on afterwards leaves ``POINT.continued``
 """
 
 from __future__ import annotations
 
+import importlib.abc
+import importlib.machinery
+import json
 import os
 import signal
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
 
-import pyarrow as pa
-from pyspark import TaskContext
-from pyspark.sql.datasource import InputPartition
-from pyspark.sql.types import StructType
+TASK: Final = ("drained", "data-written", "publishing", "published", "settled", "yielded")
+TABLE: Final = ("table-committing", "table-committed")
+CLEANING: Final = ("floor-raised", "removing", "checkpointing", "trimming")
+POINTS: Final = (*TASK, *TABLE, *CLEANING)
+ENDINGS: Final = ("worker", "executor", "everything", "zombie", "stop")
 
-from acquit.spark import stream as stream_module
-from acquit.spark.link import QueueDrain
-from acquit.spark.source import AcquitDataSource
-from acquit.spark.source_options import SourceOptions
-from acquit.spark.spool import Outcome, Received
-from acquit.spark.stream import AcquitPartition, AcquitStreamReader
+MUTANT: Final = "ACQUIT_TEST_MUTANT"
+"""The environment variable that names one of `MUTANTS`: protections that are taken out, to see that they are missed."""
 
-VARIABLE = "ACQUIT_TEST_CRASHES"
-WORKERS = "1:received:worker,2:published:worker,3:settled:worker"
+SITE: Final = Path(__file__).with_name("crash_site")
+ROOT: Final = Path(__file__).resolve().parents[2]
+PYTHONPATH: Final = f"{SITE}{os.pathsep}{ROOT}"
 
 
-def crash_once(marks: Path, point: str, what: str) -> None:
-    """Do it, unless a process has been here before."""
-    marks.mkdir(exist_ok=True)
-    try:
-        with (marks / point).open("x") as mark:
-            mark.write(str(os.getpid()))
-    except FileExistsError:
+def folder_of(work: Path) -> Path:
+    """Where the points of the query with this work folder are armed."""
+    return work / "crashes"
+
+
+def arm(work: Path, point: str, ending: str, *, epoch: int = 0) -> None:
+    """Once, from `epoch` on."""
+    assert point in POINTS and ending in ENDINGS
+    assert not epoch or point in TASK, "who commits does not know what is an epoch"
+    folder = folder_of(work)
+    folder.mkdir(parents=True, exist_ok=True)
+    fresh = folder / f"{point}.fresh"
+    fresh.write_text(json.dumps({"ending": ending, "epoch": epoch}))
+    fresh.rename(folder / point)
+
+
+def disarm(work: Path, point: str) -> None:
+    """It need not be armed."""
+    (folder_of(work) / point).unlink(missing_ok=True)
+
+
+def passed(work: Path, point: str) -> int | None:
+    """The process that passed the point, None as long as nobody has."""
+    mark = folder_of(work) / f"{point}.passed"
+    return int(mark.read_text()) if mark.exists() else None
+
+
+def continued(work: Path, point: str) -> bool:
+    """Whether the process that was stopped there goes on."""
+    return (folder_of(work) / f"{point}.continued").exists()
+
+
+def pass_point(folder: Path, point: str) -> None:
+    """What a process does that passes it."""
+    armed = folder / point
+    if not armed.exists():
         return
-    if what in ("zombie", "stall"):
+    try:
+        order = json.loads(armed.read_text())
+        if point in TASK and _Task.epoch < order["epoch"]:
+            return
+        armed.rename(folder / f"{point}.{os.getpid()}")
+    except FileNotFoundError:
+        return  # somebody else was faster
+    mark = folder / f"{point}.{os.getpid()}"
+    mark.write_text(str(os.getpid()))
+    mark.rename(folder / f"{point}.passed")
+    _end(order["ending"], folder, point)
+
+
+def _end(ending: str, folder: Path, point: str) -> None:
+    if ending in ("zombie", "stop"):
         # When the JVM is gone, Spark's daemon ends its process group, and the kernel wakes those in it that were
         # stopped. A machine that hangs hears nothing of that.
         os.setsid()
-    if what in ("everything", "zombie"):
-        _kill_jvm()
-    os.kill(os.getpid(), signal.SIGSTOP if what in ("zombie", "stall") else signal.SIGKILL)
+    if ending in ("executor", "everything", "zombie"):
+        _kill_jvm(program_too=ending == "everything")
+    if ending not in ("zombie", "stop"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    (folder / f"{point}.continued").write_text(str(os.getpid()))
 
 
-def _kill_jvm() -> None:
+def _kill_jvm(*, program_too: bool) -> None:
     import psutil
 
-    jvm = next(parent for parent in psutil.Process().parents() if "java" in parent.name())
+    this = psutil.Process()
+    above = [process for process in this.parents() if process.name() == "java"]
+    # The driver's own program is above its JVM.
+    jvm = above[0] if above else next(child for child in this.children(recursive=True) if child.name() == "java")
+    program = jvm.parent()
     jvm.kill()
+    if program_too and program is not None and "python" in program.name():
+        program.kill()
 
 
-class CrashingSource(AcquitDataSource):
-    """As its base, with readers that crash."""
+class _Task:
+    """What this process knows of the part it reads."""
 
-    @classmethod
-    def name(cls) -> str:
-        return "acquit_crashing"
-
-    def streamReader(self, schema: StructType) -> AcquitStreamReader:  # noqa: N802
-        return _CrashingReader(self.options, schema)
+    epoch = 0
+    folder = Path()
 
 
-class _CrashingReader(AcquitStreamReader):
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, AcquitPartition)
-        plan = [step.split(":") for step in os.environ.get(VARIABLE, WORKERS).split(",")]
-        epoch = str(partition.planned.part.epoch)
-        here = {point: what for number, point, what in plan if number == epoch}
-        marks = Path(f"{self._options.spool}.crashes")
-        context = TaskContext.get()
-        assert context is not None
-        attempts = Path(f"{self._options.spool}.attempts")
-        attempts.mkdir(exist_ok=True)
-        (attempts / f"{epoch}-{partition.planned.part.part}-{context.taskAttemptId()}").touch()
+# How each module is changed once it has been imported.
 
-        class Drain(QueueDrain):
-            def __init__(self, options: SourceOptions, rows_max: int, bytes_max: int) -> None:
-                super().__init__(options, rows_max, bytes_max)
-                self._some = False
 
-            def _pass(self, point: str) -> None:
-                if self._some and point in here:
-                    crash_once(marks, point, here[point])
+def _change_spool(module: ModuleType) -> None:
+    real = module.Spool.__init__
 
-            def receive(self, rows_max: int) -> Sequence[Received]:
-                received = super().receive(rows_max)
-                self._some = self._some or bool(received)
-                self._pass("received")
-                return received
+    def init(self: Any, store: Any, retention: Any = None, **more: Any) -> None:
+        # A checkpoint every few batches: else a test would need dozens to see one.
+        retention = replace(retention or module.RetentionOptions(), checkpoint_entries=6)
+        real(self, _Store(store), retention, **more)
 
-            def settle(self, outcomes: Sequence[tuple[Received, Outcome]]) -> bool:
-                self._pass("published")
-                answered = super().settle(outcomes)
-                self._pass("settled")
-                return answered
+    module.Spool.__init__ = init
 
-        stream_module.QueueDrain = Drain  # type: ignore[misc]  # in this worker; the next task of it sets its own
-        return super().read(partition)
+
+class _Store:
+    """A store that knows which points its verbs are."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+        self._folder = folder_of(Path(real.place).parent)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def put(self, name: str, data: Any, **more: Any) -> None:
+        if name.startswith("checkpoints/"):
+            pass_point(self._folder, "checkpointing")
+        self._real.put(name, data, **more)
+        if name.startswith("data/"):
+            pass_point(self._folder, "data-written")
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        kind = json.loads(data.partition(b"\n")[0])["kind"] if name.startswith("log/") else None
+        if kind == "publication":
+            pass_point(self._folder, "publishing")
+        created: bool = self._real.put_if_absent(name, data)
+        if created and kind == "publication":
+            pass_point(self._folder, "published")
+        if created and kind == "floor":
+            pass_point(self._folder, "floor-raised")
+        return created
+
+    def remove(self, name: str) -> None:
+        self._real.remove(name)
+        if name.startswith("data/"):
+            pass_point(self._folder, "removing")
+        if name.startswith("log/"):
+            pass_point(self._folder, "trimming")
+
+
+def _change_link(module: ModuleType) -> None:
+    receive, settle = module.QueueDrain.receive, module.QueueDrain.settle
+
+    def receive_and_pass(self: Any, rows_max: int) -> Any:
+        received = receive(self, rows_max)
+        if received:
+            pass_point(_Task.folder, "drained")
+        return received
+
+    def settle_and_pass(self: Any, outcomes: Sequence[Any]) -> Any:
+        answered = settle(self, outcomes)
+        if outcomes:
+            pass_point(_Task.folder, "settled")
+        return answered
+
+    module.QueueDrain.receive, module.QueueDrain.settle = receive_and_pass, settle_and_pass
+
+
+def _change_stream(module: ModuleType) -> None:
+    real = module.AcquitStreamReader.read
+
+    def read(self: Any, partition: Any) -> Iterator[Any]:
+        _Task.epoch = partition.planned.part.epoch
+        _Task.folder = folder_of(Path(self._options.spool).parent)
+        rows = 0
+        for batch in real(self, partition):
+            rows += batch.num_rows
+            yield batch
+        if rows:
+            pass_point(_Task.folder, "yielded")
+
+    module.AcquitStreamReader.read = read
+
+
+def _change_delta(module: ModuleType) -> None:
+    real = module.DeltaAppender.commit
+
+    def commit(self: Any, batch_id: int, files: Sequence[Any]) -> Any:
+        # The pipeline's own place for its work.
+        folder = folder_of(self._table / "_acquit")
+        pass_point(folder, "table-committing")
+        committed = real(self, batch_id, files)
+        pass_point(folder, "table-committed")
+        return committed
+
+    module.DeltaAppender.commit = commit
+
+
+# Protections that are taken out.
+
+
+def _settle_first(module: ModuleType) -> None:
+    from acquit.spark.spool import Outcome
+
+    receive, settle = module.QueueDrain.receive, module.QueueDrain.settle
+
+    def receive_and_settle(self: Any, rows_max: int) -> Any:
+        received = receive(self, rows_max)
+        settle(self, [(one, Outcome.ACCEPTED) for one in received])
+        return received
+
+    module.QueueDrain.receive = receive_and_settle
+    module.QueueDrain.settle = lambda self, outcomes: True
+
+
+def _forget_identities(module: ModuleType) -> None:
+    import numpy as np
+
+    def outcomes(self: Any, wanted: Any) -> Any:
+        return np.full(len(wanted), module.UNKNOWN, np.uint8), np.zeros(len(wanted), np.bool_)
+
+    module.LogState.outcomes = outcomes
+
+
+def _never_look_up_the_batch(module: ModuleType) -> None:
+    module.DeltaAppender._done = lambda self, table, batch_id: False
+
+
+def _ignore_others(module: ModuleType) -> None:
+    """An attempt does not look whether its part was published while it slept."""
+    module._refuse_finished = lambda state, part, store: None
+    real = module._Attempt.decide
+
+    def decide(self: Any, state: Any, *more: Any) -> Any:
+        mine = state.decided.get((self._part.epoch, self._part.part))
+        if mine is not None and mine.nonce == self.nonce:
+            return None
+        return real(self, replace(state, decided={}), *more)
+
+    module._Attempt.decide = decide
+
+
+CHANGES: Final[dict[str, Callable[[ModuleType], None]]] = {
+    "acquit.spark.spool": _change_spool,
+    "acquit.spark.link": _change_link,
+    "acquit.spark.stream": _change_stream,
+    "acquit.spark.delta": _change_delta,
+}
+MUTANTS: Final[dict[str, tuple[str, Callable[[ModuleType], None]]]] = {
+    "settles first": ("acquit.spark.link", _settle_first),
+    "forgets": ("acquit.spark.spool.log", _forget_identities),
+    "does not ask the table": ("acquit.spark.delta", _never_look_up_the_batch),
+    "is not fenced": ("acquit.spark.spool.attempt", _ignore_others),
+}
+
+
+def install() -> None:
+    """Change each module of `CHANGES` as soon as it is imported in this process."""
+    changes = {name: [change] for name, change in CHANGES.items()}
+    if os.environ.get(MUTANT):
+        name, mutate = MUTANTS[os.environ[MUTANT]]
+        # First, so that points are passed around what is left.
+        changes[name] = [mutate, *changes.get(name, [])]
+    sys.meta_path.insert(0, _Finder(changes))
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def __init__(self, changes: dict[str, list[Callable[[ModuleType], None]]]) -> None:
+        self._changes = changes
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name not in self._changes:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        assert spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader)
+        spec.loader = _Loader(name, spec.loader.path, self._changes[name])
+        return spec
+
+
+class _Loader(importlib.machinery.SourceFileLoader):
+    def __init__(self, name: str, path: str, changes: list[Callable[[ModuleType], None]]) -> None:
+        super().__init__(name, path)
+        self._changes = changes
+
+    def exec_module(self, module: ModuleType) -> None:
+        super().exec_module(module)
+        for change in self._changes:
+            change(module)

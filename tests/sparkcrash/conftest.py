@@ -1,0 +1,68 @@
+"""Kills: `make spark-crash`. Both brokers, each as a place where a test gets a queue."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import acquit
+from tests.interop.artemis import Artemis
+from tests.interop.java import PeerMissing, in_ci
+from tests.sparkcrash.pipelines import Queue
+
+BROKERS = ("acquit", "artemis")
+FORMATS = ("delta", "parquet")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.sparkcrash)
+            item.add_marker(pytest.mark.timeout(900))
+            # PySpark leaves sockets and threads to the garbage collector.
+            item.add_marker(pytest.mark.filterwarnings("default"))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """`way`: how the pipeline is run: broker, format, with a trigger or not, and which round it is. A round has each
+    broker with each trigger, and half of the pairs with a format; the next round has the other half."""
+    if "way" in metafunc.fixturenames:
+        rounds = metafunc.config.getoption("--spark-crash-rounds")
+        ways = [
+            (broker, FORMATS[(number + place + streaming) % 2], streaming, number)
+            for number in range(rounds)
+            for place, broker in enumerate(BROKERS)
+            for streaming in (False, True)
+        ]
+        ids = [f"{way[0]}-{way[1]}-{'trigger' if way[2] else 'now'}-{way[3]}" for way in ways]
+        metafunc.parametrize("way", ways, ids=ids)
+
+
+@pytest.fixture(scope="session")
+def artemis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Artemis]:
+    """One that cannot be had here skips the test; in CI that is a failure."""
+    with contextlib.ExitStack() as stack:
+        try:
+            broker = stack.enter_context(Artemis(tmp_path_factory.mktemp("artemis")))
+            broker.start()
+        except PeerMissing as missing:
+            (pytest.fail if in_ci() else pytest.skip)(str(missing))
+        yield broker
+
+
+@pytest.fixture
+def queue_at(request: pytest.FixtureRequest, address: str) -> Callable[[str], Queue]:
+    """A queue of the test's own at the broker of this name."""
+
+    def make(name: str) -> Queue:
+        if name == "acquit":
+            broker: acquit.Broker = request.getfixturevalue("broker")
+            return Queue(url=broker.url, address=address)
+        artemis: Artemis = request.getfixturevalue("artemis")
+        artemis.queue(address)
+        return Queue(url=artemis.url, address=address, user=artemis.username, password=artemis.password)
+
+    return make

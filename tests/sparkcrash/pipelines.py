@@ -1,0 +1,197 @@
+"""A queue, the pipeline that reads it in a process that is killed, and what must hold afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+import acquit
+from acquit.protocol.message import Message
+from tests.sparkcrash.tables import Account, account, content, identity
+from tests.support.crashing import MUTANT, PYTHONPATH, ROOT, TABLE, arm, folder_of, passed
+from tests.support.spark_program import QUICK, Job
+
+RUN_S = 150.0
+"""A run that takes longer hangs."""
+BATCH = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Queue:
+    """One address of a broker."""
+
+    url: str
+    address: str
+    user: str | None = None
+    password: str | None = None
+
+    @contextlib.contextmanager
+    def session(self) -> Iterator[acquit.Session]:
+        with (
+            acquit.connect(self.url, username=self.user, password=self.password) as connection,
+            connection.session("individual") as session,
+        ):
+            yield session
+
+    def post(self, *numbers: int) -> None:
+        with self.session() as session:
+            sender = session.sender(self.address)
+            for number in numbers:
+                sender.send(Message(content(number), message_id=identity(number)), wait=False)
+            sender.flush()
+
+    def left(self) -> list[str]:
+        """What is available, by identity; it goes back."""
+        with self.session() as session:
+            receiver = session.receiver(self.address, prefetch=1_000, default_outcome=acquit.RELEASED)
+            receiver.drain(10)
+            return [str(message.message_id) for message in receiver.receive_many(1_000, 0)]
+
+
+class Pipeline:
+    """*ingest* from `queue` into a table in `folder`."""
+
+    def __init__(self, queue: Queue, folder: Path, *, format: str, streaming: bool, **job: Any) -> None:
+        self.queue = queue
+        self.folder = folder
+        self.posted = 0
+        credential = None
+        if queue.password is not None:
+            (folder / "password").write_text(queue.password)
+            credential = f"file:{folder / 'password'}"
+        self.job = Job(
+            url=queue.url,
+            address=queue.address,
+            user=queue.user,
+            credential=credential,
+            table=str(folder / "table"),
+            format=format,
+            trigger="100 milliseconds" if streaming else None,
+            **{"source": {"maxMessagesPerBatch": str(BATCH), "parts": "2"}, **job},
+        )
+
+    @property
+    def work(self) -> Path:
+        return self.job.work
+
+    @property
+    def account(self) -> Account:
+        return account(Path(self.job.table), range(self.posted))
+
+    def post(self, count: int) -> None:
+        self.queue.post(*range(self.posted, self.posted + count))
+        self.posted += count
+
+    def start(self, *, mutant: str = "", **changes: Any) -> Run:
+        return Run(replace(self.job, **changes), self.folder, mutant)
+
+    def run(self, *, mutant: str = "", **changes: Any) -> Run:
+        """Until it ends or is killed."""
+        run = self.start(mutant=mutant, **changes)
+        run.wait()
+        return run
+
+    def killed_at(self, point: str, ending: str) -> None:
+        """A run that passes this point, and is killed there."""
+        for _ in range(5):
+            arm(self.work, point, ending)
+            run = self.run()
+            assert passed(self.work, point), f"no process passed {point}; {run.said}"
+            assert run.status != 0, f"{point}: nobody was killed"
+            found = self.account
+            assert not (found.doubled or found.strangers or found.altered), (point, found)
+            if self.job.format == "delta" or point not in TABLE or self._between_table_and_commit_log():
+                return
+            # It was seen from outside, and that came too late: Spark had already gone on.
+            (folder_of(self.work) / f"{point}.passed").unlink()
+            self.post(BATCH)
+        raise AssertionError(f"five times, {point} was passed before anybody could act")
+
+    def finish(self) -> None:
+        """A last run, to the end: everything is in the table once, and nothing in the queue."""
+        stop = self.work / "stop"
+        run = self.start(source={**self.job.source, "maxMessagesPerBatch": "1000"})
+        if self.job.trigger is not None:
+            run.wait_until(lambda: self.account.holds)
+            stop.touch()
+        run.wait()
+        stop.unlink(missing_ok=True)
+        assert run.status == 0, run.said
+        self.check()
+
+    def check(self) -> None:
+        found = self.account
+        assert found.holds, found
+        assert self.queue.left() == []
+
+    def _between_table_and_commit_log(self) -> bool:
+        newest = _newest(Path(self.job.table) / "_spark_metadata")
+        return newest >= 0 and newest > _newest(self.work / "checkpoint" / "commits")
+
+
+def _newest(log: Path) -> int:
+    names = [path.name.partition(".")[0] for path in log.iterdir()] if log.exists() else []
+    return max((int(name) for name in names if name.isdecimal()), default=-1)
+
+
+class Run:
+    """The pipeline in a process of its own."""
+
+    def __init__(self, job: Job, folder: Path, mutant: str) -> None:
+        self.output = folder / "output"
+        environment = {**os.environ, "PYTHONPATH": PYTHONPATH, "JDK_JAVA_OPTIONS": QUICK, MUTANT: mutant}
+        command = [sys.executable, "-m", "tests.support.spark_program", str(job.write(folder / "job.json"))]
+        # To a file: a process that is left behind holds on to a pipe.
+        with self.output.open("w") as output:
+            self._process = subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdout=output, stderr=output, start_new_session=True
+            )
+
+    @property
+    def said(self) -> str:
+        return f"it ended with {self._process.poll()} and said: {self.output.read_text()[-3000:]}"
+
+    @property
+    def status(self) -> int:
+        """Once it has ended."""
+        assert self._process.returncode is not None
+        return self._process.returncode
+
+    def wait(self) -> int:
+        try:
+            return self._process.wait(RUN_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"after {RUN_S:g} s it was still running; {self.said}") from None
+
+    def wait_until(self, so: Callable[[], bool]) -> None:
+        """While it runs."""
+        end = time.monotonic() + RUN_S
+        while not so():
+            if self._process.poll() is not None or time.monotonic() > end:
+                self.kill()
+                raise AssertionError(f"it never came true; {self.said}")
+            time.sleep(0.1)
+
+    def kill(self) -> None:
+        """It and its JVM."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+def wake(pid: int) -> psutil.Process:
+    """Let a stopped process go on."""
+    process = psutil.Process(pid)
+    process.send_signal(signal.SIGCONT)
+    return process

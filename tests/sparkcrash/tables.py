@@ -1,0 +1,109 @@
+"""What is in a table, by readers that are not Spark, and what became of each message.
+
+A message is `content(number)` under the id `identity(number)`: so each row says which one it is, and whether it still
+is that one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable, QueryBuilder
+from deltalake.exceptions import TableNotFoundError
+
+
+def identity(number: int) -> str:
+    return f"id-{number}"
+
+
+def content(number: int) -> str:
+    return f"{number} {sha256(str(number).encode()).hexdigest() * 4}"
+
+
+@dataclass(frozen=True)
+class Account:
+    """By identity, and by content."""
+
+    lost: tuple[str, ...]
+    doubled: tuple[str, ...]
+    strangers: tuple[str, ...]
+    altered: tuple[str, ...]
+
+    @property
+    def holds(self) -> bool:
+        return self == Account((), (), (), ())
+
+
+def account(table: Path, posted: Iterable[int]) -> Account:
+    """Of all these messages, what is wrong in the table."""
+    rows = rows_of(table)
+    found = Counter(name for name, _ in rows)
+    wanted = {identity(number): content(number).encode() for number in posted}
+    return Account(
+        lost=tuple(sorted(wanted.keys() - found.keys())),
+        doubled=tuple(sorted(name for name, count in found.items() if count > 1)),
+        strangers=tuple(sorted(found.keys() - wanted.keys())),
+        altered=tuple(sorted({name for name, body in rows if name in wanted and body != wanted[name]})),
+    )
+
+
+def rows_of(table: Path) -> list[tuple[str, bytes]]:
+    """The message-id and the body of each row."""
+    if (table / "_delta_log").exists():
+        return _delta_rows(table)
+    return _read(_files_of_the_sink(table))
+
+
+def _delta_rows(table: Path) -> list[tuple[str, bytes]]:
+    """By pyarrow, from the files that the table's log names; and counted by DataFusion, which has its own reader."""
+    rows = _read(_files_of_the_log(table))
+    try:
+        opened = DeltaTable(table)
+    except TableNotFoundError:
+        assert not rows
+        return rows
+    if opened.version():  # else it has no file, and nothing to ask
+        said = (
+            QueryBuilder().register("t", opened).execute("select count(*) as n, count(distinct message_id) as m from t")
+        )
+        assert pa.table(said.read_all()).to_pylist() == [{"n": len(rows), "m": len({name for name, _ in rows})}]
+    return rows
+
+
+def _files_of_the_log(table: Path) -> set[Path]:
+    """The Delta protocol, as far as a table needs it that is only appended to: what was added and not removed."""
+    found: set[Path] = set()
+    for entry in sorted((table / "_delta_log").glob("*.json")):
+        for line in entry.read_text().splitlines():
+            action = json.loads(line)
+            if "add" in action:
+                found.add(table / action["add"]["path"])
+            if "remove" in action:
+                found.discard(table / action["remove"]["path"])
+    return found
+
+
+def _files_of_the_sink(table: Path) -> set[Path]:
+    """What a reader sees that honours the list that Spark keeps beside its Parquet files."""
+    log = table / "_spark_metadata"
+    return {
+        Path(json.loads(line)["path"].removeprefix("file://"))
+        for entry in (log.iterdir() if log.exists() else ())
+        if not entry.name.startswith(".")
+        for line in entry.read_text().splitlines()[1:]
+    }
+
+
+def _read(files: Iterable[Path]) -> list[tuple[str, bytes]]:
+    rows: list[tuple[str, bytes]] = []
+    for file in sorted(files):
+        read = pq.ParquetFile(file).read(["message_id", "body"])
+        rows += zip(read["message_id"].to_pylist(), read["body"].to_pylist(), strict=True)
+    return rows

@@ -1,0 +1,51 @@
+"""Whole programs, killed with -9 at one point after the other, on one checkpoint: the session, or everything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.sparkcrash.pipelines import BATCH, Pipeline, Queue
+from tests.support.crashing import POINTS
+
+Way = tuple[str, str, bool, int]
+
+
+def points_of(format: str) -> list[str]:
+    """The Parquet sink commits in the JVM; the last that can be seen before it is that a part gave all its rows."""
+    return [point for point in POINTS if format == "delta" or point != "table-committing"]
+
+
+def test_every_point(way: Way, queue_at: Callable[[str], Queue], tmp_path: Path) -> None:
+    broker, format, streaming, number = way
+    pipeline = Pipeline(queue_at(broker), tmp_path, format=format, streaming=streaming)
+    for place, point in enumerate(points_of(format)):
+        pipeline.post(3 * BATCH)
+        # Without its JVM the program must come to an end by itself.
+        pipeline.killed_at(point, ("executor", "everything")[(place + number // 2) % 2])
+    pipeline.finish()
+
+
+@pytest.mark.parametrize(
+    ("mutant", "point", "what"),
+    [
+        ("settles first", "publishing", "lost"),
+        ("forgets", "published", "doubled"),
+        ("does not ask the table", "table-committed", "doubled"),
+    ],
+)
+def test_a_protection_that_is_missing_is_missed(
+    mutant: str, point: str, what: str, queue_at: Callable[[str], Queue], tmp_path: Path
+) -> None:
+    from tests.support.crashing import arm, passed
+
+    pipeline = Pipeline(queue_at("acquit"), tmp_path, format="delta", streaming=False)
+    pipeline.post(2 * BATCH)
+    arm(pipeline.work, point, "everything")
+    pipeline.run(mutant=mutant)
+    assert passed(pipeline.work, point)
+    run = pipeline.run(mutant=mutant)
+    assert run.status == 0, run.said
+    assert getattr(pipeline.account, what), f"a pipeline that {mutant} is not told from one that is right"

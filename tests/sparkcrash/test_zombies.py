@@ -1,0 +1,51 @@
+"""A machine that hangs while it holds messages, and comes back when others have long done its work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from acquit.spark.spool import FolderStore, Spool
+from tests.sparkcrash.pipelines import BATCH, Pipeline, Queue, wake
+from tests.support.crashing import arm, continued, passed
+
+
+def hang_and_come_back(pipeline: Pipeline, point: str, mutant: str = "") -> None:
+    """A worker is stopped at `point` and its JVM killed; another run does its part, and two batches more; then the
+    worker goes on, to its end."""
+    pipeline.post(4 * BATCH)
+    arm(pipeline.work, point, "zombie")
+    run = pipeline.run(mutant=mutant)
+    pid = passed(pipeline.work, point)
+    assert pid and run.status != 0, run.said
+    try:
+        # It still holds messages, until the broker finds it silent.
+        run = pipeline.run(mutant=mutant)
+        assert run.status == 0, run.said
+        commits = pipeline.work / "checkpoint" / "commits"
+        assert len([path for path in commits.iterdir() if path.name.isdecimal()]) >= 3, "its part, and two batches more"
+        assert not continued(pipeline.work, point)
+    finally:
+        wake(pid).wait(60)
+    assert continued(pipeline.work, point)
+
+
+@pytest.mark.parametrize("point", ["drained", "publishing", "published"])
+@pytest.mark.parametrize("format", ["delta", "parquet"])
+def test_what_it_does_then_changes_nothing(
+    point: str, format: str, queue_at: Callable[[str], Queue], tmp_path: Path
+) -> None:
+    pipeline = Pipeline(queue_at("acquit"), tmp_path, format=format, streaming=False)
+    hang_and_come_back(pipeline, point)
+    pipeline.finish()
+    assert Spool(FolderStore(pipeline.work / "spool")).status().totals.rows == pipeline.posted
+
+
+def test_without_the_fence_messages_would_be_lost(queue_at: Callable[[str], Queue], tmp_path: Path) -> None:
+    pipeline = Pipeline(queue_at("acquit"), tmp_path, format="delta", streaming=False)
+    hang_and_come_back(pipeline, "publishing", "is not fenced")
+    run = pipeline.run()
+    assert run.status == 0, run.said
+    assert pipeline.account.lost
