@@ -12,6 +12,7 @@ from acquit.cli.lazy import LazyGroup
 # name: (module in this package, what it does)
 PIPELINES: dict[str, tuple[str, str]] = {
     "ingest": ("ingest", "Take a queue into a table, each posting once."),
+    "compact": ("compact", "Merge the small files of a table."),
 }
 
 

@@ -7,6 +7,7 @@ every `TOLD_EVERY_S` seconds. The exit codes are those of all commands (`acquit.
 from __future__ import annotations
 
 import importlib.util
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -32,6 +33,8 @@ NEEDED: Final = ("pyspark", "pyarrow", "deltalake")
 TOLD_EVERY_S: Final = 10.0
 """Between two lines of progress where there is no terminal."""
 _RATE_OVER_S: Final = 30.0
+_SIZE: Final = re.compile(r"(\d+)([kmg]?)")
+_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 def need(*packages: str, extra: str = "spark") -> None:
@@ -110,6 +113,20 @@ def queue_options(command: Callable[..., object]) -> Callable[..., object]:
     return run
 
 
+class Size(click.ParamType[int]):
+    """Bytes, perhaps in units of 1024: ``65536``, ``512k``, ``64m``, ``1g``."""
+
+    name = "size"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        match = _SIZE.fullmatch(str(value).strip().lower())
+        if match is None:
+            self.fail(f"expected a size such as 65536, 512k, 64m or 1g, found {value!r}", param, ctx)
+        return int(match[1]) * _UNITS[match[2]]
+
+
 class Follower:
     """How far a pipeline is: a count, its rate over the last half minute, and how much is known to be left."""
 
@@ -169,6 +186,21 @@ class _Told:
         if now_s - self._last_s >= TOLD_EVERY_S:
             self._last_s = now_s
             remark(text)
+
+
+def bytes_text(size: int) -> str:
+    """A size for people: ``3.4 MB``, in powers of ten."""
+    value, unit = float(size), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if value < 1_000:
+            break
+        value, unit = value / 1_000, larger
+    return f"{size} B" if unit == "B" else f"{value:,.1f} {unit}"
+
+
+def counted(count: int, noun: str) -> str:
+    """``1 file``, ``2 files``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def ended(*, balanced: bool = True, complete: bool = True) -> Exit:

@@ -1,0 +1,181 @@
+"""The pipeline *compact*: many small files of a table into few of about one size.
+
+A stream makes a file for each part of each batch, and readers pay for each file.
+
+- **Delta**: in place, while readers and writers go on (`acquit.spark.merging`). The replaced files stay on the disk for
+  readers of older versions, until they are vacuumed: a file goes that no version of the table's retention time (7 days)
+  needs. What attempts at batches left that died is such a file too.
+- **Files that a Spark stream wrote**: their list names each file, and nobody can exchange files in it in one step. So
+  they are not touched; `into` writes a copy of what the list names, with large files, into another folder.
+- **A plain folder** has no list that could change in one step: the same.
+
+The rows go through the process that calls this, a row group at a time. Neither Spark nor Java is needed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from acquit.errors import ConfigurationError, PipelineFailed
+from acquit.spark.merging import FOLDER, Roll, bins, delta_files, merge, refuse_unhandled, row_groups, sync, sync_log
+from acquit.spark.tables import TableFiles, TableKind, table_files, table_kind
+
+TARGET_BYTES: Final = 128 << 20
+_TARGET_MIN: Final = 1 << 10
+_DAY_S: Final = 86_400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactOptions:
+    """What to compact. Raises ConfigurationError for what cannot be."""
+
+    table: Path
+    """Its folder."""
+    target_bytes: int = TARGET_BYTES
+    """Size of the files to make, about. Files of half that size and more are left alone."""
+    vacuum: bool = False
+    """Delta: also remove files that no version within the table's retention time (7 days) needs."""
+    into: Path | None = None
+    """A folder that is not there yet, for a compacted copy. Delta tables are compacted in place."""
+    dry_run: bool = False
+    """Say what would be done, and do nothing."""
+
+    def __post_init__(self) -> None:
+        if self.target_bytes < _TARGET_MIN:
+            raise ConfigurationError(f"target size: expected at least {_TARGET_MIN} bytes, got {self.target_bytes}")
+        if self.into is not None and self.into.exists():
+            raise ConfigurationError(f"into {self.into}: expected a folder that is not there yet")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactSummary:
+    """What was done, or in a dry run would be."""
+
+    table: Path
+    """The table that was compacted, or the copy."""
+    files_before: int
+    files_after: int
+    """In a dry run of a copy: about."""
+    size_bytes: int
+    """Before."""
+    merged: int
+    """Files that were merged into others, or copied."""
+    vacuumed: tuple[str, ...]
+    """Paths within the table of files that were removed."""
+    dry_run: bool
+    duration_s: float
+
+
+Progress = Callable[[int, int], None]
+"""Told what is done, and of how much: files merged, or rows copied."""
+
+
+def compact(options: CompactOptions, *, on_progress: Progress | None = None) -> CompactSummary:
+    """Run the pipeline.
+
+    Raises ConfigurationError where there is no table, or where its kind cannot be compacted as asked; PipelineFailed
+    when somebody else took files out of the table meanwhile, or the files are of different tables. What was merged
+    until then is merged, and the rows are the same.
+    """
+    started_s = time.monotonic()
+    kind = _kind(options)
+    run = _compact_delta if kind is TableKind.DELTA else _copy
+    before = table_files(options.table)
+    after, merged, vacuumed = run(options, before, on_progress or (lambda done, total: None))
+    return CompactSummary(
+        table=options.into or options.table,
+        files_before=len(before.files),
+        files_after=after,
+        size_bytes=before.size_bytes,
+        merged=merged,
+        vacuumed=vacuumed,
+        dry_run=options.dry_run,
+        duration_s=time.monotonic() - started_s,
+    )
+
+
+_WHY_NOT_IN_PLACE: Final = {
+    TableKind.STREAM: "the files of this table are listed in _spark_metadata, which nobody can change in one step: "
+    "files exchanged in place would be lost or doubled for readers, and the stream that writes it",
+    TableKind.PLAIN: "nothing says which files of this folder are rows: readers would see those before and after",
+}
+
+
+def _kind(options: CompactOptions) -> TableKind:
+    kind = table_kind(options.table)
+    if kind is TableKind.DELTA:
+        if options.into is not None:
+            raise ConfigurationError(f"table {options.table} is a Delta table: compacted in place, without --into")
+        return kind
+    if options.vacuum:
+        raise ConfigurationError(f"table {options.table} is no Delta table: there is nothing to vacuum")
+    if options.into is None:
+        raise ConfigurationError(f"table {options.table}: {_WHY_NOT_IN_PLACE[kind]}. --into FOLDER writes a copy")
+    return kind
+
+
+def _compact_delta(
+    options: CompactOptions, before: TableFiles, on_progress: Progress
+) -> tuple[int, int, tuple[str, ...]]:
+    opened = DeltaTable(options.table)
+    refuse_unhandled(opened)
+    planned = bins(delta_files(opened), options.target_bytes)
+    merged = sum(len(one) for one in planned)
+    if not options.dry_run:
+        done = 0
+        for one in planned:
+            merge(options.table, one)
+            done += len(one)
+            on_progress(done, merged)
+    vacuumed = _vacuum(options.table, dry_run=options.dry_run) if options.vacuum else ()
+    return len(before.files) - merged + len(planned), merged, vacuumed
+
+
+def _vacuum(table: Path, *, dry_run: bool) -> tuple[str, ...]:
+    """Files that no version needs, those of attempts that died among them. Names that begin with an underscore are
+    nobody's rows: the spool and the checkpoint stay."""
+    removed = DeltaTable(table).vacuum(dry_run=dry_run, full=True)
+    if not dry_run:
+        sync_log(table)
+        _remove_empty_folders(table / FOLDER)
+    return tuple(sorted(set(removed)))
+
+
+def _remove_empty_folders(batches: Path) -> None:
+    """Folders of batches whose files are gone, and nobody's for a day."""
+    for folder in batches.glob("*-*"):
+        if folder.is_dir() and time.time() - folder.stat().st_mtime > _DAY_S and not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def _copy(options: CompactOptions, before: TableFiles, on_progress: Progress) -> tuple[int, int, tuple[str, ...]]:
+    """Write the rows into another folder, which is there when all of them are."""
+    into = options.into
+    assert into is not None
+    if options.dry_run:
+        return -(-before.size_bytes // options.target_bytes), len(before.files), ()
+    rows_all = sum(pq.read_metadata(file.path).num_rows for file in before.files)
+    folder = into.with_name(f".{into.name}.{uuid.uuid4().hex}")
+    folder.mkdir(parents=True)
+    numbers = itertools.count()
+    roll = Roll(lambda: folder / f"part-{next(numbers):05d}.parquet", options.target_bytes)
+    for file in before.files:
+        for group in row_groups(file.path):
+            roll.write(group, file.path)
+            on_progress(roll.rows, rows_all)
+    roll.close()
+    if roll.rows != rows_all:
+        raise PipelineFailed(f"wrote {roll.rows} rows of {rows_all} into {folder}: the files changed meanwhile")
+    sync(folder)
+    folder.rename(into)
+    sync(into.parent)
+    return next(numbers), len(before.files), ()

@@ -1,0 +1,123 @@
+"""What lies in a table's folder: which kind of table it is, and which files its readers see.
+
+Three kinds. *Delta*: the log in ``_delta_log`` says. *Stream*: Parquet files that a Spark stream wrote, of which those
+count that the list in ``_spark_metadata`` names; Spark reads that list, other readers see every file, those of attempts
+that died as well. *Plain*: a folder of Parquet files where every file counts.
+
+The list is written as Spark's file sink does: one file for each batch, ``_spark_metadata/<batch>``, or
+``<batch>.compact``, which repeats all before it. The first line is the version (``v1``), each other line a JSON object
+with the *path* as a URI, the *size*, and the *action* ``add``.
+
+Needs pyarrow, and deltalake for Delta; no Spark.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from acquit.errors import ConfigurationError, PipelineFailed
+
+DELTA_LOG: Final = "_delta_log"
+STREAM_LOG: Final = "_spark_metadata"
+_STREAM_VERSION: Final = "v1"
+
+
+class TableKind(StrEnum):
+    """What keeps the table's list of files."""
+
+    DELTA = "delta"
+    STREAM = "stream"
+    PLAIN = "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """A Parquet file with rows of the table."""
+
+    path: Path
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableFiles:
+    """What readers of the table see now."""
+
+    kind: TableKind
+    files: tuple[TableFile, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all files."""
+        return sum(file.size_bytes for file in self.files)
+
+
+def table_files(table: Path) -> TableFiles:
+    """The files of the table in the folder `table`.
+
+    Raises ConfigurationError when there is no table, PipelineFailed when its list names a file that is not there.
+    """
+    kind = table_kind(table)
+    files = tuple(_READERS[kind](table))
+    missing = next((file.path for file in files if not file.path.exists()), None)
+    if missing is not None:
+        raise PipelineFailed(f"table {table}: its list names {missing}, which is not there")
+    return TableFiles(kind, files)
+
+
+def table_kind(table: Path) -> TableKind:
+    """Which kind of table is in the folder. Raises ConfigurationError when there is none."""
+    if not table.is_dir():
+        raise ConfigurationError(f"table {table}: expected a folder with a table, found {_what_is(table)}")
+    if (table / DELTA_LOG).is_dir():
+        return TableKind.DELTA
+    if (table / STREAM_LOG).is_dir():
+        return TableKind.STREAM
+    if next(_plain_files(table), None) is not None:
+        return TableKind.PLAIN
+    raise ConfigurationError(
+        f"table {table}: expected a folder with a table, found neither {DELTA_LOG} nor {STREAM_LOG} nor a Parquet file"
+    )
+
+
+def _what_is(path: Path) -> str:
+    return "a file" if path.exists() else "nothing"
+
+
+def _delta_files(table: Path) -> Iterator[TableFile]:
+    from deltalake import DeltaTable
+
+    for uri in DeltaTable(table).file_uris():
+        path = Path(uri.removeprefix("file://"))
+        yield TableFile(path, path.stat().st_size if path.exists() else 0)
+
+
+def _stream_files(table: Path) -> Iterator[TableFile]:
+    log = table / STREAM_LOG
+    batches = {int(path.name): path for path in log.iterdir() if path.name.isdecimal()}
+    repeats = {int(path.stem): path for path in log.glob("*.compact") if path.stem.isdecimal()}
+    newest = max(repeats, default=-1)
+    names = [repeats[newest]] if repeats else []
+    names += [batches[batch] for batch in sorted(batches) if batch > newest]
+    for name in names:
+        version, *entries = name.read_text(encoding="utf-8").splitlines()
+        if version != _STREAM_VERSION:
+            raise PipelineFailed(f"{name}: expected a list of version {_STREAM_VERSION}, found {version[:40]!r}")
+        for line in entries:
+            entry = json.loads(line)
+            if entry["action"] == "add":
+                yield TableFile(Path(unquote(urlsplit(entry["path"]).path)), int(entry["size"]))
+
+
+def _plain_files(table: Path) -> Iterator[TableFile]:
+    for path in sorted(table.rglob("*.parquet")):
+        if not any(part.startswith(("_", ".")) for part in path.relative_to(table).parts):
+            yield TableFile(path, path.stat().st_size)
+
+
+_READERS: Final = {TableKind.DELTA: _delta_files, TableKind.STREAM: _stream_files, TableKind.PLAIN: _plain_files}

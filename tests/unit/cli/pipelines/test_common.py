@@ -1,0 +1,63 @@
+"""How far a pipeline is, and how it ends."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from acquit.cli.exits import Exit
+from acquit.cli.pipelines import PIPELINES, common, pipeline
+from acquit.cli.pipelines.common import Follower, ended, following
+from tests.support.shell import Shell
+
+
+def test_a_count_its_rate_and_what_is_left() -> None:
+    shown: list[str] = []
+    clock = itertools.count(0, 10)
+    follower = Follower("ingesting orders", "rows", shown.append, lambda: float(next(clock)))
+    follower.at(100)
+    follower.at(5_100, left=42)
+    for done in (5_200, 5_300, 5_400, 5_400):
+        follower.at(done)
+    follower.say("committing")
+    assert shown == [
+        "ingesting orders: 100 rows, 10/s",
+        "ingesting orders: 5,100 rows, 255/s, 42 in the queue",
+        "ingesting orders: 5,200 rows, 173/s",
+        "ingesting orders: 5,300 rows, 132/s",
+        "ingesting orders: 5,400 rows, 132/s",
+        "ingesting orders: 5,400 rows, 8/s",
+        "ingesting orders: committing",
+    ], "the rate is that of the last half minute"
+
+
+def test_where_there_is_no_terminal_a_line_now_and_then(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(common.time, "monotonic", lambda: now[0])
+    with following("ingesting", "rows") as follower:
+        for now[0] in (101.0, 109.0, 111.0, 112.0, 121.0):
+            follower.at(int(now[0]))
+    assert [line.split(",")[0] for line in capsys.readouterr().err.splitlines()] == [
+        "ingesting: 111 rows",
+        "ingesting: 121 rows",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("balanced", "complete", "code"),
+    [(True, True, Exit.OK), (False, True, Exit.UNSOUND), (True, False, Exit.FAILED), (False, False, Exit.UNSOUND)],
+)
+def test_how_it_ends(balanced: bool, complete: bool, code: Exit) -> None:
+    assert ended(balanced=balanced, complete=complete) is code
+
+
+def test_each_pipeline_is_there_and_says_what_it_does(shell: Shell) -> None:
+    listed = shell("pipeline", "--help").out
+    for name, (_, summary) in PIPELINES.items():
+        assert name in listed
+        assert summary.split()[0] in listed
+        assert shell("pipeline", name, "--help").code == Exit.OK
+    assert list(pipeline.list_commands(None)) == list(PIPELINES)  # type: ignore[attr-defined]
