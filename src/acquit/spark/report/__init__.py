@@ -1,0 +1,71 @@
+"""The audit as a page: one HTML file with its charts in it, that needs no network, no script and no server.
+
+`tables` reads what an audit left, `series` makes intervals of minutes, `charts` draws them and `svg` fits the drawing
+into a page; `page` decides what is said, and the template says it. Nothing of it needs Spark.
+
+Names of queues, reasons and the like come from whoever sends messages. The template escapes them all, the pictures
+have none of them outside escaped titles, and the page's own policy forbids whatever would be fetched or run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import jinja2
+
+from acquit.errors import ConfigurationError
+from acquit.spark.audit.reconciled import MEANING, read_reconciliations
+from acquit.spark.report.formats import count_text, duration_text, time_text
+from acquit.spark.report.page import Choice, Page, page_of
+from acquit.spark.report.tables import AuditTables, read_tables
+
+_FOLDER: Final = Path(__file__).parent
+
+__all__ = ["AuditTables", "Choice", "page_of", "render", "report"]
+
+
+def report(
+    folder: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    title: str | None = None,
+    brokers: Sequence[str] = (),
+    queues: Sequence[str] = (),
+    top: int = 12,
+) -> Path:
+    """Write the page of the audit in `folder` to the file `out`, and return where it is.
+
+    `title` (default: the folder's name) heads it. `brokers` (beginnings of uuids) and `queues` (patterns with ``*`` and
+    ``?``) narrow it down; by default it is about all. `top`: how many queues have charts; all are in the balance sheet.
+    The file is written whole or not at all. Raises ConfigurationError where `folder` is no audit, or `top` is negative;
+    OSError where `out` cannot be written.
+    """
+    if top < 0:
+        raise ConfigurationError(f"top: expected 0 or more queues, got {top}")
+    source, target = Path(folder), Path(out)
+    choice = Choice(title=title or f"Audit {source.name}", brokers=brokers, queues=queues, top=top)
+    text = render(page_of(read_tables(source), choice, read_reconciliations(source)))
+    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        beside.write_text(text, encoding="utf-8", errors="replace")
+        beside.replace(target)
+    finally:
+        beside.unlink(missing_ok=True)
+    return target
+
+
+def render(page: Page) -> str:
+    """The page as HTML."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_FOLDER),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"count": count_text, "duration": duration_text, "time": time_text}
+    style = (_FOLDER / "style.css").read_text(encoding="utf-8")
+    return environment.get_template("page.html").render(page=page, style=style, meaning=MEANING)
