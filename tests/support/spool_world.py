@@ -199,6 +199,9 @@ class _Store:
         after = self._listing(folder)
         return [name for name in sorted(before | after) if name in before & after or self._world.rng.random() < 0.5]
 
+    def sizes(self, folder: str) -> dict[str, int]:
+        return {name: len(self._world.files.get(f"{folder}/{name}", b"")) for name in self.names(folder)}
+
     def remove(self, name: str) -> None:
         self._turn()
         if self._loses():

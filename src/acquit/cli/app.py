@@ -32,6 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "backup": ("backup", "Copy the folder of a broker, running or stopped."),
     "restore": ("backup", "Make a copy of a broker's folder ready for a broker."),
     "pipeline": ("pipelines", "Queues, tables and the ledger, with Spark."),
+    "spool": ("spool", "Look at the spool of a Spark query, check it, and repair it."),
     "demo": ("demo", "Post real files, kill what can be killed, and show that nothing was lost or doubled."),
 }
 

@@ -5,7 +5,7 @@
 1       it did not, or not all of it: a message was not accepted, fewer came than were asked for, access was refused
 2       the command line, the configuration or the input is wrong: trying again will not help
 3       no broker answered, or it was lost: trying again may help
-4       the journal is damaged, or its balance does not hold
+4       the journal or a spool is damaged, or a balance does not hold
 130     interrupted (Ctrl-C)
 ======  ==============================================================================================================
 """
@@ -35,6 +35,7 @@ TABLE: tuple[tuple[type[Exception], Exit], ...] = (
     (errors.AuthenticationFailed, Exit.FAILED),
     (errors.ConnectionFailed, Exit.UNREACHABLE),
     (errors.StoreCorrupt, Exit.UNSOUND),
+    (errors.SpoolDamaged, Exit.UNSOUND),
     (errors.AcquitError, Exit.FAILED),
     (ConnectionError, Exit.UNREACHABLE),
     (OSError, Exit.FAILED),
@@ -42,7 +43,11 @@ TABLE: tuple[tuple[type[Exception], Exit], ...] = (
 
 
 def exit_of(error: Exception) -> Exit | None:
-    """The exit code of a failure; None for one that is a defect of ours and deserves its traceback."""
+    """The exit code of a failure; None for one that is a defect of ours and deserves its traceback.
+
+    A pipeline that failed has the code of what made it fail, where that is known."""
+    if isinstance(error, errors.PipelineFailed) and isinstance(error.__cause__, errors.AcquitError):
+        return exit_of(error.__cause__)
     for kind, code in TABLE:
         if isinstance(error, kind):
             return code

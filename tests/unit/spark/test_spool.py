@@ -19,7 +19,7 @@ def spool(tmp_path: Path) -> Spool:
 def test_the_first_query_owns_it(spool: Spool) -> None:
     identity = spool.claim("query-1")
     assert spool.claim("query-1") == identity
-    with pytest.raises(SpoolOwned, match=r"belongs to the query query-1, this is query-2.*remove the folder"):
+    with pytest.raises(SpoolOwned, match=r"belongs to the query query-1, this is query-2.*spool repair --take-over"):
         spool.claim("query-2")
     assert spool.status().query == "query-1"
 

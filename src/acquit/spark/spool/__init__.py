@@ -7,7 +7,7 @@ order of steps (`spool.attempt`); what keeps it small is `spool.housekeeping`. N
 
 ::
 
-    SPOOL/owner                     the query that this spool belongs to
+    SPOOL/owner                     the query that this spool belongs to (`spool.owner`)
           log/000000000042          entries: publications, floors, checkpoints
           checkpoints/000000000040  marker: this entry is a checkpoint, entries before it may be gone
           data/7-0-NONCE.arrow      rows of epoch 7, part 0
@@ -21,20 +21,20 @@ order of steps (`spool.attempt`); what keeps it small is `spool.housekeeping`. N
 
 from __future__ import annotations
 
-import json
 import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import uuid4
 
-from acquit.errors import SpoolDamaged, SpoolNotShared, SpoolOwned, SpoolUnfit
+from acquit.errors import SpoolNotShared, SpoolOwned, SpoolUnfit
 from acquit.spark.spool.attempt import MissingIdentity, Part, Poison, Result, acknowledgement_name, take_part
 from acquit.spark.spool.drain import Drain, Identified, Identity, MessageReader, Received, Rows
-from acquit.spark.spool.entries import FORMAT, Forgotten, Totals
-from acquit.spark.spool.housekeeping import RetentionOptions, finish_epochs
+from acquit.spark.spool.entries import Forgotten, Totals
+from acquit.spark.spool.housekeeping import RetentionOptions, finish_epochs, number_of
 from acquit.spark.spool.identities import Outcome
 from acquit.spark.spool.log import Log, LogState
+from acquit.spark.spool.owner import claim, read_owner, what_if_lost
 from acquit.spark.spool.places import describe, open_store
 from acquit.spark.spool.store import FolderStore, SpoolStore, StoreDoubt
 
@@ -42,6 +42,7 @@ __all__ = [
     "Drain",
     "FolderStore",
     "Forgotten",
+    "Held",
     "Identified",
     "Identity",
     "LogState",
@@ -84,6 +85,15 @@ class SpoolStatus:
     remembered_since_ms: int | None
     """Wall clock of the oldest: a message that comes again after being taken before that is a new row."""
     forgotten: Forgotten
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """Data files that are there now, of finished epochs too until they are cleaned away."""
+
+    files: int
+    bytes: int
+    oldest_epoch: int | None
 
 
 class Spool:
@@ -153,24 +163,23 @@ class Spool:
 
     def claim(self, query: str) -> str:
         """Make `query` the owner if there is none; raise SpoolOwned if there is another. Returns the spool's own id."""
-        for _ in range(3):
-            data = self._store.get("owner")
-            if data is not None:
-                owner = self._owner(data)
-                if owner["query"] != query:
-                    raise SpoolOwned(
-                        f"spool {self.place} belongs to the query {owner['query']}, this is {query}. A spool serves "
-                        "one query, which is one checkpoint folder: name another `spool`, or start with the checkpoint "
-                        f"of {owner['query']}. If that query and its checkpoint are gone for good, remove the folder; "
-                        "what it had taken and not yet acknowledged may then appear twice"
-                    )
-                return owner["spool"]
-            fresh = {"acquit": "spool", "format": FORMAT, "query": query, "spool": uuid4().hex}
-            try:
-                self._store.put_if_absent("owner", json.dumps(fresh).encode())
-            except StoreDoubt:
-                pass  # reading it back tells
-        raise SpoolDamaged(f"spool {self.place}: cannot create the file `owner`")
+        return claim(self._store, query).spool
+
+    def begins_after(self) -> int:
+        """The epoch after which a query with a new checkpoint begins: 0, or where a spool that was given up stood.
+
+        For the driver. Raises SpoolOwned when epochs have been finished since: then there was a checkpoint before.
+        """
+        owner = read_owner(self._store)
+        begins_after = 0 if owner is None else owner.begins_after
+        if (floor := self._log.read().floor) > begins_after:
+            query = None if owner is None else owner.query
+            raise SpoolOwned(
+                f"spool {self.place} belongs to the query {query}, which has finished epoch {floor}, and this "
+                f"checkpoint is new: start with the checkpoint of {query}, or name another `spool`. "
+                f"{what_if_lost(self.place)}"
+            )
+        return begins_after
 
     def state(self) -> LogState:
         """What the log says now."""
@@ -184,6 +193,20 @@ class Spool:
         """Replay or drain `part`: see `spool.attempt.take_part`."""
         return take_part(self._store, self._log, part, connect, reader, self._now_ms)
 
+    def held(self) -> Held:
+        """What lies in data files: one listing. For reports while a query runs."""
+        sizes = self._store.sizes("data")
+        epochs = [epoch for name in sizes if (epoch := number_of(name)) is not None]
+        return Held(files=len(sizes), bytes=sum(sizes.values()), oldest_epoch=min(epochs, default=None))
+
+    def stale(self, epoch: int) -> int:
+        """How many attempts at parts up to `epoch`, none of which is still being read, left rows that nobody will read:
+        another attempt was first, or they ended before they published. `finish` removes what they left."""
+        taken = {(one.epoch, one.part, one.nonce) for one in self._log.read().decided.values()}
+        found = [name.partition(".")[0].split("-") for name in self._store.names("data")]
+        attempts = [(int(number), int(part), nonce) for number, part, nonce in found]
+        return sum(one[0] <= epoch and one not in taken for one in attempts)
+
     def finish(self, epoch: int) -> LogState:
         """Epochs up to `epoch` are committed: they are never read again, and their files may go. For the driver."""
         return finish_epochs(self._store, self._log, epoch, self._retention, self._now_ms())
@@ -191,11 +214,11 @@ class Spool:
     def status(self) -> SpoolStatus:
         """A summary, for people and reports."""
         state = self._log.read()
-        data = self._store.get("owner")
+        owner = read_owner(self._store)
         acknowledged = set(self._store.names("acknowledged"))
         written = [run.oldest_ms for run, _ in state.runs] + [recent.written_at_ms for recent in state.recent]
         return SpoolStatus(
-            query=None if data is None else self._owner(data)["query"],
+            query=None if owner is None else owner.query,
             floor=state.floor,
             totals=state.totals,
             published=len(state.decided),
@@ -206,14 +229,3 @@ class Spool:
             remembered_since_ms=min(written, default=None),
             forgotten=state.forgotten,
         )
-
-    def _owner(self, data: bytes) -> dict[str, str]:
-        try:
-            owner = json.loads(data)
-            if owner["format"] != FORMAT:
-                raise SpoolDamaged(
-                    f"spool {self.place}: spool format {owner['format']}; this version of acquit reads format {FORMAT}"
-                )
-            return {"query": str(owner["query"]), "spool": str(owner["spool"])}
-        except (KeyError, TypeError, ValueError) as error:
-            raise SpoolDamaged(f"spool {self.place}: the file `owner` is not ours: {error}") from error

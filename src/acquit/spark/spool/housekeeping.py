@@ -60,7 +60,7 @@ def finish_epochs(store: SpoolStore, log: Log, epoch: int, options: RetentionOpt
     state = log.append(lambda latest: FloorRaised(floor=epoch, nonce=nonce) if latest.floor < epoch else None)
     _remove_finished(store, state.floor)
     if state.entries_since_checkpoint >= options.checkpoint_entries:
-        state = _checkpoint(store, log, options, now_ms)
+        state = write_checkpoint(store, log, options, now_ms)
     return state
 
 
@@ -71,7 +71,7 @@ def _remove_finished(store: SpoolStore, floor: int) -> None:
                 store.remove(f"{folder}/{name}")
 
 
-def _checkpoint(store: SpoolStore, log: Log, options: RetentionOptions, now_ms: int) -> LogState:
+def write_checkpoint(store: SpoolStore, log: Log, options: RetentionOptions, now_ms: int) -> LogState:
     """Try to sum up the log. If another writer comes between, nothing is lost and the next commit tries again."""
     state = log.read()
     slot = state.next_slot
@@ -106,9 +106,9 @@ def _plan_runs(
         kept.append((Run(name="", count=len(fresh), oldest_ms=min(times), newest_ms=max(times)), fresh))
     forgotten = state.forgotten
     while kept and kept[0][0].newest_ms < now_ms - options.identity_retention_ms:
-        forgotten = _forget(forgotten, kept.pop(0)[0], by_limit=False)
+        forgotten = forget_run(forgotten, kept.pop(0)[0], by_limit=False)
     while len(kept) > 1 and sum(run.count for run, _ in kept) > options.identity_limit:
-        forgotten = _forget(forgotten, kept.pop(0)[0], by_limit=True)
+        forgotten = forget_run(forgotten, kept.pop(0)[0], by_limit=True)
     kept = _merge_similar(kept, options)
     runs, written = [], []
     for number, (run, identities) in enumerate(kept):
@@ -119,7 +119,8 @@ def _plan_runs(
     return tuple(runs), forgotten, written
 
 
-def _forget(forgotten: Forgotten, run: Run, *, by_limit: bool) -> Forgotten:
+def forget_run(forgotten: Forgotten, run: Run, *, by_limit: bool) -> Forgotten:
+    """`forgotten`, and `run` as well."""
     return Forgotten(
         count=forgotten.count + run.count,
         newest_ms=max(forgotten.newest_ms, run.newest_ms),
@@ -160,7 +161,13 @@ def _remove_replaced(store: SpoolStore, slot: int, runs: set[str]) -> None:
             store.remove(f"checkpoints/{name}")
 
 
-def _owner(name: str) -> int:
-    """The epoch or the number of the log that a file name begins with; beyond all of them for a file not of ours."""
+def number_of(name: str) -> int | None:
+    """The epoch or the number of the log that a file name begins with; None for a file that is not of ours."""
     digits = name.partition("-")[0].partition(".")[0]
-    return int(digits) if digits.isdecimal() else sys.maxsize
+    return int(digits) if digits.isdecimal() else None
+
+
+def _owner(name: str) -> int:
+    """As `number_of`, and beyond all of them for a file that is not of ours."""
+    number = number_of(name)
+    return sys.maxsize if number is None else number

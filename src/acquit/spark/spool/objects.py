@@ -94,14 +94,18 @@ class ObjectStore:
         return None if data is None else memoryview(data).toreadonly()
 
     def names(self, folder: str) -> list[str]:
+        return list(self.sizes(folder))
+
+    def sizes(self, folder: str) -> dict[str, int]:
         prefix = f"{self._prefix}{folder}/" if folder else self._prefix
-        found: list[str] = []
+        found: dict[str, int] = {}
         more: Mapping[str, str] = {}
         with self._explained("list", folder or "."):
             while True:
                 page = self._files.call_s3("list_objects_v2", Bucket=self._bucket, Prefix=prefix, Delimiter="/", **more)
                 # The folder itself may be an object, made by a console.
-                found += [one["Key"][len(prefix) :] for one in page.get("Contents", ()) if one["Key"] != prefix]
+                objects = page.get("Contents", ())
+                found.update((one["Key"][len(prefix) :], one["Size"]) for one in objects if one["Key"] != prefix)
                 if not page.get("IsTruncated"):
                     return found
                 more = {"ContinuationToken": page["NextContinuationToken"]}

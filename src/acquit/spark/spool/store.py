@@ -1,6 +1,6 @@
 """Where a spool lives: a flat folder of files with one strong verb, `put_if_absent`.
 
-Everything the spool protocol needs from storage is in `SpoolStore`, seven verbs. `FolderStore` is the POSIX one: a
+Everything the spool protocol needs from storage is in `SpoolStore`, eight verbs. `FolderStore` is the POSIX one: a
 local folder, or one that every Spark worker mounts; `spool.objects` has the one in an object store, and `spool.places`
 says which is meant.
 
@@ -58,6 +58,9 @@ class SpoolStore(Protocol):
 
     def names(self, folder: str) -> list[str]:
         """Names in `folder` ("" is the top), without the folder, in any order; temporary files included."""
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """As `names`, with the bytes of each."""
 
     def remove(self, name: str) -> None:
         """Remove `name`; it need not exist."""
@@ -129,6 +132,14 @@ class FolderStore:
                 return [entry.name for entry in os.scandir(self._root / folder) if not entry.is_dir()]
             except FileNotFoundError:
                 return []
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        found = {}
+        for name in self.names(folder):
+            # It may be gone by now.
+            with self._explained("look at", name), contextlib.suppress(FileNotFoundError):
+                found[name] = (self._root / folder / name).stat().st_size
+        return found
 
     def remove(self, name: str) -> None:
         with self._explained("remove", name):

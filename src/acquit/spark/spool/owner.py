@@ -1,0 +1,134 @@
+"""Whose a spool is.
+
+`owner` is created by the first task of the first query, put-if-absent, and says which query it is: one checkpoint
+folder has one query id, for ever. A query with another id is refused.
+
+When the checkpoint is lost and the spool is not, a person may give the spool to the next query that comes
+(`spool.repair`, option take-over). Then `owner` is replaced, and names no query, but a fresh id of the spool and the
+epoch after which the next query begins; whoever comes first creates ``owner-ID``, put-if-absent again. So a claim is
+never a replacement, and two queries that come at once cannot both get it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from uuid import uuid4
+
+from acquit.errors import SpoolDamaged, SpoolOwned
+from acquit.spark.spool.entries import FORMAT
+from acquit.spark.spool.store import SpoolStore, StoreDoubt
+
+OWNER = "owner"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """What the files say together."""
+
+    query: str | None
+    """None: the spool was given up, and nobody has taken it since."""
+    spool: str
+    """The spool's own id."""
+    begins_after: int = 0
+    """The epoch after which its query began."""
+    previous: tuple[str, ...] = ()
+    """Queries that it belonged to, oldest first."""
+
+
+def read_owner(store: SpoolStore) -> Owner | None:
+    """None when nobody has come yet. Raises SpoolDamaged when a file is not ours."""
+    owner = _read(store, OWNER)
+    if owner is None or owner.query is not None:
+        return owner
+    heir = _read(store, _heir_name(owner))
+    return owner if heir is None else heir
+
+
+def claim(store: SpoolStore, query: str) -> Owner:
+    """Make `query` the owner if there is none; raise SpoolOwned if there is another."""
+    for _ in range(3):
+        owner = read_owner(store)
+        if owner is not None and owner.query is not None:
+            if owner.query != query:
+                raise SpoolOwned(
+                    f"spool {store.place} belongs to the query {owner.query}, this is {query}. A spool serves one "
+                    "query, which is one checkpoint folder: name another `spool`, or start with the checkpoint of "
+                    f"{owner.query}. {what_if_lost(store.place)}"
+                )
+            return owner
+        if owner is not None and query in owner.previous:
+            raise SpoolOwned(
+                f"spool {store.place} was taken from the query {query} with `acquit spool repair --take-over`, and is "
+                "kept for a query with a new checkpoint: this one must not go on"
+            )
+        if owner is None:
+            name, fresh = OWNER, Owner(query=query, spool=uuid4().hex)
+        else:
+            name = _heir_name(owner)
+            fresh = Owner(query=query, spool=owner.spool, begins_after=owner.begins_after, previous=owner.previous)
+        try:
+            store.put_if_absent(name, _encode(fresh))
+        except StoreDoubt:
+            pass  # reading it back tells
+    raise SpoolDamaged(f"spool {store.place}: cannot create the file `owner`")
+
+
+def give_up(store: SpoolStore, begins_after: int) -> Owner:
+    """Give the spool to the query that comes next, which begins after that epoch. No query may be running on it."""
+    owner = read_owner(store)
+    previous = () if owner is None else (*owner.previous, *([] if owner.query is None else [owner.query]))
+    free = Owner(query=None, spool=uuid4().hex, begins_after=begins_after, previous=previous)
+    # Killed in between, it belongs to nobody, and this can be done again.
+    store.remove(OWNER)
+    store.put_if_absent(OWNER, _encode(free))
+    for name in store.names(""):
+        if name.startswith(f"{OWNER}-"):
+            store.remove(name)
+    return free
+
+
+def what_if_lost(place: str) -> str:
+    """What a user can do whose checkpoint is gone."""
+    return (
+        "If that query and its checkpoint are gone for good, see `acquit spool repair --take-over`, or remove the "
+        f"spool {place}: what it had taken and not yet acknowledged may then appear twice"
+    )
+
+
+def _heir_name(owner: Owner) -> str:
+    return f"{OWNER}-{owner.spool}"
+
+
+def _read(store: SpoolStore, name: str) -> Owner | None:
+    data = store.get(name)
+    if data is None:
+        return None
+    try:
+        fields = json.loads(data)
+        if fields["format"] != FORMAT:
+            raise SpoolDamaged(
+                f"spool {store.place}: spool format {fields['format']}; this version of acquit reads format {FORMAT}"
+            )
+        query = fields["query"]
+        return Owner(
+            query=None if query is None else str(query),
+            spool=str(fields["spool"]),
+            begins_after=int(fields.get("begins_after", 0)),
+            previous=tuple(str(one) for one in fields.get("previous", ())),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise SpoolDamaged(f"spool {store.place}: the file `{name}` is not ours: {error}") from error
+
+
+def _encode(owner: Owner) -> bytes:
+    return json.dumps(
+        {
+            "acquit": "spool",
+            "format": FORMAT,
+            "query": owner.query,
+            "spool": owner.spool,
+            "begins_after": owner.begins_after,
+            "previous": owner.previous,
+        }
+    ).encode()

@@ -1,0 +1,69 @@
+"""Whose a spool is, and how it gets another owner."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from acquit.errors import SpoolOwned
+from acquit.spark.spool import FolderStore, StoreDoubt
+from acquit.spark.spool.owner import Owner, claim, give_up, read_owner
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FolderStore:
+    return FolderStore(tmp_path / "spool")
+
+
+def test_nobody_owns_what_nobody_came_to(store: FolderStore) -> None:
+    assert read_owner(store) is None
+
+
+def test_a_spool_that_was_given_up_goes_to_who_comes_first_and_not_back(store: FolderStore) -> None:
+    first = claim(store, "query-1")
+    free = give_up(store, 12)
+    assert free == Owner(query=None, spool=free.spool, begins_after=12, previous=("query-1",))
+    assert read_owner(store) == free and free.spool != first.spool
+    with pytest.raises(SpoolOwned, match="was taken from the query query-1 with `acquit spool repair --take-over`"):
+        claim(store, "query-1")
+    heir = claim(store, "query-2")
+    assert (heir.query, heir.spool, heir.begins_after) == ("query-2", free.spool, 12)
+    assert claim(store, "query-2") == heir
+    with pytest.raises(SpoolOwned, match="belongs to the query query-2, this is query-3"):
+        claim(store, "query-3")
+
+
+def test_two_that_come_to_it_at_once_cannot_both_get_it(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    give_up(store, 0)
+    other = FolderStore(store.place)
+    real = store.put_if_absent
+
+    def beaten(name: str, data: bytes) -> bool:
+        claim(other, "query-2")
+        return real(name, data)
+
+    monkeypatch.setattr(store, "put_if_absent", beaten)
+    with pytest.raises(SpoolOwned, match="belongs to the query query-2, this is query-1"):
+        claim(store, "query-1")
+
+
+def test_it_can_be_given_up_again_and_remembers_whose_it_was(store: FolderStore) -> None:
+    claim(store, "query-1")
+    give_up(store, 1)
+    claim(store, "query-2")
+    assert give_up(store, 5).previous == ("query-1", "query-2")
+    assert store.names("") == ["owner"], "the claim of the second is gone with it"
+    assert claim(store, "query-3").begins_after == 5
+
+
+def test_a_claim_whose_answer_is_lost_is_read_back(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    give_up(store, 3)
+    real = store.put_if_absent
+
+    def doubtful(name: str, data: bytes) -> bool:
+        real(name, data)
+        raise StoreDoubt("no answer")
+
+    monkeypatch.setattr(store, "put_if_absent", doubtful)
+    assert claim(store, "query-2").query == "query-2"
