@@ -97,6 +97,15 @@ def names_at(segment: Segment, queues: set[int], actors: set[int]) -> Names:
     return found
 
 
+def declared_at(segment: Segment) -> Names:
+    """What this segment itself declares; free of cost where this process has just read all of it. Raises StoreError where
+    it is not there any more, StoreFailed, StoreCorrupt."""
+    declared = _declared(FolderReader(segment.folder), segment.number)
+    if declared is None:
+        raise segment.gone()
+    return declared
+
+
 def _take(found: Names, declared: Names, queues: set[int], actors: set[int]) -> bool:
     """Add what of these numbers was not known yet. Is all known?"""
     for number in queues & declared.queues.keys() - found.queues.keys():

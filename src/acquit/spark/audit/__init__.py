@@ -1,0 +1,10 @@
+"""The audit: what became of every message, from the journals of brokers, at any size.
+
+`lives` is the idea: rows that can be put together piece by piece. `segment` folds one segment to such pieces, `bucket`
+puts the pieces of many together, `seals` and `balance` hold them to what the journal says of itself, `log` makes a run
+visible or not. `plan`, `jobs` and `run` are Spark's part; `results` reads what came of it.
+"""
+
+from acquit.spark.audit.run import AuditOptions, AuditProgress, AuditSummary, audit, summary_json
+
+__all__ = ["AuditOptions", "AuditProgress", "AuditSummary", "audit", "summary_json"]

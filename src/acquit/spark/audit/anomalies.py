@@ -1,0 +1,128 @@
+"""What must not be, and is: the kinds of anomalies, and the rows that tell of them.
+
+An anomaly names the broker, the segment in which it shows, and where it is about one message, that message. What holds
+for a whole segment (a clock that went back, a seal that does not fit its events) is one row for the segment.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from acquit.ledger.events import EventKind
+from acquit.spark.audit.lives import Lives
+
+
+class Anomaly(StrEnum):
+    """What is wrong."""
+
+    RETIRED_WITHOUT_POSTING = "retired-without-posting"
+    ACQUIRED_WITHOUT_POSTING = "acquired-without-posting"
+    RETIRED_TWICE = "retired-twice"
+    POSTED_TWICE = "posted-twice"
+    ACQUIRED_AFTER_RETIREMENT = "acquired-after-retirement"
+    """Or returned, or anything else that happens only to a live message."""
+    BEFORE_POSTING = "event-before-posting"
+    ALTERED = "fingerprint-differs"
+    """Events of one message disagree on its size or checksum."""
+    BACKWARD_CLOCK = "backward-clock"
+    UNBALANCED = "unbalanced-segment"
+    """A seal that does not say what its segment's events say, or does not follow from the seal before."""
+    GAP = "gap"
+    DELETED = "deleted-by-retention"
+    LOWER_BOUNDS = "attempts-are-lower-bounds"
+    """The broker did not stop in order: acquisitions of its last moments may be missing."""
+
+
+NOTES: Final = frozenset((Anomaly.DELETED, Anomaly.LOWER_BOUNDS, Anomaly.BACKWARD_CLOCK))
+"""These say what the audit cannot know; the others, that something went wrong."""
+
+
+class AnomalyRow(NamedTuple):
+    """One row of the table; a row of numbers, as tasks hand them over, has the broker's number instead of its uuid."""
+
+    broker: int
+    queue: int
+    sequence: int
+    """0: about no message."""
+    kind: str
+    detail: str
+    segment: int
+    time_us: int
+    """0: at no time that is known."""
+
+
+SCHEMA: Final = pa.schema(
+    [
+        ("broker", pa.string()),
+        ("queue", pa.string()),
+        ("queue_number", pa.int64()),
+        ("sequence", pa.int64()),
+        ("kind", pa.string()),
+        ("detail", pa.string()),
+        ("segment", pa.int64()),
+        ("time", pa.timestamp("us", "UTC")),
+    ]
+)
+
+
+def row(life: Any, kind: Anomaly, detail: str, time: str = "last_us") -> AnomalyRow:
+    """Of one life."""
+    return AnomalyRow(
+        int(life["broker"]),
+        int(life["queue"]),
+        int(life["sequence"]),
+        kind.value,
+        detail,
+        int(life["last_segment"]),
+        int(life[time]),
+    )
+
+
+def of_extras(extras: Lives, most: int) -> tuple[list[AnomalyRow], Counter[str]]:
+    """Of what came to messages after their retirement, and of postings beyond the first: rows for the first of them,
+    and how many there are."""
+    rows: list[AnomalyRow] = []
+    counts: Counter[str] = Counter()
+    masks = (
+        (extras["entered"] != 0, Anomaly.POSTED_TWICE, "entered", "entered_us"),
+        (extras["retired"] != 0, Anomaly.RETIRED_TWICE, "retired", "retired_us"),
+        (
+            (extras["entered"] == 0) & (extras["retired"] == 0),
+            Anomaly.ACQUIRED_AFTER_RETIREMENT,
+            "last",
+            "last_us",
+        ),
+    )
+    for mask, kind, field, time in masks:
+        found = extras[mask]
+        if len(found):
+            counts[kind.value] += len(found)
+            rows += [row(life, kind, f"{_kind(life[field])} again", time) for life in found[:most]]
+    return rows, counts
+
+
+def _kind(number: Any) -> str:
+    return EventKind(int(number)).name
+
+
+def table(rows: Iterable[AnomalyRow], brokers: dict[int, str], names: dict[tuple[int, int], str]) -> pa.Table:
+    """The table, in order."""
+    ordered = sorted(set(rows), key=lambda r: (r.broker, r.segment, r.queue, r.sequence, r.kind, r.detail))
+    return pa.table(
+        [
+            pa.array([brokers[r.broker] for r in ordered], pa.string()),
+            pa.array([names.get((r.broker, r.queue)) for r in ordered], pa.string()),
+            pa.array([r.queue or None for r in ordered], pa.int64()),
+            pa.array([r.sequence or None for r in ordered], pa.int64()),
+            pa.array([r.kind for r in ordered], pa.string()),
+            pa.array([r.detail for r in ordered], pa.string()),
+            pa.array([r.segment for r in ordered], pa.int64()),
+            pa.array([r.time_us or None for r in ordered], pa.int64()).view(pa.timestamp("us", "UTC")),
+        ],
+        schema=SCHEMA,
+    )

@@ -1,0 +1,235 @@
+"""The audit's log: what is in the audit's folder, run by run.
+
+``log/<number>.json`` is one run that is committed: which segments it folded, which files it added, which it replaced,
+and what the next run must know. It is created *put-if-absent*, by linking a finished file to its name: of two runs that
+began at the same entry one commits, and the other fails. Before that entry nothing of a run is visible; whatever is
+killed, and whenever, the run before stands.
+
+A run writes into a folder of its own, ``runs/<number>-<nonce>``, whose name says which entry it wants to be. Once that
+entry exists and is another's, the folder cannot be committed any more: that, not its age, is why it may be deleted.
+
+The folder is on this machine or on a file system that all executors see and that has hard links.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from acquit.errors import ConfigurationError, PipelineFailed, StoreCorrupt
+from acquit.spark.audit.tables import DataFile
+
+FORMAT: Final = 1
+_ENTRY: Final = re.compile(r"(\d{8})\.json")
+_RUN: Final = re.compile(r"(\d{8})-[0-9a-f]+")
+
+
+@dataclass(slots=True, kw_only=True)
+class Partial:
+    """The open segment, as far as it is folded."""
+
+    number: int
+    events: int
+    digest: str
+    length: int
+    """Valid bytes when it was folded."""
+
+
+@dataclass(slots=True, kw_only=True)
+class BrokerState:
+    """How far the audit has come with one broker."""
+
+    store: str
+    """Its uuid."""
+    number: int
+    """In this audit."""
+    folder: str
+    first: int = 0
+    """The oldest segment that was folded."""
+    through: int = 0
+    """All up to this one are folded, or will never be."""
+    sha256: str = ""
+    """Of that one; "" where it could not be read."""
+    partial: Partial | None = None
+    events: int = 0
+    first_us: int = 0
+    last_us: int = 0
+    missing: list[list[int]] = field(default_factory=list)
+    """Gaps: first and last number of each."""
+    deleted: list[list[int]] = field(default_factory=list)
+    unclean_stops: int = 0
+    entered_max: int = 0
+    """The greatest sequence that entered a queue."""
+    below: int = 0
+    """Messages with a lower sequence can have been posted in a segment that could not be read."""
+    total_known: bool = True
+    """What the segments that could not be read had done is known, as totals."""
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> BrokerState:
+        """What `asdict` gave."""
+        partial = value["partial"]
+        return cls(**(value | {"partial": None if partial is None else Partial(**partial)}))
+
+
+@dataclass(slots=True, kw_only=True)
+class Entry:
+    """One committed run."""
+
+    number: int
+    run: str
+    """Its folder."""
+    buckets: int
+    brokers: list[BrokerState]
+    segments: list[dict[str, Any]]
+    """What this run folded: for each broker first, last, and the SHA-256 of the last."""
+    added: list[DataFile]
+    superseded: list[str]
+    open: dict[int, str]
+    """The file of each bucket that has open lives."""
+    state: dict[str, str]
+    """Files that replace those of the run before: totals, queues, balance."""
+    summary: dict[str, Any]
+    previous_sha256: str = ""
+    """Of the entry before."""
+    format: int = FORMAT
+
+    def to_bytes(self) -> bytes:
+        """As the file has it."""
+        return json.dumps(asdict(self), indent=1).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Entry:
+        """Raises ValueError, KeyError, TypeError."""
+        value = json.loads(data)
+        changed = {
+            "brokers": [BrokerState.from_json(broker) for broker in value["brokers"]],
+            "added": [DataFile(**file) for file in value["added"]],
+            "open": {int(bucket): path for bucket, path in value["open"].items()},
+        }
+        return cls(**(value | changed))
+
+
+class AuditLog:
+    """The log in an audit's folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._folder = root / "log"
+
+    def numbers(self) -> list[int]:
+        """Of all entries, ascending. Raises StoreCorrupt where one is missing."""
+        if not self._folder.is_dir():
+            return []
+        found = (_ENTRY.fullmatch(name) for name in os.listdir(self._folder))
+        numbers = sorted(int(match[1]) for match in found if match is not None)
+        if numbers != list(range(1, len(numbers) + 1)):
+            raise StoreCorrupt("an entry of the audit's log is missing", path=str(self._folder), offset=0)
+        return numbers
+
+    def read(self, number: int) -> Entry:
+        """Raises StoreCorrupt, OSError, and ConfigurationError for an entry of a later version of acquit."""
+        path = self._path(number)
+        data = path.read_bytes()
+        try:
+            if json.loads(data)["format"] > FORMAT:
+                raise ConfigurationError(f"{path} was written by a later version of acquit")
+            return Entry.from_bytes(data)
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreCorrupt(f"no entry of an audit's log: {error}", path=str(path), offset=0) from error
+
+    def last(self) -> Entry | None:
+        """The newest entry; None where there is none yet. Raises as `numbers` and `read`."""
+        numbers = self.numbers()
+        return self.read(numbers[-1]) if numbers else None
+
+    def entries(self) -> list[Entry]:
+        """All, oldest first. Raises as `numbers` and `read`, and StoreCorrupt where one was changed."""
+        found, before = [], ""
+        for number in self.numbers():
+            entry = self.read(number)
+            if entry.previous_sha256 != before:
+                raise StoreCorrupt(
+                    "the entry before it is not the one that it follows", path=str(self._path(number)), offset=0
+                )
+            before = self.sha256(number)
+            found.append(entry)
+        return found
+
+    def sha256(self, number: int) -> str:
+        """Of an entry; "" of number 0."""
+        return hashlib.sha256(self._path(number).read_bytes()).hexdigest() if number else ""
+
+    def begin(self, number: int) -> str:
+        """A fresh folder for a run that wants to be entry `number`. Raises OSError."""
+        name = f"runs/{number:08}-{secrets.token_hex(8)}"
+        (self.root / name).mkdir(parents=True)
+        return name
+
+    def commit(self, entry: Entry) -> None:
+        """Make the run visible. Its files must be synced. Raises PipelineFailed where another run was first,
+        OSError."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        finished = self.root / entry.run / "entry.json"
+        with finished.open("xb") as file:
+            file.write(entry.to_bytes())
+            file.flush()
+            os.fsync(file.fileno())
+        for folder in (*_folders(self.root / entry.run), self.root / "runs", self.root):
+            sync_folder(folder)
+        try:
+            os.link(finished, self._path(entry.number))
+        except FileExistsError:
+            raise PipelineFailed(
+                f"another run of the audit in {self.root} was committed while this one ran (entry {entry.number}); "
+                "nothing of this one is kept: run it again"
+            ) from None
+        sync_folder(self._folder)
+
+    def clean(self) -> int:
+        """Delete what can never be committed: how many folders. Raises as `last`."""
+        last = self.last()
+        if last is None:
+            return 0
+        removed = 0
+        for name in sorted(os.listdir(self.root / "runs")):
+            match = _RUN.fullmatch(name)
+            if match is not None and int(match[1]) <= last.number and f"runs/{name}" != self._committed(match[1]):
+                shutil.rmtree(self.root / "runs" / name, ignore_errors=True)
+                removed += 1
+        return removed
+
+    def _committed(self, number: str) -> str:
+        return self.read(int(number)).run
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{number:08}.json"
+
+
+def remove_superseded(root: Path, paths: Sequence[str]) -> None:
+    """Delete files that no entry uses any more; one that is gone is gone."""
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            (root / path).unlink()
+
+
+def _folders(root: Path) -> list[Path]:
+    return [Path(folder) for folder, _, _ in os.walk(root, topdown=False)]
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in it durable. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,149 @@
+"""Pieces without a posting, and postings that may be second ones: explained by what is closed or open already.
+
+A message that is retired again in a later segment, or posted again, leaves a piece that meets nothing, for closed
+messages are not kept at hand. Such pieces are few, so they are looked for in all files: a join with a handful of keys.
+Sequences are used in ascending order, so a posting can only be a second one where a segment has one that is not above
+all those before; only such segments are read again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import functions
+
+from acquit.spark.audit.anomalies import Anomaly, AnomalyRow
+from acquit.spark.audit.bucket import BucketFacts
+from acquit.spark.audit.plan import Plan
+from acquit.spark.audit.segment import Facts, Work
+from acquit.spark.ledger.options import Verify
+from acquit.spark.ledger.segments import read_events
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_LATE: Final = "broker INT, queue BIGINT, sequence BIGINT, segment BIGINT, time_us BIGINT"
+_LATE_SCHEMA: Final = pa.schema(
+    [
+        ("broker", pa.int32()),
+        ("queue", pa.int64()),
+        ("sequence", pa.int64()),
+        ("segment", pa.int64()),
+        ("time_us", pa.int64()),
+    ]
+)
+_AGAIN: Final = {
+    Anomaly.RETIRED_WITHOUT_POSTING.value: Anomaly.RETIRED_TWICE.value,
+    Anomaly.ACQUIRED_WITHOUT_POSTING.value: Anomaly.ACQUIRED_AFTER_RETIREMENT.value,
+}
+Key = tuple[int, int, int]
+
+
+def explain(
+    session: SparkSession,
+    facts: Sequence[Facts],
+    buckets: Sequence[BucketFacts],
+    plan: Plan,
+    closed: Sequence[Path],
+    opened: Sequence[Path],
+    verify: Verify,
+    most: int,
+) -> tuple[list[AnomalyRow], Counter[str]]:
+    """The anomalies that they are: rows for `most` of them, and how many there are. `closed` and `opened`: all files of
+    these tables, those of this run included."""
+    counts: Counter[str] = Counter()
+    for bucket in buckets:
+        counts.update({kind: count for kind, count in bucket.counts.items() if kind in _AGAIN})
+    suspects = [row for bucket in buckets for row in bucket.suspects][:most]
+    late = _late(session, facts, plan, verify, most)
+    if not suspects and not late:
+        return [], counts
+    stores = {broker.number: broker.store for broker in plan.brokers}
+    keys = {(row.broker, row.queue, row.sequence) for row in (*suspects, *late)}
+    lives = _lives(session, keys, stores, closed, opened)
+    rows = [row for row in late if lives[row.broker, row.queue, row.sequence] > 1]
+    counts.update(row.kind for row in rows)
+    for row in suspects:
+        if lives[row.broker, row.queue, row.sequence]:
+            counts[row.kind] -= 1
+            row = row._replace(kind=_AGAIN[row.kind], detail=f"{row.detail.partition(';')[0]} again")
+            counts[row.kind] += 1
+        rows.append(row)
+    return rows, +counts
+
+
+def _late(session: SparkSession, facts: Sequence[Facts], plan: Plan, verify: Verify, most: int) -> list[AnomalyRow]:
+    """Postings that are not above all those of the segments before."""
+    marks = {broker.number: broker.entered_max for broker in plan.brokers}
+    works = {(work.broker, work.segment.number): work for work in plan.works}
+    again: list[tuple[Work, int]] = []
+    for fact in facts:
+        if fact.entered_min and fact.entered_min <= marks[fact.broker]:
+            again.append((works[fact.broker, fact.number], marks[fact.broker]))
+        marks[fact.broker] = max(marks[fact.broker], fact.entered_max)
+    if not again:
+        return []
+    numbers = session.range(0, len(again), 1, len(again))
+    found = numbers.mapInArrow(_late_task(again, verify, most), _LATE).limit(most).toArrow()
+    return [
+        AnomalyRow(
+            row["broker"],
+            row["queue"],
+            row["sequence"],
+            Anomaly.POSTED_TWICE.value,
+            "posted again",
+            row["segment"],
+            row["time_us"],
+        )
+        for row in found.to_pylist()
+    ]
+
+
+def _late_task(
+    again: Sequence[tuple[Work, int]], verify: Verify, most: int
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                work, mark = again[number]
+                events = read_events(work.segment, verify)[work.skip :]
+                events = events[(events["kind"] - np.uint8(1) < 15) & (events["sequence"] <= mark)][:most]
+                columns = [
+                    pa.repeat(pa.scalar(work.broker, pa.int32()), len(events)),
+                    pa.array(events["queue"].astype(np.int64)),
+                    pa.array(events["sequence"].astype(np.int64)),
+                    pa.repeat(pa.scalar(work.segment.number, pa.int64()), len(events)),
+                    pa.array(events["time_us"].astype(np.int64)),
+                ]
+                yield pa.RecordBatch.from_arrays(columns, schema=_LATE_SCHEMA)
+
+    return run
+
+
+def _lives(
+    session: SparkSession, keys: set[Key], stores: dict[int, str], closed: Sequence[Path], opened: Sequence[Path]
+) -> Counter[Key]:
+    """How many closed and open lives each of these messages has."""
+    numbers = {store: number for number, store in stores.items()}
+    wanted = session.createDataFrame(
+        [(stores[broker], queue, sequence) for broker, queue, sequence in sorted(keys)],
+        "broker STRING, queue_number BIGINT, sequence BIGINT",
+    )
+    parts: list[DataFrame] = [
+        session.read.parquet(*map(str, paths)).select("broker", "queue_number", "sequence")
+        for paths in (closed, opened)
+        if paths
+    ]
+    found: Counter[Key] = Counter()
+    low, high = min(key[2] for key in keys), max(key[2] for key in keys)
+    for part in parts:
+        near = part.where(functions.col("sequence").between(low, high))
+        joined = near.join(functions.broadcast(wanted), ["broker", "queue_number", "sequence"])
+        for row in joined.groupBy("broker", "queue_number", "sequence").count().collect():
+            found[numbers[row["broker"]], row["queue_number"], row["sequence"]] += row["count"]
+    return found
