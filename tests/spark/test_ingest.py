@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,7 +38,9 @@ def delta_bodies(table: Path) -> list[str]:
 
 
 class Pipeline:
-    def __init__(self, spark: SparkSession, url: str, address: str, table: Path, **options: object) -> None:
+    def __init__(
+        self, spark: SparkSession, url: str, address: str | tuple[str, ...], table: Path, **options: object
+    ) -> None:
         self.spark = spark
         self.options = IngestOptions(url=url, address=address, table=table, **options)  # type: ignore[arg-type]
         self.progress: list[IngestProgress] = []
@@ -116,6 +119,33 @@ def test_a_failure_is_one_line(spark: SparkSession, broker: acquit.Broker, addre
     assert str(caught.value).startswith("cannot reach the broker at amqp://127.0.0.1:9")
 
 
+def test_several_queues_with_decoded_bodies_into_partitions(
+    spark: SparkSession, broker: acquit.Broker, address: str, tmp_path: Path
+) -> None:
+    other = f"{address}/b =%é"
+    post(broker.url, address, *range(4))
+    post(broker.url, other, *range(4, 8))
+    table = tmp_path / "table"
+    pipeline = Pipeline(
+        spark,
+        broker.url,
+        (address, other),
+        table,
+        columns=("queue", "text", "sequence"),
+        partition_by=("queue", "posted_day"),
+        source={"bodyAs": "text", "selector": "number <> 3"},
+    )
+    assert pipeline.run().rows == 7
+    assert all(step.left is not None for step in pipeline.progress)
+    rows = DeltaTable(table).to_pyarrow_table().to_pylist()
+    assert {row["text"]: row["queue"] for row in rows} == {
+        **{f"m{number}": address for number in range(3)},
+        **{f"m{number}": other for number in range(4, 8)},
+    }
+    assert {row["posted_day"] for row in rows} <= {datetime.now(UTC).date(), datetime.now(UTC).date() - timedelta(1)}
+    assert DeltaTable(table).metadata().partition_columns == ["queue", "posted_day"]
+
+
 def test_a_table_with_other_columns_is_refused(
     spark: SparkSession, broker: acquit.Broker, address: str, tmp_path: Path
 ) -> None:
@@ -125,7 +155,7 @@ def test_a_table_with_other_columns_is_refused(
     other = Pipeline(
         spark, broker.url, address, tmp_path / "table", columns=("body", "subject"), work=tmp_path / "other work"
     )
-    with pytest.raises(PipelineFailed, match="has the columns body; this pipeline writes body, subject"):
+    with pytest.raises(ConfigurationError, match="has the columns body; this pipeline writes body, subject"):
         other.run()
 
 

@@ -5,24 +5,29 @@ driver commits one entry to the table's log that names these files *and* says "a
 transaction identifier, Delta protocol). A batch that comes again is recognised by that number before anything is
 written. Files of an attempt that died are in nobody's log; the table's own `vacuum` removes them.
 
-Three traps that shaped this:
+Traps that shaped this:
 
 - delta-rs stores the number and does not enforce it: it must be looked up, and the *same* table object committed
   with, so that a commit of somebody else in between is noticed as a conflict.
 - the application's name contains the query's id, because a new checkpoint counts its batches from 0 again.
 - neither Spark nor delta-rs syncs local files. The spool's files go when the batch is committed, so here the rows are
   made durable before the log names them, and the log before Spark is told.
+- Spark names a folder for each partition value, escaped; the log wants the value as it was.
+
+A stream makes a file for each part of each batch. Those of a slow one are small and many, so the appender merges them
+as it goes (`acquit.spark.merging`), into files of moderate size; `acquit.spark.compact` makes large ones.
 """
 
 from __future__ import annotations
 
 import json
-import os
+import logging
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,10 +35,15 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, Transaction
 
-from acquit.errors import ConfigurationError
+from acquit.errors import ConfigurationError, PipelineFailed
+from acquit.spark.merging import FOLDER, Partition, delta_files, merge, sync, sync_log, tier_bins
 
-_BATCH_FOLDER: Final = "acquit"
+logger = logging.getLogger("acquit.spark")
+
 _MILLISECOND_NS: Final = 1_000_000
+_NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
+_MERGE_EVERY: Final = 8
+"""Batches between two looks at what could be merged: a look reads the table's list of files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +54,21 @@ class WrittenFile:
     size_bytes: int
     rows: int
     modified_ms: int
+    partition: Partition = ()
 
 
 class DeltaAppender:
     """Appends batches of query `query_id` to the Delta table in the folder `table`, which is made if it is not there.
 
-    `schema` is that of the rows. Raises ConfigurationError when the table has other columns.
+    `schema` is that of the rows, `partition_by` are some of its columns. Raises ConfigurationError when the table has
+    other columns or partitions.
     """
 
-    def __init__(self, table: Path, schema: pa.Schema, query_id: str) -> None:
+    def __init__(self, table: Path, schema: pa.Schema, query_id: str, partition_by: Sequence[str] = ()) -> None:
         self._table = table
         self._schema = schema
         self._application = f"acquit:{query_id}"
+        self._partition_by = list(partition_by)
 
     def is_done(self, batch_id: int) -> bool:
         """Whether the table has the batch."""
@@ -63,7 +76,7 @@ class DeltaAppender:
 
     def batch_folder(self, batch_id: int) -> Path:
         """A fresh folder within the table for one attempt at a batch."""
-        return self._table / _BATCH_FOLDER / f"{batch_id:09d}-{uuid.uuid4().hex}"
+        return self._table / FOLDER / f"{batch_id:09d}-{uuid.uuid4().hex}"
 
     def commit(self, batch_id: int, files: Sequence[WrittenFile]) -> bool:
         """Make `files` rows of the table, as batch `batch_id`. False, and nothing, when the table has that batch."""
@@ -76,14 +89,26 @@ class DeltaAppender:
                     actions=[_add_action(file) for file in files],
                     mode="append",
                     schema=self._schema,
+                    partition_by=self._partition_by,
                     commit_properties=CommitProperties(app_transactions=[Transaction(self._application, batch_id)]),
                 )
             except CommitFailedError:
                 # Somebody committed this application's number since we looked: another driver of this very query.
                 continue
-            _sync_folder(self._table / "_delta_log")
+            sync_log(self._table)
             return True
         return self.is_done(batch_id)
+
+    def merge_small(self, batch_id: int, target_bytes: int) -> None:
+        """After some of the batches: merge what is worth it now into files of up to `target_bytes`. What prevents that
+        is no reason to stop: it is logged, and the files stay as they are."""
+        if batch_id % _MERGE_EVERY != _MERGE_EVERY - 1:
+            return
+        try:
+            for files in tier_bins(delta_files(self._open()), target_bytes):
+                merge(self._table, files)
+        except (PipelineFailed, ConfigurationError, OSError) as error:
+            logger.warning("table %s: its small files are not merged now: %s", self._table, error)
 
     def _done(self, table: DeltaTable, batch_id: int) -> bool:
         version = table.transaction_version(self._application)
@@ -93,48 +118,66 @@ class DeltaAppender:
         try:
             table = DeltaTable(self._table)
         except TableNotFoundError:
-            return DeltaTable.create(self._table, schema=self._schema, mode="ignore")
-        found = pa.schema(table.schema().to_arrow())
-        if [(field.name, str(field.type)) for field in found] != [(f.name, str(f.type)) for f in self._schema]:
-            raise ConfigurationError(
-                f"table {self._table} has the columns {', '.join(found.names)}; this pipeline writes "
-                f"{', '.join(self._schema.names)}. Name another table, or choose the columns"
+            return DeltaTable.create(
+                self._table, schema=self._schema, mode="ignore", partition_by=self._partition_by or None
             )
+        check_table(table, self._table, self._schema.names, self._partition_by)
+        found = pa.schema(table.schema().to_arrow())
+        for have, want in zip(found, self._schema, strict=True):
+            if str(have.type) != str(want.type):
+                raise ConfigurationError(
+                    f"table {self._table}: its column {have.name} is {have.type}, this pipeline writes {want.type}"
+                )
         return table
+
+
+def check_table(opened: DeltaTable, table: Path, columns: Sequence[str], partition_by: Sequence[str]) -> None:
+    """Raise ConfigurationError unless the table has these columns, in this order, and these partitions."""
+    found = [field.name for field in opened.schema().fields]
+    if found != list(columns):
+        raise ConfigurationError(
+            f"table {table} has the columns {', '.join(found)}; this pipeline writes {', '.join(columns)}. "
+            "Name another table, or choose the columns"
+        )
+    partitions = opened.metadata().partition_columns
+    if partitions != list(partition_by):
+        raise ConfigurationError(
+            f"table {table} is partitioned by {', '.join(partitions) or 'nothing'}; this pipeline writes partitions by "
+            f"{', '.join(partition_by) or 'nothing'}"
+        )
 
 
 def written_files(table: Path, folder: Path) -> list[WrittenFile]:
     """The Parquet files under `folder`, made durable. Reads their footers, no row."""
     found = []
-    for path in sorted(folder.glob("*.parquet")):
-        _sync(path)
+    folders = {folder, folder.parent, table}
+    for path in sorted(folder.rglob("*.parquet")):
+        sync(path)
         status = path.stat()
         rows = pq.read_metadata(path).num_rows
+        inner = path.relative_to(folder).parts[:-1]
+        folders.update(folder.joinpath(*inner[:depth]) for depth in range(1, len(inner) + 1))
         if rows:
             found.append(
                 WrittenFile(
-                    path.relative_to(table).as_posix(), status.st_size, rows, status.st_mtime_ns // _MILLISECOND_NS
+                    path.relative_to(table).as_posix(),
+                    status.st_size,
+                    rows,
+                    status.st_mtime_ns // _MILLISECOND_NS,
+                    tuple(_partition(part) for part in inner),
                 )
             )
-    for parent in (folder, folder.parent, table):
-        _sync(parent)
+    for parent in sorted(folders, reverse=True):  # the inner ones first
+        sync(parent)
     return found
+
+
+def _partition(folder: str) -> tuple[str, str | None]:
+    """The column and value that a folder of Spark's is named for."""
+    name, _, value = folder.partition("=")
+    return unquote(name), None if value == _NULL_PARTITION else unquote(value)
 
 
 def _add_action(file: WrittenFile) -> AddAction:
     stats = json.dumps({"numRecords": file.rows})
-    return AddAction(file.path, file.size_bytes, {}, file.modified_ms, True, stats)
-
-
-def _sync_folder(folder: Path) -> None:
-    newest: Iterable[Path] = sorted(folder.glob("*.json"))[-1:]
-    for path in (*newest, folder):
-        _sync(path)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    return AddAction(file.path, file.size_bytes, dict(file.partition), file.modified_ms, True, stats)

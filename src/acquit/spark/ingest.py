@@ -7,12 +7,17 @@ Exactly once to the end, because each link of the chain is: the source gives eve
 is read (`spark.spool`), and the table takes each batch once: Delta by a transaction identifier (`spark.delta`), Parquet
 by the list that Spark keeps beside the files (`_spark_metadata`, which Spark and few others read).
 
+**Small files.** Each batch makes a file for each part. In a Delta table small ones are merged as the stream goes, into
+files of up to `target_file_bytes` (`spark.merging`); `spark.compact` makes large ones. Parquet files that Spark lists
+cannot be exchanged: there longer batches (`trigger`) are what helps, and a compacted copy.
+
 The query's own files, spool and checkpoint, belong together and to one table. By default they lie in the table's
 folder, in ``_acquit``: readers of tables skip names that begin with an underscore.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,23 +25,35 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from acquit.errors import ConfigurationError, PipelineFailed
+from acquit.errors import ConfigurationError
 from acquit.spark.columns import BY_NAME
-from acquit.spark.delta import DeltaAppender, written_files
+from acquit.spark.decoding import body_ddl
+from acquit.spark.delta import DeltaAppender, check_table, written_files
+from acquit.spark.metrics import metrics_of
 from acquit.spark.options import FORMAT_NAME
-from acquit.spark.session import reason_of, start_session
+from acquit.spark.session import failure_of, start_session
 from acquit.spark.source import AcquitDataSource
 from acquit.spark.source_options import SourceOptions
 from acquit.spark.spool import FolderStore, Spool, SpoolStatus, Totals
 from acquit.spark.spool.places import refuse_private
+from acquit.spark.tables import TableKind, table_kind
 
 WORK_FOLDER: Final = "_acquit"
+POSTED_DAY: Final = "posted_day"
+"""A column for partitions: the day of `posted_at` in UTC."""
+TARGET_FILE_BYTES: Final = 16 << 20
+_POSTED_DAY_SQL: Final = (
+    f"date_from_unix_date(cast(floor(unix_micros(posted_at) / 86400000000) AS INT)) AS {POSTED_DAY}"
+)
+_TRIGGER: Final = re.compile(r"\d+\s+(millisecond|second|minute|hour|day)s?")
+_PARTITION_TYPES: Final = ("STRING", "BOOLEAN")
 _POLL_S: Final = 0.2
 
 
@@ -53,13 +70,20 @@ class IngestOptions:
 
     url: str
     """The broker: ``amqp://host:port``, without user and password."""
-    address: str
-    """The queue."""
+    address: str | tuple[str, ...]
+    """The queue, or several."""
     table: Path
     """Folder of the table, seen under the same path by driver and workers."""
     format: TableFormat = TableFormat.DELTA
-    columns: tuple[str, ...] = tuple(BY_NAME)
-    """Columns of the source that the table has."""
+    columns: tuple[str, ...] = ()
+    """Columns of the source that the table has; by default all."""
+    partition_by: tuple[str, ...] = ()
+    """Columns to make partitions by: chosen ones of type STRING or BOOLEAN with few values (`queue`, `subject`), or
+    ``posted_day``, which is made of `posted_at` in UTC and added to the table. Each batch makes a file for each value,
+    so a partition should take days to become large. By default none."""
+    target_file_bytes: int | None = None
+    """Delta: small files are merged as the stream goes into files of up to about this size; 0 for never. By default
+    16 MiB."""
     work: Path | None = None
     """Folder of the query's spool and checkpoint; by default `_acquit` in the table's folder."""
     user: str | None = None
@@ -78,14 +102,40 @@ class IngestOptions:
     """For a session that is started here: memory of the driver's JVM."""
 
     def __post_init__(self) -> None:
-        unknown = [name for name in self.columns if name not in BY_NAME]
-        if unknown or not self.columns:
-            raise ConfigurationError(
-                f"columns: {', '.join(unknown) or 'none'} given; the source has {', '.join(BY_NAME)}"
-            )
         if not self.table.is_absolute():
             raise ConfigurationError(f"table: expected an absolute path, got {self.table}")
-        self.source_options()
+        if self.trigger is not None and _TRIGGER.fullmatch(self.trigger.strip()) is None:
+            raise ConfigurationError(f"trigger: expected an interval such as '2 seconds', got {self.trigger!r}")
+        if self.target_file_bytes is not None:
+            if self.format is not TableFormat.DELTA:
+                raise ConfigurationError(
+                    "target file size: the files of a Parquet table that Spark lists are not merged"
+                )
+            if self.target_file_bytes < 0:
+                raise ConfigurationError(f"target file size: expected bytes, got {self.target_file_bytes}")
+        source = SourceOptions.parse(self.source_options())
+        available = _columns_of(source)
+        unknown = [name for name in self.columns if name not in available]
+        if unknown:
+            raise ConfigurationError(f"columns: {', '.join(unknown)} given; the source has {', '.join(available)}")
+        self._check_partitions()
+
+    def _check_partitions(self) -> None:
+        for name in self.partition_by:
+            field = BY_NAME.get(name)
+            if name != POSTED_DAY and (field is None or field.spark_type not in _PARTITION_TYPES):
+                raise ConfigurationError(
+                    f"partition by {name}: expected {POSTED_DAY}, or a column of type {' or '.join(_PARTITION_TYPES)}"
+                )
+            if name != POSTED_DAY and self.columns and name not in self.columns:
+                raise ConfigurationError(f"partition by {name}: not one of the columns {', '.join(self.columns)}")
+        if self.columns and not set(self.columns) - set(self.partition_by):
+            raise ConfigurationError("partition by: expected at least one column that is not a partition's")
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The queues."""
+        return (self.address,) if isinstance(self.address, str) else self.address
 
     @property
     def work_folder(self) -> Path:
@@ -93,18 +143,17 @@ class IngestOptions:
         return self.work if self.work is not None else self.table / WORK_FOLDER
 
     def source_options(self) -> dict[str, str]:
-        """As the source takes them; checked."""
-        options = {
+        """As the source takes them."""
+        queues = self.addresses
+        return {
             "url": self.url,
-            "address": self.address,
+            **({"address": queues[0]} if len(queues) == 1 else {"addresses": ",".join(queues)}),
             "spool": str(self.work_folder / "spool"),
             "parts": str(self.parts),
             **({"user": self.user} if self.user is not None else {}),
             **({"credential": self.credential} if self.credential is not None else {}),
             **self.source,
         }
-        SourceOptions.parse(options)
-        return options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +181,8 @@ class IngestProgress:
     batch_rows: int
     rows: int
     """Of all batches of this run."""
+    left: int | None
+    """Messages that were available when the batch was planned, over all queues; None where the broker does not tell."""
 
 
 def ingest(
@@ -146,6 +197,7 @@ def ingest(
     query ends with an error: what is in the table then is right, and the next run goes on from there.
     """
     started_s = time.monotonic()
+    _check_table(options)
     session = spark if spark is not None else start_session(master=options.master, memory_mb=options.memory_mb)
     session.dataSource.register(AcquitDataSource)
     spool = Spool(FolderStore(options.work_folder / "spool"))
@@ -156,7 +208,7 @@ def ingest(
         query = run.start(session)
         run.follow(query)
     except PySparkException as error:
-        raise PipelineFailed(reason_of(error)) from error
+        raise failure_of(error)  # noqa: B904  # its cause says what kind it is
     status = spool.status()
     return IngestSummary(
         table=options.table,
@@ -182,20 +234,25 @@ class _Run:
     def start(self, session: SparkSession) -> StreamingQuery:
         options = self._options
         frame = session.readStream.format(FORMAT_NAME).options(**options.source_options()).load()
-        frame = frame.select(*options.columns)
+        chosen = list(options.columns or frame.columns)
+        frame = frame.selectExpr(*chosen, *((_POSTED_DAY_SQL,) if POSTED_DAY in options.partition_by else ()))
         writer = frame.writeStream.option("checkpointLocation", str(options.work_folder / "checkpoint"))
-        writer = writer.queryName(f"ingest {options.address}")
+        writer = writer.queryName(f"ingest {', '.join(options.addresses)}")
         writer = (
             writer.trigger(availableNow=True)
             if options.trigger is None
             else writer.trigger(processingTime=options.trigger)
         )
         if options.format is TableFormat.PARQUET:
+            if options.partition_by:
+                writer = writer.partitionBy(*options.partition_by)
             return writer.format("parquet").option("path", str(options.table)).start()
         return self._to_delta(writer, frame)
 
     def _to_delta(self, writer: DataStreamWriter, frame: DataFrame) -> StreamingQuery:
-        table = self._options.table
+        table, partition_by = self._options.table, self._options.partition_by
+        given = self._options.target_file_bytes
+        target_bytes = TARGET_FILE_BYTES if given is None else given
         schema = to_arrow_schema(frame.schema, timezone="UTC")
         appender: DeltaAppender | None = None
 
@@ -204,16 +261,19 @@ class _Run:
             if appender is None:
                 query_id = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
                 assert query_id is not None
-                appender = DeltaAppender(table, schema, query_id)
+                appender = DeltaAppender(table, schema, query_id, partition_by)
             if appender.is_done(batch_id):
                 return
             folder = appender.batch_folder(batch_id)
             # Delta has no place for the 96-bit times that Spark writes by default.
             batch.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-            batch.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(str(folder))
+            written = batch.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
+            written.partitionBy(*partition_by).parquet(str(folder))
             files = written_files(table, folder)
             if files:
                 appender.commit(batch_id, files)
+                if target_bytes:
+                    appender.merge_small(batch_id, target_bytes)
 
         return writer.foreachBatch(append).start()
 
@@ -241,4 +301,48 @@ class _Run:
             self.batches += 1
             self.rows += rows
             if self._on_progress is not None:
-                self._on_progress(IngestProgress(batch_id=batch_id, batch_rows=rows, rows=self.rows))
+                left = _left(progress)
+                self._on_progress(IngestProgress(batch_id=batch_id, batch_rows=rows, rows=self.rows, left=left))
+
+
+def _columns_of(source: SourceOptions) -> list[str]:
+    """What the source has with these options."""
+    decoded = body_ddl(source.body_as, source.body_schema)
+    return [*BY_NAME, *(() if decoded is None else (decoded.partition(" ")[0],))]
+
+
+def _left(progress: Mapping[str, object]) -> int | None:
+    depths = [depth for source in metrics_of(progress) for depth in source.queue_depth.values()]
+    known = [depth for depth in depths if depth is not None]
+    return sum(known) if known and len(known) == len(depths) else None
+
+
+def _check_table(options: IngestOptions) -> None:
+    """What is known of the table before Spark starts. Raises ConfigurationError where it cannot be this pipeline's."""
+    table = options.table
+    try:
+        table.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise ConfigurationError(f"table {table}: expected a folder, or nothing yet; found a file") from None
+    except OSError as error:
+        raise ConfigurationError(f"table {table}: the folder cannot be made: {error.strerror}") from error
+    try:
+        kind = table_kind(table)
+    except ConfigurationError:
+        return  # nothing is there yet
+    if kind is not _KINDS[options.format]:
+        raise ConfigurationError(
+            f"table {table}: expected nothing yet or a table of format {options.format}, found {_FOUND[kind]}"
+        )
+    if kind is TableKind.DELTA:
+        names = [*(options.columns or _columns_of(SourceOptions.parse(options.source_options())))]
+        names += [POSTED_DAY] if POSTED_DAY in options.partition_by else []
+        check_table(DeltaTable(table), table, names, options.partition_by)
+
+
+_KINDS: Final = {TableFormat.DELTA: TableKind.DELTA, TableFormat.PARQUET: TableKind.STREAM}
+_FOUND: Final = {
+    TableKind.DELTA: "a Delta table",
+    TableKind.STREAM: "the Parquet files of a Spark stream",
+    TableKind.PLAIN: "Parquet files of something else",
+}

@@ -15,11 +15,24 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from acquit.errors import (
+    AuthenticationFailed,
+    ConfigurationError,
+    ConnectionFailed,
+    ConnectionLost,
+    ConnectTimeout,
+    PipelineFailed,
+)
 from acquit.spark.java import use_java
 
 _LOG_CONFIGURATION: Final = Path(__file__).with_name("log4j2.properties")
 _OUR_ERROR: Final = re.compile(r"^(?:.*\s)?acquit\.errors\.(\w+): (.+)$", re.MULTILINE)
 _ANY_ERROR: Final = re.compile(r"^(?:Caused by: )?(?:[\w.$]+\.)?(\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
+
+_TELLING: Final = {
+    kind.__name__: kind
+    for kind in (AuthenticationFailed, ConfigurationError, ConnectionFailed, ConnectionLost, ConnectTimeout)
+}
 
 
 def start_session(
@@ -60,6 +73,17 @@ def start_session(
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel(log_level)
     return session
+
+
+def failure_of(error: BaseException) -> PipelineFailed:
+    """The error to raise for a query that failed: its reason in one line. Its `__cause__` says what kind it is, where
+    that tells whether trying again may help; the original is its `__context__` when it is raised while that is handled.
+    """
+    failed = PipelineFailed(reason_of(error))
+    ours = _OUR_ERROR.findall(str(error))
+    if ours and ours[-1][0] in _TELLING:
+        failed.__cause__ = _TELLING[ours[-1][0]](str(failed))
+    return failed
 
 
 def reason_of(error: BaseException) -> str:

@@ -73,3 +73,50 @@ def test_a_table_with_other_columns_is_named(table: Path) -> None:
     other = DeltaAppender(table, pa.schema([("body", pa.string())]), "query-1")
     with pytest.raises(ConfigurationError, match="has the columns body, at; this pipeline writes body"):
         other.is_done(0)
+
+
+def test_partitions_are_what_their_folders_say(table: Path) -> None:
+    schema = pa.schema([("body", pa.binary()), ("queue", pa.string())])
+    appender = DeltaAppender(table, schema, "query-1", ["queue"])
+    assert not appender.is_done(0)
+    folder = appender.batch_folder(0)
+    values = {"queue=a b%2F%3D%25": b"a", "queue=__HIVE_DEFAULT_PARTITION__": b"b"}
+    for name, body in values.items():
+        (folder / name).mkdir(parents=True)
+        pq.write_table(pa.table({"body": pa.array([body], pa.binary())}), folder / name / "part-0.parquet")
+    assert appender.commit(0, written_files(table, folder))
+    found = DeltaTable(table).to_pyarrow_table().to_pylist()
+    assert {row["body"]: row["queue"] for row in found} == {b"a": "a b/=%", b"b": None}
+    with pytest.raises(ConfigurationError, match="is partitioned by queue; this pipeline writes partitions by nothing"):
+        DeltaAppender(table, schema, "query-1").is_done(0)
+    other = pa.schema([("body", pa.string()), ("queue", pa.string())])
+    with pytest.raises(ConfigurationError, match="its column body is binary, this pipeline writes string"):
+        DeltaAppender(table, other, "query-1", ["queue"]).is_done(0)
+
+
+def test_many_small_batches_are_merged_as_it_goes(table: Path) -> None:
+    appender = DeltaAppender(table, SCHEMA, "query-1")
+    most = 0
+    for batch in range(80):
+        assert appender.commit(batch, write(appender, table, batch, str(batch).encode()))
+        appender.merge_small(batch, 16 << 20)
+        most = max(most, len(DeltaTable(table).file_uris()))
+    assert most <= 64 + 8
+    assert rows(table) == sorted(str(batch).encode() for batch in range(80))
+    assert appender.is_done(79), "the number of the batch survives the merging"
+
+
+def test_what_cannot_be_merged_stays_as_it_is(
+    table: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    appender = DeltaAppender(table, SCHEMA, "query-1")
+    for batch in range(64):
+        appender.commit(batch, write(appender, table, batch, b"x"))
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("acquit.spark.delta.merge", full)
+    appender.merge_small(63, 16 << 20)
+    assert "its small files are not merged now: [Errno 28] No space left on device" in caplog.text
+    assert len(rows(table)) == 64

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from acquit.spark.session import reason_of
+from acquit.cli.exits import Exit, exit_of
+from acquit.spark.session import failure_of, reason_of
 
 TASK = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage failure: Task 1
 in stage 3.0 failed 1 times, most recent failure: Lost task 1.0 in stage 3.0 (TID 5) (host executor driver):
@@ -36,3 +37,11 @@ def test_else_the_last_that_is_named() -> None:
 def test_else_the_first_line() -> None:
     assert reason_of(Exception("[TABLE] is not there\nmore")) == "[TABLE] is not there"
     assert reason_of(KeyError()) == "KeyError"
+
+
+def test_what_kind_of_failure_it_was_decides_the_exit_code() -> None:
+    assert exit_of(failure_of(Exception(TASK))) is Exit.UNREACHABLE
+    refused = "org.apache.spark.SparkException: x\nacquit.errors.AuthenticationFailed: SASL refused us"
+    assert exit_of(failure_of(Exception(refused))) is Exit.FAILED
+    assert exit_of(failure_of(Exception("acquit.errors.ConfigurationError: option x"))) is Exit.USAGE
+    assert exit_of(failure_of(Exception("java.io.IOException: No space left on device"))) is Exit.FAILED

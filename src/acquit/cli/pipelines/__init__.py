@@ -12,6 +12,8 @@ from acquit.cli.lazy import LazyGroup
 # name: (module in this package, what it does)
 PIPELINES: dict[str, tuple[str, str]] = {
     "ingest": ("ingest", "Take a queue into a table, each posting once."),
+    "audit": ("audit", "Say what became of every message, from brokers' journals."),
+    "report": ("report", "Write an audit as one HTML page."),
     "compact": ("compact", "Merge the small files of a table."),
 }
 

@@ -12,15 +12,25 @@ from acquit.cli.exits import Exit
 from acquit.cli.jsonform import to_json
 from acquit.cli.options import json_option, pair
 from acquit.cli.output import emit_json
-from acquit.cli.pipelines.common import QueueAt, SparkAt, ended, following, need, queue_options, spark_options
+from acquit.cli.pipelines.common import (
+    QueueAt,
+    Size,
+    SparkAt,
+    counted,
+    ended,
+    following,
+    need,
+    queue_options,
+    spark_options,
+)
 
 if TYPE_CHECKING:
     from acquit.spark.ingest import IngestProgress, IngestSummary
 
 
 @click.command()
-@click.argument("address")
-@click.argument("table", type=click.Path(file_okay=False, path_type=Path))
+@click.argument("addresses", metavar="ADDRESS...", nargs=-1, required=True)
+@click.argument("table", type=click.Path(path_type=Path))
 @click.option("--format", "table_format", type=click.Choice(["delta", "parquet"]), default="delta", show_default=True)
 @click.option("--columns", metavar="NAME,...", help="Columns that the table has; by default all of the source.")
 @click.option(
@@ -31,26 +41,39 @@ if TYPE_CHECKING:
 )
 @click.option("--parts", type=click.IntRange(min=1), default=2, show_default=True, help="Tasks that read in parallel.")
 @click.option(
-    "--option", "options", multiple=True, metavar="NAME=VALUE", help="An option of the source. May be repeated."
+    "--option",
+    "options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="An option of the source: selector, bodyAs, poison, ... May be repeated.",
+)
+@click.option("--partition-by", metavar="NAME,...", help="Columns to make partitions by; posted_day is one, too.")
+@click.option(
+    "--target-file",
+    type=Size(),
+    metavar="SIZE",
+    help="Delta: merge small files into files of about this size as it goes; 0 for never.  [default: 16m]",
 )
 @click.option("--trigger", metavar="INTERVAL", help="Go on until interrupted, a batch each INTERVAL ('2 seconds').")
 @queue_options
 @spark_options
 @json_option
 def ingest(
-    address: str,
+    addresses: tuple[str, ...],
     table: Path,
     table_format: str,
     columns: str | None,
     work: Path | None,
     parts: int,
     options: tuple[str, ...],
+    partition_by: str | None,
+    target_file: int | None,
     trigger: str | None,
     queue: QueueAt,
     spark: SparkAt,
     as_json: bool,
 ) -> Exit:
-    """Take the messages of ADDRESS into the table in the folder TABLE, each posting once.
+    """Take the messages of one queue or several into the table in the folder TABLE, each posting once.
 
     Ends when what is in the queue now is in the table; run it again, after a crash or for what came since. With
     --trigger it goes on until interrupted.
@@ -60,10 +83,12 @@ def ingest(
 
     chosen = pipeline.IngestOptions(
         url=queue.url,
-        address=address,
+        address=addresses[0] if len(addresses) == 1 else addresses,
         table=table.absolute(),
         format=pipeline.TableFormat(table_format),
-        **({"columns": tuple(name.strip() for name in columns.split(","))} if columns else {}),
+        columns=_names(columns),
+        partition_by=_names(partition_by),
+        target_file_bytes=target_file,
         work=None if work is None else work.absolute(),
         user=queue.user,
         credential=queue.credential,
@@ -73,22 +98,26 @@ def ingest(
         master=spark.master,
         memory_mb=spark.memory_mb,
     )
-    with following(f"ingesting {address}") as follower:
+    with following(f"ingesting {', '.join(addresses)}") as follower:
 
         def follow(progress: IngestProgress) -> None:
-            follower.at(progress.rows)
+            follower.at(progress.rows, left=progress.left)
 
         summary = pipeline.ingest(chosen, on_progress=follow)
-    _report(address, summary, as_json=as_json)
+    _report(addresses, summary, as_json=as_json)
     return ended()
 
 
-def _report(address: str, summary: IngestSummary, *, as_json: bool) -> None:
+def _names(text: str | None) -> tuple[str, ...]:
+    return () if text is None else tuple(name.strip() for name in text.split(","))
+
+
+def _report(addresses: tuple[str, ...], summary: IngestSummary, *, as_json: bool) -> None:
     taken = asdict(summary.taken)
     if as_json:
         emit_json(
             {
-                "address": address,
+                "addresses": list(addresses),
                 "table": str(summary.table),
                 "query": summary.query_id,
                 "batches": summary.batches,
@@ -101,5 +130,5 @@ def _report(address: str, summary: IngestSummary, *, as_json: bool) -> None:
         return
     apart = [f"{count:,} {name.replace('_', ' ')}" for name, count in taken.items() if name != "rows" and count]
     aside = f" ({', '.join(apart)})" if apart else ""
-    where = f"{summary.rows:,} rows in {summary.batches} batches into {summary.table}"
-    click.echo(f"{address}: {where}{aside}, {summary.duration_s:.1f} s")
+    where = f"{counted(summary.rows, 'row')} in {summary.batches} batches into {summary.table}"
+    click.echo(f"{', '.join(addresses)}: {where}{aside}, {summary.duration_s:.1f} s")

@@ -4,10 +4,13 @@ import importlib.util
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 import acquit
 from acquit.cli.exits import Exit
@@ -22,6 +25,14 @@ from tests.support.shell import Shell
         (["--option", "parts=many"], "parts"),
         (["--option", "partz=1"], "partz"),
         (["--credential", "secret"], "credential"),
+        (["--trigger", "soon"], "trigger: expected an interval such as '2 seconds', got 'soon'"),
+        (
+            ["--format", "parquet", "--target-file", "1m"],
+            "the files of a Parquet table that Spark lists are not merged",
+        ),
+        (["--partition-by", "body"], "partition by body: expected posted_day, or a column of type STRING or BOOLEAN"),
+        (["--columns", "body", "--partition-by", "queue"], "partition by queue: not one of the columns body"),
+        (["--option", "address=x", "--option", "addresses=x"], "addresses"),
     ],
 )
 def test_wrong_options_are_named_before_spark_starts(
@@ -66,6 +77,42 @@ def test_a_queue_into_a_table(at_broker: Shell, broker: acquit.Broker, address: 
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == Exit.OK, ran.stderr
     document = json.loads(ran.stdout)
-    assert (document["address"], document["rows"], document["taken"]["rows"]) == (address, 3, 3)
+    assert (document["addresses"], document["rows"], document["taken"]["rows"]) == ([address], 3, 3)
     assert DeltaTable(table).to_pyarrow_table().num_rows == 3
     assert at_broker("browse", address).out == ""
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (lambda table: table.write_text(""), "expected a folder, or nothing yet; found a file"),
+        (lambda table: (table / "_spark_metadata").mkdir(parents=True), "found the Parquet files of a Spark stream"),
+        (
+            lambda table: write_deltalake(table, pa.table({"a": [1]})),
+            "has the columns a; this pipeline writes message_id",
+        ),
+    ],
+)
+def test_a_table_that_cannot_be_this_pipelines_is_named_before_spark_starts(
+    shell: Shell, tmp_path: Path, make: Callable[[Path], object], complaint: str
+) -> None:
+    make(tmp_path / "table")
+    ran = shell("pipeline", "ingest", "orders", tmp_path / "table")
+    assert (ran.code, len(ran.err.splitlines())) == (Exit.USAGE, 1)
+    assert complaint in ran.err
+
+
+def test_where_no_folder_can_be_made(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    ran = shell("pipeline", "ingest", "orders", tmp_path / "file" / "table")
+    assert ran.code == Exit.USAGE
+    assert ran.err.endswith("file/table: the folder cannot be made: Not a directory\n")
+
+
+def test_without_java_it_says_what_to_install(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr("acquit.spark.java._bundled", lambda: None)
+    ran = shell("pipeline", "ingest", "orders", tmp_path / "table")
+    assert (ran.code, len(ran.err.splitlines())) == (Exit.USAGE, 1)
+    assert "Spark needs Java 17 or newer and none was found" in ran.err
