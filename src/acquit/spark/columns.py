@@ -10,7 +10,9 @@ version is in the file). The bytes of the body are not kept twice: a file row ho
 sections, a map, a number), `head` is the whole message and `tail` is null.
 
 **Corrupt** means: some section cannot be decoded, or holds a value that no column can (a time beyond the calendar).
-Such a row has the whole message in `corrupt` and nulls in what it is too broken to tell.
+Such a row has the whole message in `corrupt` and nulls in what it is too broken to tell. Where the query wants bodies
+as text or JSON (`spark.decoding`), a body that does not fit makes a corrupt row too, with all other columns; as that
+depends on what the query wants, it is found again where a replay wants something else.
 
 **Identity** is found without parsing the rest, so that a message with a damaged body is still recognised.
 """
@@ -27,14 +29,17 @@ from struct import Struct
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
 
-from acquit.errors import DecodeError
+from acquit.errors import ConfigurationError, DecodeError
 from acquit.protocol import sections as s
 from acquit.protocol._definitions import Header
 from acquit.protocol.codec import Described, Symbol, Timestamp, encode, skip
 from acquit.protocol.message import AmqpSequence, AmqpValue, Data, Message
 from acquit.protocol.sections import PropertyIndex, Sections, decode_header, map_value, scan_sections
+from acquit.spark.decoding import BodyAs, BodyDecoder, body_ddl, decoder_for
+from acquit.spark.options import FORMAT_NAME
 from acquit.spark.spool.drain import Identified, Identity, Rows
 
 SEQUENCE_ANNOTATION: Final = "x-opt-acquit-sequence"
@@ -61,6 +66,7 @@ FIELDS: Final = (
     Field("correlation_id", "STRING", _TEXT, "correlation-id, written as message_id is"),
     Field("subject", "STRING", _TEXT, "subject"),
     Field("address", "STRING", _TEXT, "the property `to`, or the address that was read where it is absent"),
+    Field("queue", "STRING", _TEXT, "the address that was read, as the option names it"),
     Field("content_type", "STRING", _TEXT, "content-type"),
     Field("application_properties", "MAP<STRING, STRING>", _MAP, "values as text, see below"),
     Field(
@@ -84,8 +90,20 @@ PARSER_VERSION: Final = b"1"
 """Raised when the same message would make other columns."""
 _PARSER_KEY: Final = b"acquit.parser"
 _BROKER_KEY: Final = b"acquit.broker"
+_QUEUE_KEY: Final = b"acquit.queue"
+_BODY_KEY: Final = b"acquit.body"
+_QUEUE: Final = "queue"
+"""The same in all rows of a file: in its metadata, and in no column of it."""
+_CORRUPT: Final = "corrupt"
+_DECODED: Final = "decoded"
+_FAILED: Final = "failed"
+"""Columns of a file whose bodies are decoded as its metadata says; those that failed have no value."""
 _FILE_SCHEMA: Final = pa.schema(
-    [("head", pa.binary()), ("tail", pa.binary()), *((field.name, field.arrow_type) for field in FIELDS)],
+    [
+        ("head", pa.binary()),
+        ("tail", pa.binary()),
+        *((field.name, field.arrow_type) for field in FIELDS if field.name != _QUEUE),
+    ],
 )
 _BATCH_ROWS: Final = 10_000
 _BATCH_BYTES: Final = 16 * 1024 * 1024
@@ -164,39 +182,34 @@ def identity_finder(field: str) -> IdentityFinder:
     raise ValueError("message-id, correlation-id, application-properties.NAME or message-annotations.NAME")
 
 
-def _field_key(field: str, sections: Sections) -> bytes | None:
-    """The identity that a field gives, if it is there. Encoded as AMQP: the string "1", the ulong 1 and the binary 0x31
-    are three ids."""
-    value = _try(lambda: identity_finder(field)(sections))
-    return None if value is None else f"f{field}\0".encode() + encode(value)
-
-
 @dataclass(frozen=True, slots=True)
 class MessageColumns:
     """The `MessageReader` of the source: reads AMQP messages taken from `address`."""
 
     address: str
     identity_field: str | None = None
+    decoder: BodyDecoder | None = None
 
     def identify(self, payload: bytes, broker_id: UUID | None) -> Identified:
         """Identity in this order: `identity_field` where the user names one, the broker's sequence, message-id.
 
         A field that the user names says which messages are one, whoever posted them and however often: a producer that
         posts again what was in doubt has one row. The broker's sequence names each posting. The message-id, where
-        nobody said so, is believed less: two deliveries on one unbroken link are two messages. Never raises.
+        nobody said so, is believed less: two deliveries on one unbroken link are two messages. Fields identify within
+        one queue: the copies of a topic's message in two subscriptions are two messages. Never raises.
         """
         message = _read(payload)
         sections = message.sections
         bare = sections.bare_message if message.damage is None else payload[sections.bounds[s.PROPERTIES] :]
         sequence = None if broker_id is None else _try(lambda: _sequence(sections))
         if self.identity_field is not None:
-            key = _field_key(self.identity_field, sections)
+            key = self._field_key(self.identity_field, sections)
             if key is not None:
                 return Identified(Identity(key, True), bare, sequence, message)
         if broker_id is not None and sequence is not None:
             identity = Identity(b"s" + broker_id.bytes + sequence.to_bytes(8, "big"), True)
             return Identified(identity, bare, sequence, message)
-        key = _field_key("message-id", sections)
+        key = self._field_key("message-id", sections)
         return Identified(None if key is None else Identity(key, False), bare, sequence, message)
 
     def rows(self, messages: Sequence[Identified], broker_id: UUID | None) -> Rows:
@@ -213,20 +226,97 @@ class MessageColumns:
             except (DecodeError, _NoColumnHoldsIt) as error:
                 corrupt[number] = str(error)
                 rows.append(_corrupt_row(message.payload, self.address, identified.sequence))
-        metadata = {_PARSER_KEY: PARSER_VERSION, _BROKER_KEY: b"" if broker_id is None else broker_id.bytes}
-        return Rows(list(_batches(rows, _FILE_SCHEMA.with_metadata(metadata))), corrupt)
+        metadata = {
+            _PARSER_KEY: PARSER_VERSION,
+            _BROKER_KEY: b"" if broker_id is None else broker_id.bytes,
+            _QUEUE_KEY: self.address.encode(),
+        }
+        batches = list(_batches(rows, _FILE_SCHEMA.with_metadata(metadata)))
+        if self.decoder is not None:
+            batches = _decode(batches, self.decoder, corrupt)
+        return Rows(batches, corrupt)
 
     def select(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The columns of `schema`, by name, of batches of a data file; parsed anew if an older version wrote them."""
+        """The columns of `schema`, by name, of batches of a data file; parsed anew if an older version wrote them, and
+        bodies decoded anew if they were decoded otherwise."""
         for batch in batches:
             metadata = batch.schema.metadata or {}
             if metadata.get(_PARSER_KEY) == PARSER_VERSION:
-                yield pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)
+                others = {} if self.decoder is None else _decoded(batch, self.decoder)
+                if _QUEUE in schema.names:
+                    queue = metadata.get(_QUEUE_KEY, self.address.encode()).decode()
+                    others[_QUEUE] = pa.repeat(pa.scalar(queue, _TEXT), batch.num_rows)
+                arrays = [others[name] if name in others else batch.column(name) for name in schema.names]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
             else:
                 broker = UUID(bytes=metadata[_BROKER_KEY]) if metadata.get(_BROKER_KEY) else None
                 kept = batch.select(["head", "body", "tail"]).to_pylist()
                 messages = [self.identify(whole_message(row), broker) for row in kept]
                 yield from self.select(self.rows(messages, broker).batches, schema)
+
+    def _field_key(self, field: str, sections: Sections) -> bytes | None:
+        """The identity that a field gives, if it is there. Encoded as AMQP: the string "1", the ulong 1 and the binary
+        0x31 are three ids."""
+        value = _try(lambda: identity_finder(field)(sections))
+        return None if value is None else f"f{field}\0{self.address}\0".encode() + encode(value)
+
+
+def schema_ddl(body_as: BodyAs = BodyAs.BYTES, body_schema: str | None = None) -> str:
+    """All columns, as DDL. Raises ConfigurationError where the schema of JSON bodies is missing."""
+    return ", ".join(column for column in (SCHEMA_DDL, body_ddl(body_as, body_schema)) if column is not None)
+
+
+def check_columns(wanted: pa.Schema, body_as: BodyAs = BodyAs.BYTES) -> BodyDecoder | None:
+    """What decodes bodies for rows of the schema `wanted`. Raises ConfigurationError for a column that is not ours."""
+    decoder = decoder_for(body_as, wanted)
+    for column in wanted:
+        field = BY_NAME.get(column.name)
+        if decoder is not None and column.name == decoder.column:
+            continue
+        if field is None:
+            names = [*BY_NAME, *(() if decoder is None else (decoder.column,))]
+            raise ConfigurationError(
+                f"schema: the format {FORMAT_NAME} has no column {column.name}; it has {', '.join(names)}"
+            )
+        if column.type != field.arrow_type:
+            raise ConfigurationError(
+                f"schema: column {column.name} is {field.spark_type}, and cannot be read as {column.type}"
+            )
+    return decoder
+
+
+def _decode(batches: list[pa.RecordBatch], decoder: BodyDecoder, corrupt: dict[int, str]) -> list[pa.RecordBatch]:
+    """Decode the bodies, add what failed to `corrupt`, and keep the values with the rows where they are dear."""
+    start = 0
+    found = []
+    for batch in batches:
+        decoded = decoder.decode(batch.column("body"))
+        corrupt.update({start + row: reason for row, reason in decoded.failed.items()})
+        start += batch.num_rows
+        if decoder.stored is not None:
+            failed = np.zeros(batch.num_rows, np.bool_)
+            failed[list(decoded.failed)] = True
+            schema = batch.schema.append(pa.field(_DECODED, decoded.values.type)).append(pa.field(_FAILED, pa.bool_()))
+            schema = schema.with_metadata({**(batch.schema.metadata or {}), _BODY_KEY: decoder.stored})
+            batch = pa.RecordBatch.from_arrays([*batch.columns, decoded.values, pa.array(failed)], schema=schema)
+        found.append(batch)
+    return found
+
+
+def _decoded(batch: pa.RecordBatch, decoder: BodyDecoder) -> dict[str, pa.Array]:
+    """The decoder's column of a batch of a data file, and `corrupt` with what does not fit it."""
+    if decoder.stored is not None and (batch.schema.metadata or {}).get(_BODY_KEY) == decoder.stored:
+        values, failed = batch.column(_DECODED), np.flatnonzero(batch.column(_FAILED)).tolist()
+    else:
+        values, reasons = decoder.decode(batch.column("body"))
+        failed = list(reasons)
+    corrupt = batch.column(_CORRUPT)
+    if failed:
+        messages = corrupt.to_pylist()
+        for row in failed:
+            messages[row] = whole_message({name: batch.column(name)[row].as_py() for name in ("head", "body", "tail")})
+        corrupt = pa.array(messages, pa.binary())
+    return {decoder.column: values, _CORRUPT: corrupt}
 
 
 def whole_message(row: Mapping[str, bytes | None]) -> bytes:

@@ -5,11 +5,17 @@ and nothing else: what an epoch contains is decided by its tasks, in the spool. 
 exactly the next one.
 
 **When there is something to read.** An acquit broker says how many messages are available, so an idle query makes no
-batches. Other brokers do not say without handing messages out: there an epoch may turn out empty, and after an empty
-one the next waits, twice as long each time.
+batches. Other brokers do not say without handing messages out, and no broker says how many a selector selects: there an
+epoch may turn out empty, and a queue that gave nothing is left alone for a while, twice as long each time.
 
-**AvailableNow** ends at what was there when it began: on an acquit broker, at the sequence that was the last one then;
-elsewhere when every part of an epoch came to the end of the queue.
+**Several addresses.** A part reads one address. An epoch has a part for each address that is worth reading, and more,
+up to `parts`, where most lies (`spread`). Which address a part reads is decided anew whenever tasks are planned,
+because nothing depends on it: an attempt that read another queue for the same part has lost like any other, and gives
+back.
+
+**AvailableNow** ends at what was there when it began: on an acquit broker, at the sequence that was the last one then
+(of the whole broker, so it serves all addresses); elsewhere, for each address, when every part that read it in an epoch
+came to the end of the queue.
 
 **Refusals.** An offset whose epoch is finished in the spool is from an older checkpoint; an offset that says there were
 epochs while the spool holds none means that the spool was lost or is another one. Both stop the query, because going on
@@ -22,25 +28,24 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
-from uuid import UUID
 
 from acquit.errors import SpoolDamaged, SpoolFenced
+from acquit.spark.metrics import SourceMetrics
 from acquit.spark.source_options import SourceOptions
-from acquit.spark.spool import LogState, Part, Spool
+from acquit.spark.spool import Held, LogState, Part, Spool
 
 Offset: TypeAlias = Mapping[str, int]
 
 _BACKOFF_FIRST_S: Final = 0.1
 _BACKOFF_MAX_S: Final = 5.0
+_WEIGHED_FOR_S: Final = 5.0
 
 
 class Probe(Protocol):
-    """What the driver can ask about the queue (`spark.link.QueueProbe`)."""
+    """What the driver can ask about the queues (`spark.link.QueueProbe`)."""
 
-    broker_id: UUID | None
-
-    def available(self) -> int | None:
-        """How many messages are available; None where the broker does not tell."""
+    def available(self, address: str) -> int | None:
+        """How many messages are available, selected or not; None where the broker does not tell."""
 
     def last_sequence(self) -> int | None:
         """The highest sequence given so far; None where the broker does not tell."""
@@ -51,10 +56,29 @@ class Probe(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlannedPart:
-    """What the driver gives a task: its part, and the nonce of the plan that it must find in the spool."""
+    """What the driver gives a task: its part, the queue it reads, and the nonce of the plan that it must find in the
+    spool."""
 
     part: Part
+    address: str
     plan: str
+
+
+@dataclass(slots=True)
+class _Patience:
+    """With an address that may have nothing."""
+
+    pause_s: float = _BACKOFF_FIRST_S
+    idle_until: float = 0.0
+
+    def wait(self, now: float) -> None:
+        """It had nothing: leave it alone, longer each time."""
+        self.idle_until = now + self.pause_s
+        self.pause_s = min(2 * self.pause_s, _BACKOFF_MAX_S)
+
+    def end(self) -> None:
+        """It had something."""
+        self.pause_s, self.idle_until = _BACKOFF_FIRST_S, 0.0
 
 
 class Driver:
@@ -71,11 +95,19 @@ class Driver:
         self._until_sequence: int | None = None
         self._begun = -1
         """The newest epoch that this run has begun. How older ones ended says nothing about what there is now."""
+        self._assigned: Sequence[str] = ()
+        """The address of each part of that epoch."""
+        self._judged = -1
+        self._patience = {address: _Patience() for address in options.queues}
+        self._ended: set[str] = set()
+        """Addresses that an AvailableNow run has read to their end."""
+        self._depths: Mapping[str, int | None] = dict.fromkeys(options.queues)
         self._rows_max = options.max_messages_per_batch
-        self._idle_until = 0.0
-        self._backoff_s = _BACKOFF_FIRST_S
-        self._backed_off_for = 0
         self._probed_store = False
+        self._stale = 0
+        self._held: Held | None = None
+        self._weighed_until = 0.0
+        self._weighed_for = -1
 
     def initial_offset(self) -> Offset:
         """Before the first epoch."""
@@ -93,10 +125,12 @@ class Driver:
         state = self._spool.state()
         # Without a limit in messages the one in bytes still holds: nothing here is unbounded.
         self._rows_max = rows_max if rows_max is not None else self._options.max_bytes_per_batch
-        if not self._worth_reading(start["epoch"], state):
+        depths = self._worth_reading(start["epoch"], state)
+        if not depths:
             return start
         self._begun = start["epoch"] + 1
-        return {"epoch": self._begun, "parts": self._options.parts}
+        self._assigned = spread(depths, self._options.parts)
+        return {"epoch": self._begun, "parts": len(self._assigned)}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[PlannedPart]:
         """The tasks of the batch that ends at `end`. May be for an epoch that an earlier run has planned."""
@@ -113,6 +147,7 @@ class Driver:
                 "new spool"
             )
         plan = self._spool.plan(epoch)
+        queues = self._options.queues if epoch != self._begun else self._assigned
         return [
             PlannedPart(
                 Part(
@@ -124,6 +159,7 @@ class Driver:
                     poison=self._options.poison,
                     missing_identity=self._options.missing_identity,
                 ),
+                queues[part % len(queues)],
                 plan,
             )
             for part in range(parts)
@@ -131,7 +167,29 @@ class Driver:
 
     def commit(self, end: Offset) -> None:
         """Spark will not ask for `end` or anything before it again."""
+        self._stale += self._spool.stale(end["epoch"])
         self._spool.finish(end["epoch"])
+
+    def report(self) -> SourceMetrics:
+        """What is known now. The size of the spool is looked at again after a while only: idle queries ask often."""
+        state = self._spool.state()
+        now = self._clock()
+        if self._held is None or now >= self._weighed_until or self._weighed_for != self._begun:
+            self._weighed_until, self._weighed_for = now + _WEIGHED_FOR_S, self._begun
+            self._held = self._spool.held()
+        return SourceMetrics(
+            epoch=max(self._begun, state.floor, max((epoch for epoch, _ in state.decided), default=0)),
+            rows=state.totals.rows,
+            set_aside=state.totals.set_aside,
+            poison=state.totals.corrupt + state.totals.rejected,
+            rejected=state.totals.rejected,
+            conflicts=state.totals.conflicts,
+            unidentified=state.totals.unidentified,
+            stale=self._stale,
+            spool_bytes=self._held.bytes,
+            oldest_epoch=self._held.oldest_epoch,
+            queue_depth=dict(self._depths),
+        )
 
     def stop(self) -> None:
         """The query has ended."""
@@ -150,32 +208,46 @@ class Driver:
                 "new checkpoint: messages that were taken and not yet acknowledged may then appear twice"
             )
 
-    def _worth_reading(self, done: int, state: LogState) -> bool:
-        """Whether the epoch after `done` is worth a batch."""
-        # What the epoch before came to; empty when nobody read the batch.
-        last = [one for key, one in state.decided.items() if key[0] == done]
-        if self._available_now and done == self._begun and all(one.ended for one in last):
-            return False
-        available = self._probe.available()
-        if available is not None:
-            return available > 0
-        if self._available_now:
-            return True
-        if done == self._begun and not any(
-            one.totals.rows or one.totals.set_aside or one.totals.rejected for one in last
-        ):
-            return self._waited_long_enough(done)
-        self._backoff_s = _BACKOFF_FIRST_S
-        return True
-
-    def _waited_long_enough(self, done: int) -> bool:
-        """After an empty epoch on a broker that does not tell."""
+    def _worth_reading(self, done: int, state: LogState) -> Mapping[str, int | None]:
+        """The addresses that are worth a part of the epoch after `done`, with what is known to be there."""
+        if done == self._begun:
+            self._judge(done, state)
+        self._depths = {address: self._probe.available(address) for address in self._options.queues}
         now = self._clock()
-        if self._backed_off_for != done:
-            self._backed_off_for = done
-            self._idle_until = now + self._backoff_s
-            self._backoff_s = min(2 * self._backoff_s, _BACKOFF_MAX_S)
-        return now >= self._idle_until
+        return {
+            address: depth
+            for address, depth in self._depths.items()
+            if depth != 0
+            and address not in self._ended
+            and (self._available_now or self._tells(depth) or now >= self._patience[address].idle_until)
+        }
+
+    def _tells(self, depth: int | None) -> bool:
+        """Whether what is there will be handed out."""
+        return depth is not None and self._options.selector is None
+
+    def _judge(self, done: int, state: LogState) -> None:
+        """What the epoch before came to, once. It counts for nothing when nobody read the batch."""
+        if done == self._judged:
+            return
+        self._judged = done
+        for address in set(self._assigned):
+            parts = (part for part, read in enumerate(self._assigned) if read == address)
+            last = [one for part in parts if (one := state.decided.get((done, part))) is not None]
+            if self._available_now and all(one.ended for one in last):
+                self._ended.add(address)
+            if any(one.totals.rows or one.totals.set_aside or one.totals.rejected for one in last):
+                self._patience[address].end()
+            else:
+                self._patience[address].wait(self._clock())
+
+
+def spread(depths: Mapping[str, int | None], parts: int) -> Sequence[str]:
+    """The address of each part: one for each address, and what is left of `parts` where most lies for each part."""
+    counts = dict.fromkeys(depths, 1)
+    for _ in range(parts - len(counts)):
+        counts[max(counts, key=lambda address: (depths[address] or 1) / counts[address])] += 1
+    return [address for address, count in counts.items() for _ in range(count)]
 
 
 def _share(total: int, part: int, parts: int) -> int:

@@ -6,8 +6,9 @@ dead letter queue. It knows the end of the queue by draining the link's credit (
 says that there is nothing, and nobody waits for a time-out. Where a broker does not answer that, the end is when
 nothing came for the rest of the time.
 
-`QueueProbe` is the driver's: it browses with no credit, acquires nothing, and hears how many messages are available,
-and on an acquit broker which sequence was the last. Other brokers tell less, and then the driver must try and see.
+`QueueProbe` is the driver's. On an acquit broker it browses with no credit, acquires nothing, and hears how many
+messages are available, and which sequence was the last. Other brokers are not asked: they do not tell, and some know
+no browsing.
 
 Both connect patiently: a broker that is being restarted is no reason to fail a query.
 """
@@ -24,7 +25,14 @@ from uuid import UUID
 from acquit.client.blocking import Connection, ReceivedMessage, Receiver, Session, connect
 from acquit.client.options import ConnectOptions
 from acquit.client.receipts import ReceiptStatus
-from acquit.errors import AcquitError, AuthenticationFailed, ConfigurationError, ConnectionFailed, EndpointError
+from acquit.errors import (
+    AcquitError,
+    AuthenticationFailed,
+    ConfigurationError,
+    ConnectionFailed,
+    EndpointError,
+    LinkDetached,
+)
 from acquit.protocol._definitions import AmqpCondition, Error, Rejected
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.delivery import Outcome as WireOutcome
@@ -106,10 +114,14 @@ def check_poison(options: SourceOptions, broker: UUID | None) -> None:
 
 
 class QueueDrain:
-    """A `Drain` on the queue of `options`, for at most `rows_max` messages and about `bytes_max` bytes."""
+    """A `Drain` on the queue `address`, for at most `rows_max` messages and about `bytes_max` bytes.
 
-    def __init__(self, options: SourceOptions, rows_max: int, bytes_max: int) -> None:
+    Raises ConfigurationError where `selector` is given and the broker does not apply it.
+    """
+
+    def __init__(self, options: SourceOptions, address: str, rows_max: int, bytes_max: int) -> None:
         self._options = options
+        self._address = address
         self._connection = connect_patiently(options)
         try:
             self.broker_id = broker_id(self._connection)
@@ -117,10 +129,19 @@ class QueueDrain:
             self._session: Session = self._connection.session("individual")
             # Twice the bytes: the drain must end by its own limit, not stall at the client's.
             self._receiver: Receiver = self._session.receiver(
-                options.address, prefetch=rows_max, prefetch_bytes=2 * bytes_max, default_outcome=RELEASED
+                address,
+                prefetch=rows_max,
+                prefetch_bytes=2 * bytes_max,
+                default_outcome=RELEASED,
+                selector=options.selector,
             )
-        except BaseException:
+        except BaseException as error:
             self.detach()
+            if options.selector is not None and isinstance(error, LinkDetached) and "filter" in str(error):
+                raise ConfigurationError(
+                    f"option selector: the broker at {options.url} does not apply a selector to {address}, and without "
+                    f"it other messages would be taken: {error}"
+                ) from error
             raise
         self._ends_at = time.monotonic() + options.drain_timeout_ms / 1000
         self._received = 0
@@ -134,7 +155,7 @@ class QueueDrain:
             if not self._received:
                 raise
             # What came before is good, and is recognised when it comes again.
-            logger.warning("the link to %s ended while it was drained: %s", self._options.address, error)
+            logger.warning("the link to %s ended while it was drained: %s", self._address, error)
             self.exhausted = False
             return []
         self._received += len(messages)
@@ -165,10 +186,10 @@ class QueueDrain:
             ]
             status = max((receipt.result() for receipt in receipts), default=ReceiptStatus.APPLIED)
         except AcquitError as error:
-            logger.warning("settlements at %s are unknown: %s", self._options.address, error)
+            logger.warning("settlements at %s are unknown: %s", self._address, error)
             return False
         if status > ReceiptStatus.ANSWERED:
-            logger.info("settlements at %s: %s; what comes again is recognised", self._options.address, status.name)
+            logger.info("settlements at %s: %s; what comes again is recognised", self._address, status.name)
         return status <= ReceiptStatus.ANSWERED
 
     def detach(self) -> None:
@@ -178,51 +199,59 @@ class QueueDrain:
 
 
 class QueueProbe:
-    """Asks about the queue of `options` and takes nothing. Connects when first asked, and again when that is lost."""
+    """Asks about the queues of `options` and takes nothing. Connects when first asked, and again when that is lost."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._connection: Connection | None = None
         self._session: Session | None = None
-        self._receiver: Receiver | None = None
+        self._receivers: dict[str, Receiver] = {}
         self.broker_id: UUID | None = None
 
-    def available(self) -> int | None:
-        """How many messages are available now; None where the broker does not tell."""
-        receiver = self._attached()
-        if self.broker_id is None:
-            # Others leave the field out, or let it stand as it was at the attach.
+    def available(self, address: str) -> int | None:
+        """How many messages are available now, selected or not; None where the broker does not tell."""
+        receiver = self._attached(address)
+        if receiver is None:
             return None
         try:
             fresh = receiver.refresh(self._options.ack_timeout_ms / 1000)
         except EndpointError:
             self.close()
-            receiver = self._attached()
-            fresh = receiver.refresh(self._options.ack_timeout_ms / 1000)
-        return receiver.available if fresh else None
+            receiver = self._attached(address)
+            fresh = receiver is not None and receiver.refresh(self._options.ack_timeout_ms / 1000)
+        return receiver.available if receiver is not None and fresh else None
 
     def last_sequence(self) -> int | None:
         """The highest sequence that the broker has given by now; None where it does not tell. Attaches anew."""
         self.close()
-        value = self._attached().remote_properties.get(LAST_SEQUENCE_PROPERTY)
-        return int(value) if isinstance(value, int) and self.broker_id is not None else None
+        receiver = self._attached(self._options.queues[0])
+        value = None if receiver is None else receiver.remote_properties.get(LAST_SEQUENCE_PROPERTY)
+        return int(value) if isinstance(value, int) else None
 
     def close(self) -> None:
         """Let the connection go; the next question makes another."""
         if self._connection is not None:
             with contextlib.suppress(AcquitError):
                 self._connection.close(_CLOSE_TIMEOUT_S)
-        self._connection = self._session = self._receiver = None
+        self._connection = self._session = None
+        self._receivers.clear()
 
-    def _attached(self) -> Receiver:
-        if self._connection is None or self._receiver is None or self._connection.closed:
-            self._connection = connect_patiently(self._options)
-            try:
+    def _attached(self, address: str) -> Receiver | None:
+        """A browser of `address`; None on a broker that is not asked."""
+        try:
+            if self._connection is None or self._connection.closed:
+                self._receivers.clear()
+                self._connection = connect_patiently(self._options)
                 self.broker_id = broker_id(self._connection)
                 check_poison(self._options, self.broker_id)
-                self._session = self._connection.session("no-ack")
-                self._receiver = self._session.receiver(self._options.address, prefetch=0, browse=True)
-            except BaseException:
-                self.close()
-                raise
-        return self._receiver
+                self._session = None if self.broker_id is None else self._connection.session("no-ack")
+            if self._session is None:
+                return None
+            receiver = self._receivers.get(address)
+            if receiver is None:
+                receiver = self._session.receiver(address, prefetch=0, browse=True)
+                self._receivers[address] = receiver
+            return receiver
+        except BaseException:
+            self.close()
+            raise

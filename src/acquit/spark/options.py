@@ -77,7 +77,7 @@ def parse_options(cls: type[T], options: Iterable[Option], given: Mapping[str, s
 def default_text(cls: type[object], option: Option) -> str:
     """The default as one would write it; "" where there is none."""
     value: object = next(field.default for field in fields(cls) if field.name == option.field)  # type: ignore[arg-type]
-    if option.required or value is None:
+    if option.required or value in (None, ()):
         return ""
     if isinstance(value, int) and option.field.endswith("_ms"):
         return _in_units(value, {"d": 86_400_000, "h": 3_600_000, "min": 60_000, "s": 1_000, "ms": 1})

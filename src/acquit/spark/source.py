@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from acquit.spark.columns import SCHEMA_DDL
+from acquit.spark.columns import schema_ddl
 from acquit.spark.options import FORMAT_NAME
 from acquit.spark.source_options import SourceOptions
 
 if TYPE_CHECKING:
+    from acquit.spark.sink.writers import AcquitStreamWriter, AcquitWriter
     from acquit.spark.stream import AcquitStreamReader
 
 
@@ -37,11 +38,23 @@ class AcquitDataSource(DataSource):
 
     def schema(self) -> str:
         """All columns, as DDL. A query may give a schema with some of them instead. Raises ConfigurationError."""
-        SourceOptions.parse(self.options)
-        return SCHEMA_DDL
+        options = SourceOptions.parse(self.options)
+        return schema_ddl(options.body_as, options.body_schema)
 
     def streamReader(self, schema: StructType) -> AcquitStreamReader:  # noqa: N802  # PySpark's name
         """A queue as a stream. Never raises: see the module."""
         from acquit.spark.stream import AcquitStreamReader
 
         return AcquitStreamReader(self.options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> AcquitWriter:
+        """A batch as messages (`docs/spark-sink.md`). Raises ConfigurationError."""
+        from acquit.spark.sink.writers import AcquitWriter
+
+        return AcquitWriter(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> AcquitStreamWriter:  # noqa: N802
+        """The batches of a stream as messages. Raises ConfigurationError."""
+        from acquit.spark.sink.writers import AcquitStreamWriter
+
+        return AcquitStreamWriter(self.options, schema, overwrite)

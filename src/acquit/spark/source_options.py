@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from acquit.errors import ConfigurationError
 from acquit.spark.columns import identity_finder
+from acquit.spark.decoding import BODY_OPTIONS, BodyAs, check_body
 from acquit.spark.options import (
     CONNECTION_OPTIONS,
     HOUR_MS,
@@ -24,14 +26,17 @@ from acquit.spark.spool import MissingIdentity, Poison, RetentionOptions
 from acquit.spark.spool.places import read_place
 
 _BATCH_BYTES_MAX: Final = 1 << 30
+_ADDRESSES_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions(ConnectionOptions):
     """Options of the streaming source; see `OPTIONS` for each."""
 
-    address: str
+    address: str | None = None
+    addresses: tuple[str, ...] = ()
     spool: str
+    selector: str | None = None
     parts: int = 2
     max_messages_per_batch: int = 50_000
     max_bytes_per_batch: int = 64 << 20
@@ -42,6 +47,21 @@ class SourceOptions(ConnectionOptions):
     identity_limit: int = RetentionOptions().identity_limit
     poison: Poison = Poison.COLUMN
     reject_is_dead_letter: bool = False
+    body_as: BodyAs = BodyAs.BYTES
+    body_schema: str | None = None
+
+    def __post_init__(self) -> None:
+        ConnectionOptions.__post_init__(self)
+        if self.address is None and not self.addresses:
+            raise ConfigurationError("option address is missing: the queue to read; or name several with addresses")
+        if self.address is not None and self.addresses:
+            raise ConfigurationError("option address is given, and addresses too: name all queues in addresses")
+        check_body(self.body_as, self.body_schema)
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """The addresses that are read, at least one, each once."""
+        return self.addresses if self.address is None else (self.address,)
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -54,6 +74,13 @@ class SourceOptions(ConnectionOptions):
         return RetentionOptions(identity_retention_ms=self.identity_retention_ms, identity_limit=self.identity_limit)
 
 
+def _addresses(text: str) -> tuple[str, ...]:
+    addresses = tuple(dict.fromkeys(name for part in text.split(",") if (name := part.strip())))
+    if not 1 <= len(addresses) <= _ADDRESSES_MAX:
+        raise ValueError(f"names of queues separated by commas, at most {_ADDRESSES_MAX}")
+    return addresses
+
+
 def _identity_field(text: str) -> str:
     identity_finder(text)
     return text
@@ -61,7 +88,13 @@ def _identity_field(text: str) -> str:
 
 OPTIONS: Final = (
     *CONNECTION_OPTIONS,
-    Option("address", "address", str, "the queue to read", required=True),
+    Option("address", "address", str, "the queue to read; this or `addresses` is required"),
+    Option(
+        "addresses",
+        "addresses",
+        _addresses,
+        "several queues to read, separated by commas; the column `queue` says from which a row is",
+    ),
     Option(
         "spool",
         "spool",
@@ -70,7 +103,19 @@ OPTIONS: Final = (
         "s3://bucket/path",
         required=True,
     ),
-    Option("parts", "parts", read_count(1, 1_000), "how many tasks read the queue in parallel in each batch"),
+    Option(
+        "selector",
+        "selector",
+        str,
+        "take only messages that this JMS selector selects, such as `region = 'EU' AND total > 100`; refused where the "
+        "broker grants none",
+    ),
+    Option(
+        "parts",
+        "parts",
+        read_count(1, 1_000),
+        "how many tasks read in parallel in each batch, over all addresses; at least one for each that is read",
+    ),
     Option(
         "maxMessagesPerBatch",
         "max_messages_per_batch",
@@ -112,6 +157,7 @@ OPTIONS: Final = (
         read_choice(Poison, *Poison),
         "a message that cannot be parsed: column (a row with `corrupt`), reject (to the broker), or fail",
     ),
+    *BODY_OPTIONS,
     Option(
         "rejectIsDeadLetter",
         "reject_is_dead_letter",

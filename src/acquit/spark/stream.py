@@ -34,9 +34,11 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from acquit.errors import ConfigurationError
-from acquit.spark.columns import BY_NAME, MessageColumns
+from acquit.spark.columns import MessageColumns, check_columns
+from acquit.spark.decoding import BodyDecoder
 from acquit.spark.driver import Driver, PlannedPart
 from acquit.spark.link import QueueDrain, QueueProbe
+from acquit.spark.metrics import plain
 from acquit.spark.options import FORMAT_NAME
 from acquit.spark.source_options import SourceOptions
 from acquit.spark.spool import Spool, open_store
@@ -65,6 +67,13 @@ class AcquitStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _options(self) -> SourceOptions:
         return SourceOptions.parse(self._given)
 
+    @cached_property
+    def _columns(self) -> tuple[pa.Schema, BodyDecoder | None]:
+        """What Spark expects of our batches, and what decodes their bodies. Raises ConfigurationError for a column that
+        is not ours."""
+        wanted = to_arrow_schema(self._schema, timezone="UTC")
+        return wanted, check_columns(wanted, self._options.body_as)
+
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         """Before the first epoch."""
         return dict(self._driver().initial_offset())
@@ -80,6 +89,10 @@ class AcquitStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Mapping[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         """The next epoch, or `start` when there is nothing to read."""
         return dict(self._driver().latest_offset(start, limit.max_rows if isinstance(limit, ReadMaxRows) else None))
+
+    def reportLatestOffset(self) -> dict[str, object]:  # noqa: N802
+        """What Spark shows of the source in the progress of a query: see `spark.metrics`."""
+        return plain(self._driver().report())
 
     def partitions(self, start: Mapping[str, int], end: Mapping[str, int]) -> Sequence[AcquitPartition]:
         """The tasks of a batch."""
@@ -97,41 +110,27 @@ class AcquitStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Replay or drain a part. Everything that must happen once has happened before the first row is yielded."""
         assert isinstance(partition, AcquitPartition)
-        schema = self._arrow_schema()
+        schema, decoder = self._columns
         context = TaskContext.get()
         query = None if context is None else context.getLocalProperty(_QUERY_PROPERTY)
         if query is None:
             raise ConfigurationError(f"the format {FORMAT_NAME} is read by a streaming query, in a Spark task")
         options, planned = self._options, partition.planned
         spool = _spool_for(options, query, planned)
-        reader = MessageColumns(options.address, options.identity_field)
+        part = planned.part
+        reader = MessageColumns(planned.address, options.identity_field, decoder)
         with _collector_paused():
             result = spool.take(
-                planned.part, lambda: QueueDrain(options, planned.part.rows_max, planned.part.bytes_max), reader
+                part, lambda: QueueDrain(options, planned.address, part.rows_max, part.bytes_max), reader
             )
         return reader.select(result.batches, schema)
 
     def _driver(self) -> Driver:
         if self._made is None:
-            self._arrow_schema()
+            _ = self._columns  # to refuse a wrong schema before anything is done
             spool = Spool(open_store(self._options.spool), self._options.retention)
             self._made = Driver(self._options, spool, QueueProbe(self._options))
         return self._made
-
-    def _arrow_schema(self) -> pa.Schema:
-        """What Spark expects of our batches. Raises ConfigurationError for a column that is not ours."""
-        wanted = to_arrow_schema(self._schema, timezone="UTC")
-        for column in wanted:
-            field = BY_NAME.get(column.name)
-            if field is None:
-                raise ConfigurationError(
-                    f"schema: the format {FORMAT_NAME} has no column {column.name}; it has {', '.join(BY_NAME)}"
-                )
-            if column.type != field.arrow_type:
-                raise ConfigurationError(
-                    f"schema: column {column.name} is {field.spark_type}, and cannot be read as {column.type}"
-                )
-        return wanted
 
 
 _spools: OrderedDict[str, Spool] = OrderedDict()

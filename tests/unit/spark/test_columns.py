@@ -13,10 +13,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from acquit.errors import ConfigurationError
 from acquit.protocol.codec import Decimal64, Symbol, Timestamp, ULong, encode
 from acquit.protocol.message import AmqpSequence, AmqpValue, Data, Message
 from acquit.spark import columns as columns_module
-from acquit.spark.columns import BY_NAME, FIELDS, SCHEMA_DDL, MessageColumns, identity_finder, whole_message
+from acquit.spark.columns import (
+    BY_NAME,
+    FIELDS,
+    SCHEMA_DDL,
+    MessageColumns,
+    check_columns,
+    identity_finder,
+    schema_ddl,
+    whole_message,
+)
+from acquit.spark.decoding import BodyAs, JsonDecoder, TextDecoder
 from acquit.spark.spool import Rows
 
 BROKER = uuid.UUID("6f5c1b1e-6d0e-4f5b-9d43-4b8a55d6a2c1")
@@ -61,6 +72,7 @@ def test_every_column() -> None:
         "correlation_id": "7",
         "subject": "greeting",
         "address": "other",
+        "queue": "queue",
         "content_type": "text/plain",
         "application_properties": [("a", "text"), ("b", "true"), ("c", None), ("d", "1.5"), ("e", "00ff"), ("f", "7")],
         "annotations": [("x-opt-jms-dest", "0")],
@@ -281,6 +293,131 @@ def own_annotations(sequence: int, posted_ms: int) -> bytes:
     entries = symbol(b"x-opt-acquit-sequence") + b"\x80" + sequence.to_bytes(8, "big")
     entries += symbol(b"x-opt-acquit-posted-at") + b"\x83" + posted_ms.to_bytes(8, "big", signed=True)
     return b"\x00\x53\x72\xc1" + bytes([1 + len(entries), 4]) + entries
+
+
+def test_fields_identify_within_one_queue_and_a_sequence_anywhere() -> None:
+    """A topic's message lies in each of its subscriptions, and a query that reads two of them has two rows."""
+    message = Message(b"x", message_id="m", annotations={"x-opt-acquit-sequence": ULong(3)}).encode()
+    here, there = MessageColumns("a"), MessageColumns("b")
+    assert here.identify(message, None).identity != there.identify(message, None).identity
+    assert here.identify(message, BROKER).identity == there.identify(message, BROKER).identity
+    named = [MessageColumns(queue, "message-id").identify(message, BROKER).identity for queue in ("a", "b")]
+    assert named[0] != named[1]
+
+
+# -- bodies that are decoded ------------------------------------------------------------------------------------------
+
+
+NARROW = pa.struct([("id", pa.int64())])
+WIDE = pa.struct([("id", pa.int64()), ("name", pa.string())])
+
+
+def decoding(kind: pa.DataType | None) -> MessageColumns:
+    return MessageColumns("queue", None, TextDecoder() if kind is None else JsonDecoder(kind))
+
+
+def schema_of(kind: pa.DataType | None) -> pa.Schema:
+    return pa.schema([*SCHEMA, pa.field("text", pa.string()) if kind is None else pa.field("json", kind)])
+
+
+def drained(reader: MessageColumns, *bodies: bytes) -> Rows:
+    payloads = [Message(body, message_id=f"id-{number}").encode() for number, body in enumerate(bodies)]
+    return reader.rows([reader.identify(payload, None) for payload in payloads], None)
+
+
+def selected(reader: MessageColumns, rows: Rows, schema: pa.Schema) -> list[dict[str, object]]:
+    return [row for batch in reader.select(rows.batches, schema) for row in batch.to_pylist()]
+
+
+def test_a_body_that_does_not_fit_is_a_corrupt_row_with_all_other_columns() -> None:
+    reader = decoding(NARROW)
+    rows = drained(reader, b'{"id": 1}', b'{"id": "one"}', b"not json", b'{"id": 4}')
+    assert rows.corrupt == {
+        1: "the body does not fit bodySchema: id is no whole number of 64 bits",
+        2: "the body is not JSON: Expecting value at 0",
+    }
+    found = selected(reader, rows, schema_of(NARROW))
+    assert [one["json"] for one in found] == [{"id": 1}, None, None, {"id": 4}]
+    assert [one["message_id"] for one in found] == ["id-0", "id-1", "id-2", "id-3"]
+    assert found[1]["body"] == b'{"id": "one"}'
+    assert found[1]["corrupt"] == Message(b'{"id": "one"}', message_id="id-1").encode()
+    assert found[0]["corrupt"] is None and found[3]["corrupt"] is None
+
+
+def test_what_was_drained_under_one_schema_is_replayed_under_another() -> None:
+    wide = pa.struct([("id", pa.string()), ("name", pa.string())])
+    rows = drained(decoding(NARROW), b'{"id": 1, "name": "a"}', b'{"id": "x"}')
+    assert list(rows.corrupt) == [1]
+    found = selected(decoding(wide), rows, schema_of(wide))
+    assert [one["json"] for one in found] == [{"id": "1", "name": "a"}, {"id": "x", "name": None}]
+    assert [one["corrupt"] for one in found] == [None, None]
+    stricter = pa.struct([pa.field("name", pa.string(), nullable=False)])
+    found = selected(decoding(stricter), rows, schema_of(stricter))
+    assert [one["json"] for one in found] == [{"name": "a"}, None]
+    assert found[1]["corrupt"] is not None
+
+
+@pytest.mark.parametrize("drained_by", [MessageColumns("queue"), decoding(None), decoding(NARROW)])
+@pytest.mark.parametrize("replayed_by", [None, NARROW])
+def test_each_way_of_decoding_reads_what_each_other_has_drained(
+    drained_by: MessageColumns, replayed_by: pa.DataType | None
+) -> None:
+    rows = drained(drained_by, b'{"id": 1}', b"\xff")
+    sliced = Rows([batch.slice(1) for batch in rows.batches], {})
+    name = "text" if replayed_by is None else "json"
+    found = selected(decoding(replayed_by), rows, schema_of(replayed_by))
+    assert [one[name] for one in found] == [{"id": 1} if replayed_by is not None else '{"id": 1}', None]
+    assert [one["corrupt"] is None for one in found] == [True, False]
+    assert selected(decoding(replayed_by), sliced, schema_of(replayed_by)) == found[1:]
+    assert [one["corrupt"] for one in selected(READER, rows, SCHEMA)] == [None, None], "to it a body is bytes"
+
+
+def test_values_that_were_made_when_a_message_was_drained_are_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = decoding(NARROW)
+    rows = drained(reader, b'{"id": 1}', b"{")
+    monkeypatch.setattr(JsonDecoder, "decode", None)
+    assert [one["json"] for one in selected(reader, rows, schema_of(NARROW))] == [{"id": 1}, None]
+
+
+def test_a_damaged_message_and_one_without_a_body_have_no_value() -> None:
+    reader = decoding(NARROW)
+    damaged = Message(b'{"id": 1}', message_id="m").encode()[:-1]
+    rows = reader.rows([reader.identify(payload, None) for payload in (damaged, b"")], None)
+    assert list(rows.corrupt) == [0]
+    found = selected(reader, rows, schema_of(NARROW))
+    assert [one["json"] for one in found] == [None, None] and [one["corrupt"] for one in found] == [damaged, None]
+
+
+def test_an_amqp_map_is_read_as_the_object_that_it_is() -> None:
+    reader = decoding(WIDE)
+    payload = Message({"id": 7, "name": "n"}, message_id="m").encode()
+    rows = reader.rows([reader.identify(payload, None)], None)
+    assert selected(reader, rows, schema_of(WIDE))[0]["json"] == {"id": 7, "name": "n"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "body_as", "reason"),
+    [
+        (pa.schema([("nonsense", pa.string())]), BodyAs.BYTES, "has no column nonsense; it has message_id"),
+        (pa.schema([("body", pa.string())]), BodyAs.BYTES, "column body is BINARY, and cannot be read as string"),
+        (pa.schema([("text", pa.string())]), BodyAs.BYTES, "the column text needs the option bodyAs = text"),
+        (pa.schema([("text", pa.string())]), BodyAs.JSON, "the column text needs the option bodyAs = text"),
+        (pa.schema([("text", pa.binary())]), BodyAs.TEXT, "column text is STRING"),
+        (pa.schema([("body", pa.binary())]), BodyAs.JSON, "bodyAs = json needs the column json"),
+        (pa.schema([("json", pa.string())]), BodyAs.JSON, "column json is a STRUCT"),
+    ],
+)
+def test_schemas_that_cannot_be_read(schema: pa.Schema, body_as: BodyAs, reason: str) -> None:
+    with pytest.raises(ConfigurationError, match=reason):
+        check_columns(schema, body_as)
+
+
+def test_the_columns_of_a_query_that_gives_no_schema() -> None:
+    assert schema_ddl() == SCHEMA_DDL
+    assert schema_ddl(BodyAs.TEXT) == SCHEMA_DDL + ", text STRING"
+    assert schema_ddl(BodyAs.JSON, "id BIGINT") == SCHEMA_DDL + ", json STRUCT<id BIGINT>"
+    with pytest.raises(ConfigurationError, match="bodyAs = json needs the option bodySchema"):
+        schema_ddl(BodyAs.JSON)
 
 
 # -- versions and schemas ---------------------------------------------------------------------------------------------

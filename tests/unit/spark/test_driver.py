@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
-from uuid import UUID
 
 import pytest
 
 from acquit.errors import SpoolDamaged, SpoolFenced, SpoolNotShared
 from acquit.spark.columns import MessageColumns
-from acquit.spark.driver import Driver, Offset
+from acquit.spark.driver import Driver, Offset, spread
 from acquit.spark.source_options import SourceOptions
 from acquit.spark.spool import FolderStore, Poison, Spool
 from tests.support.queue_double import BROKER, QueueDouble, bodies, posting
@@ -23,11 +23,10 @@ class ProbeDouble:
     def __init__(self, queue: QueueDouble, *, tells: bool = True) -> None:
         self.queue = queue
         self.tells = tells
-        self.broker_id: UUID | None = BROKER if tells else None
         self.closed = False
         self.asked = 0
 
-    def available(self) -> int | None:
+    def available(self, address: str) -> int | None:
         self.asked += 1
         return len(self.queue.available) if self.tells else None
 
@@ -214,3 +213,203 @@ def test_stopping_closes_the_probe(tmp_path: Path) -> None:
     query = Query(tmp_path, QueueDouble())
     query.driver.stop()
     assert query.probe.closed
+
+
+# -- several addresses ------------------------------------------------------------------------------------------------
+
+
+class Several(Query):
+    """A query that reads several queues, each named as in `queues`."""
+
+    def __init__(self, root: Path, queues: dict[str, QueueDouble], *, tells: bool = True, **options: str) -> None:
+        super().__init__(root, QueueDouble(), tells=tells, **options)
+        self.options = SourceOptions.parse(
+            {"url": "amqp://localhost", "addresses": ",".join(queues), "spool": str(root), "parts": "2"} | options
+        )
+        self.queues = queues
+        self.driver = Driver(self.options, Spool(FolderStore(root)), self, clock=lambda: self.now)
+        self.tells = tells
+
+    def available(self, address: str) -> int | None:
+        return len(self.queues[address].available) if self.tells else None
+
+    def last_sequence(self) -> int | None:
+        waiting = [one for queue in self.queues.values() for one in queue.available]
+        return max((READER.identify(one, BROKER).sequence or 0 for one in waiting), default=0) if self.tells else None
+
+    def close(self) -> None:
+        raise AssertionError
+
+    def batch(self, start: Offset, end: Offset) -> list[bytes]:
+        rows = []
+        for planned in self.driver.partitions(start, end):
+            reader = MessageColumns(planned.address)
+            rows += bodies(self.workers.take(planned.part, self.queues[planned.address].attach, reader))
+        return rows
+
+
+def filled(*numbers: int, tells: bool = True) -> QueueDouble:
+    if tells:
+        return QueueDouble(*(posting(number) for number in numbers))
+    messages = (posting(0, f"m{number}".encode(), message_id=str(number)) for number in numbers)
+    return QueueDouble(*messages, broker_id=None)
+
+
+@pytest.mark.parametrize(
+    ("depths", "parts", "shares"),
+    [
+        ({"a": 5}, 3, {"a": 3}),
+        ({"a": None, "b": None}, 5, {"a": 3, "b": 2}),
+        ({"a": 1, "b": 1, "c": 1}, 2, {"a": 1, "b": 1, "c": 1}),
+        ({"a": 900, "b": 90, "c": 10}, 10, {"a": 8, "b": 1, "c": 1}),
+        ({"a": 10, "b": 20}, 6, {"a": 2, "b": 4}),
+    ],
+)
+def test_parts_are_spread_over_addresses_by_what_lies_there(
+    depths: dict[str, int | None], parts: int, shares: dict[str, int]
+) -> None:
+    assert Counter(spread(depths, parts)) == shares
+
+
+def test_an_epoch_reads_the_addresses_that_have_something(tmp_path: Path) -> None:
+    query = Several(tmp_path, {"a": filled(1, 2), "b": filled(), "c": filled(3)})
+    start: Offset = query.driver.initial_offset()
+    end = query.driver.latest_offset(start, 10)
+    assert end == {"epoch": 1, "parts": 2}
+    assert [planned.address for planned in query.driver.partitions(start, end)] == ["a", "c"]
+    assert sorted(query.batch(start, end)) == numbered(1, 2, 3)
+    assert query.driver.latest_offset(end, 10) == end
+    query.queues["b"].post(posting(4))
+    end2 = query.driver.latest_offset(end, 10)
+    assert end2 == {"epoch": 2, "parts": 2}
+    assert [planned.address for planned in query.driver.partitions(end, end2)] == ["b", "b"]
+
+
+def test_a_replay_of_an_epoch_of_an_earlier_run_needs_no_memory_of_who_read_what(tmp_path: Path) -> None:
+    queues = {"a": filled(), "b": filled(1), "c": filled(2)}
+    first = Several(tmp_path, queues)
+    start: Offset = first.driver.initial_offset()
+    end = first.driver.latest_offset(start, 10)
+    assert [planned.address for planned in first.driver.partitions(start, end)] == ["b", "c"]
+    # One part is published; then the driver dies. The next run gives the other part to another address.
+    planned = first.driver.partitions(start, end)[0]
+    rows = bodies(first.workers.take(planned.part, queues["b"].attach, MessageColumns("b")))
+    second = Several(tmp_path, queues)
+    assert [planned.address for planned in second.driver.partitions(start, end)] == ["a", "b"]
+    replayed = second.batch(start, end)
+    assert rows == numbered(1) and replayed == rows, "the other part came to be empty"
+    assert second.run(end)[0] == numbered(2)
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_available_now_reads_each_address_to_its_end(tmp_path: Path, tells: bool) -> None:
+    queues = {"a": filled(*range(1, 12), tells=tells), "b": filled(20, tells=tells), "c": filled(tells=tells)}
+    query = Several(tmp_path, queues, tells=tells)
+    query.driver.begin_available_now()
+    rows, end = query.run(query.driver.initial_offset(), rows_max=6)
+    assert sorted(rows) == sorted(numbered(*range(1, 12), 20)) and end["epoch"] >= 3
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_available_now_chases_no_producer_at_any_address(tmp_path: Path, tells: bool) -> None:
+    """While one address is still being read, another that has come to its end gets more, and more, and more."""
+    queues = {"slow": filled(*range(1, 20), tells=tells), "busy": filled(100, tells=tells)}
+    query = Several(tmp_path, queues, tells=tells)
+    query.driver.begin_available_now()
+    rows: list[bytes] = []
+    start: Offset = query.driver.initial_offset()
+    number = 200
+    while (end := query.driver.latest_offset(start, 4)) != start:
+        rows += query.batch(start, end)
+        late = posting(number) if tells else posting(0, f"m{number}".encode(), message_id=str(number))
+        queues["busy"].post(late)
+        start, number = end, number + 1
+        assert number < 230, "it must end"
+    assert set(numbered(*range(1, 20), 100)) <= set(rows)
+    assert len(rows) <= 22, "of what came later, at most what was seen before the end"
+
+
+def test_an_address_that_had_nothing_is_left_alone_while_others_are_read(tmp_path: Path) -> None:
+    query = Several(tmp_path, {"busy": filled(*range(1, 90), tells=False), "idle": filled(tells=False)}, tells=False)
+    start: Offset = query.driver.initial_offset()
+    read = []
+    for _ in range(10):
+        end = query.driver.latest_offset(start, 4)
+        read.append({planned.address for planned in query.driver.partitions(start, end)})
+        query.batch(start, end)
+        start, query.now = end, query.now + 0.05
+    assert all("busy" in addresses for addresses in read)
+    assert 2 <= sum("idle" in addresses for addresses in read) <= 5
+
+
+def test_a_selector_that_selects_nothing_makes_no_batch_after_batch(tmp_path: Path) -> None:
+    """What is available is not what is selected: the broker says that there are messages, and hands none out."""
+    query = Several(tmp_path, {"a": filled(1)}, selector="colour = 'red'")
+    start: Offset = query.driver.initial_offset()
+    end = query.driver.latest_offset(start, 4)
+    for planned in query.driver.partitions(start, end):
+        query.workers.take(planned.part, QueueDouble().attach, READER)
+    assert query.driver.latest_offset(end, 4) == end
+    query.now += 10
+    assert query.driver.latest_offset(end, 4) != end
+
+
+# -- what the driver reports ------------------------------------------------------------------------------------------
+
+
+def test_the_report_counts_what_the_spool_has_seen(tmp_path: Path) -> None:
+    queue = QueueDouble(posting(1), posting(2), posting(3, damaged=True))
+    query = Query(tmp_path, queue, parts="1")
+    query.driver.begin_available_now()
+    start: Offset = query.driver.initial_offset()
+    assert query.driver.report().rows == 0 and query.driver.report().oldest_epoch is None
+    end = query.driver.latest_offset(start, 10)
+    query.batch(start, end)
+    queue.post(posting(1))
+    end2 = query.driver.latest_offset(end, 10)
+    assert end2 == end, "at its end"
+    found = query.driver.report()
+    assert (found.epoch, found.rows, found.poison, found.rejected, found.set_aside) == (1, 3, 1, 0, 0)
+    assert found.spool_bytes > 0 and found.oldest_epoch == 1
+    assert found.queue_depth == {"queue": 1}
+    fresh = Query(tmp_path, queue, parts="1")
+    end2 = fresh.driver.latest_offset(end, 10)
+    fresh.batch(end, end2)
+    query.now += 60
+    assert (query.driver.report().set_aside, query.driver.report().rows) == (1, 3)
+    query.driver.commit(end2)
+    query.now += 60
+    assert (query.driver.report().spool_bytes, query.driver.report().oldest_epoch) == (0, None)
+
+
+def test_an_attempt_that_came_to_nothing_is_counted(tmp_path: Path) -> None:
+    query = Query(tmp_path, QueueDouble(posting(1), posting(2)), parts="2")
+    start: Offset = query.driver.initial_offset()
+    end = query.driver.latest_offset(start, 10)
+    query.batch(start, end)
+    # What a sleeper leaves that wrote its rows and found its part decided.
+    (tmp_path / "data" / "1-0-0123456789abcdef0123456789abcdef.arrow").write_bytes(b"rows")
+    query.driver.commit(end)
+    assert query.driver.report().stale == 1
+    query.driver.commit(end)
+    assert query.driver.report().stale == 1
+
+
+def test_an_idle_query_does_not_look_at_the_spool_again_and_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = Query(tmp_path, QueueDouble())
+    looked = []
+    held = Spool.held
+    monkeypatch.setattr(Spool, "held", lambda self: looked.append(1) or held(self))
+    for _ in range(100):
+        query.driver.latest_offset({"epoch": 0, "parts": 2}, 4)
+        query.driver.report()
+        query.now += 0.01
+    assert len(looked) == 1
+
+
+def test_depth_is_unknown_where_the_broker_does_not_tell(tmp_path: Path) -> None:
+    query = Query(tmp_path, QueueDouble(), tells=False)
+    query.driver.latest_offset(query.driver.initial_offset(), 4)
+    assert query.driver.report().queue_depth == {"queue": None}

@@ -9,6 +9,7 @@ import pytest
 
 import acquit
 from acquit.broker.options import AddressRule, BrokerOptions, Security, User
+from acquit.client import receiving
 from acquit.errors import AuthenticationFailed, ConfigurationError, ConnectionFailed, NotFound
 from acquit.protocol.message import Message
 from acquit.spark import link as link_module
@@ -49,19 +50,19 @@ def test_a_drain_ends_at_the_end_of_the_queue_without_waiting_for_its_time(
     broker: acquit.Broker, address: str, probe: QueueProbe
 ) -> None:
     post(broker.url, address, *"abcde")
-    drain = QueueDrain(options(broker.url, address), 100, MANY)
+    drain = QueueDrain(options(broker.url, address), address, 100, MANY)
     assert len(drain_all(drain)) == 5 and drain.exhausted
-    assert probe.available() == 0, "held"
+    assert probe.available(address) == 0, "held"
     assert drain.broker_id == probe.broker_id is not None
     drain.detach()
     drain.detach()
-    assert probe.available() == 5, "and given back"
+    assert probe.available(address) == 5, "and given back"
 
 
 def test_what_goes_back_is_not_counted_as_an_attempt(broker: acquit.Broker, address: str) -> None:
     post(broker.url, address, "a")
     for _ in range(3):
-        drain = QueueDrain(options(broker.url, address), 10, MANY)
+        drain = QueueDrain(options(broker.url, address), address, 10, MANY)
         drain.receive(10)
         drain.detach()
     with acquit.connect(broker.url) as connection, connection.session() as session:
@@ -71,15 +72,15 @@ def test_what_goes_back_is_not_counted_as_an_attempt(broker: acquit.Broker, addr
 
 def test_no_more_than_asked_for_is_acquired(broker: acquit.Broker, address: str, probe: QueueProbe) -> None:
     post(broker.url, address, *"abcde")
-    drain = QueueDrain(options(broker.url, address), 3, MANY)
+    drain = QueueDrain(options(broker.url, address), address, 3, MANY)
     assert len(drain_all(drain, 3)) == 3
-    assert probe.available() == 2
+    assert probe.available(address) == 2
     drain.detach()
 
 
 def test_a_limit_in_bytes_does_not_stall_before_it_is_reached(broker: acquit.Broker, address: str) -> None:
     post(broker.url, address, *map(str, range(50)), size=1_000)
-    drain = QueueDrain(options(broker.url, address), 50, 20_000)
+    drain = QueueDrain(options(broker.url, address), address, 50, 20_000)
     size = 0
     while size < 20_000:
         received = drain.receive(50)
@@ -90,14 +91,14 @@ def test_a_limit_in_bytes_does_not_stall_before_it_is_reached(broker: acquit.Bro
 
 def test_outcomes_arrive(broker: acquit.Broker, address: str, probe: QueueProbe) -> None:
     post(broker.url, address, "good", "bad", "good")
-    drain = QueueDrain(options(broker.url, address), 10, MANY)
+    drain = QueueDrain(options(broker.url, address), address, 10, MANY)
     received = []
     while batch := drain.receive(10):
         received += batch
     outcomes = [Outcome.REJECTED if b"bad" in one.payload else Outcome.ACCEPTED for one in received]
     assert drain.settle(list(zip(received, outcomes, strict=True)))
     drain.detach()
-    assert probe.available() == 0
+    assert probe.available(address) == 0
     with acquit.connect(broker.url) as connection, connection.session() as session:
         # Other tests reject as well: look for ours among theirs.
         dead_letters = session.receiver("DLQ", browse=True, prefetch=1000)
@@ -109,19 +110,19 @@ def test_outcomes_arrive(broker: acquit.Broker, address: str, probe: QueueProbe)
 def test_the_probe_takes_nothing_and_knows_the_last_sequence(
     broker: acquit.Broker, address: str, probe: QueueProbe
 ) -> None:
-    assert probe.available() == 0
+    assert probe.available(address) == 0
     post(broker.url, address, "a", "b")
-    assert probe.available() == 2
+    assert probe.available(address) == 2
     last = probe.last_sequence()
     post(broker.url, address, "c")
     assert last is not None and probe.last_sequence() == last + 1
-    assert probe.available() == 3
+    assert probe.available(address) == 3
 
 
 def test_a_broker_that_goes_away_ends_a_drain_and_settles_nothing(tmp_path: Path, address: str) -> None:
     with acquit.Broker(tmp_path / "data") as broker:
         post(broker.url, address, "a", "b")
-        drain = QueueDrain(options(broker.url, address), 10, MANY)
+        drain = QueueDrain(options(broker.url, address), address, 10, MANY)
         received = drain.receive(10)
         assert received
     assert drain_all(drain) == [] and not drain.exhausted
@@ -130,7 +131,7 @@ def test_a_broker_that_goes_away_ends_a_drain_and_settles_nothing(tmp_path: Path
 
 
 def test_a_link_that_ends_before_the_first_message_says_why(broker: acquit.Broker, address: str) -> None:
-    drain = QueueDrain(options(broker.url, address), 10, MANY)
+    drain = QueueDrain(options(broker.url, address), address, 10, MANY)
     drain.detach()
     with pytest.raises(acquit.AcquitError):
         drain.receive(10)
@@ -187,4 +188,53 @@ def test_rejecting_elsewhere_needs_a_promise(address: str) -> None:
 def test_an_address_that_may_not_be_created_is_named(tmp_path: Path) -> None:
     config = BrokerOptions(address=(AddressRule("#", {"create": False}),))
     with acquit.Broker(tmp_path / "data", config=config) as broker, pytest.raises(NotFound, match="absent"):
-        QueueDrain(options(broker.url, "absent"), 10, MANY)
+        QueueDrain(options(broker.url, "absent"), "absent", 10, MANY)
+
+
+def test_a_selector_takes_what_it_selects_and_leaves_the_rest(
+    broker: acquit.Broker, address: str, probe: QueueProbe
+) -> None:
+    with acquit.connect(broker.url) as connection, connection.session() as session:
+        sender = session.sender(address)
+        for number in range(6):
+            sender.send(Message(str(number), application_properties={"odd": bool(number % 2)}))
+    drain = QueueDrain(options(broker.url, address, selector="odd"), address, 100, MANY)
+    received = drain_all(drain)
+    assert len(received) == 3 and drain.exhausted
+    assert probe.available(address) == 3
+    drain.detach()
+
+
+def test_a_selector_is_refused_where_the_broker_does_not_apply_it(
+    broker: acquit.Broker, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As brokers that know none answer: without the filter.
+    monkeypatch.setattr(receiving, "not_applied", lambda asked, granted, parrot: ["jms-selector"])
+    with pytest.raises(ConfigurationError, match=f"option selector: the broker at {broker.url} does not apply"):
+        QueueDrain(options(broker.url, address, selector="odd"), address, 100, MANY)
+
+
+def test_a_selector_that_is_none_is_named(broker: acquit.Broker, address: str) -> None:
+    with pytest.raises(acquit.AcquitError, match="selector"):
+        QueueDrain(options(broker.url, address, selector="odd ="), address, 100, MANY)
+
+
+def test_the_probe_of_several_addresses_tells_them_apart(broker: acquit.Broker, address: str) -> None:
+    post(broker.url, f"{address}.b", "x", "y")
+    several = {"url": broker.url, "addresses": f"{address}.a,{address}.b", "spool": "/nowhere"}
+    probe = QueueProbe(SourceOptions.parse(several))
+    assert (probe.available(f"{address}.a"), probe.available(f"{address}.b")) == (0, 2)
+    last = probe.last_sequence()
+    post(broker.url, f"{address}.a", "z")
+    assert (probe.available(f"{address}.a"), probe.available(f"{address}.b")) == (1, 2)
+    assert last is not None and probe.last_sequence() == last + 1
+    probe.close()
+
+
+def test_a_broker_that_does_not_tell_is_asked_for_nothing(
+    broker: acquit.Broker, address: str, probe: QueueProbe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some brokers refuse to be browsed, and none but acquit says how much there is."""
+    monkeypatch.setattr(link_module, "broker_id", lambda connection: None)
+    monkeypatch.setattr(acquit.client.blocking.Session, "receiver", pytest.fail)
+    assert (probe.available(address), probe.last_sequence()) == (None, None)

@@ -1,4 +1,5 @@
-"""Options: each wrong one is named, with what was given and what is expected; secrets are never repeated."""
+"""Options: each wrong one is named, with what was given and what is expected; secrets are never repeated. The tables of
+the streaming source stand for those of every format."""
 
 from __future__ import annotations
 
@@ -9,16 +10,9 @@ import pytest
 from acquit.errors import ConfigurationError
 from acquit.spark.options import default_text, resolve_credential
 from acquit.spark.source_options import OPTIONS, SourceOptions
-from acquit.spark.spool import MissingIdentity, Poison
+from acquit.spark.spool import Poison
 
 GOOD = {"url": "amqp://localhost:5672", "address": "orders", "spool": "/mnt/spool"}
-
-
-def test_defaults() -> None:
-    options = SourceOptions.parse(GOOD)
-    assert (options.parts, options.poison, options.missing_identity) == (2, Poison.COLUMN, MissingIdentity.FAIL)
-    assert options.identity_retention_ms == 7 * 24 * 3600 * 1000
-    assert options.password() is None
 
 
 def test_keys_come_in_any_case() -> None:
@@ -140,15 +134,3 @@ def test_defaults_are_written_as_options_are() -> None:
         if default := default_text(SourceOptions, option):
             parsed = SourceOptions.parse({**GOOD, option.name: default})
             assert getattr(parsed, option.field) == getattr(SourceOptions.parse(GOOD), option.field), option.name
-
-
-def test_the_page_repeats_the_reference() -> None:
-    page = (Path(__file__).resolve().parents[3] / "docs" / "spark.md").read_text()
-    for option in OPTIONS:
-        default = "required" if option.required else default_text(SourceOptions, option) or "–"
-        assert f"| `{option.name}` | {default} | {option.meaning} |\n" in page
-
-
-def test_every_field_has_its_option() -> None:
-    assert {option.field for option in OPTIONS} == set(SourceOptions.__dataclass_fields__)
-    assert {option.name for option in OPTIONS if option.required} == {"url", "address", "spool"}
