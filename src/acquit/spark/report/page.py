@@ -8,7 +8,7 @@ those with a fault stand before those with much traffic. Whatever is bounded say
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from acquit.spark.audit.anomalies import NOTES, Anomaly
 from acquit.spark.audit.reconciled import Reconciliation
 from acquit.spark.report.charts import Chart, charts
 from acquit.spark.report.formats import count_text, duration_text, time_text
@@ -43,20 +44,23 @@ class Mood(StrEnum):
     BAD = "bad"
 
 
+_BADNESS: Final = {mood: badness for badness, mood in enumerate(Mood)}
 MOODS: Final = {"balanced": Mood.GOOD, "incomplete": Mood.NOTE, "differs": Mood.BAD}
 """Of a balance, by its state."""
 
-# kind: (how bad it is, what it means). A kind that is not here is bad, and speaks for itself.
-ANOMALIES: Final[dict[str, tuple[Mood, str]]] = {
-    "retired-without-posting": (Mood.BAD, "left a queue that it never entered, as far as the journal goes"),
-    "retired-twice": (Mood.BAD, "left its queue more than once"),
-    "posted-twice": (Mood.BAD, "one number was given to two postings"),
-    "acquired-after-retirement": (Mood.BAD, "handed out after it had left its queue"),
-    "unbalanced-segment": (Mood.BAD, "what a segment's seal says is not what its events add up to"),
-    "gap": (Mood.BAD, "a segment is missing and nothing says that it was deleted"),
-    "backward-clock": (Mood.NOTE, "the broker's clock went back: durations across that moment are not to be trusted"),
-    "deleted-by-retention": (Mood.NOTE, "a segment is gone by rule and on record; its seal still counts"),
-    "attempts-are-lower-bounds": (Mood.NOTE, "after an unclean stop some attempts may not have been recorded"),
+MEANINGS: Final[Mapping[str, str]] = {
+    Anomaly.RETIRED_WITHOUT_POSTING: "left a queue that it never entered, as far as the journal goes",
+    Anomaly.ACQUIRED_WITHOUT_POSTING: "handed out of a queue that it never entered, as far as the journal goes",
+    Anomaly.RETIRED_TWICE: "left its queue more than once",
+    Anomaly.POSTED_TWICE: "one number was given to two postings",
+    Anomaly.ACQUIRED_AFTER_RETIREMENT: "something happened to it after it had left its queue",
+    Anomaly.BEFORE_POSTING: "something happened to it before it was posted",
+    Anomaly.ALTERED: "events of one message disagree on its size or checksum",
+    Anomaly.UNBALANCED: "what a segment's seal says is not what its events add up to",
+    Anomaly.GAP: "segments are missing, and nothing says that they were deleted",
+    Anomaly.BACKWARD_CLOCK: "the broker's clock went back: durations across that moment are not to be trusted",
+    Anomaly.DELETED: "segments were deleted by rule, and on record, before they were audited",
+    Anomaly.LOWER_BOUNDS: "after an unclean stop: some attempts may not have been recorded",
 }
 
 
@@ -137,7 +141,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Anomaly:
+class Instance:
     """Something that ought not to be."""
 
     broker: str
@@ -155,7 +159,7 @@ class AnomalyKind:
     mood: Mood
     meaning: str
     count: int
-    shown: list[Anomaly]
+    shown: list[Instance]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +223,7 @@ class Choice:
 def page_of(tables: AuditTables, choice: Choice, reconciliations: Sequence[Reconciliation] = ()) -> Page:
     """The page of these tables."""
     minutes = Minutes(_chosen(tables.minutes, choice))
-    balance = {(row["broker"], row["queue"]): row for row in _chosen(tables.balance, choice).to_pylist()}
+    balance = _by_name(_chosen(tables.balance, choice).to_pylist())
     coverage = [_coverage(row) for row in tables.coverage.to_pylist() if choice.takes_broker(row["broker"])]
     folders = {covered.broker: covered.folder for covered in coverage}
     anomalies = _anomalies(_chosen(tables.anomalies, choice), _chosen(tables.histories, choice))
@@ -245,8 +249,8 @@ def page_of(tables: AuditTables, choice: Choice, reconciliations: Sequence[Recon
 
 
 def name_of(column: str) -> str:
-    """A column of counts, as people call it."""
-    return column.replace("dead_lettered", "dead-lettered").replace("_", " ")
+    """A column of counts, or a kind of event, as people call it."""
+    return column.lower().replace("dead_lettered", "dead-lettered").replace("_", " ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +273,25 @@ def _chosen(table: pa.Table, choice: Choice) -> pa.Table:
         ]
         mask = pc.or_(mask, pc.and_(*same))
     return table.filter(mask)
+
+
+def _by_name(rows: Iterable[Row]) -> dict[tuple[str, str], Row]:
+    """Balances by broker and queue. A queue that was deleted and made again is two, and one by its name: with the sums
+    of both, and the worse of their states."""
+    found: dict[tuple[str, str], Row] = {}
+    for row in rows:
+        key = (row["broker"] or "", row["queue"] or "")
+        before = found.get(key)
+        if before is None:
+            found[key] = row
+            continue
+        for name in ("entered", "retired", "live", "live_by_seal", *ENTERED, *RETIRED):
+            both = (before[name], row[name])
+            before[name] = None if None in both else sum(both)
+        worse = max(before, row, key=lambda each: _BADNESS[MOODS.get(each["state"], Mood.BAD)])
+        before["state"] = worse["state"]
+        before["detail"] = "; ".join(text for text in (before["detail"], row["detail"]) if text)
+    return found
 
 
 def _brokers(
@@ -393,7 +416,7 @@ def _anomalies(anomalies: pa.Table, histories: pa.Table) -> list[AnomalyKind]:
         steps[row["broker"], row["queue"], row["sequence"]].append(row)
     found = []
     for kind, count in counts.items():
-        mood, meaning = ANOMALIES.get(kind, (Mood.BAD, ""))
+        mood, meaning = Mood.NOTE if kind in NOTES else Mood.BAD, MEANINGS.get(kind, "")
         rows = anomalies.filter(pc.equal(anomalies["kind"], kind)).slice(0, ANOMALIES_MAX).to_pylist()
         shown = [_anomaly(row, steps.get((row["broker"], row["queue"], row["sequence"]), [])) for row in rows]
         found.append(AnomalyKind(kind=kind, mood=mood, meaning=meaning, count=count, shown=shown))
@@ -405,10 +428,10 @@ def _counted(table: pa.Table, column: str) -> list[Row]:
     return rows
 
 
-def _anomaly(row: Row, steps: list[Row]) -> Anomaly:
+def _anomaly(row: Row, steps: list[Row]) -> Instance:
     where = [f"queue {row['queue']}" if row["queue"] else "", _numbered("message", row["sequence"])]
     where.append(_numbered("segment", row["segment"]))
-    return Anomaly(
+    return Instance(
         broker=row["broker"] or "",
         where=", ".join(part for part in where if part),
         detail=row["detail"] or "",

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from acquit.errors import ConfigurationError
 from acquit.ledger.events import ENTERING, RETIRING
+from acquit.spark.audit.results import AuditResults
 
 _TEXT: Final = pa.string()
 _LONG: Final = pa.int64()
@@ -121,7 +122,5 @@ def _as_read(name: str, table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def read_tables(folder: Path) -> AuditTables:
     """Those of the audit in `folder`. Raises ConfigurationError where there is none."""
-    from acquit.spark.audit.results import AuditResults
-
     results = AuditResults(folder)
     return AuditTables(**{name: getattr(results, name)() for name in SCHEMAS})

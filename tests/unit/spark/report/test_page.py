@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from acquit.spark.audit.reconciled import Against, Finding, Reconciliation
+from acquit.spark.report.page import ANOMALIES_MAX, REASONS_MAX, ROWS_MAX, Choice, Mood, Page, page_of
+from tests.support.audit_tables import BROKER, START, Row, account_of, balanced, minute, tables
+
+OTHER = "0a1b2c3d-1111-4222-8333-944455566677"
+
+
+def page(choice: Choice | None = None, **rows: list[Row]) -> Page:
+    return page_of(tables(**rows), choice or Choice())
+
+
+def anomaly(kind: str, sequence: int = 1, queue: str = "orders") -> Row:
+    return {"broker": BROKER, "queue": queue, "sequence": sequence, "kind": kind, "detail": "so", "segment": 3}
+
+
+def reconciliation(**counts: int) -> Reconciliation:
+    return Reconciliation(
+        against=Against.TABLE,
+        place="/lake/orders",
+        broker=None,
+        queue="orders",
+        identity="sequence",
+        made_at_us=0,
+        ledger_rows=2,
+        other_rows=2,
+        ranges=1,
+        ranges_differing=1,
+        counts={Finding(name): count for name, count in counts.items()},
+    )
+
+
+def test_nothing_at_all_is_said_to_be_nothing() -> None:
+    found = page()
+    assert (found.mood, found.verdict) == (Mood.NOTE, "Nothing to account for")
+    assert found.brokers == found.anomalies == found.coverage == []
+
+
+def test_all_is_well() -> None:
+    found = page(balance=[balanced("orders", posted=5, accepted=3)], minutes=[minute(0, posted=5, accepted=3)])
+    assert (found.mood, found.because) == (Mood.GOOD, [])
+    (broker,) = found.brokers
+    (row,) = broker.rows
+    assert (row.entered_by, row.retired_by, row.live) == ((("posted", 5),), (("accepted", 3),), 2)
+    assert (row.left_or_live, row.off) == (5, 0)
+    assert broker.charts == []  # the only queue has them
+    assert [chart.title for chart in broker.sections[0].charts][:3] == ["Rate", "Latency", "Depth"]
+
+
+@pytest.mark.parametrize(
+    ("state", "mood"), [("differs", Mood.BAD), ("incomplete", Mood.NOTE), ("something new", Mood.BAD)]
+)
+def test_one_queue_that_does_not_balance_decides(state: str, mood: Mood) -> None:
+    wrong = {**balanced("wrong", posted=1), "state": state, "detail": "why"}
+    found = page(balance=[balanced("a", posted=9), wrong, balanced("z")])
+    assert found.mood is mood
+    assert found.because
+
+
+def test_an_account_that_does_not_add_up_says_by_how_much() -> None:
+    wrong = {**balanced("orders", posted=10, accepted=4), "live": 9, "state": "differs"}
+    (row,) = page(balance=[wrong]).brokers[0].rows
+    assert (row.entered, row.left_or_live, row.off) == (10, 13, -3)
+
+
+@pytest.mark.parametrize("kind", ["retired-twice", "gap", "of a newer version"])
+def test_anomalies_that_are_faults_decide(kind: str) -> None:
+    found = page(balance=[balanced("orders")], anomalies=[anomaly(kind)])
+    assert (found.mood, found.because) == (Mood.BAD, [f"{kind}: 1"])
+
+
+def test_anomalies_that_are_notes_do_not() -> None:
+    found = page(balance=[balanced("orders")], anomalies=[anomaly("backward-clock"), anomaly("deleted-by-retention")])
+    assert found.mood is Mood.GOOD
+    assert [kind.mood for kind in found.anomalies] == [Mood.NOTE, Mood.NOTE]
+
+
+def test_a_reconciliation_that_differs_decides_and_an_answered_doubt_does_not() -> None:
+    rows = tables(balance=[balanced("orders")])
+    assert page_of(rows, Choice(), [reconciliation(missing=1)]).mood is Mood.BAD
+    assert page_of(rows, Choice(), [reconciliation(**{"in-doubt-posted": 4})]).mood is Mood.GOOD
+    other = Choice(queues=("payments",))
+    assert page_of(rows, other, [reconciliation(missing=1)]).reconciliations == []
+
+
+def test_faults_come_before_traffic_and_the_rest_has_no_charts() -> None:
+    busy = [minute(0, f"busy-{number}", posted=100 + number) for number in range(5)]
+    wrong = minute(0, "wrong", posted=1)
+    balance = [account_of([row]) for row in busy] + [account_of([wrong], state="differs")]
+    (broker,) = page(Choice(top=3), minutes=[*busy, wrong], balance=balance).brokers
+    assert [section.row.queue for section in broker.sections] == ["wrong", "busy-4", "busy-3"]
+    assert [bool(row.anchor) for row in broker.rows] == [True] * 3 + [False] * 3
+    assert len(broker.charts) == 5
+
+
+def test_many_queues_and_anomalies_are_bounded_and_said() -> None:
+    balance = [balanced(f"queue-{number:05}") for number in range(ROWS_MAX + 5)]
+    found = page(balance=balance, anomalies=[anomaly("gap", number) for number in range(ANOMALIES_MAX + 7)])
+    (broker,) = found.brokers
+    assert (len(broker.rows), broker.rows_left_out) == (ROWS_MAX, 5)
+    (kind,) = found.anomalies
+    assert (kind.count, len(kind.shown)) == (ANOMALIES_MAX + 7, ANOMALIES_MAX)
+
+
+def test_an_anomaly_has_the_history_of_its_message_in_order() -> None:
+    def step(segment: int, index: int, kind: str, queue: str = "orders") -> Row:
+        time = START + timedelta(seconds=index)
+        named = {"broker": BROKER, "queue": queue, "sequence": 1, "segment": segment, "index": index, "time": time}
+        return {**named, "kind": kind, "attempt": 1, "cause": "rejected", "condition": "orders:not-json"}
+
+    histories = [step(2, 0, "DEAD_LETTERED"), step(1, 9, "ACQUIRED"), step(1, 1, "POSTED"), step(1, 1, "POSTED", "b")]
+    found = page(anomalies=[anomaly("retired-twice")], histories=histories)
+    (one,) = found.anomalies[0].shown
+    assert [each.kind for each in one.steps] == ["posted", "acquired", "dead-lettered"]
+    assert one.steps[0].reason == "rejected: orders:not-json"
+    assert one.where == "queue orders, message 1, segment 3"
+
+
+def test_reasons_of_dead_letters_beyond_the_first_are_one() -> None:
+    count = REASONS_MAX + 2
+    dead = [
+        {**minute(0), "cause": "rejected", "condition": f"orders:{number}", "count": 10 * number}
+        for number in range(1, count + 1)
+    ]
+    found = page(minutes=[minute(0, dead_lettered=1)], dead_letters=dead, balance=[balanced("orders")])
+    chart = found.brokers[0].sections[0].charts[4]
+    assert chart.title == "Dead letters"
+    assert chart.keys[0].name == f"orders:{count} ({10 * count})"
+    assert chart.keys[-1].name == "2 other reasons (30)"
+
+
+def test_what_is_chosen() -> None:
+    rows = [minute(0, "orders", posted=1), minute(0, "payments.in", posted=2), minute(0, "orders", OTHER, posted=4)]
+    balance = [account_of([row]) for row in rows]
+    coverage = [{"broker": broker, "missing": [4, 5, 7], "deleted": None} for broker in (BROKER, OTHER)]
+    given = {"minutes": rows, "balance": balance, "coverage": coverage, "anomalies": [anomaly("gap")]}
+    one = page(Choice(brokers=(OTHER[:8],)), **given)
+    assert [broker.name for broker in one.brokers] == [OTHER]
+    assert one.anomalies == []
+    assert [covered.missing for covered in one.coverage] == ["4–5, 7"]
+    paid = page(Choice(queues=("pay*", "none")), **given)
+    assert [row.queue for broker in paid.brokers for row in broker.rows] == ["payments.in"]
+    assert "pay*" in paid.left_out
+
+
+def test_a_queue_without_a_name_or_balance_is_shown() -> None:
+    nameless = {**minute(0, posted=1), "queue": None}
+    (broker,) = page(minutes=[nameless]).brokers
+    (row,) = broker.rows
+    assert (row.queue, row.state, row.mood) == ("(no name on record)", "unknown", Mood.BAD)
+
+
+def test_an_unknown_start_is_not_taken_for_an_empty_queue() -> None:
+    rows = [minute(0, posted=3, depth_change=3)]
+    known = page(minutes=rows, balance=[account_of(rows, live=10)])
+    unknown = page(minutes=rows, balance=[account_of(rows, live=10, state="incomplete")])
+    assert "10 at the end" in known.brokers[0].sections[0].charts[2].summary
+    assert "3 at the end" in unknown.brokers[0].sections[0].charts[2].summary
+
+
+def test_queues_of_one_name_are_one() -> None:
+    first = balanced("orders", posted=5, accepted=5)
+    again = {**balanced("orders", posted=2, accepted=1), "state": "incomplete", "detail": "why"}
+    (row,) = page(balance=[first, again]).brokers[0].rows
+    assert (row.entered, row.live, row.state, row.detail) == (7, 1, "incomplete", "why")
