@@ -58,6 +58,8 @@
     │   ├── SpoolUnfit                the store does not refuse a second write of one name
     │   └── SpoolDamaged              a file of the spool is missing, altered or of another version
     ├── MessageUnusable               a message has no identity, or cannot be parsed, and the options say to stop
+    ├── RowRejected                   a row of a Spark sink cannot be posted, and the options say to stop
+    ├── RowsChanged                   rows that a Spark sink posted before came otherwise when they were made again
     └── PipelineFailed                a Spark query ended with an error; the message is its reason in one line
 
 Who is to blame is in the class: ``Local…`` is the caller, ``Remote…`` the peer (after h11's split). Classes that
@@ -375,6 +377,15 @@ class SpoolDamaged(SpoolError):
 
 class MessageUnusable(AcquitError):
     """A message has no identity, or cannot be parsed, and the options say to stop. It is still in the queue."""
+
+
+class RowRejected(AcquitError):
+    """A row cannot be posted by the Spark sink, and the options say to stop. Says which row, and why."""
+
+
+class RowsChanged(AcquitError):
+    """Rows that the Spark sink was to post again are not those that it posted before, or come in another order: going
+    on would lose some and double others."""
 
 
 class PipelineFailed(AcquitError):

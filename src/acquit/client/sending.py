@@ -362,6 +362,13 @@ class SenderCore:
         return {} if attach is None or attach.properties is None else attach.properties
 
 
+class Encoded(Message):
+    """A message that is encoded already, durability and id included: it is sent as it is."""
+
+    def __init__(self, payload: bytes) -> None:
+        self.payload = payload
+
+
 def encode(
     message: Message | bytes | str,
     default: DeliveryMode,
@@ -381,6 +388,8 @@ def encode(
         text = message.encode()
         identity = ids.next_section() if ids is not None else b""
         return b"".join((_HEADERS[wanted or default], identity, _before(_VALUE, len(text)), text))
+    if type(message) is Encoded:
+        return message.payload
     if not isinstance(message, Message):
         raise ConfigurationError(
             f"send takes a Message, bytes or str, got {type(message).__name__}; other values travel as Message(value)"

@@ -1,0 +1,421 @@
+"""Posts the rows of one task, over acquit's blocking client.
+
+A `Poster` connects, finds out what the broker grants, and is then given row after row. Sends are pipelined: up to
+`maxInFlight` of them, and their bytes, wait for their answers; beyond, the task waits for the oldest. The link's credit
+is the broker's, so a slow broker slows the task down and fills nobody's memory.
+
+**What is in flight is kept** until it is answered, in order. So whatever happens to the link, a restart of the broker
+included, the poster attaches again and sends what has no answer; while the broker takes nothing at all, no longer than
+`sendTimeout`. A broker that knows the rows (`Mechanism`) posts none of them twice by that; otherwise it is at least
+once.
+
+**With a mark** (docs/duplicates.md) the attach tells how far an earlier attempt came. Rows below are left out; the row
+at the mark is sent, because its answer says that all of that is on the disk. The mark's digest is a checksum of all
+rows of the batch up to it: are they others now, or in another order, that is an error and not a loss.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import Mapping
+from enum import Enum
+from struct import Struct
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from acquit.client.blocking import Sender
+from acquit.client.blocking.messages import SendReceipt
+from acquit.client.options import DeliveryMode
+from acquit.client.sending import Encoded
+from acquit.errors import (
+    AcquitError,
+    ConfigurationError,
+    ConnectionFailed,
+    DeliveryInDoubt,
+    EndpointError,
+    LinkDetached,
+    LocalProtocolError,
+    MessageModified,
+    MessageRejected,
+    MessageReleased,
+    NotSent,
+    RowRejected,
+    RowsChanged,
+)
+from acquit.protocol._definitions import AmqpCondition
+from acquit.spark.link import broker_id, connect_patiently
+from acquit.spark.sink.options import Guarantee, Rejected, SinkOptions
+
+logger = logging.getLogger("acquit.spark")
+
+SENDER_MARK: Final = "acquit:sender-mark"
+PLACE: Final = "x-opt-acquit-place"
+REJECTIONS_TOLD_MAX: Final = 10
+"""Rows that a task names in its result; all of them are logged."""
+
+_PLACE: Final = Struct(">QQI")
+_ENTRY: Final = b"\xa3" + bytes((len(PLACE),)) + PLACE.encode() + b"\xa0" + bytes((_PLACE.size,))
+_SECTION: Final = b"\x00\x53\x71\xc1" + bytes((1 + len(_ENTRY) + _PLACE.size, 2)) + _ENTRY
+"""Delivery annotations that say the place of a message, up to the value."""
+_ARTEMIS: Final = "apache-activemq-artemis"
+_PAUSE_FIRST_S: Final = 0.05
+_PAUSE_MAX_S: Final = 2.0
+_CLOSE_TIMEOUT_S: Final = 5.0
+_TRANSIENT: Final = frozenset((AmqpCondition.RESOURCE_LIMIT_EXCEEDED, AmqpCondition.RESOURCE_LOCKED))
+"""Conditions of a refusal that say: try again later."""
+
+
+class Mechanism(Enum):
+    """How the broker tells rows that were posted before."""
+
+    MARK = "the sender's mark"
+    IDS = "ids in _AMQ_DUPL_ID"
+    NONE = "not at all"
+
+
+class Origin(NamedTuple):
+    """Whose rows these are."""
+
+    name: str | None
+    """The query's id, or of a batch write its run id; None: a batch write without."""
+    batch: int
+    partition: int
+
+    def row_id(self, index: int) -> str:
+        """The same whenever the row is made again."""
+        return f"{self.name or 'unnamed'}:{self.batch}:{self.partition}:{index}"
+
+    def row(self, index: int, identity: str) -> str:
+        """For messages to people."""
+        return f"row {index} of partition {self.partition}, batch {self.batch} (id {identity})"
+
+
+class Row(NamedTuple):
+    """One that is to be posted."""
+
+    number: int
+    """Its index within its partition, as the rows come."""
+    identity: str
+    header: bytes
+    rest: bytes
+
+
+class Posted(NamedTuple):
+    """What became of the rows of one task."""
+
+    written: int
+    suppressed: int | None
+    """Rows that an earlier attempt had posted; None where the broker does not tell."""
+    rejected: int
+    rejections: tuple[str, ...]
+
+
+class _Sending:
+    """A row in flight."""
+
+    __slots__ = ("payload", "receipt", "row")
+
+    def __init__(self, row: Row, payload: bytes) -> None:
+        self.row = row
+        self.payload = payload
+        self.receipt: SendReceipt | None = None
+
+
+def choose_mechanism(
+    options: SinkOptions, *, named: bool, product: str, marks: bool, acquit: bool, partition: int
+) -> Mechanism:
+    """How rows are told again on this broker. Raises ConfigurationError where exactly-once cannot be had.
+
+    `named`: the rows have a place that is the same when they are made again (a streaming query, a run id). `product` is
+    what the broker says it is, `marks` whether it offers marks.
+    """
+    if options.guarantee is Guarantee.AT_LEAST_ONCE:
+        return Mechanism.NONE
+    if named and marks:
+        return Mechanism.MARK
+    broker = f"the broker at {options.url} ({product or 'of unknown make'})"
+    if not acquit and product != _ARTEMIS:
+        raise ConfigurationError(
+            f"option guarantee = exactly-once: {broker} is not known to tell messages that are posted twice. Say "
+            "guarantee = at-least-once: after a crash some rows are there twice, with the same message-id"
+        )
+    if not options.duplicate_window:
+        raise ConfigurationError(
+            f"option guarantee = exactly-once: {broker} tells rows that are posted twice by their ids, of which it "
+            "remembers so many for each address. Say how many, by the option duplicateWindow (Artemis: id-cache-size, "
+            "20,000 unless it was changed; acquit: duplicate_window), or guarantee = at-least-once"
+        )
+    if partition >= options.writers:
+        raise ConfigurationError(
+            f"option writers = {options.writers}: partition {partition} is written, too. Say how many tasks write a "
+            f"batch, so that each knows its share of duplicateWindow = {options.duplicate_window}"
+        )
+    return Mechanism.IDS
+
+
+class Poster:
+    """Posts rows, in order. Close it, whatever happens."""
+
+    def __init__(self, options: SinkOptions, origin: Origin) -> None:
+        """Connect and attach. Raises ConnectionFailed and its kin, LinkDetached and its kin where the broker refuses
+        the address, ConfigurationError where it does not grant what is asked for."""
+        self._options = options
+        self._origin = origin
+        self._pending: deque[_Sending] = deque()
+        self._pending_bytes = 0
+        self._written = self._suppressed = self._rejected = 0
+        self._rejections: list[str] = []
+        self._digest = 0
+        self._resume_at: int | None = None
+        """The place of the mark, until the row there has come."""
+        self._resume_digest = 0
+        self._done_before = False
+        """An earlier attempt has posted all of this batch: a later batch has begun."""
+        self._stalled_since: float | None = None
+        self._pause_s = _PAUSE_FIRST_S
+        self._sender: Sender | None = None
+        self._connection = connect_patiently(options)
+        try:
+            self.mechanism = self._mechanism()
+            self._attach()
+            self._look_at_mark()
+        except BaseException:
+            self.close()
+            raise
+        self._rows_max = options.duplicate_window // options.writers
+
+    def post(self, row: Row) -> None:
+        """Post a row, or wait until there is room for it. Raises RowRejected, RowsChanged, or why nothing can be posted
+        any more."""
+        if self.mechanism is Mechanism.MARK:
+            self._digest = crc32(row.rest, crc32(row.header, self._digest))
+            if self._posted_before(row.number):
+                return
+            place = _PLACE.pack(self._origin.batch, row.number, self._digest)
+            payload = b"".join((row.header, _SECTION, place, row.rest))
+        else:
+            if self.mechanism is Mechanism.IDS and row.number >= self._rows_max:
+                raise ConfigurationError(
+                    f"partition {self._origin.partition} of batch {self._origin.batch} has more than {self._rows_max} "
+                    f"rows, its share of duplicateWindow = {self._options.duplicate_window} among writers = "
+                    f"{self._options.writers}: posted again, the first would not be known any more. Make batches "
+                    "smaller, or the broker's window larger"
+                )
+            payload = row.header + row.rest
+        size = len(payload)
+        while self._pending and (
+            len(self._pending) >= self._options.in_flight_max
+            or self._pending_bytes + size > self._options.in_flight_bytes
+        ):
+            self._take_oldest()
+        self._send(_Sending(row, payload))
+
+    def reject(self, index: int, identity: str, reason: str) -> None:
+        """A row cannot be posted, for a reason of its own. Raises RowRejected, unless such rows are to be skipped."""
+        if self.mechanism is Mechanism.MARK:
+            self._digest = crc32(identity.encode(), self._digest)
+            if index == self._resume_at:
+                raise self._changed("the last of them cannot be posted")
+        self._reject(index, identity, reason)
+
+    def finish(self) -> Posted:
+        """Wait for all answers. Raises as `post`."""
+        if self._resume_at is not None:
+            raise self._changed("there are fewer of them")
+        while self._pending:
+            self._take_oldest()
+        suppressed = self._suppressed if self.mechanism is Mechanism.MARK else None
+        return Posted(self._written, suppressed, self._rejected, tuple(self._rejections))
+
+    def close(self) -> None:
+        """Let the connection go. What has no answer may be posted or not."""
+        with contextlib.suppress(AcquitError):
+            self._connection.close(_CLOSE_TIMEOUT_S if not self._pending else 0.1)
+
+    # -- the mark -----------------------------------------------------------------------------------------------------
+
+    def _mechanism(self) -> Mechanism:
+        connection = self._connection
+        return choose_mechanism(
+            self._options,
+            named=self._origin.name is not None,
+            product=str(connection.remote_properties.get("product", "")),
+            marks=SENDER_MARK in connection.remote_capabilities,
+            acquit=broker_id(connection) is not None,
+            partition=self._origin.partition,
+        )
+
+    def _look_at_mark(self) -> None:
+        if self.mechanism is not Mechanism.MARK:
+            return
+        assert self._sender is not None
+        told = self._sender.remote_properties.get(SENDER_MARK)
+        if not isinstance(told, list) or len(told) not in (0, 3):
+            raise ConfigurationError(f"the broker at {self._options.url} offers marks ({SENDER_MARK}) and grants none")
+        if not told or told[0] < self._origin.batch:
+            return
+        if told[0] > self._origin.batch:
+            self._done_before = True
+        else:
+            self._resume_at, self._resume_digest = int(told[1]), int(told[2])
+
+    def _posted_before(self, index: int) -> bool:
+        """Is it left out? An earlier attempt has posted it, and the broker says so."""
+        if self._done_before:
+            self._suppressed += 1
+            return True
+        if self._resume_at is None:
+            return False
+        self._suppressed += 1
+        if index < self._resume_at:
+            return True
+        if self._digest != self._resume_digest:
+            raise self._changed("they are others, or come in another order")
+        self._resume_at = None
+        self._written -= 1  # it is sent, because its answer says that what is below is on the disk
+        return False
+
+    def _changed(self, how: str) -> RowsChanged:
+        origin = self._origin
+        return RowsChanged(
+            f"the rows of partition {origin.partition}, batch {origin.batch}, are not those that were posted before "
+            f"({how}): the broker has them up to row {self._resume_at}. Rows must come in the same order when they are "
+            "made again; after a shuffle, name a column that orders them by the option idColumn"
+        )
+
+    # -- sends --------------------------------------------------------------------------------------------------------
+
+    def _attach(self) -> None:
+        options = self._options
+        properties: Mapping[str, object] | None = None
+        if self.mechanism is Mechanism.MARK:
+            properties = {SENDER_MARK: f"{self._origin.name}:{self._origin.partition}"}
+        self._sender = self._connection.session().sender(
+            options.address,
+            delivery_mode=DeliveryMode.NON_PERSISTENT,  # each message says it itself
+            topic=options.topic,
+            properties=properties,
+            buffer_messages=options.in_flight_max,
+            buffer_bytes=2 * options.in_flight_bytes,
+        )
+
+    def _send(self, sending: _Sending) -> None:
+        self._pending.append(sending)
+        self._pending_bytes += len(sending.payload)
+        try:
+            self._start(sending)
+        except LocalProtocolError as error:  # larger than the broker takes
+            self._pending.pop()
+            self._pending_bytes -= len(sending.payload)
+            self._reject(sending.row.number, sending.row.identity, str(error))
+        except (EndpointError, NotSent) as error:
+            self._go_on_after(error)
+
+    def _start(self, sending: _Sending) -> None:
+        assert self._sender is not None
+        receipt = self._sender.send(Encoded(sending.payload), wait=False, timeout=self._options.send_timeout_ms / 1000)
+        assert isinstance(receipt, SendReceipt)
+        sending.receipt = receipt
+
+    def _take_oldest(self) -> None:
+        """Wait for the answer to the oldest, and act on it."""
+        sending = self._pending[0]
+        assert sending.receipt is not None
+        try:
+            sending.receipt.result(self._options.send_timeout_ms / 1000)
+        except (MessageRejected, MessageReleased, MessageModified) as error:
+            self._refused(sending, error)
+        except (EndpointError, DeliveryInDoubt, NotSent) as error:
+            self._go_on_after(error)
+        else:
+            self._pending.popleft()
+            self._pending_bytes -= len(sending.payload)
+            self._written += 1
+            self._stalled_since = None
+            self._pause_s = _PAUSE_FIRST_S
+
+    def _refused(self, sending: _Sending, error: MessageRejected | MessageReleased | MessageModified) -> None:
+        """Nothing behind it is posted on a link with a mark: in any case that goes on with a new link."""
+        if isinstance(error, MessageRejected) and error.condition not in _TRANSIENT:
+            self._pending.popleft()
+            self._pending_bytes -= len(sending.payload)
+            self._reject(sending.row.number, sending.row.identity, str(error))
+            if self.mechanism is Mechanism.MARK:
+                self._send_again()
+            return
+        self._pause(f"{self._origin.row(sending.row.number, sending.row.identity)}: {error}", error)
+        self._send_again(None if self.mechanism is Mechanism.MARK else sending)
+
+    def _reject(self, index: int, identity: str, reason: str) -> None:
+        told = f"{self._origin.row(index, identity)}: {reason}"
+        if self._options.rejected is Rejected.FAIL:
+            raise RowRejected(f"{told}. With the option rejected = skip such rows are left out")
+        logger.warning("left out: %s", told)
+        self._rejected += 1
+        if len(self._rejections) < REJECTIONS_TOLD_MAX:
+            self._rejections.append(told)
+
+    def _send_again(self, one: _Sending | None = None) -> None:
+        """All that has no answer, on a new link; or `one`, on the same."""
+        assert self._sender is not None
+        try:
+            if one is not None:
+                self._start(one)
+                return
+            for sending in self._pending:
+                if sending.receipt is not None:
+                    with contextlib.suppress(AcquitError):
+                        sending.receipt.result(self._options.send_timeout_ms / 1000)
+            with contextlib.suppress(AcquitError):
+                self._sender.close(_CLOSE_TIMEOUT_S)
+            self._attach()
+            for sending in self._pending:
+                self._start(sending)
+        except (EndpointError, NotSent) as error:
+            self._go_on_after(error)
+
+    def _go_on_after(self, error: AcquitError) -> None:
+        """The link is gone, or nothing was heard for too long: with a new connection, all that has no answer again.
+        Raises the error where that is no use."""
+        while True:
+            lost = isinstance(error, ConnectionFailed) or isinstance(error.__cause__, ConnectionFailed)
+            if not lost and not self._connection.closed:
+                if isinstance(error, LinkDetached):
+                    raise error
+                raise self._stalled(str(error)) from error
+            self.close()
+            self._pause(str(error), error)
+            self._connection = connect_patiently(self._options)
+            try:
+                if self._mechanism() is not self.mechanism:
+                    raise ConfigurationError(f"the broker at {self._options.url} is another one since it was restarted")
+                self._attach()
+                for sending in self._pending:
+                    self._start(sending)
+            except (EndpointError, NotSent) as again:
+                error = again
+            else:
+                return
+
+    def _pause(self, why: str, error: AcquitError) -> None:
+        """Before it is tried again. Raises DeliveryInDoubt when nothing was taken for `sendTimeout`."""
+        now = time.monotonic()
+        if self._stalled_since is None:
+            self._stalled_since = now
+        elif now - self._stalled_since > self._options.send_timeout_ms / 1000:
+            raise self._stalled(why) from error
+        logger.info("posting again in %g s: %s", self._pause_s, why)
+        time.sleep(self._pause_s)
+        self._pause_s = min(2 * self._pause_s, _PAUSE_MAX_S)
+
+    def _stalled(self, why: str) -> DeliveryInDoubt:
+        return DeliveryInDoubt(
+            f"the broker at {self._options.url} took no row for {self._options.send_timeout_ms / 1000:g} s (option "
+            f"sendTimeout): {why}"
+        )
+
+
+__all__ = ["PLACE", "SENDER_MARK", "Mechanism", "Origin", "Posted", "Poster", "Row", "choose_mechanism"]

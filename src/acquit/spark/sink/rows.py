@@ -1,0 +1,312 @@
+"""Rows as messages: the columns that the sink takes, and the bytes of the message that a row is.
+
+`COLUMNS` is the reference, which `docs/spark-sink.md` repeats. Names and meanings are those of the source, so that what
+one query reads another can write; columns of the source that only a broker can say are passed over. What does not fit
+is refused when the write is planned (`plan_columns`); what a single row says that no message can hold is a `BadRow`.
+
+A message is written as ``header`` and ``rest`` because something may go between them: delivery annotations. The pieces
+are put together by hand, as few columns are there and most are short texts: that is much faster than the general
+encoder, to which a test compares the result.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import repeat
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from acquit.errors import ConfigurationError, EncodeError
+from acquit.protocol._encoder import compound_bytes
+from acquit.protocol.codec import encode
+from acquit.protocol.sections import encode_header
+
+DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
+_BODY_TYPES: Final = ("data", "string", "binary", "value", "sequence")
+_UINT_MAX: Final = 0xFFFF_FFFF
+_NULL: Final = b"\x40"
+
+
+class Column(NamedTuple):
+    """A column of the sink."""
+
+    name: str
+    kinds: tuple[str, ...]
+    """Keys of `_KINDS`."""
+    meaning: str
+
+    @property
+    def spark_type(self) -> str:
+        """The types that it may have, as one would write them."""
+        return " or ".join(_KINDS[kind] for kind in self.kinds)
+
+
+_KINDS: Final[Mapping[str, str]] = {
+    "bytes": "BINARY",
+    "text": "STRING",
+    "whole": "BIGINT (or a smaller one)",
+    "truth": "BOOLEAN",
+    "time": "TIMESTAMP",
+    "texts": "MAP<STRING, STRING>",
+    "values": "MAP<STRING, ...> of STRING, BIGINT, DOUBLE, BOOLEAN or BINARY",
+}
+
+COLUMNS: Final = (
+    Column("body", ("bytes", "text"), "the content, the one column that must be there; null: an empty message"),
+    Column(
+        "body_type",
+        ("text",),
+        "what the body becomes: data, string, binary, or of JSON value or sequence; else data of BINARY and string of "
+        "STRING",
+    ),
+    Column("message_id", ("text",), "message-id; where it is null, or the column is missing, the row's own id"),
+    Column("correlation_id", ("text",), "correlation-id"),
+    Column("subject", ("text",), "subject"),
+    Column("content_type", ("text",), "content-type"),
+    Column("content_encoding", ("text",), "content-encoding"),
+    Column("reply_to", ("text",), "reply-to"),
+    Column("group_id", ("text",), "group-id"),
+    Column(
+        "address", ("text",), "where the message goes, if the option address is not given; else only what `to` says"
+    ),
+    Column("ttl_ms", ("whole",), "time to live, in milliseconds from the posting"),
+    Column("priority", ("whole",), "0 to 255, higher is more urgent; null: 4"),
+    Column("durable", ("truth",), "whether the message survives a crash of the broker; null: the option durable"),
+    Column("application_properties", ("values",), "the application's own properties"),
+    Column("annotations", ("texts",), "message annotations"),
+    Column("created_at", ("time",), "creation-time"),
+    Column("corrupt", ("bytes",), "of the source: a row where it is not null cannot be posted"),
+)
+PASSED_OVER: Final = frozenset(
+    ("sequence", "delivery_count", "redelivered", "posted_at", "queue", "text", "json", "epoch", "part")
+)
+"""Columns of the source that say what only a broker can, or say the body again."""
+_BY_NAME: Final = {column.name: column for column in COLUMNS}
+_NAMES: Final = tuple(_BY_NAME)
+_BODY_SIZED: Final = (b"\x00\x53\x75\xa0", b"\x00\x53\x75\xb0")
+_TEXT_SIZED: Final = (b"\x00\x53\x77\xa1", b"\x00\x53\x77\xb1")
+_OCTETS_SIZED: Final = (b"\x00\x53\x77\xa0", b"\x00\x53\x77\xb0")
+
+
+class BadRow(ValueError):
+    """A row that no message can hold; says why."""
+
+
+class Values(NamedTuple):
+    """What a row says, in the order of `COLUMNS`."""
+
+    body: bytes | str | None
+    body_type: str | None
+    message_id: str | None
+    correlation_id: str | None
+    subject: str | None
+    content_type: str | None
+    content_encoding: str | None
+    reply_to: str | None
+    group_id: str | None
+    address: str | None
+    ttl_ms: int | None
+    priority: int | None
+    durable: bool | None
+    application_properties: Sequence[tuple[str, object]] | None
+    annotations: Sequence[tuple[str, object]] | None
+    created_at: int | None
+    corrupt: bytes | None
+
+
+assert Values._fields == _NAMES
+
+
+def plan_columns(schema: pa.Schema, *, id_column: str | None, addressed: bool) -> None:
+    """Raise ConfigurationError for columns that the sink cannot write. `addressed`: the option address is given."""
+    names = list(schema.names)
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ConfigurationError(f"column {twice[0]} is there {names.count(twice[0])} times")
+    if "body" not in names:
+        raise ConfigurationError(f"column body is missing: the content of the message; there are {', '.join(names)}")
+    if not addressed and "address" not in names:
+        raise ConfigurationError(
+            "neither the option address nor a column address says where messages go: one of them must be there"
+        )
+    if id_column is not None and id_column not in names:
+        raise ConfigurationError(f"option idColumn: there is no column {id_column}; there are {', '.join(names)}")
+    for field in schema:
+        column = _BY_NAME.get(field.name)
+        if column is not None and not any(_is(kind, field.type) for kind in column.kinds):
+            raise ConfigurationError(f"column {field.name} is {field.type}, expected {column.spark_type}")
+        if field.name == id_column:
+            if not any(_is(kind, field.type) for kind in ("text", "bytes", "whole")):
+                raise ConfigurationError(f"column {field.name}, the option idColumn, is {field.type}: no id of a row")
+        elif column is None and field.name not in PASSED_OVER:
+            close = difflib.get_close_matches(field.name, _NAMES, 1)
+            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(_NAMES)}"
+            raise ConfigurationError(
+                f"column {field.name} is none of a message; {hint} Leave it out, or make it part of the body or of "
+                "application_properties"
+            )
+
+
+def _is(kind: str, arrow_type: pa.DataType) -> bool:
+    types = pa.types
+    match kind:
+        case "bytes":
+            return bool(types.is_binary(arrow_type) or types.is_large_binary(arrow_type))
+        case "text":
+            return bool(types.is_string(arrow_type) or types.is_large_string(arrow_type))
+        case "whole":
+            return bool(types.is_signed_integer(arrow_type))
+        case "truth":
+            return bool(types.is_boolean(arrow_type))
+        case "time":
+            return bool(types.is_timestamp(arrow_type))
+        case "fraction":
+            return bool(types.is_floating(arrow_type))
+        case _:
+            values = ("text",) if kind == "texts" else ("text", "whole", "truth", "bytes", "fraction")
+            return bool(
+                types.is_map(arrow_type)
+                and _is("text", arrow_type.key_type)
+                and any(_is(value, arrow_type.item_type) for value in values)
+            )
+
+
+def rows_of(batch: pa.RecordBatch, id_column: str | None) -> Iterator[tuple[Values, object]]:
+    """The rows of a batch, each with the value of its id column."""
+    present = set(batch.schema.names)
+    columns = [_values(batch, name) if name in present else repeat(None) for name in _NAMES]
+    ids = repeat(None) if id_column is None else batch.column(id_column).to_pylist()
+    for row, identity, _ in zip(zip(*columns, strict=False), ids, range(batch.num_rows), strict=False):
+        yield Values._make(row), identity
+
+
+def _values(batch: pa.RecordBatch, name: str) -> list[object]:
+    column = batch.column(name)
+    if pa.types.is_timestamp(column.type):
+        return list(column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64()).to_pylist())
+    return list(column.to_pylist())
+
+
+class RowEncoder:
+    """Makes messages of rows."""
+
+    def __init__(self, *, addressed: bool, durable: bool) -> None:
+        """`addressed`: the link says where messages go. `durable`: where a row does not say."""
+        self._addressed = addressed
+        self._durable = durable
+
+    def encode(self, row: Values, own_id: str, duplicate_id: str | None) -> tuple[bytes, bytes]:
+        """Header, and the rest of the message. `own_id`: the row's, for a message without an id; `duplicate_id`: what a
+        broker is to tell it by. Raises BadRow."""
+        if row.corrupt is not None:
+            raise BadRow("the column corrupt is not null: this message could not be parsed when it was read")
+        address = row.address
+        if not self._addressed and not address:
+            raise BadRow("the column address is null: it says where the message goes")
+        try:
+            header = _header(self._durable if row.durable is None else row.durable, row.priority, row.ttl_ms)
+            parts = [_map_section(b"\x00\x53\x72", _pairs(row.annotations, symbols=True))] if row.annotations else []
+            parts.append(_properties(row, row.message_id or own_id, address))
+            properties = _pairs(row.application_properties) if row.application_properties else []
+            if duplicate_id is not None:
+                properties.append(_text(DUPLICATE_ID) + _text(duplicate_id))
+            if properties:
+                parts.append(_map_section(b"\x00\x53\x74", properties))
+            parts.append(_body(row.body, row.body_type))
+            return header, b"".join(parts)
+        except (EncodeError, UnicodeError, OverflowError) as error:
+            raise BadRow(str(error)) from error
+
+
+@lru_cache(maxsize=1024)
+def _header(durable: bool, priority: int | None, ttl_ms: int | None) -> bytes:
+    if priority is not None and not 0 <= priority <= 255:
+        raise BadRow(f"the column priority is {priority}, expected 0 to 255")
+    if ttl_ms is not None and not 0 <= ttl_ms <= _UINT_MAX:
+        raise BadRow(f"the column ttl_ms is {ttl_ms}, expected 0 to {_UINT_MAX} milliseconds")
+    return encode_header(durable, 4 if priority is None else priority, ttl_ms)
+
+
+def _sized(heads: tuple[bytes, bytes], octets: bytes) -> bytes:
+    size = len(octets)
+    return heads[0] + size.to_bytes(1) + octets if size < 256 else heads[1] + size.to_bytes(4) + octets
+
+
+_TEXT: Final = (b"\xa1", b"\xb1")
+_SYMBOL: Final = (b"\xa3", b"\xb3")
+
+
+def _text(value: str) -> bytes:
+    return _sized(_TEXT, value.encode())
+
+
+def _symbol(value: str, name: str) -> bytes:
+    if not value.isascii():
+        raise BadRow(f"the column {name} has {value!r:.60}: ASCII is all that AMQP takes there")
+    return _sized(_SYMBOL, value.encode())
+
+
+def _properties(row: Values, message_id: str, address: str | None) -> bytes:
+    fields = [
+        _text(message_id),
+        _NULL,
+        _NULL if address is None else _text(address),
+        _NULL if row.subject is None else _text(row.subject),
+        _NULL if row.reply_to is None else _text(row.reply_to),
+        _NULL if row.correlation_id is None else _text(row.correlation_id),
+        _NULL if row.content_type is None else _symbol(row.content_type, "content_type"),
+        _NULL if row.content_encoding is None else _symbol(row.content_encoding, "content_encoding"),
+        _NULL,
+        _NULL if row.created_at is None else b"\x83" + row.created_at.to_bytes(8, signed=True),
+        _NULL if row.group_id is None else _text(row.group_id),
+    ]
+    while fields[-1] is _NULL:
+        fields.pop()
+    return b"\x00\x53\x73" + compound_bytes(0, len(fields), b"".join(fields))
+
+
+def _pairs(entries: Sequence[tuple[str, object]], *, symbols: bool = False) -> list[bytes]:
+    encoded = []
+    for key, value in entries:
+        name = _symbol(key, "annotations") if symbols else _text(key)
+        encoded.append(name + (_text(value) if type(value) is str else encode(value)))
+    return encoded
+
+
+def _map_section(head: bytes, pairs: list[bytes]) -> bytes:
+    return head + compound_bytes(1, 2 * len(pairs), b"".join(pairs))
+
+
+def _body(body: bytes | str | None, body_type: str | None) -> bytes:
+    if body is None:
+        return b"\x00\x53\x77\x40"
+    octets = body.encode() if isinstance(body, str) else body
+    match body_type:
+        case None if octets is body:
+            return _sized(_BODY_SIZED, octets)
+        case None:
+            return _sized(_TEXT_SIZED, octets)
+        case "data":
+            return _sized(_BODY_SIZED, octets)
+        case "string":
+            if not octets.isascii():
+                octets.decode()  # raises where it is no text
+            return _sized(_TEXT_SIZED, octets)
+        case "binary":
+            return _sized(_OCTETS_SIZED, octets)
+        case "value" | "sequence":
+            try:
+                value = json.loads(octets)
+            except ValueError as error:
+                raise BadRow(f"the body is no JSON, which body_type {body_type} takes it for: {error}") from error
+            if body_type == "value":
+                return b"\x00\x53\x77" + encode(value)
+            if not isinstance(value, list):
+                raise BadRow("the body is no JSON array, which body_type sequence takes it for")
+            return b"\x00\x53\x76" + encode(value)
+        case _:
+            raise BadRow(f"the column body_type is {body_type!r:.40}, expected one of {', '.join(_BODY_TYPES)}")

@@ -1,0 +1,311 @@
+"""The rows of one task, posted on a real broker: once, whatever comes between."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import acquit
+from acquit.broker.intake import marks
+from acquit.broker.options import AddressRule, BrokerOptions
+from acquit.errors import ConfigurationError, DeliveryInDoubt, LinkDetached, RowRejected, RowsChanged
+from acquit.spark.sink import poster
+from acquit.spark.sink.options import SinkOptions
+from acquit.spark.sink.poster import Mechanism, Origin, Poster, Row, choose_mechanism
+from acquit.spark.sink.writers import TaskResult, in_order, write_rows
+from acquit.testing import Proxy
+
+ORIGIN = Origin("query", 3, 1)
+
+
+@pytest.fixture
+def broker() -> Iterator[acquit.Broker]:
+    with acquit.Broker() as broker:
+        yield broker
+
+
+def options(url: str, **given: str) -> SinkOptions:
+    return SinkOptions.parse({"url": url, "address": "q", "sendTimeout": "10s"} | given)
+
+
+def batches(bodies: Sequence[str], **columns: list[object]) -> Iterator[pa.RecordBatch]:
+    table = pa.table({"body": list(bodies), **columns})
+    return iter(table.to_batches(max_chunksize=7))
+
+
+def write(url: str, bodies: Sequence[str], origin: Origin = ORIGIN, **given: str) -> TaskResult:
+    return write_rows(options(url, **given), origin, batches(bodies))
+
+
+def texts(count: int) -> list[str]:
+    return [f"row {number}" for number in range(count)]
+
+
+def taken(url: str, address: str = "q") -> list[object]:
+    found = []
+    with acquit.connect(url) as connection, connection.session("auto") as session:
+        receiver = session.receiver(address)
+        while (message := receiver.receive(0.3)) is not None:
+            found.append(message.body)
+    return found
+
+
+def test_constants_are_the_brokers() -> None:
+    assert (poster.SENDER_MARK, poster.PLACE) == (marks.SENDER_MARK, marks.PLACE)
+    assert marks.take_place(poster._SECTION + poster._PLACE.pack(1, 2, 3)) == ((1, 2, 3), b"")
+
+
+def test_rows_are_posted_and_named(broker: acquit.Broker) -> None:
+    result = write(broker.url, texts(20))
+    assert (result.written, result.suppressed, result.rejected) == (20, 0, 0)
+    with acquit.connect(broker.url) as connection, connection.session("auto") as session:
+        message = session.receiver("q").receive(5)
+        assert message is not None
+        assert (message.message_id, message.body, message.durable) == ("query:3:1:0", "row 0", True)
+
+
+def test_a_task_that_is_run_again_posts_what_is_missing(broker: acquit.Broker) -> None:
+    bodies = texts(50)
+
+    def dies(count: int) -> Iterator[pa.RecordBatch]:
+        yield from pa.table({"body": bodies[:count]}).to_batches(max_chunksize=7)
+        raise RuntimeError("killed")
+
+    for count in (20, 35):
+        with pytest.raises(RuntimeError, match="killed"):
+            write_rows(options(broker.url, maxInFlight="5"), ORIGIN, dies(count))
+    result = write(broker.url, bodies)
+    assert result.suppressed is not None
+    assert result.written + result.suppressed == 50
+    assert result.suppressed >= 30
+    assert write(broker.url, bodies).suppressed == 50
+    assert taken(broker.url) == bodies
+
+
+def test_a_batch_that_is_over_is_left_out_whole(broker: acquit.Broker) -> None:
+    write(broker.url, texts(5))
+    write(broker.url, texts(5), ORIGIN._replace(batch=4))
+    result = write(broker.url, texts(5))
+    assert (result.written, result.suppressed) == (0, 5)
+    assert len(taken(broker.url)) == 10
+
+
+@pytest.mark.parametrize(
+    "again", [["row 1", "row 0", "row 2"], ["row 0", "row 1"], ["row 0", "row 1", "other"]], ids=str
+)
+def test_rows_that_come_otherwise_are_an_error_and_no_loss(broker: acquit.Broker, again: list[str]) -> None:
+    write(broker.url, texts(3))
+    with pytest.raises(RowsChanged, match="partition 1, batch 3"):
+        write(broker.url, again)
+    assert len(taken(broker.url)) == 3
+
+
+def test_an_id_column_brings_rows_into_their_order(broker: acquit.Broker) -> None:
+    def rows(order: list[int]) -> Iterator[pa.RecordBatch]:
+        return batches([f"row {number}" for number in order], number=list(order))
+
+    first = write_rows(options(broker.url, idColumn="number"), ORIGIN, rows([4, 0, 2, 1, 3]))
+    second = write_rows(options(broker.url, idColumn="number"), ORIGIN, rows([0, 3, 1, 2, 4]))
+    assert (first.written, second.written, second.suppressed) == (5, 0, 5)
+    assert taken(broker.url) == texts(5)
+    with pytest.raises(ConfigurationError, match="have the id 1"):
+        write_rows(options(broker.url, idColumn="number"), ORIGIN._replace(batch=9), rows([1, 2, 1]))
+    with pytest.raises(ConfigurationError, match="sortMemory"):
+        list(in_order(batches(texts(100)), "body", 10))
+
+
+def test_ids_are_compared_where_rows_have_no_place(broker: acquit.Broker) -> None:
+    nameless = Origin(None, 0, 0)
+    with pytest.raises(ConfigurationError, match="duplicateWindow"):
+        write_rows(options(broker.url, idColumn="n"), nameless, batches(texts(2), n=[1, 2]))
+    given = {"idColumn": "n", "duplicateWindow": "100"}
+    for _ in range(2):
+        result = write_rows(options(broker.url, **given), nameless, batches(texts(30), n=list(range(30))))
+        assert (result.written, result.suppressed) == (30, None)
+    assert taken(broker.url) == texts(30)
+    with pytest.raises(ConfigurationError, match="more than 50 rows, its share of duplicateWindow = 100"):
+        write_rows(options(broker.url, **given, writers="2"), nameless, batches(texts(51), n=list(range(51))))
+    with pytest.raises(ConfigurationError, match="option writers = 1: partition 1"):
+        write_rows(options(broker.url, **given), nameless._replace(partition=1), batches(texts(1), n=[1]))
+
+
+@pytest.mark.parametrize(
+    ("product", "marks_", "named", "given", "expected"),
+    [
+        ("acquit", True, True, {}, Mechanism.MARK),
+        ("acquit", True, False, {"duplicateWindow": "10"}, Mechanism.IDS),
+        ("apache-activemq-artemis", False, True, {"duplicateWindow": "10"}, Mechanism.IDS),
+        ("apache-activemq-artemis", False, True, {}, "Say how many, by the option duplicateWindow"),
+        ("RabbitMQ", False, True, {"duplicateWindow": "10"}, "RabbitMQ.* is not known to tell messages"),
+        ("", False, True, {}, "of unknown make"),
+        ("RabbitMQ", False, True, {"guarantee": "at-least-once"}, Mechanism.NONE),
+    ],
+)
+def test_what_is_granted_on_which_broker(
+    product: str, marks_: bool, named: bool, given: dict[str, str], expected: Mechanism | str
+) -> None:
+    def choose() -> Mechanism:
+        return choose_mechanism(
+            options("amqp://h", **given),
+            named=named,
+            product=product,
+            marks=marks_,
+            acquit=product == "acquit",
+            partition=0,
+        )
+
+    if isinstance(expected, Mechanism):
+        assert choose() is expected
+    else:
+        with pytest.raises(ConfigurationError, match=expected):
+            choose()
+
+
+def test_each_row_says_where_it_goes(broker: acquit.Broker) -> None:
+    given = SinkOptions.parse({"url": broker.url})
+    addresses: list[object] = ["a", "b", "a"]
+    for _ in range(2):
+        write_rows(given, ORIGIN, batches(texts(3), address=addresses))
+    assert taken(broker.url, "a") == ["row 0", "row 2"]
+    assert taken(broker.url, "b") == ["row 1"]
+
+
+# -- rows that cannot be posted --------------------------------------------------------------------------------------
+
+
+def test_a_row_that_fails_names_itself(broker: acquit.Broker) -> None:
+    priorities: list[object] = [4, 4, 999, 4]
+    with pytest.raises(
+        RowRejected, match=r"row 2 of partition 1, batch 3 \(id query:3:1:2\): the column priority is 999"
+    ):
+        write_rows(options(broker.url), ORIGIN, batches(texts(4), priority=priorities))
+    result = write_rows(options(broker.url, rejected="skip"), ORIGIN, batches(texts(4), priority=priorities))
+    assert (result.rejected, len(result.rejections)) == (1, 1)
+    assert "priority is 999" in result.rejections[0]
+    again = write_rows(options(broker.url, rejected="skip"), ORIGIN, batches(texts(4), priority=priorities))
+    assert (again.written, again.suppressed, again.rejected) == (0, 3, 1)
+    assert taken(broker.url) == ["row 0", "row 1", "row 3"]
+
+
+def test_a_row_that_the_broker_refuses_is_left_out_and_those_behind_it_are_posted() -> None:
+    rule = AddressRule("values", {"last_value": True, "last_value_key": "key"})
+    with acquit.Broker(config=BrokerOptions(address=(rule,))) as broker:
+        long: list[object] = [[("key", f"{number}" if number % 3 else "x" * 2_000)] for number in range(10)]
+        rows = pa.table(
+            {"body": texts(10), "application_properties": pa.array(long, pa.map_(pa.string(), pa.string()))}
+        )
+        given = options(broker.url, address="values", rejected="skip")
+        result = write_rows(given, ORIGIN, iter(rows.to_batches()))
+        assert (result.written, result.rejected) == (6, 4)
+        assert [row for row in texts(10) if row not in taken(broker.url, "values")] == [
+            "row 0",
+            "row 3",
+            "row 6",
+            "row 9",
+        ]
+        with pytest.raises(RowRejected, match="row 0 of partition 1, batch 5"):
+            write_rows(options(broker.url, address="values"), ORIGIN._replace(batch=5), iter(rows.to_batches()))
+
+
+@pytest.mark.parametrize("given", [{}, {"guarantee": "at-least-once"}], ids=str)
+def test_a_full_queue_is_waited_for(given: dict[str, str]) -> None:
+    rule = AddressRule("q", {"messages_max": 5, "full_policy": "reject"})
+    with acquit.Broker(config=BrokerOptions(address=(rule,))) as broker:
+        found: list[object] = []
+
+        def consume() -> None:
+            with acquit.connect(broker.url) as connection, connection.session("auto") as session:
+                receiver = session.receiver("q", prefetch=2)
+                while len(found) < 40 and (message := receiver.receive(10)) is not None:
+                    found.append(message.body)
+
+        consumer = threading.Thread(target=consume)
+        consumer.start()
+        result = write(broker.url, texts(40), **given)
+        consumer.join(30)
+        assert result.written == 40
+        assert sorted(map(str, found)) == sorted(texts(40))
+        if not given:
+            assert found == texts(40)
+
+
+def test_a_queue_that_stays_full_is_an_error_in_time() -> None:
+    rule = AddressRule("q", {"messages_max": 5, "full_policy": "reject"})
+    expected = r"took no row for 0\.3 s \(option sendTimeout\): row 5 of partition 1"
+    with (
+        acquit.Broker(config=BrokerOptions(address=(rule,))) as broker,
+        pytest.raises(DeliveryInDoubt, match=expected),
+    ):
+        write(broker.url, texts(9), sendTimeout="300ms")
+
+
+def test_an_address_that_may_not_be_written_to(broker: acquit.Broker) -> None:
+    with pytest.raises(LinkDetached):
+        write(broker.url, texts(1), address="$management.no")
+
+
+# -- losses ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", [{}, {"duplicateWindow": "1000", "idColumn": "n"}], ids=["mark", "ids"])
+def test_a_connection_that_is_cut_is_made_again(broker: acquit.Broker, given: dict[str, str]) -> None:
+    origin = Origin(None, 0, 0) if given else ORIGIN
+    with Proxy(broker.url) as proxy:
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            for number in range(300):
+                if number in (40, 41, 150):
+                    proxy.cut()
+                yield pa.RecordBatch.from_pydict({"body": [f"row {number}"], "n": [number]})
+
+        given = given or {"idColumn": "n"}
+        result = write_rows(options(proxy.url, maxInFlight="20", **given), origin, rows())
+    assert result.written == 300
+    assert taken(broker.url) == texts(300)
+
+
+def test_a_broker_that_is_restarted(tmp_path: Path) -> None:
+    broker = acquit.Broker(tmp_path)
+    url = broker.url
+    port = int(url.rpartition(":")[2])
+    restarted: list[acquit.Broker] = []
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for number in range(200):
+            if number == 100:
+                broker.close()
+                restarted.append(acquit.Broker(tmp_path, port=port))
+            yield pa.RecordBatch.from_pydict({"body": [f"row {number}"]})
+
+    try:
+        assert write_rows(options(url, maxInFlight="20"), ORIGIN, rows()).written == 200
+        assert taken(url) == texts(200)
+    finally:
+        for one in (broker, *restarted):
+            one.close()
+
+
+def test_what_waits_for_answers_is_bounded(broker: acquit.Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    most = 0
+    take: Callable[[Poster], None] = Poster._take_oldest
+
+    def watch(self: Poster) -> None:
+        nonlocal most
+        most = max(most, len(self._pending))
+        assert self._pending_bytes <= 64 * 1024
+        take(self)
+
+    monkeypatch.setattr(Poster, "_take_oldest", watch)
+    one = Poster(options(broker.url, maxInFlight="50", maxInFlightBytes="64k"), ORIGIN)
+    header = b"\x00\x53\x70\xc0\x02\x01\x41"
+    for index in range(300):
+        body = bytes(20 if index < 200 else 4_000)
+        size = len(body).to_bytes(4)
+        one.post(Row(index, str(index), header, b"\x00\x53\x75\xb0" + size + body))
+    assert one.finish().written == 300
+    one.close()
+    assert most == 50

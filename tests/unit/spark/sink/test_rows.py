@@ -1,0 +1,181 @@
+"""Rows as messages, held to the general encoder and to what the source reads."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from acquit.errors import ConfigurationError
+from acquit.protocol.message import AmqpSequence, AmqpValue, Message
+from acquit.spark.columns import FIELDS
+from acquit.spark.sink.rows import COLUMNS, PASSED_OVER, BadRow, RowEncoder, Values, plan_columns, rows_of
+
+NOTHING = Values(*[None] * len(Values._fields))
+TEXT = pa.string()
+
+
+def row(**fields: object) -> Values:
+    return NOTHING._replace(**fields)  # type: ignore[arg-type]
+
+
+def message(values: Values, own_id: str = "own", duplicate_id: str | None = None, *, durable: bool = True) -> Message:
+    header, rest = RowEncoder(addressed=True, durable=durable).encode(values, own_id, duplicate_id)
+    return Message.decode(header + rest)
+
+
+def test_a_row_says_all_that_a_message_can() -> None:
+    found = message(
+        row(
+            body=b"body",
+            message_id="m",
+            correlation_id="c",
+            subject="s",
+            content_type="text/plain",
+            content_encoding="gzip",
+            reply_to="r",
+            group_id="g",
+            address="to",
+            ttl_ms=5_000,
+            priority=9,
+            durable=False,
+            application_properties=[("a", "1"), ("n", None)],
+            annotations=[("x-opt-a", "b")],
+            created_at=1_700_000_000_000,
+        )
+    )
+    assert (found.body, found.durable, found.priority, found.ttl_ms) == (b"body", False, 9, 5_000)
+    properties = found.properties
+    assert (properties.message_id, properties.correlation_id, properties.subject) == ("m", "c", "s")
+    assert (properties.content_type, properties.content_encoding) == ("text/plain", "gzip")
+    assert (properties.reply_to, properties.group_id, properties.to) == ("r", "g", "to")
+    assert properties.creation_time == 1_700_000_000_000
+    assert found.application_properties == {"a": "1", "n": None}
+    assert found.annotations == {"x-opt-a": "b"}
+
+
+def test_what_a_row_does_not_say() -> None:
+    found = message(row(body=b""), "query:1:2:3", "query:1:2:3")
+    assert (found.message_id, found.durable, found.priority) == ("query:1:2:3", True, 4)
+    assert found.application_properties == {"_AMQ_DUPL_ID": "query:1:2:3"}
+    assert message(row(body="x"), durable=False).durable is False
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "expected"),
+    [
+        (b"x" * 300, None, b"x" * 300),
+        ("text é", None, "text é"),
+        ("text", "data", b"text"),
+        (b"text", "string", "text"),
+        (b"\xff", "binary", AmqpValue(b"\xff")),
+        (b'{"a": [1, 2.5, null]}', "value", {"a": [1, 2.5, None]}),
+        (b"[1, 2]", "sequence", AmqpSequence(([1, 2],))),
+        (None, None, None),
+    ],
+)
+def test_bodies(body: bytes | str | None, kind: str | None, expected: object) -> None:
+    assert message(row(body=body, body_type=kind)).body == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"priority": 256}, "priority is 256"),
+        ({"ttl_ms": -1}, "ttl_ms is -1"),
+        ({"body_type": "photo"}, "body_type is 'photo'"),
+        ({"body": b"\xff", "body_type": "string"}, "utf-8"),
+        ({"body": b"{", "body_type": "value"}, "no JSON"),
+        ({"body": b"{}", "body_type": "sequence"}, "no JSON array"),
+        ({"content_type": "é"}, "content_type"),
+        ({"corrupt": b"x"}, "corrupt is not null"),
+    ],
+)
+def test_what_no_message_can_hold(fields: dict[str, object], expected: str) -> None:
+    with pytest.raises(BadRow, match=expected):
+        message(row(**{"body": b"x", **fields}))
+
+
+def test_without_an_address_anywhere() -> None:
+    with pytest.raises(BadRow, match="address is null"):
+        RowEncoder(addressed=False, durable=True).encode(row(body=b"x"), "id", None)
+
+
+@given(
+    body=st.binary(max_size=300),
+    message_id=st.text(min_size=1, max_size=300),
+    subject=st.none() | st.text(max_size=300),
+    group=st.none() | st.text(max_size=10),
+    properties=st.dictionaries(
+        st.text(max_size=20), st.none() | st.text(max_size=300) | st.integers(-(1 << 63), (1 << 63) - 1) | st.booleans()
+    ),
+)
+def test_it_is_what_the_general_encoder_writes(
+    body: bytes, message_id: str, subject: str | None, group: str | None, properties: dict[str, object]
+) -> None:
+    values = row(
+        body=body, message_id=message_id, subject=subject, group_id=group, application_properties=[*properties.items()]
+    )
+    header, rest = RowEncoder(addressed=True, durable=True).encode(values, "own", None)
+    expected = Message(body, durable=True, message_id=message_id, subject=subject, group_id=group)
+    if properties:
+        expected.application_properties = properties
+    assert header + rest == expected.encode()
+
+
+def test_rows_of_arrow() -> None:
+    when = datetime(2024, 2, 29, 12, 0, 0, 123_000, UTC)
+    batch = pa.RecordBatch.from_pylist(
+        [
+            {"body": b"a", "created_at": when, "application_properties": [("k", 7)], "number": 3},
+            {"body": None, "created_at": None, "application_properties": None, "number": None},
+        ],
+        schema=pa.schema(
+            [
+                ("body", pa.binary()),
+                ("created_at", pa.timestamp("us", "UTC")),
+                ("application_properties", pa.map_(TEXT, pa.int64())),
+                ("number", pa.int32()),
+            ]
+        ),
+    )
+    assert list(rows_of(batch, "number")) == [
+        (row(body=b"a", created_at=int(when.timestamp() * 1000), application_properties=[("k", 7)]), 3),
+        (row(), None),
+    ]
+
+
+def test_all_columns_of_the_source_are_taken_or_passed_over() -> None:
+    schema = pa.schema([(field.name, field.arrow_type) for field in FIELDS])
+    plan_columns(schema, id_column=None, addressed=True)
+    assert {field.name for field in FIELDS} <= {column.name for column in COLUMNS} | PASSED_OVER
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ({"text": TEXT}, "column body is missing"),
+        ({"body": pa.int64()}, "column body is int64, expected BINARY or STRING"),
+        ({"body": TEXT, "adress": TEXT}, "column adress is none of a message; did you mean address?"),
+        ({"body": TEXT, "priority": TEXT}, "column priority is string, expected BIGINT"),
+        ({"body": TEXT, "annotations": pa.map_(TEXT, pa.int64())}, "expected MAP<STRING, STRING>"),
+        ({"body": TEXT, "application_properties": pa.map_(TEXT, pa.list_(TEXT))}, "column application_properties"),
+        ({"body": TEXT, "created_at": pa.int64()}, "expected TIMESTAMP"),
+        ({"body": TEXT, "n": pa.float64()}, "the option idColumn, is double"),
+    ],
+)
+def test_columns_that_no_message_has_are_named(columns: dict[str, pa.DataType], expected: str) -> None:
+    id_column = "n" if "n" in columns else None
+    with pytest.raises(ConfigurationError) as raised:
+        plan_columns(pa.schema(list(columns.items())), id_column=id_column, addressed=True)
+    assert expected in str(raised.value)
+
+
+def test_somebody_must_say_where_to() -> None:
+    with pytest.raises(ConfigurationError, match="neither the option address nor a column address"):
+        plan_columns(pa.schema([("body", TEXT)]), id_column=None, addressed=False)
+    with pytest.raises(ConfigurationError, match="there is no column order; there are body"):
+        plan_columns(pa.schema([("body", TEXT)]), id_column="order", addressed=True)
