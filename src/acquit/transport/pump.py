@@ -20,12 +20,17 @@ written. Bytes that came in need no bound here: the engine and its windows have 
 The end. Whatever happens, the engine gives exactly one `ConnectionEnded`, and then `handler.on_closed` is called once,
 last of all. When the engine is `closed` the rest of the output is written and the socket closed; a peer that does not
 take the rest within `linger_ms` is cut off.
+
+Reading can be lent to a thread that waits for one answer (`lend`): asyncio does not look at the socket meanwhile, and
+that thread, whenever it stands in for the loop's, calls `read_lent`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import threading
 from asyncio.trsock import TransportSocket
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -35,6 +40,12 @@ from acquit.protocol.connection import Connection
 from acquit.protocol.events import Event
 
 logger = logging.getLogger("acquit.transport")
+
+READ_BYTES: Final = 256 * 1024
+"""The most that is read at once."""
+
+LENT_READ_BYTES: Final = 64 * 1024
+"""As much of an answer that somebody waits for as is read at once."""
 
 WRITES_PER_FLUSH: Final = 8
 """Chunks of large deliveries that one flush writes before other connections get their turn."""
@@ -78,11 +89,21 @@ class Handler(Protocol):
         ...
 
 
-class Pump(asyncio.Protocol):
+class _ReadBuffer(threading.local):
+    """Each thread has its own."""
+
+    def __init__(self) -> None:
+        self.view = memoryview(bytearray(READ_BYTES))
+
+
+_read_buffer: Final = _ReadBuffer()
+
+
+class Pump(asyncio.BufferedProtocol):
     """The life of one socket. Give it to `connect`, or make one for each connection of `listen`.
 
     `peer` and `local` are the two ends as ``host:port``, "?" before the socket is connected; `encrypted` says whether
-    TLS protects it.
+    TLS protects it, `lent` whether another than the loop reads.
     """
 
     __slots__ = (
@@ -99,6 +120,7 @@ class Pump(asyncio.Protocol):
         "_writing_paused",
         "encrypted",
         "engine",
+        "lent",
         "local",
         "peer",
     )
@@ -126,6 +148,7 @@ class Pump(asyncio.Protocol):
         self._writing_paused = False
         self._reading_paused = False
         self._ended = False
+        self.lent = False
 
     # -- for the owner -------------------------------------------------------------------------------------------------
 
@@ -169,6 +192,42 @@ class Pump(asyncio.Protocol):
         if deadline is not None and (self._timer is None or deadline < self._timer.when()):
             self._arm(deadline)
 
+    def lend(self) -> int | None:
+        """Have the loop not read until `take_back`: the caller does, by `read_lent`, when the descriptor that is
+        returned has something. None where that cannot be: over TLS, where reading is held back or lent already, and
+        where the socket closes."""
+        transport = self._transport
+        if transport is None or self.encrypted or self.lent or self._reading_paused or transport.is_closing():
+            return None
+        assert self._socket is not None
+        self.lent = True
+        transport.pause_reading()
+        return self._socket.fileno()
+
+    def read_lent(self) -> None:
+        """Read once what is there, if reading is still lent. The end of the stream is for the loop to see."""
+        transport, descriptor = self._transport, self.fileno()
+        if not self.lent or transport is None or descriptor is None or transport.is_closing():
+            self.take_back()
+            return
+        try:
+            data = os.read(descriptor, LENT_READ_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            data = b""
+        if data:
+            self.data_received(data)
+        else:
+            self.take_back()
+
+    def take_back(self) -> None:
+        """The loop reads again."""
+        if self.lent:
+            self.lent = False
+            if self._transport is not None and not self._ended and not self._reading_paused:
+                self._transport.resume_reading()
+
     def abort(self) -> None:
         """Cut the connection off without a word. The handler hears ConnectionEnded with `lost`."""
         if self._transport is not None:
@@ -186,6 +245,15 @@ class Pump(asyncio.Protocol):
         self.encrypted = transport.get_extra_info("ssl_object") is not None
         transport.set_write_buffer_limits(high=self._options.write_buffer_bytes)
         self.flush()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where to put what is read: one place for all connections of a thread, for it is taken at once. A buffer for
+        each read, as large as the largest read, would cost as much as a small message."""
+        return _read_buffer.view
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """So many bytes from the peer are there."""
+        self.data_received(bytes(_read_buffer.view[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the peer."""
@@ -211,6 +279,7 @@ class Pump(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone."""
         self._ended = True
+        self.lent = False
         for timer in (self._timer, self._linger):
             if timer is not None:
                 timer.cancel()
@@ -232,7 +301,8 @@ class Pump(asyncio.Protocol):
         self.flush()
         if self._reading_paused and not self._writing_paused and self._transport is not None:
             self._reading_paused = False
-            self._transport.resume_reading()
+            if not self.lent:
+                self._transport.resume_reading()
 
     # -- inside --------------------------------------------------------------------------------------------------------
 

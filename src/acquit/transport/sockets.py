@@ -92,7 +92,7 @@ class Landing(asyncio.Protocol):
         """Keep it."""
         self._lost.append(exc)
 
-    def hand_over(self, transport: asyncio.Transport, protocol: asyncio.Protocol) -> None:
+    def hand_over(self, transport: asyncio.Transport, protocol: Pump) -> None:
         """`protocol` is in place: it gets what came before."""
         transport.set_protocol(protocol)
         protocol.connection_made(transport)

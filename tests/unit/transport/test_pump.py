@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+import socket
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
@@ -45,6 +46,9 @@ class Wire(asyncio.Transport):
 
     def abort(self) -> None:
         self.calls.append("abort")
+
+    def is_closing(self) -> bool:
+        return "close" in self.calls or "abort" in self.calls
 
     def pause_reading(self) -> None:
         self.calls.append("pause_reading")
@@ -408,3 +412,135 @@ def test_events_of_a_server_reach_its_handler() -> None:
         assert SaslInitiated.__name__ not in kinds(recorder.events)
 
     run(main)
+
+
+# -- reading that is lent ----------------------------------------------------------------------------------------------
+
+
+class Lent:
+    """A pump on a played transport that has a real socket, whose other end a test writes to."""
+
+    def __init__(self, **options: int) -> None:
+        self.stage = Stage(options=PumpOptions(**options) if options else None)
+        self.here, self.there = socket.socketpair()
+        self.here.setblocking(False)
+        self.stage.pump._socket = self.here  # type: ignore[assignment]
+        self.stage.wire.calls.clear()
+
+    def close(self) -> None:
+        self.here.close()
+        self.there.close()
+
+
+@pytest.fixture
+def lent_loop() -> Iterator[Callable[[Callable[[Lent], None]], None]]:
+    made: list[Lent] = []
+
+    def play(act: Callable[[Lent], None]) -> None:
+        async def main() -> None:
+            made.append(Lent(output_bytes_max=1))
+            act(made[-1])
+
+        run(main)
+
+    yield play
+    for one in made:
+        one.close()
+
+
+Play = Callable[[Callable[[Lent], None]], None]
+
+
+def test_lent_reading_is_the_borrower_s_until_it_is_taken_back(lent_loop: Play) -> None:
+    def act(lent: Lent) -> None:
+        pump, stage = lent.stage.pump, lent.stage
+        assert pump.lend() == lent.here.fileno()
+        assert pump.lent
+        assert pump.lend() is None  # to one at a time
+        pump.read_lent()  # nothing there
+        stage.peer.begin()
+        lent.there.send(stage.peer.data_to_send())
+        pump.read_lent()
+        assert [kind.__name__ for kind in map(type, stage.handler.events)][-1] == "SessionBegun"
+        assert stage.wire.calls == ["pause_reading"]
+        pump.take_back()
+        pump.take_back()
+        assert stage.wire.calls == ["pause_reading", "resume_reading"]
+        assert not pump.lent
+
+    lent_loop(act)
+
+
+def test_the_end_of_the_stream_is_left_to_the_loop(lent_loop: Play) -> None:
+    def act(lent: Lent) -> None:
+        pump = lent.stage.pump
+        pump.lend()
+        lent.there.close()
+        pump.read_lent()
+        assert not pump.lent
+        assert lent.stage.wire.calls == ["pause_reading", "resume_reading"]
+
+    lent_loop(act)
+
+
+def test_nothing_is_lent_of_a_socket_that_is_not_read_or_goes(lent_loop: Play) -> None:
+    def act(lent: Lent) -> None:
+        pump = lent.stage.pump
+        pump.encrypted = True
+        assert pump.lend() is None
+        pump.encrypted = False
+        pump._reading_paused = True
+        assert pump.lend() is None
+        pump._reading_paused = False
+        lent.stage.wire.close()
+        assert pump.lend() is None
+
+    lent_loop(act)
+
+
+def test_what_is_lent_ends_with_the_socket(lent_loop: Play) -> None:
+    def act(lent: Lent) -> None:
+        pump = lent.stage.pump
+        pump.lend()
+        pump.connection_lost(None)
+        assert not pump.lent
+        pump.read_lent()
+        pump.take_back()
+        assert lent.stage.wire.calls == ["pause_reading"]
+
+    lent_loop(act)
+
+
+def test_a_peer_that_does_not_read_is_not_read_from_when_reading_comes_back(lent_loop: Play) -> None:
+    def act(lent: Lent) -> None:
+        pump, stage = lent.stage.pump, lent.stage
+        pump.lend()
+        pump.pause_writing()
+        stage.begin(3)  # output that cannot leave
+        stage.peer.begin()
+        lent.there.send(stage.peer.data_to_send())
+        pump.read_lent()
+        assert stage.wire.calls == ["pause_reading", "pause_reading"]
+        pump.take_back()
+        assert stage.wire.calls == ["pause_reading", "pause_reading"]
+        pump.resume_writing()
+        assert stage.wire.calls[2:] == ["resume_reading"]
+
+    lent_loop(act)
+
+
+def test_the_socket_has_room_while_reading_is_lent(lent_loop: Play) -> None:
+    def act(lent: Lent) -> None:
+        pump, stage = lent.stage.pump, lent.stage
+        pump.lend()
+        pump.pause_writing()
+        stage.begin(3)
+        stage.peer.begin()
+        lent.there.send(stage.peer.data_to_send())
+        pump.read_lent()
+        pump.resume_writing()
+        assert "resume_reading" not in stage.wire.calls  # the borrower still reads
+        pump.take_back()
+        assert stage.wire.calls[-1] == "resume_reading"
+
+    lent_loop(act)

@@ -30,7 +30,7 @@ from acquit.broker.options import BrokerOptions, Listen, Security, Tls, TlsMode,
 from acquit.errors import ConfigurationError
 from acquit.protocol.constants import TLS_HEADER
 from acquit.protocol.sasl import SaslServerOptions
-from acquit.transport.pump import endpoint_name
+from acquit.transport.pump import Pump, endpoint_name
 from acquit.transport.sockets import HeaderReader, listen, secure
 
 logger = logging.getLogger("acquit.broker")
@@ -185,7 +185,7 @@ class Caller:
     """When it was connected, by the loop's clock."""
 
 
-Enter = Callable[[Caller], asyncio.Protocol]
+Enter = Callable[[Caller], Pump]
 
 
 class Doors:
@@ -256,7 +256,7 @@ class Doors:
     def _ports(self) -> list[tuple[Listen, int]]:
         return [(one, listener.sockets[0].getsockname()[1]) for one, listener in self._listeners]
 
-    def enter(self, transport: asyncio.Transport, since: float) -> asyncio.Protocol | None:
+    def enter(self, transport: asyncio.Transport, since: float) -> Pump | None:
         """Look at who it is: the protocol for those who may go on."""
         keys = self.keys
         name = transport.get_extra_info("peername")
@@ -339,7 +339,7 @@ class Door(HeaderReader):
                 inside.data_received(header)
                 self.transport.resume_reading()
 
-    def _let_in(self, transport: asyncio.Transport) -> asyncio.Protocol | None:
+    def _let_in(self, transport: asyncio.Transport) -> Pump | None:
         inside = self._doors.enter(transport, self._since)
         if inside is None:
             transport.abort()

@@ -79,7 +79,8 @@ class Sender:
         receipt = SendReceipt(core.encode(message, delivery_mode))
         with self._lock:
             queued = core.has_room
-            if queued and not (wait and core.is_idle and self._send_now(receipt)):
+            sent = queued and wait and core.is_idle and self._send_now(receipt)
+            if queued and not sent:
                 core.enqueue(receipt)
         if queued and not wait:
             return receipt
@@ -89,7 +90,7 @@ class Sender:
             self._enqueue_slowly(receipt, timeout_s)
             if not wait:
                 return receipt
-        return self._outcome(receipt, timeout_s, ends_at)
+        return self._outcome(receipt, timeout_s, ends_at, listen=sent)
 
     def _send_now(self, receipt: SendReceipt) -> bool:
         """Send in this thread, if the loop thread has nothing to do. Whoever waits for one outcome after the other is
@@ -116,8 +117,10 @@ class Sender:
         core = self._core
         return core.has_room or core.failure is not None or core.closing
 
-    def _outcome(self, receipt: SendReceipt, timeout_s: float, ends_at: float) -> Accepted | None:
+    def _outcome(self, receipt: SendReceipt, timeout_s: float, ends_at: float, *, listen: bool) -> Accepted | None:
         try:
+            if listen:
+                self._loop.listen(self._aio._driver.pump, receipt, timeout_s)
             done = wait(receipt, ends_at - time.monotonic())
         except BaseException:
             self._loop.call(partial(self._core.withdraw, receipt))
