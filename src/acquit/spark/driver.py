@@ -104,14 +104,18 @@ class Driver:
         self._depths: Mapping[str, int | None] = dict.fromkeys(options.queues)
         self._rows_max = options.max_messages_per_batch
         self._probed_store = False
+        self._published: dict[int, int] = {}
+        """Epochs that the spool holds as this run begins, and how many parts each had: a query that takes a spool over
+        from a lost one must give them out before anything else."""
         self._stale = 0
         self._held: Held | None = None
+        self._weighed = LogState(decided={})
         self._weighed_until = 0.0
         self._weighed_for = -1
 
     def initial_offset(self) -> Offset:
         """Before the first epoch."""
-        return {"epoch": 0, "parts": self._options.parts}
+        return {"epoch": self._spool.begins_after(), "parts": self._options.parts}
 
     def begin_available_now(self) -> None:
         """From now on read what is there now, and then end."""
@@ -120,16 +124,16 @@ class Driver:
 
     def latest_offset(self, start: Offset, rows_max: int | None) -> Offset:
         """The next epoch, or `start` when there is nothing to read. `rows_max` of None lifts `maxMessagesPerBatch`."""
-        self._open()
-        self._refuse_lost(start["epoch"])
-        state = self._spool.state()
+        self._open(start["epoch"])
         # Without a limit in messages the one in bytes still holds: nothing here is unbounded.
         self._rows_max = rows_max if rows_max is not None else self._options.max_bytes_per_batch
-        depths = self._worth_reading(start["epoch"], state)
-        if not depths:
+        depths = self._worth_reading(start["epoch"])
+        epoch = start["epoch"] + 1
+        held = self._published.get(epoch, 0)
+        if not depths and not held:
             return start
-        self._begun = start["epoch"] + 1
-        self._assigned = spread(depths, self._options.parts)
+        self._begun = epoch
+        self._assigned = spread(depths or dict.fromkeys(self._options.queues), max(self._options.parts, held))
         return {"epoch": self._begun, "parts": len(self._assigned)}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[PlannedPart]:
@@ -137,7 +141,7 @@ class Driver:
         epoch, parts = end["epoch"], end["parts"]
         if epoch == start["epoch"]:
             return []
-        self._open()
+        self._open(start["epoch"])
         self._refuse_lost(start["epoch"])
         state = self._spool.state()
         if epoch <= state.floor:
@@ -171,12 +175,14 @@ class Driver:
         self._spool.finish(end["epoch"])
 
     def report(self) -> SourceMetrics:
-        """What is known now. The size of the spool is looked at again after a while only: idle queries ask often."""
-        state = self._spool.state()
+        """What is known now. The spool is looked at again when an epoch begins or has ended, and else after a while
+        only: idle queries ask often."""
         now = self._clock()
         if self._held is None or now >= self._weighed_until or self._weighed_for != self._begun:
             self._weighed_until, self._weighed_for = now + _WEIGHED_FOR_S, self._begun
             self._held = self._spool.held()
+            self._weighed = self._spool.state()
+        state = self._weighed
         return SourceMetrics(
             epoch=max(self._begun, state.floor, max((epoch for epoch, _ in state.decided), default=0)),
             rows=state.totals.rows,
@@ -195,9 +201,14 @@ class Driver:
         """The query has ended."""
         self._probe.close()
 
-    def _open(self) -> None:
+    def _open(self, done: int) -> None:
+        """Once in a run. From then on the store is asked only when there is something to read: Spark asks an idle query
+        often, and an object store is paid by the request."""
         if not self._probed_store:
             self._spool.prove()
+            self._refuse_lost(done)
+            for epoch, part in self._spool.state().decided:
+                self._published[epoch] = max(self._published.get(epoch, 0), part + 1)
             self._probed_store = True
 
     def _refuse_lost(self, started: int) -> None:
@@ -208,10 +219,10 @@ class Driver:
                 "new checkpoint: messages that were taken and not yet acknowledged may then appear twice"
             )
 
-    def _worth_reading(self, done: int, state: LogState) -> Mapping[str, int | None]:
+    def _worth_reading(self, done: int) -> Mapping[str, int | None]:
         """The addresses that are worth a part of the epoch after `done`, with what is known to be there."""
         if done == self._begun:
-            self._judge(done, state)
+            self._judge(done)
         self._depths = {address: self._probe.available(address) for address in self._options.queues}
         now = self._clock()
         return {
@@ -226,11 +237,13 @@ class Driver:
         """Whether what is there will be handed out."""
         return depth is not None and self._options.selector is None
 
-    def _judge(self, done: int, state: LogState) -> None:
+    def _judge(self, done: int) -> None:
         """What the epoch before came to, once. It counts for nothing when nobody read the batch."""
         if done == self._judged:
             return
         self._judged = done
+        self._weighed_until = 0.0
+        state = self._spool.state()
         for address in set(self._assigned):
             parts = (part for part, read in enumerate(self._assigned) if read == address)
             last = [one for part in parts if (one := state.decided.get((done, part))) is not None]

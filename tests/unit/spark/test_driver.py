@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from acquit.errors import SpoolDamaged, SpoolFenced, SpoolNotShared
+from acquit.errors import SpoolDamaged, SpoolFenced, SpoolNotShared, SpoolOwned
 from acquit.spark.columns import MessageColumns
 from acquit.spark.driver import Driver, Offset, spread
 from acquit.spark.source_options import SourceOptions
 from acquit.spark.spool import FolderStore, Poison, Spool
+from acquit.spark.spool.repair import RepairOptions, TakeOver, repair
 from tests.support.queue_double import BROKER, QueueDouble, bodies, posting
 
 READER = MessageColumns("queue")
@@ -413,3 +414,57 @@ def test_depth_is_unknown_where_the_broker_does_not_tell(tmp_path: Path) -> None
     query = Query(tmp_path, QueueDouble(), tells=False)
     query.driver.latest_offset(query.driver.initial_offset(), 4)
     assert query.driver.report().queue_depth == {"queue": None}
+
+
+def test_an_idle_query_asks_the_broker_and_not_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    query = Query(tmp_path, QueueDouble(posting(1)))
+    _, start = query.run(query.driver.initial_offset())
+    query.driver.report()
+    monkeypatch.setattr(FolderStore, "get", None)
+    monkeypatch.setattr(FolderStore, "names", None)
+    for _ in range(3):
+        assert query.driver.latest_offset(start, 4) == start
+        assert query.driver.report().rows == 1
+
+
+def lost_checkpoint(root: Path, take_over: TakeOver) -> None:
+    """A query of three epochs in three parts each, the last one not finished; and its checkpoint is gone."""
+    queue = QueueDouble()
+    query = Query(root, queue, parts="3")
+    query.workers.claim("query-1")
+    start = query.driver.initial_offset()
+    for number in range(1, 10, 3):
+        queue.post(*(posting(number + more) for more in range(3)))
+        _, start = query.run(start, rows_max=3)
+    assert start["epoch"] == 3
+    repair(FolderStore(root), RepairOptions(take_over=take_over))
+
+
+def test_a_query_with_a_new_checkpoint_does_not_begin_where_another_stands(tmp_path: Path) -> None:
+    query = Query(tmp_path, QueueDouble(posting(1), posting(2)))
+    query.workers.claim("query-1")
+    _, start = query.run(query.driver.initial_offset(), rows_max=2)
+    query.driver.commit(start)
+    again = Query(tmp_path, QueueDouble(posting(3)))
+    with pytest.raises(SpoolOwned, match=r"belongs to the query query-1, which has finished epoch 1.*--take-over"):
+        again.driver.initial_offset()
+
+
+@pytest.mark.parametrize("messages", [(), (10,)])
+def test_a_spool_that_is_taken_over_gives_out_what_it_holds_first(tmp_path: Path, messages: tuple[int, ...]) -> None:
+    lost_checkpoint(tmp_path, TakeOver.REPLAY)
+    query = Query(tmp_path, QueueDouble(*map(posting, messages)), parts="1")
+    start = query.driver.initial_offset()
+    assert start == {"epoch": 2, "parts": 1}
+    end = query.driver.latest_offset(start, 100)
+    assert end == {"epoch": 3, "parts": 3}, "as many parts as it was published with, though there may be nothing new"
+    assert sorted(query.batch(start, end)) == numbered(7, 8, 9)
+    assert query.run(end)[0] == numbered(*messages)
+
+
+def test_a_spool_that_is_taken_over_may_leave_out_what_the_table_has(tmp_path: Path) -> None:
+    lost_checkpoint(tmp_path, TakeOver.FINISH)
+    query = Query(tmp_path, QueueDouble(*(posting(number) for number in (1, 5, 9, 10))), parts="1")
+    start = query.driver.initial_offset()
+    assert start["epoch"] == 3
+    assert query.run(start)[0] == numbered(10), "what was taken before is recognised"
