@@ -150,10 +150,17 @@ class Administration:
         return cancelled
 
     def move(
-        self, source: str, target: str, user: str | None, *, messages_max: int | None, selector: str | None
+        self,
+        source: str,
+        target: str,
+        user: str | None,
+        *,
+        messages_max: int | None,
+        selector: str | None,
+        sequences: frozenset[int] | None = None,
     ) -> Later[int]:
-        """Move messages that wait in a queue into another, made if its policy allows; how many were. Raises Refused or
-        SelectorError."""
+        """Move messages that wait in a queue into another, made if its policy allows; how many were. `sequences`: none
+        but these. Raises Refused or SelectorError."""
         node = self._queues.by_name[source]
         compiled = None if selector is None else compile_selector(selector)
         other = self._queues.by_name.get(target)
@@ -179,6 +186,7 @@ class Administration:
             actor=self._actor(user, node.address),
             messages_max=messages_max,
             selector=compiled,
+            sequences=sequences,
             done=done,
         )
         self._moves.begin(move)

@@ -16,8 +16,8 @@ DELETE     acquit:queue   name: the queue or topic; body, optional:    {}; statu
                           {if_unused: true, if_empty: true}            how many went with it, links, how many ended
 PURGE      acquit:queue   name: the queue                              {purged: number of messages}
 MOVE       acquit:queue   name: the queue; body: {to: another queue,   {moved: number of messages}
-                          max: number, selector: text}, the last two
-                          optional
+                          max: number, selector: text, sequences:
+                          [number...]}, all but the first optional
 RELOAD     acquit:broker                                               {changes: [{key, old, new, applies}...]}
 QUERY      acquit:message name: the queue; body, optional: {after:     {attributeNames: [...], results: [[...]...]}:
                           sequence, limit: number of messages}         what waits for its time, by sequence
@@ -58,6 +58,8 @@ if TYPE_CHECKING:
 
 NODE: Final = "$management"
 QUEUE: Final = "acquit:queue"
+MOVED_BY_SEQUENCE_MAX: Final = 10_000
+"""In one request."""
 MESSAGE: Final = "acquit:message"
 BROKER: Final = "acquit:broker"
 TRANSACTION: Final = "acquit:transaction"
@@ -104,7 +106,14 @@ class Managed(Protocol):
         ...
 
     def move(
-        self, source: str, target: str, user: str | None, *, messages_max: int | None, selector: str | None
+        self,
+        source: str,
+        target: str,
+        user: str | None,
+        *,
+        messages_max: int | None,
+        selector: str | None,
+        sequences: frozenset[int] | None = None,
     ) -> Later[int]:
         """Move messages that wait in a queue into another, which is made if its policy allows; how many were, or what
         stopped it. Raises RemoteProtocolError for a target that cannot be, SelectorError."""
@@ -237,7 +246,7 @@ def _delete_queue(node: Managed, name: str | None, body: object, user: str | Non
 
 
 def _move_messages(node: Managed, name: str | None, body: object, user: str | None) -> Later[Value]:
-    options = _options(body, {"to": str, "max": int, "selector": str})
+    options = _options(body, {"to": str, "max": int, "selector": str, "sequences": list})
     source = _holder(node, name)
     target, messages_max, selector = options.get("to"), options.get("max"), options.get("selector")
     if not isinstance(target, str):
@@ -246,12 +255,18 @@ def _move_messages(node: Managed, name: str | None, body: object, user: str | No
         raise Failure(400, f"{target!r} cannot be moved into itself: expected another queue")
     if messages_max is not None and not (_is_number(messages_max) and messages_max):
         raise Failure(400, f"max must be a number above 0, not {messages_max!r:.64}")
+    sequences = options.get("sequences")
+    if isinstance(sequences, list) and not (
+        len(sequences) <= MOVED_BY_SEQUENCE_MAX and all(_is_number(sequence) for sequence in sequences)
+    ):
+        raise Failure(400, f"sequences must be at most {MOVED_BY_SEQUENCE_MAX} numbers")
     moved = node.move(
         source.name,
         target,
         user,
         messages_max=messages_max,
         selector=None if selector is None else str(selector),
+        sequences=frozenset(map(int, sequences)) if isinstance(sequences, list) else None,
     )
     return moved.then(lambda count: {"moved": count})
 
@@ -370,11 +385,18 @@ class _Seen:
         return self._node.delete(name, user)
 
     def move(
-        self, source: str, target: str, user: str | None, *, messages_max: int | None, selector: str | None
+        self,
+        source: str,
+        target: str,
+        user: str | None,
+        *,
+        messages_max: int | None,
+        selector: str | None,
+        sequences: frozenset[int] | None = None,
     ) -> Later[int]:
         if reason := self._rights.refusal("manage", target):
             raise Failure(403, reason)
-        return self._node.move(source, target, user, messages_max=messages_max, selector=selector)
+        return self._node.move(source, target, user, messages_max=messages_max, selector=selector, sequences=sequences)
 
     def reload(self) -> Later[list[Value]]:
         return self._node.reload()

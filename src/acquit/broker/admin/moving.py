@@ -55,9 +55,11 @@ class Move:
         actor: int,
         messages_max: int | None,
         selector: Selector | None,
+        sequences: frozenset[int] | None,
         done: Done,
     ) -> None:
-        """`actor` is who asked; `messages_max`: no more than that; `selector`: only what matches."""
+        """`actor` is who asked; `messages_max`: no more than that; `selector`: only what matches; `sequences`: none but
+        these."""
         self._life = life
         self._poster = poster
         self._source = source
@@ -66,9 +68,10 @@ class Move:
         self._left = messages_max
         self._selector = selector
         self._done = done
-        self._messages: Iterator[Message] = iter(
-            [*source.backlog.next_messages(), *source.aside, *source.scheduled.values()]
-        )
+        waiting = [*source.backlog.next_messages(), *source.aside, *source.scheduled.values()]
+        if sequences is not None:
+            waiting = [message for message in waiting if message.sequence in sequences]
+        self._messages: Iterator[Message] = iter(waiting)
         self._step: list[Message] = []
         self._unread: set[Message] = set()
         self._moved = 0

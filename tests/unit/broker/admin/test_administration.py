@@ -27,9 +27,17 @@ def result(later: Later[int] | Later[str]) -> object:
 
 
 def move(
-    world: World, source: str, target: str, *, messages_max: int | None = None, selector: str | None = None
+    world: World,
+    source: str,
+    target: str,
+    *,
+    messages_max: int | None = None,
+    selector: str | None = None,
+    sequences: frozenset[int] | None = None,
 ) -> object:
-    later = world.core.administration.move(source, target, "ada", messages_max=messages_max, selector=selector)
+    later = world.core.administration.move(
+        source, target, "ada", messages_max=messages_max, selector=selector, sequences=sequences
+    )
     world.settle()
     return result(later)
 
@@ -130,6 +138,20 @@ def test_only_what_a_selector_matches() -> None:
     assert live_of(world, "a") == 4
     with pytest.raises(SelectorError):
         move(world, "a", "b", selector="n >")
+
+
+def test_only_those_that_are_named_by_sequence() -> None:
+    world = World()
+    client = world.client()
+    client.post_all(client.sender("a"), *[durable(number) for number in range(6)])
+    first, *others = [message.sequence for message in world.core.queues.by_name["a"].backlog.next_messages()]
+    chosen = frozenset({others[1], others[3], others[3] + 1_000})
+    assert move(world, "a", "b", sequences=chosen) == 2
+    assert move(world, "a", "b", sequences=chosen) == 0, "each once, however often it is asked for"
+    assert move(world, "a", "b", sequences=frozenset()) == 0
+    assert [message.body for message in taken(world, "b")] == [2, 4]
+    assert live_of(world, "a") == 4
+    assert move(world, "a", "b", sequences=frozenset({first})) == 1
 
 
 def test_bodies_are_read_back_first() -> None:

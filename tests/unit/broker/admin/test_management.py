@@ -46,9 +46,16 @@ class FakeBroker:
         return ready(name)
 
     def move(
-        self, source: str, target: str, user: str | None, *, messages_max: int | None, selector: str | None
+        self,
+        source: str,
+        target: str,
+        user: str | None,
+        *,
+        messages_max: int | None,
+        selector: str | None,
+        sequences: frozenset[int] | None = None,
     ) -> Later[int]:
-        self.done.append(("move", source, target, user, messages_max, selector))
+        self.done.append(("move", source, target, user, messages_max, selector, sequences))
         self.later = Later[int]()
         return self.later
 
@@ -228,13 +235,13 @@ def test_what_went_with_it_is_beside_the_empty_body() -> None:
 def test_a_move_is_answered_when_it_has_ended() -> None:
     broker = FakeBroker()
     request = Message(
-        {"to": "orders", "max": 7, "selector": "a = 1"},
+        {"to": "orders", "max": 7, "selector": "a = 1", "sequences": [9, 4, 4]},
         message_id="9",
         application_properties={"operation": "MOVE", "type": "acquit:queue", "name": "DLQ"},
     )
     answered = answer(request.encode(), broker, "ada", EVERYTHING)  # type: ignore[arg-type]
     assert isinstance(answered, Later)
-    assert broker.done == [("move", "DLQ", "orders", "ada", 7, "a = 1")]
+    assert broker.done == [("move", "DLQ", "orders", "ada", 7, "a = 1", frozenset({4, 9}))]
     replies: list[bytes] = []
     answered.when_finished(replies.append)  # type: ignore[arg-type]
     assert replies == []
@@ -256,7 +263,9 @@ def test_a_move_that_failed() -> None:
 
 def test_moves_that_make_no_sense() -> None:
     broker = FakeBroker()
-    for body in (None, {}, {"to": "DLQ"}, {"to": "x", "max": 0}, {"to": "x", "max": True}, {"to": "x", "how": "fast"}):
+    numbers = [{"to": "x", "sequences": given} for given in (7, ["a"], [-1], [1] * 10_001)]
+    bodies = [None, {}, {"to": "DLQ"}, {"to": "x", "max": 0}, {"to": "x", "max": True}, {"to": "x", "how": "fast"}]
+    for body in (*bodies, *numbers):
         assert ask(broker, body, operation="MOVE", type="acquit:queue", name="DLQ")[0] == 400, body
     assert broker.done == []
 
