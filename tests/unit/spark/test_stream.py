@@ -1,0 +1,97 @@
+"""The stream's reader as plain Python: what it refuses, when, and what a body that does not fit comes to."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from acquit.errors import ConfigurationError, MessageUnusable
+from acquit.spark.columns import MessageColumns
+from acquit.spark.decoding import JsonDecoder
+from acquit.spark.driver import PlannedPart
+from acquit.spark.source import AcquitDataSource
+from acquit.spark.spool import FolderStore, Outcome, Poison, Spool
+from acquit.spark.stream import AcquitPartition, AcquitStreamReader
+from tests.support.queue_double import BROKER, QueueDouble, part, posting
+
+GOOD = {"url": "amqp://localhost:5672", "address": "orders", "spool": "/nowhere"}
+KIND = pa.struct([("id", pa.int64())])
+READER = MessageColumns("queue", None, JsonDecoder(KIND))
+SCHEMA = pa.schema([("message_id", pa.string()), ("json", KIND), ("corrupt", pa.binary())])
+
+
+def schema(**columns: object) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in columns.items()])  # type: ignore[arg-type]
+
+
+def test_a_reader_is_made_whatever_is_wrong_and_says_so_when_it_is_first_asked() -> None:
+    for given, columns in (({"url": "amqp://h"}, schema()), (GOOD, schema(nonsense=StringType()))):
+        reader = AcquitStreamReader(given, columns)
+        for ask in (reader.initialOffset, reader.prepareForTriggerAvailableNow, reader.reportLatestOffset):
+            with pytest.raises(ConfigurationError, match="spool is missing|no column nonsense"):
+                ask()
+        reader.stop()
+
+
+def test_a_source_with_a_spool_is_checked_when_it_is_made_and_else_when_its_schema_is_asked_for() -> None:
+    with pytest.raises(ConfigurationError, match="parts"):
+        AcquitDataSource({**GOOD, "parts": "none"})
+    with pytest.raises(ConfigurationError, match="bodySchema"):
+        AcquitDataSource({**GOOD, "bodyAs": "json"}).schema()
+    assert AcquitDataSource({**GOOD, "bodyAs": "json", "bodySchema": "id INT"}).schema().endswith("json STRUCT<id INT>")
+
+
+def test_a_reader_travels_with_what_it_was_asked() -> None:
+    wanted = StructType([StructField("json", schema(id=LongType()))])
+    reader = pickle.loads(pickle.dumps(AcquitStreamReader({**GOOD, "bodyAs": "json"}, wanted)))
+    arrow, decoder = reader._columns
+    assert arrow.names == ["json"] and decoder.decode(pa.array([b'{"id": 1}'])).values.to_pylist() == [{"id": 1}]
+
+
+def test_it_is_read_by_a_streaming_query_alone() -> None:
+    reader = AcquitStreamReader(GOOD, schema(body_type=StringType()))
+    with pytest.raises(ConfigurationError, match="is read by a streaming query, in a Spark task"):
+        reader.read(AcquitPartition(PlannedPart(part(), "orders", "nonce")))
+
+
+def json_posting(number: int, body: bytes) -> bytes:
+    return posting(number, body, message_id=f"id-{number}")
+
+
+GOOD_BODY, BAD_BODY = json_posting(1, b'{"id": 1}'), json_posting(2, b'{"id": "two"}')
+
+
+def test_a_body_that_does_not_fit_can_be_rejected(tmp_path: Path) -> None:
+    queue = QueueDouble(GOOD_BODY, BAD_BODY)
+    spool = Spool(FolderStore(tmp_path))
+    result = spool.take(part(poison=Poison.REJECT), queue.attach, READER)
+    rows = [row for batch in READER.select(result.batches, SCHEMA) for row in batch.to_pylist()]
+    assert rows == [{"message_id": "id-1", "json": {"id": 1}, "corrupt": None}]
+    assert queue.outcomes() == {GOOD_BODY: Outcome.ACCEPTED, BAD_BODY: Outcome.REJECTED}
+    assert (result.publication.totals.rejected, result.publication.totals.corrupt) == (1, 0)
+
+
+def test_a_body_that_does_not_fit_can_stop_the_query_and_stays_in_the_queue(tmp_path: Path) -> None:
+    queue = QueueDouble(GOOD_BODY, BAD_BODY)
+    with pytest.raises(MessageUnusable, match="1 of 2 messages cannot be parsed, the first: the body does not fit"):
+        Spool(FolderStore(tmp_path)).take(part(poison=Poison.FAIL), queue.attach, READER)
+    assert sorted(queue.available) == sorted([GOOD_BODY, BAD_BODY])
+
+
+def test_a_schema_that_fits_no_longer_stops_no_replay(tmp_path: Path) -> None:
+    """What is published is acknowledged: all that can be done then is to say that it does not fit."""
+    queue = QueueDouble(GOOD_BODY, json_posting(3, b'{"id": 3, "name": "c"}'))
+    spool = Spool(FolderStore(tmp_path))
+    spool.take(part(poison=Poison.FAIL), queue.attach, READER)
+    stricter = pa.struct([pa.field("name", pa.string(), nullable=False)])
+    reader = MessageColumns("queue", None, JsonDecoder(stricter))
+    again = Spool(FolderStore(tmp_path)).take(part(poison=Poison.FAIL), queue.attach, reader)
+    assert again.replayed
+    wanted = pa.schema([("json", stricter), ("corrupt", pa.binary())])
+    rows = [row for batch in reader.select(again.batches, wanted) for row in batch.to_pylist()]
+    assert rows == [{"json": None, "corrupt": GOOD_BODY}, {"json": {"name": "c"}, "corrupt": None}]
+    assert queue.broker_id == BROKER
