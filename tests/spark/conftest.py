@@ -1,6 +1,7 @@
 """One Spark session for all tests that need one: it costs 5 s to start, and every query 2 to 5 s more.
 
-`local[2,4]` because `local[2]` never tries a task again. Workers can be killed at named points (`tests.support.crashing`).
+`local[2,4]` because `local[2]` never tries a task again. Workers can be killed at named points:
+see `tests.support.crashing`.
 """
 
 from __future__ import annotations

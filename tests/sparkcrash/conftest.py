@@ -12,6 +12,7 @@ import acquit
 from tests.interop.artemis import Artemis
 from tests.interop.java import PeerMissing, in_ci
 from tests.sparkcrash.pipelines import Queue
+from tests.support.cluster import StandaloneCluster
 
 BROKERS = ("acquit", "artemis")
 FORMATS = ("delta", "parquet")
@@ -51,6 +52,13 @@ def artemis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Artemis]:
         except PeerMissing as missing:
             (pytest.fail if in_ci() else pytest.skip)(str(missing))
         yield broker
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneCluster]:
+    """For all tests of one process."""
+    with StandaloneCluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
 
 
 @pytest.fixture

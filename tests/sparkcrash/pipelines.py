@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 
 import acquit
+from acquit.protocol.constants import RELEASED
 from acquit.protocol.message import Message
 from tests.sparkcrash.tables import Account, account, content, identity
 from tests.support.crashing import MUTANT, PYTHONPATH, ROOT, TABLE, arm, folder_of, passed
@@ -53,15 +54,15 @@ class Queue:
     def left(self) -> list[str]:
         """What is available, by identity; it goes back."""
         with self.session() as session:
-            receiver = session.receiver(self.address, prefetch=1_000, default_outcome=acquit.RELEASED)
+            receiver = session.receiver(self.address, prefetch=1_000, default_outcome=RELEASED)
             receiver.drain(10)
             return [str(message.message_id) for message in receiver.receive_many(1_000, 0)]
 
 
 class Pipeline:
-    """*ingest* from `queue` into a table in `folder`."""
+    """*ingest* from `queue` into a table of this kind in `folder`."""
 
-    def __init__(self, queue: Queue, folder: Path, *, format: str, streaming: bool, **job: Any) -> None:
+    def __init__(self, queue: Queue, folder: Path, *, kind: str, streaming: bool, **job: Any) -> None:
         self.queue = queue
         self.folder = folder
         self.posted = 0
@@ -75,7 +76,7 @@ class Pipeline:
             user=queue.user,
             credential=credential,
             table=str(folder / "table"),
-            format=format,
+            format=kind,
             trigger="100 milliseconds" if streaming else None,
             **{"source": {"maxMessagesPerBatch": str(BATCH), "parts": "2"}, **job},
         )
@@ -83,6 +84,17 @@ class Pipeline:
     @property
     def work(self) -> Path:
         return self.job.work
+
+    @property
+    def batches(self) -> int:
+        """How many Spark has committed."""
+        commits = self.work / "checkpoint" / "commits"
+        return sum(path.name.isdecimal() for path in (commits.iterdir() if commits.exists() else ()))
+
+    @property
+    def unhurried(self) -> Job:
+        """The job, run to the end of the queue, in few batches."""
+        return replace(self.job, trigger=None, source={**self.job.source, "maxMessagesPerBatch": "1000"})
 
     @property
     def account(self) -> Account:
@@ -119,13 +131,8 @@ class Pipeline:
 
     def finish(self) -> None:
         """A last run, to the end: everything is in the table once, and nothing in the queue."""
-        stop = self.work / "stop"
-        run = self.start(source={**self.job.source, "maxMessagesPerBatch": "1000"})
-        if self.job.trigger is not None:
-            run.wait_until(lambda: self.account.holds)
-            stop.touch()
+        run = Run(self.unhurried, self.folder, "")
         run.wait()
-        stop.unlink(missing_ok=True)
         assert run.status == 0, run.said
         self.check()
 

@@ -13,15 +13,15 @@ from tests.support.crashing import POINTS
 Way = tuple[str, str, bool, int]
 
 
-def points_of(format: str) -> list[str]:
+def points_of(kind: str) -> list[str]:
     """The Parquet sink commits in the JVM; the last that can be seen before it is that a part gave all its rows."""
-    return [point for point in POINTS if format == "delta" or point != "table-committing"]
+    return [point for point in POINTS if kind == "delta" or point != "table-committing"]
 
 
 def test_every_point(way: Way, queue_at: Callable[[str], Queue], tmp_path: Path) -> None:
-    broker, format, streaming, number = way
-    pipeline = Pipeline(queue_at(broker), tmp_path, format=format, streaming=streaming)
-    for place, point in enumerate(points_of(format)):
+    broker, kind, streaming, number = way
+    pipeline = Pipeline(queue_at(broker), tmp_path, kind=kind, streaming=streaming)
+    for place, point in enumerate(points_of(kind)):
         pipeline.post(3 * BATCH)
         # Without its JVM the program must come to an end by itself.
         pipeline.killed_at(point, ("executor", "everything")[(place + number // 2) % 2])
@@ -41,7 +41,7 @@ def test_a_protection_that_is_missing_is_missed(
 ) -> None:
     from tests.support.crashing import arm, passed
 
-    pipeline = Pipeline(queue_at("acquit"), tmp_path, format="delta", streaming=False)
+    pipeline = Pipeline(queue_at("acquit"), tmp_path, kind="delta", streaming=False)
     pipeline.post(2 * BATCH)
     arm(pipeline.work, point, "everything")
     pipeline.run(mutant=mutant)

@@ -33,18 +33,18 @@ def hang_and_come_back(pipeline: Pipeline, point: str, mutant: str = "") -> None
 
 
 @pytest.mark.parametrize("point", ["drained", "publishing", "published"])
-@pytest.mark.parametrize("format", ["delta", "parquet"])
+@pytest.mark.parametrize("kind", ["delta", "parquet"])
 def test_what_it_does_then_changes_nothing(
-    point: str, format: str, queue_at: Callable[[str], Queue], tmp_path: Path
+    point: str, kind: str, queue_at: Callable[[str], Queue], tmp_path: Path
 ) -> None:
-    pipeline = Pipeline(queue_at("acquit"), tmp_path, format=format, streaming=False)
+    pipeline = Pipeline(queue_at("acquit"), tmp_path, kind=kind, streaming=False)
     hang_and_come_back(pipeline, point)
     pipeline.finish()
     assert Spool(FolderStore(pipeline.work / "spool")).status().totals.rows == pipeline.posted
 
 
 def test_without_the_fence_messages_would_be_lost(queue_at: Callable[[str], Queue], tmp_path: Path) -> None:
-    pipeline = Pipeline(queue_at("acquit"), tmp_path, format="delta", streaming=False)
+    pipeline = Pipeline(queue_at("acquit"), tmp_path, kind="delta", streaming=False)
     hang_and_come_back(pipeline, "publishing", "is not fenced")
     run = pipeline.run()
     assert run.status == 0, run.said

@@ -1,11 +1,11 @@
 """Kills at named points of the pipeline, in whatever process passes them, while the package runs as users have it.
 
-Processes that have `PYTHONPATH` import `crash_site/sitecustomize.py` at their start, and that calls `install`: as soon as
-a module of `acquit.spark` is imported, a few of its functions get a look at the points they pass. The package has no
+Processes that have `PYTHONPATH` import `crash_site/sitecustomize.py` at their start, and that calls `install`: as soon
+as a module of `acquit.spark` is imported, a few of its functions get a look at the points they pass. The package has no
 hook, and the format that is read is `acquit` itself.
 
-A point is **armed** by a file, `arm(work, "published", "worker")`, in the folder ``crashes`` beside the spool. The first
-process that passes the point takes the file away, writes ``published.passed`` with its process id, and does what the
+A point is **armed** by a file, `arm(work, "published", "worker")`, in the folder ``crashes`` beside the spool. The
+first process that passes the point takes the file away, writes ``published.passed`` with its process id, and does what the
 file says; so each point is passed once, and a test can ask whether it was (`passed`). Points of `TASK` wait for their
 epoch, if one is named. In the order in which an epoch meets them:
 
