@@ -9,7 +9,7 @@ ARGS ?=
 JOBS ?= 2
 export ACQUIT_TEST_SEED := $(SEED)
 
-.PHONY: help demo test check format generate interop foreign brokers-table interop-peers bench soak clean
+.PHONY: help demo test check format generate interop foreign brokers-table interop-peers bench soak spark-crash clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
@@ -83,6 +83,11 @@ interop-peers: ## get what these run against, once
 soak: ## long seeded runs with kills and replayed power losses; prints the seed that repeats them
 	@tools/environment.sh dev spark
 	$(BIN)/python -m pytest -m slow $(ARGS)
+
+# Processes of their own that are killed, so two at a time is what two cores can do.
+spark-crash: ## Spark killed at every step, and on a cluster of two hosts (under 10 minutes on 2 cores); --spark-crash-rounds
+	@tools/environment.sh dev spark
+	$(BIN)/python -m pytest -m sparkcrash -n 2 --dist loadgroup tests/sparkcrash $(ARGS)
 
 bench: ## each script of benchmarks/ in its short form
 	@tools/environment.sh dev interop spark

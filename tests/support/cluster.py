@@ -33,6 +33,8 @@ APPLICATION = {
     "spark.executor.cores": "1",
     "spark.executor.memory": "512m",
     "spark.driver.memory": "512m",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
 }
 """Settings of an application: an executor with one core on each host."""

@@ -46,28 +46,32 @@ def start_session(
     """The session of this process, or a new local one.
 
     `master` (such as ``local[4]`` or ``spark://host:7077``), `memory_mb`, `log_level` and `settings` (Spark's own, by
-    their names) are for a new one; the default master is ``local[*]``. Raises ConfigurationError when there is no Java.
+    their names) are for a new one; the default master is ``local[*]``. On a cluster the driver listens where Spark
+    chooses (``SPARK_LOCAL_IP``, ``spark.driver.host``), and PYSPARK_PYTHON is obeyed where it is set. Raises ConfigurationError when there is no Java.
     """
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started the JVM and says where
         return SparkSession.builder.appName(name).getOrCreate()
+    master = master or "local[*]"
     use_java()
-    # Workers must be this very Python, with this very acquit.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    if master.startswith("local"):
+        # Workers must be this very Python, with this very acquit. Elsewhere its user may know better.
+        os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = (
         SparkSession.builder.appName(name)
-        .master(master or "local[*]")
+        .master(master)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", f"{memory_mb}m")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_LOG_CONFIGURATION.as_uri()}")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
     )
+    if master.startswith("local"):
+        # Executors on other hosts could not reach the driver there.
+        builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
     for key, value in (settings or {}).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
