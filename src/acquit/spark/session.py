@@ -47,7 +47,9 @@ def start_session(
 
     `master` (such as ``local[4]`` or ``spark://host:7077``), `memory_mb`, `log_level` and `settings` (Spark's own, by
     their names) are for a new one; the default master is ``local[*]``. On a cluster the driver listens where Spark
-    chooses (``SPARK_LOCAL_IP``, ``spark.driver.host``), and PYSPARK_PYTHON is obeyed where it is set. Raises ConfigurationError when there is no Java.
+    chooses (``SPARK_LOCAL_IP``, ``spark.driver.host``), and PYSPARK_PYTHON is obeyed where it is set.
+
+    Raises ConfigurationError when there is no Java.
     """
     active = SparkSession.getActiveSession()
     if active is not None:
