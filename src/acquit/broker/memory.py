@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from acquit.broker.dispatching.groups import CLOSING
 from acquit.broker.intake.limits import UNLIMITED
-from acquit.broker.intake.shaping import ACQUIRED_COUNT, make_body, merge_annotations, read_group
+from acquit.broker.intake.shaping import ACQUIRED_COUNT, make_body, make_plain_body, merge_annotations, read_group
 from acquit.broker.message import OVERHEAD_BYTES, Message
 from acquit.broker.queue import NodeState
 from acquit.protocol.codec import encode
@@ -177,6 +177,10 @@ def tell_returns(message: Message) -> None:
 
 def restore_body(message: Message, payload: bytes) -> bytes:
     """The body as it was before it was let go: as posted, and with what outcomes merged into it since."""
+    if message.extra is None:
+        plain = make_plain_body(payload, message.sequence, message.posted_us // 1000)
+        if plain is not None:
+            return plain
     sections = scan_sections(payload)
     body = make_body(sections, message.sequence, message.posted_us // 1000)
     if message.queue.policy.message_groups and (message.extra is None or message.extra.group is None):

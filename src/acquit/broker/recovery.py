@@ -154,7 +154,8 @@ def _message(kept: LiveMessage, queue: Queue) -> Message:
         NodeState.AVAILABLE,
         None,
         kept.fingerprint,
-        DURABLE | (kept.flags & (DISPATCHED | COPY | EventFlag.ID_REUSED)),
+        # A plain number: what is done with an IntFlag on the way out costs a call each time.
+        int(DURABLE | (kept.flags & (DISPATCHED | COPY | EventFlag.ID_REUSED))),
         kept.priority,
         kept.posted_us,
         kept.expires_at_ms,

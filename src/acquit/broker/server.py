@@ -478,11 +478,9 @@ class Server:
         """On the reader thread."""
         found: list[tuple[Read, bytes | None]] = []
         try:
-            for read in reads:
-                try:
-                    found.append((read, self._opened.journal.read(Position(read.position), read.size_hint).payload))
-                except KeyError:
-                    found.append((read, None))
+            wanted = [(Position(read.position), read.size_hint) for read in reads]
+            for read, record in zip(reads, self._opened.journal.read_many(wanted), strict=True):
+                found.append((read, None if record is None else record.payload))
         except StoreError as error:
             self._tell(self._committer.fail, error)
         else:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -73,6 +73,34 @@ class _Open:
     file: DiskFile
     users: int = 0
     evicted: bool = False
+
+
+_GAP_BYTES_MAX: Final = 64 * 1024
+"""What lies between two records is read with them up to here: that costs less than another call."""
+_RUN_BYTES_MAX: Final = 1 << 20
+
+
+def _end_of_run(wanted: Sequence[tuple[Position, int]], at: int) -> int:
+    """Where the records end that are read together with the one at index `at`: neighbours, in the order of the file."""
+    first = before = wanted[at][0]
+    size = wanted[at][1]
+    for index in range(at + 1, len(wanted)):
+        position = wanted[index][0]
+        if not 0 < position - before <= size + _GAP_BYTES_MAX or position - first > _RUN_BYTES_MAX:
+            return index
+        before, size = wanted[index]
+    return len(wanted)
+
+
+def _record_in(data: bytes, offset: int, position: Position) -> Record | None:
+    """The record at `offset`; None where it is not, or not whole, or not right: who reads it by itself says why."""
+    size = record_bytes(data[offset : offset + RECORD_HEAD_BYTES])
+    if not RECORD_HEAD_BYTES <= size <= len(data) - offset:
+        return None
+    try:
+        return decode_record(data[offset : offset + size], position)
+    except RecordMalformed:
+        return None
 
 
 class RecordReader:
@@ -142,6 +170,40 @@ class RecordReader:
             return decode_record(data[:size], position)
         except RecordMalformed as error:
             raise StoreCorrupt(str(error), path=path, offset=offset) from error
+
+    def read_many(self, wanted: Sequence[tuple[Position, int]]) -> list[Record | None]:
+        """See `Journal.read_many`."""
+        found: list[Record | None] = []
+        at = 0
+        while at < len(wanted):
+            stop = _end_of_run(wanted, at)
+            data = self._span(wanted[at:stop]) if stop - at > 1 else b""
+            start = wanted[at][0]
+            for position, size_hint in wanted[at:stop]:
+                found.append(_record_in(data, position - start, position) or self._read_or_none(position, size_hint))
+            at = stop
+        return found
+
+    def _read_or_none(self, position: Position, size_hint: int) -> Record | None:
+        try:
+            return self.read(position, size_hint)
+        except KeyError:
+            return None
+
+    def _span(self, run: Sequence[tuple[Position, int]]) -> bytes:
+        """The bytes from the first of these records to the last, as far as they are synced and in one segment; none
+        where it is gone."""
+        start = run[0][0]
+        last, size_hint = run[-1]
+        try:
+            info = self._catalog.find(start)
+            end = min(last + size_hint, info.end if info.sealed else self._catalog.end)
+            with self._file(info.number) as file:
+                return file.read(end - start, HEADER_BYTES + start - info.base)
+        except KeyError:
+            return b""
+        except OSError as error:
+            raise store_error(error, f"{self._folder.path}, position {start}") from error
 
     def read_seal(self, number: int) -> Seal:
         """The seal of a closed segment. Raises KeyError where there is none, StoreCorrupt where it is damaged."""

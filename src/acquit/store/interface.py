@@ -251,6 +251,11 @@ class Journal(Protocol):
         """
         ...
 
+    def read_many(self, wanted: Sequence[tuple[Position, int]]) -> list[Record | None]:
+        """The records at these positions, each with a guess of its size, in their order; None where `read` would raise
+        KeyError. Neighbours are read from the disk together. From any thread. Other errors as `read`."""
+        ...
+
     def read_seal(self, number: int) -> bytes:
         """The summary in the seal of a closed segment. From any thread; blocks. Errors as `read`."""
         ...

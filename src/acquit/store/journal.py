@@ -242,6 +242,9 @@ class SegmentedJournal:
     def read(self, position: Position, size_hint: int = 4096) -> Record:
         return self._reader.read(position, size_hint)
 
+    def read_many(self, wanted: Sequence[tuple[Position, int]]) -> list[Record | None]:
+        return self._reader.read_many(wanted)
+
     def read_seal(self, number: int) -> bytes:
         return self._reader.read_seal(number).summary
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from acquit.errors import StoreFailed, StoreFull
+from acquit.store.disk import Mode
 from acquit.store.options import JournalOptions
 from acquit.store.record import BATCH_HEAD_BYTES
 from tests.support.disk import FaultyDisk
@@ -95,6 +96,34 @@ def test_positions_go_on_over_segments(disk: FaultyDisk) -> None:
         assert raw.journal.read(position).payload == b"%d" % number * 100
     bases = [(info.base, info.end) for info in raw.journal.segments if info.sealed]
     assert all(end == base for (_, end), (base, _) in pairwise(bases))
+
+
+@pytest.mark.parametrize("hint", [16, 200, 5_000])
+@pytest.mark.parametrize("seed", range(4))
+def test_many_records_are_read_as_each_by_itself(disk: FaultyDisk, seed: int, hint: int) -> None:
+    raw = Raw(disk)
+    positions = [raw.put(b"%d" % number * 100)[0] for number in range(60)]
+    assert len(raw.journal.segments) > 2
+    positions += [positions[0] + 1_000_000, positions[-1]]  # nothing was written there; and one again
+    random.Random(seed).shuffle(positions) if seed else None
+    found = raw.journal.read_many([(position, hint) for position in positions])
+    for position, record in zip(positions, found, strict=True):
+        try:
+            assert record == raw.journal.read(position)
+        except KeyError:
+            assert record is None
+
+
+def test_neighbours_are_read_together(disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = Raw(disk)
+    positions = raw.put(*(b"%d" % number * 10 for number in range(50)))
+    reads = []
+    opened = type(disk.open(disk.paths()[0], Mode.READ))
+    read = opened.read
+    monkeypatch.setattr(opened, "read", lambda *asked: reads.append(asked) or read(*asked))
+    found = raw.journal.read_many([(position, 100) for position in positions])
+    assert [record and record.payload for record in found] == [b"%d" % number * 10 for number in range(50)]
+    assert len(reads) == 1
 
 
 def test_a_batch_larger_than_a_segment_gets_a_larger_segment(disk: FaultyDisk) -> None:

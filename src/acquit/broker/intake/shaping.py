@@ -107,6 +107,27 @@ def make_body(sections: Sections, sequence: int, posted_ms: int) -> bytes:
     return payload[bounds[1] : start] + ours + payload[end:]
 
 
+_HEADER: Final = b"\x00\x53\x70\xc0"
+_PROPERTIES: Final = b"\x00\x53\x73\xc0"
+_BEHIND_PROPERTIES: Final = (b"\x00\x53\x74", b"\x00\x53\x75", b"\x00\x53\x76", b"\x00\x53\x77")
+
+
+def make_plain_body(payload: bytes, sequence: int, posted_ms: int) -> bytes | None:
+    """What `make_body` makes of a payload that was posted, for most of those that belong to no group; None for others.
+
+    A message without annotations that has its header and properties in the usual form needs no look at the rest: ours
+    go between header and properties. The properties have their number of fields at a fixed place, and a group-id is one
+    of the last.
+    """
+    start = 5 + payload[4] if payload.startswith(_HEADER) else 0
+    if payload.startswith(_PROPERTIES, start):
+        if payload[start + 5] > PropertyIndex.GROUP_ID:
+            return None
+    elif not payload.startswith(_BEHIND_PROPERTIES, start):
+        return None
+    return own_annotations(sequence, posted_ms) + payload[start:]
+
+
 def shape_body(payload: bytes, sequence: int, posted_ms: int) -> bytes:
     """`make_body` of a payload as it stands in the journal."""
     return make_body(scan_sections(payload), sequence, posted_ms)

@@ -10,8 +10,10 @@ from acquit.broker.intake.shaping import (
     SharedBody,
     learn_template,
     make_body,
+    make_plain_body,
     merge_annotations,
     own_annotations,
+    read_group,
     read_plain,
     read_posting,
     shape_body,
@@ -237,3 +239,37 @@ def test_copies_differ_in_their_sequence_alone(message: Message, sequence: int) 
     again = Message.decode(copy)
     assert again == whole
     assert again.annotations["x-opt-acquit-sequence"] == sequence
+
+
+_TEXTS = st.none() | st.text(max_size=300)
+
+
+@given(
+    st.builds(
+        Message,
+        st.binary(max_size=300) | st.text(max_size=8).map(AmqpValue),
+        durable=st.booleans(),
+        ttl_ms=st.none() | st.integers(0, 1 << 32),
+        message_id=_TEXTS,
+        subject=_TEXTS,
+        group_id=_TEXTS,
+        reply_to_group_id=_TEXTS,
+        delivery_annotations=st.sampled_from([{}, {"x-opt-hop": 1}]),
+        annotations=st.sampled_from([{}, {"x-opt-a": "b"}]),
+        application_properties=st.sampled_from([{}, {"k": 1}]),
+    )
+)
+def test_a_plain_message_is_restored_as_any_other(message: Message) -> None:
+    payload = message.encode()
+    sections = scan_sections(payload)
+    plain = make_plain_body(payload, 9, NOW_MS)
+    if plain is not None:
+        assert plain == make_body(sections, 9, NOW_MS)
+        assert read_group(sections)[0] is None
+
+
+def test_which_messages_are_plain() -> None:
+    for message in (Message(b"x"), Message(b"x", durable=True, message_id="id", application_properties={"k": "v"})):
+        assert make_plain_body(message.encode(), 9, NOW_MS) is not None
+    for message in (Message(b"x", group_id="g"), Message(b"x", annotations={"x-opt-a": 1})):
+        assert make_plain_body(message.encode(), 9, NOW_MS) is None
