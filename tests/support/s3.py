@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import pytest
 import s3fs
+from aiobotocore.client import AioBaseClient
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import WSGIRequestHandler, make_server
 
@@ -101,17 +102,17 @@ def make_bucket() -> str:
 
 
 class Requests:
-    """Counts the requests of this process by verb, from `start` on."""
+    """Counts the requests of this process by verb, from when it is made."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.counts: dict[str, int] = {}
-        real = s3fs.S3FileSystem._call_s3
+        real = AioBaseClient._make_api_call
 
-        async def counted(fs: s3fs.S3FileSystem, method: str, *args: Any, **kwargs: Any) -> Any:
-            self.counts[method] = self.counts.get(method, 0) + 1
-            return await real(fs, method, *args, **kwargs)
+        async def counted(client: AioBaseClient, operation: str, arguments: Any) -> Any:
+            self.counts[operation] = self.counts.get(operation, 0) + 1
+            return await real(client, operation, arguments)
 
-        monkeypatch.setattr(s3fs.S3FileSystem, "_call_s3", counted)
+        monkeypatch.setattr(AioBaseClient, "_make_api_call", counted)
 
     def taken(self) -> dict[str, int]:
         """The counts since the last time."""

@@ -142,8 +142,8 @@ class Driver:
         if epoch == start["epoch"]:
             return []
         self._open(start["epoch"])
-        self._refuse_lost(start["epoch"])
         state = self._spool.state()
+        self._refuse_lost(start["epoch"], state)
         if epoch <= state.floor:
             raise SpoolFenced(
                 f"spool {self._spool.place}: epoch {epoch} is finished (the floor is {state.floor}): the checkpoint is "
@@ -206,13 +206,14 @@ class Driver:
         often, and an object store is paid by the request."""
         if not self._probed_store:
             self._spool.prove()
-            self._refuse_lost(done)
-            for epoch, part in self._spool.state().decided:
+            state = self._spool.state()
+            self._refuse_lost(done, state)
+            for epoch, part in state.decided:
                 self._published[epoch] = max(self._published.get(epoch, 0), part + 1)
             self._probed_store = True
 
-    def _refuse_lost(self, started: int) -> None:
-        if started > 0 and self._spool.untouched():
+    def _refuse_lost(self, started: int, state: LogState) -> None:
+        if started > 0 and not state.next_slot and self._spool.untouched():
             raise SpoolDamaged(
                 f"spool {self._spool.place} is empty, but the checkpoint is at epoch {started}: the spool was lost, or "
                 "`spool` names another folder. Name the old one; or, if it is gone for good, start a new query with a "
