@@ -13,7 +13,7 @@ from acquit.cli.pipelines.common import need
 @click.command()
 @click.argument("folder", metavar="AUDIT", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.argument("out", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--title", metavar="TEXT", help="What heads the page.  [default: the folder's name]")
+@click.option("--title", metavar="TEXT", help="What heads the page.  [default: Audit]")
 @click.option("--broker", "brokers", multiple=True, metavar="UUID", help="Only this broker: the beginning of its uuid.")
 @click.option("--queue", "queues", multiple=True, metavar="PATTERN", help="Only queues like this: * and ? as in files.")
 @click.option("--top", type=click.IntRange(min=0), default=12, show_default=True, help="How many queues have charts.")

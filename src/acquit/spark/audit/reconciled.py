@@ -36,6 +36,9 @@ class Finding(StrEnum):
     STILL_LIVE = "still-live"
     OTHER_QUEUE = "other-queue"
     UNKNOWN = "unknown"
+    NAMELESS = "without-identity"
+    LATER = "later-than-audit"
+    EARLIER = "earlier-than-audit"
     NEVER_POSTED = "never-posted"
     POSTED_TWICE = "posted-twice"
     POSTED_THOUGH_REFUSED = "posted-though-refused"
@@ -51,6 +54,9 @@ MEANING: Final[Mapping[Finding, str]] = {
     Finding.STILL_LIVE: "in the table, and not yet retired in the ledger",
     Finding.OTHER_QUEUE: "in the table, and in the ledger a message of another queue",
     Finding.UNKNOWN: "in the table, and nowhere in the audit",
+    Finding.NAMELESS: "without a value in the column by which rows are matched",
+    Finding.LATER: "in the table, and newer than the audit: audit again to judge them",
+    Finding.EARLIER: "in the table, and older than what the journal still had when it was first audited",
     Finding.NEVER_POSTED: "accepted, as the producer has it, and not posted in the ledger",
     Finding.POSTED_TWICE: "posted more often than the producer has accepted sends of it",
     Finding.POSTED_THOUGH_REFUSED: "not accepted, as the producer has it, and posted in the ledger",
@@ -58,8 +64,8 @@ MEANING: Final[Mapping[Finding, str]] = {
     Finding.IN_DOUBT_POSTED: "in doubt for the producer: it was posted",
     Finding.IN_DOUBT_NOT_POSTED: "in doubt for the producer: it was not posted",
 }
-ANSWERS: Final = frozenset((Finding.IN_DOUBT_POSTED, Finding.IN_DOUBT_NOT_POSTED))
-"""These tell the producer what it did not know; nothing is wrong with them."""
+ANSWERS: Final = frozenset((Finding.IN_DOUBT_POSTED, Finding.IN_DOUBT_NOT_POSTED, Finding.LATER, Finding.EARLIER))
+"""These tell what was not known, or what cannot be; nothing is wrong with them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +109,7 @@ class Reconciliation:
 
     @property
     def equal(self) -> bool:
-        """Do the two sides agree? What was in doubt and is answered does not count against them."""
+        """Do the two sides agree? `ANSWERS` do not count against them."""
         return not any(count for finding, count in self.counts.items() if finding not in ANSWERS)
 
     @property

@@ -38,7 +38,7 @@ def report(
 ) -> Path:
     """Write the page of the audit in `folder` to the file `out`, and return where it is.
 
-    `title` (default: the folder's name) heads it. `brokers` (beginnings of uuids) and `queues` (patterns with ``*`` and
+    `title` (default: Audit) heads it. `brokers` (beginnings of uuids) and `queues` (patterns with ``*`` and
     ``?``) narrow it down; by default it is about all. `top`: how many queues have charts; all are in the balance sheet.
     The file is written whole or not at all. Raises ConfigurationError where `folder` is no audit, or `top` is negative;
     OSError where `out` cannot be written.
@@ -46,7 +46,7 @@ def report(
     if top < 0:
         raise ConfigurationError(f"top: expected 0 or more queues, got {top}")
     source, target = Path(folder), Path(out)
-    choice = Choice(title=title or f"Audit {source.name}", brokers=brokers, queues=queues, top=top)
+    choice = Choice(title=title or "Audit", brokers=brokers, queues=queues, top=top)
     text = render(page_of(read_tables(source), choice, read_reconciliations(source)))
     beside = target.with_name(f".{target.name}.{os.getpid()}")
     try:

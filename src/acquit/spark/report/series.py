@@ -29,6 +29,8 @@ Doubles = npt.NDArray[np.float64]
 
 BINS_MAX: Final = 180
 _MINUTE_US: Final = 60_000_000
+SPAN_MIN_US: Final = 10 * _MINUTE_US
+"""Less than this fills no axis: a bar that is as wide as the chart says nothing."""
 _STEPS_MIN: Final = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1_440, 2_880, 10_080)
 QUANTILES: Final = (0.5, 0.95, 0.99)
 _MIDDLE_US: Final = np.exp2((np.arange(BUCKETS) + 0.5) / PER_OCTAVE)
@@ -46,8 +48,10 @@ class Axis:
 
     @classmethod
     def over(cls, minutes_us: Longs) -> Axis:
-        """The shortest usual intervals that cover these minutes in at most `BINS_MAX`."""
+        """The shortest usual intervals that cover these minutes in at most `BINS_MAX`, and some around a few."""
         first, last = int(minutes_us.min()), int(minutes_us.max())
+        around = max(0, SPAN_MIN_US - (last - first)) // _MINUTE_US // 2 * _MINUTE_US
+        first, last = first - around, last + around
         wanted = (last - first) // _MINUTE_US // BINS_MAX + 1
         step = next((step for step in _STEPS_MIN if step >= wanted), -(-wanted // _STEPS_MIN[-1]) * _STEPS_MIN[-1])
         step_us = step * _MINUTE_US

@@ -22,7 +22,8 @@ def test_an_axis_covers_all_minutes_in_few_equal_intervals(count: int) -> None:
     first, last = START_US, START_US + (count - 1) * MINUTE_US
     axis = Axis.over(np.array([last, first]))
     assert 1 <= axis.count <= BINS_MAX + 1
-    assert axis.place(np.array([first, last])).tolist() == [0, axis.count - 1]
+    assert 0 <= axis.place(np.array([first]))[0] <= axis.place(np.array([last]))[0] < axis.count
+    assert axis.count >= 10
     assert axis.step_us % MINUTE_US == 0
     assert len(axis.edges) == axis.count + 1
 
@@ -71,7 +72,7 @@ def test_brokers_have_axes_and_percentiles_of_their_own() -> None:
     one, two = found.broker("one", None), found.broker("two", None)
     assert one is not None
     assert two is not None
-    assert one.axis.count == two.axis.count == 1
+    assert one.axis.count == two.axis.count == 11
     assert one.axis.start_us != two.axis.start_us
     assert one.latency.overall[0] * 1000 < two.latency.overall[0]
     assert found.broker("three", None) is None

@@ -1,0 +1,488 @@
+"""The ledger beside what others have: the table that a queue was ingested into, or what a producer wrote down.
+
+``reconcile(ReconcileOptions(audit=..., queue=..., table=...))`` answers whether each message that the ledger says was
+accepted is in the table, once, and nothing else is. ``receipts=`` in place of ``table=`` answers whether each message
+that the producer took for accepted was posted, and nothing else was.
+
+Most rows agree, so they are not joined. Both sides are summed up by ranges of identities (a million sequences, or one
+of 4,096 prefixes of the hash of the message id): how many, and the sum of their hashes modulo 2^64 in two halves. Only
+in ranges whose sums differ are rows looked at, and there a message is judged by what the ledger has of it in all
+queues. Two sides that agree cost one pass over two columns of each, and a shuffle of one row for each range and task.
+That a loss and a doubling hide each other in a sum takes a collision of 64 bits in a range with an equal count.
+
+Nothing is collected but counts and a few examples; whatever differs is written by the executors.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import reduce
+from pathlib import Path
+from typing import Final
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812  # as everybody who reads Spark programs knows it
+
+from acquit.errors import ConfigurationError, PipelineFailed
+from acquit.spark.audit.others import STATE_COLUMN, ReceiptState, read_receipts, read_table
+from acquit.spark.audit.reconciled import (
+    FOLDER,
+    Against,
+    Example,
+    Finding,
+    Reconciliation,
+    read_reconciliations,
+    write_reconciliation,
+)
+from acquit.spark.audit.results import AuditResults
+from acquit.spark.ledger.options import FORMAT_NAME
+from acquit.spark.session import reason_of, start_session
+
+RANGE_BITS: Final = 20
+"""Sequences in a range."""
+PREFIX_BITS: Final = 12
+"""Of the hash of a message id."""
+EXAMPLES_MAX: Final = 20
+"""Of each finding."""
+SEQUENCE: Final = "sequence"
+MESSAGE_ID: Final = "message_id"
+TAKEN: Final = ("ACCEPTED", "CONSUMED")
+"""Outcomes whose messages a table is expected to have."""
+_BROADCAST_MAX: Final = 100_000
+_LOW: Final = (1 << 32) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReconcileOptions:
+    """What to compare with what. Raises ConfigurationError for what cannot be."""
+
+    audit: Path
+    """Folder of the audit: absolute, seen by driver and executors."""
+    queue: str
+    """Whose messages."""
+    table: Path | None = None
+    """Folder of a Delta table, or of Parquet files. This, or `receipts`."""
+    receipts: Path | None = None
+    """What a producer wrote down: ``.csv`` with a header, ``.json`` or ``.jsonl`` with an object a line, ``.parquet``,
+    or a folder as `table`. A row for each send."""
+    broker: str | None = None
+    """Beginning of the uuid of the broker; needed where the audit knows the queue of several and rows do not name
+    theirs in a column `broker`."""
+    by: str | None = None
+    """``sequence`` or ``message_id``; by default the sequence for a table that has it, the message id for receipts."""
+    column: str | None = None
+    """Name of that column on the other side, if it is another."""
+    outcome: str = "outcome"
+    """Of receipts: the column that says how a send ended. Where there is none, all were accepted."""
+    taken: Sequence[str] = TAKEN
+    """Outcomes in the ledger whose messages a table is expected to have."""
+    since: datetime | None = None
+    """Only messages posted at that time or later are expected on the other side."""
+    until: datetime | None = None
+    """Only messages posted before that time are expected on the other side."""
+    complete: bool = True
+    """Of receipts: they are of all who post to the queue. Else what they do not mention is nobody's concern."""
+    master: str | None = None
+    """For a session that is started here: ``local[4]``, ``spark://host:7077``."""
+    memory_mb: int = 1_024
+    """For a session that is started here: memory of the driver's JVM."""
+
+    def __post_init__(self) -> None:
+        if (self.table is None) == (self.receipts is None):
+            raise ConfigurationError("reconcile: expected a table or receipts, and not both")
+        for name, path in (("audit", self.audit), ("table", self.table), ("receipts", self.receipts)):
+            if path is not None and not path.is_absolute():
+                raise ConfigurationError(f"{name}: expected an absolute path, got {path}")
+        if self.by not in (None, SEQUENCE, MESSAGE_ID):
+            raise ConfigurationError(f"by: expected {SEQUENCE} or {MESSAGE_ID}, got {self.by}")
+        if self.column is not None and self.by is None:
+            raise ConfigurationError(f"column: say with `by` whether {self.column} is a {SEQUENCE} or a {MESSAGE_ID}")
+        if self.since is not None and self.until is not None and self.since >= self.until:
+            raise ConfigurationError("since is not before until: no message can be in between")
+
+    @property
+    def place(self) -> Path:
+        """The other side."""
+        place = self.table if self.table is not None else self.receipts
+        assert place is not None
+        return place
+
+    @property
+    def against(self) -> Against:
+        """What the other side is."""
+        return Against.TABLE if self.table is not None else Against.RECEIPTS
+
+
+def reconcile(
+    options: ReconcileOptions,
+    *,
+    spark: SparkSession | None = None,
+    on_progress: Callable[[str], None] | None = None,
+) -> Reconciliation:
+    """Compare, and keep what was found with the audit, where the report shows it.
+
+    `on_progress` is told what is being done. Raises ConfigurationError for what can be known beforehand, and
+    PipelineFailed with the reason in one line when a job fails; then an earlier comparison is kept as it was.
+    """
+    say = on_progress or (lambda stage: None)
+    results = AuditResults(options.audit)
+    brokers = _brokers(results, options)
+    session = spark if spark is not None else start_session(master=options.master, memory_mb=options.memory_mb)
+    try:
+        return _Comparison(session, results, options, brokers, say).run()
+    except (PySparkException, Py4JError) as error:
+        raise PipelineFailed(reason_of(error)) from error
+
+
+def _brokers(results: AuditResults, options: ReconcileOptions) -> list[str]:
+    """Which brokers' queue is meant. Raises ConfigurationError where it is none."""
+    of_queue = {row["broker"] for row in results.queues().to_pylist() if row["queue"] == options.queue}
+    if not of_queue:
+        raise ConfigurationError(f"the audit in {options.audit} knows no queue {options.queue}")
+    found = sorted(broker for broker in of_queue if broker.startswith(options.broker or ""))
+    if not found:
+        raise ConfigurationError(
+            f"queue {options.queue} is of the brokers {', '.join(sorted(of_queue))}; none begins with {options.broker}"
+        )
+    return found
+
+
+class _Comparison:
+    def __init__(
+        self,
+        spark: SparkSession,
+        results: AuditResults,
+        options: ReconcileOptions,
+        brokers: list[str],
+        say: Callable[[str], None],
+    ) -> None:
+        self._spark = spark
+        self._results = results
+        self._options = options
+        self._brokers = brokers
+        self._say = say
+
+    def run(self) -> Reconciliation:
+        options = self._options
+        self._say(f"reading {options.place}")
+        other = self._other()
+        by = self._by(other)
+        per_broker = "broker" in other.columns or by == SEQUENCE
+        other = self._placed(other, per_broker=per_broker)
+        ledger = self._ledger(by, per_broker=per_broker)
+        self._say("comparing ranges")
+        compared = _compared(_marked(ledger, by, F.col("due")), _marked(other, by, _counts())).cache()
+        try:
+            totals = compared.agg(
+                F.count("range").alias("ranges"),
+                F.count_if("differs").alias("differing"),
+                F.coalesce(F.sum("ledger_rows"), F.lit(0)).alias("ledger"),
+                F.coalesce(F.sum("other_rows"), F.lit(0)).alias("other"),
+                F.coalesce(F.sum(F.when(F.col("range").isNull(), F.col("all_rows"))), F.lit(0)).alias("nameless"),
+            ).collect()[0]
+            counts = {Finding.NAMELESS: totals["nameless"]} if totals["nameless"] else {}
+            examples: list[Example] = []
+            folder = ""
+            if totals["differing"]:
+                self._say(f"looking into {totals['differing']:,} of {totals['ranges']:,} ranges")
+                ranges = compared.where("differs").select("scope", "range")
+                if totals["differing"] <= _BROADCAST_MAX:
+                    ranges = F.broadcast(ranges)
+                found = self._judged(_within(ledger, ranges, by), _within(other, ranges, by), by)
+                folder, more, examples = self._kept(found)
+                counts |= more
+        finally:
+            compared.unpersist()
+        reconciliation = Reconciliation(
+            against=options.against,
+            place=str(options.place),
+            broker=self._brokers[0] if len(self._brokers) == 1 else None,
+            queue=options.queue,
+            identity=by,
+            made_at_us=time.time_ns() // 1_000,
+            ledger_rows=totals["ledger"],
+            other_rows=totals["other"],
+            ranges=totals["ranges"],
+            ranges_differing=totals["differing"],
+            counts={finding: counts[finding] for finding in Finding if finding in counts},
+            examples=tuple(examples),
+            findings=folder,
+        )
+        before = [each for each in read_reconciliations(options.audit) if each.name == reconciliation.name]
+        write_reconciliation(options.audit, reconciliation)
+        for old in before:
+            if old.findings:
+                shutil.rmtree(options.audit / old.findings, ignore_errors=True)
+        return reconciliation
+
+    # -- the two sides ------------------------------------------------------------------------------------------------
+
+    def _other(self) -> DataFrame:
+        options = self._options
+        if options.table is not None:
+            return read_table(self._spark, options.table)
+        assert options.receipts is not None
+        return read_receipts(self._spark, options.receipts, options.outcome)
+
+    def _by(self, other: DataFrame) -> str:
+        options = self._options
+        order = (SEQUENCE, MESSAGE_ID) if options.table is not None else (MESSAGE_ID, SEQUENCE)
+        by = options.by or next((name for name in order if name in other.columns), None)
+        if by is None or (options.column or by) not in other.columns:
+            wanted = options.column or by or f"{order[0]} or {order[1]}"
+            raise ConfigurationError(
+                f"{options.place} has no column {wanted}; it has {', '.join(other.columns)}. "
+                "Say which one, and what it is, with `by` and `column`"
+            )
+        if by == SEQUENCE and "broker" not in other.columns and len(self._brokers) > 1:
+            raise ConfigurationError(
+                f"{options.place} has no column broker, and queue {options.queue} is of the brokers "
+                f"{', '.join(self._brokers)}: say which one"
+            )
+        return by
+
+    def _placed(self, other: DataFrame, *, per_broker: bool) -> DataFrame:
+        """The other side as rows of scope, key and state."""
+        options = self._options
+        by = self._by(other)
+        kind = "bigint" if by == SEQUENCE else "string"
+        scope: Column = F.lit("")
+        if per_broker:
+            scope = F.coalesce(F.col("broker"), F.lit("")) if "broker" in other.columns else F.lit(self._brokers[0])
+        rows = other.select(
+            scope.alias("scope"),
+            F.col(options.column or by).cast(kind).alias("key"),
+            (F.col(STATE_COLUMN) if options.receipts is not None else F.lit(ReceiptState.ACCEPTED.value)).alias(
+                "state"
+            ),
+        )
+        if options.broker is not None and per_broker:
+            rows = rows.where(F.col("scope").isin(self._brokers))
+        return rows
+
+    def _ledger(self, by: str, *, per_broker: bool) -> DataFrame:
+        """The ledger as rows of scope, key, and what it says of the message."""
+        options = self._options
+        columns = ("broker", "queue", "sequence", "origin", "entered", "outcome", "posted_at")
+        parts = []
+        closed, opened = self._results.closed(self._spark), self._results.open(self._spark)
+        if closed is not None:
+            parts.append(closed.select(*columns))
+        if opened is not None:
+            parts.append(opened.withColumn("outcome", F.lit(None).cast("string")).select(*columns))
+        nothing = (
+            "broker string, queue string, sequence bigint, origin bigint, entered string, outcome string, "
+            "posted_at timestamp"
+        )
+        rows = reduce(DataFrame.unionByName, parts) if parts else self._spark.createDataFrame([], nothing)
+        rows = rows.where(F.col("broker").isin(self._brokers))
+        mine = F.coalesce(F.col("queue") == options.queue, F.lit(False))
+        taken = F.coalesce(F.col("outcome").isin(*options.taken), F.lit(False))
+        posted = F.coalesce(F.col("entered") == "POSTED", F.lit(False))
+        counted = mine & (taken if options.table is not None else posted)
+        in_time: Column = F.lit(True)
+        if options.since is not None:
+            in_time = in_time & (F.col("posted_at") >= F.lit(options.since))
+        if options.until is not None:
+            in_time = in_time & (F.col("posted_at") < F.lit(options.until))
+        rows = rows.select(
+            "broker",
+            "sequence",
+            "origin",
+            F.when(mine, "").otherwise(F.concat(F.lit(" in "), F.coalesce("queue", F.lit("?")))).alias("place"),
+            F.coalesce(F.lower("outcome"), F.lit("live")).alias("what"),
+            counted.alias("counted"),
+            (counted & F.coalesce(in_time, F.lit(False))).alias("due"),
+            (mine & ~counted & F.col("outcome").isNotNull()).alias("otherwise"),
+            (mine & ~counted & F.col("outcome").isNull()).alias("live"),
+            (~mine).alias("elsewhere"),
+        )
+        rows = self._with_ids(rows) if by == MESSAGE_ID else rows.withColumn("key", F.col("sequence"))
+        scope: Column = F.col("broker") if per_broker else F.lit("")
+        return rows.withColumn("scope", scope).drop("broker", "sequence", "origin")
+
+    def _with_ids(self, rows: DataFrame) -> DataFrame:
+        """With the message ids of postings. A copy (a second subscription, a dead letter, what a transaction held) has
+        that of the message that it is a copy of."""
+        folders = sorted({broker.folder for broker in self._results.brokers.values() if broker.store in self._brokers})
+        ids = (
+            self._spark.read.format(FORMAT_NAME)
+            .schema("broker string, sequence bigint, message_id string")
+            .options(folders=",".join(folders), details="true", missing="allow")
+            .load()
+            .where("message_id is not null")
+            .groupBy("broker", "sequence")
+            .agg(F.first("message_id").alias("key"))
+        )
+        of_origin = ids.select("broker", F.col("sequence").alias("origin"), F.col("key").alias("origin_key"))
+        found = rows.join(ids, ["broker", "sequence"], "left").join(of_origin, ["broker", "origin"], "left")
+        # What was posted without an id cannot be known to the other side by one.
+        key = F.coalesce("key", "origin_key")
+        return found.withColumn("key", key).drop("origin_key").where(F.col("key").isNotNull())
+
+    # -- where they differ --------------------------------------------------------------------------------------------
+
+    def _judged(self, ledger: DataFrame, other: DataFrame, by: str) -> DataFrame:
+        """A row for each message about which something is to be said."""
+        flags = ("counted", "due", "otherwise", "live", "elsewhere")
+        said = ledger.groupBy("scope", "key").agg(
+            *(F.count_if(flag).alias(flag) for flag in flags),
+            F.concat_ws(", ", F.sort_array(F.collect_set(F.concat("what", "place")))).alias("ledger"),
+        )
+        held = other.groupBy("scope", "key").agg(
+            *(F.count_if(F.col("state") == state.value).alias(state.value) for state in ReceiptState),
+            F.count("*").alias("rows"),
+        )
+        joined = said.join(held, ["scope", "key"], "full")
+        numbers = (*flags, *(state.value for state in ReceiptState), "rows")
+        joined = joined.na.fill(0, list(numbers)).na.fill("", ["ledger"])
+        times = F.concat(F.lit(" × "), F.col("counted").cast("string"))
+        return (
+            joined.withColumn("finding", self._finding(by))
+            .where(F.col("finding").isNotNull())
+            .select(
+                "finding",
+                F.when(F.col("scope") != "", F.col("scope")).alias("broker"),
+                F.col("key").cast("string").alias("identity"),
+                F.concat("ledger", F.when(F.col("counted") > 1, times).otherwise("")).alias("ledger"),
+                self._held().alias("other"),
+            )
+        )
+
+    def _finding(self, by: str) -> Column:
+        if self._options.table is not None:
+            return self._of_table(by)
+        counted, rows = F.col("counted"), F.col("rows")
+        accepted, in_doubt = F.col(ReceiptState.ACCEPTED.value), F.col(ReceiptState.IN_DOUBT.value)
+        unknown = F.when(F.col("due") > 0, Finding.UNKNOWN_TO_PRODUCER.value) if self._options.complete else F.lit(None)
+        return (
+            F.when((counted > 0) & (rows == 0), unknown)
+            .when((counted > 0) & (accepted + in_doubt == 0), Finding.POSTED_THOUGH_REFUSED.value)
+            .when((counted > 0) & (counted > accepted + in_doubt), Finding.POSTED_TWICE.value)
+            .when((counted > 0) & (accepted == 0), Finding.IN_DOUBT_POSTED.value)
+            .when((counted == 0) & (accepted > 0), Finding.NEVER_POSTED.value)
+            .when((counted == 0) & (in_doubt > 0), Finding.IN_DOUBT_NOT_POSTED.value)
+        )
+
+    def _of_table(self, by: str) -> Column:
+        counted, rows = F.col("counted"), F.col("rows")
+        foreign = F.when(F.col("otherwise") > 0, Finding.NOT_ACCEPTED.value)
+        foreign = foreign.when(F.col("live") > 0, Finding.STILL_LIVE.value)
+        foreign = foreign.when(F.col("elsewhere") > 0, Finding.OTHER_QUEUE.value)
+        if by == SEQUENCE:
+            states = {broker.store: broker for broker in self._results.brokers.values()}
+            newest = _of_scope({name: state.entered_max for name, state in states.items()})
+            oldest = _of_scope({name: state.below for name, state in states.items()})
+            foreign = foreign.when(F.col("key") > newest, Finding.LATER.value)
+            foreign = foreign.when(F.col("key") < oldest, Finding.EARLIER.value)
+        return (
+            F.when((counted > 0) & (rows > counted), Finding.DOUBLED.value)
+            .when((F.col("due") > 0) & (rows < counted), Finding.MISSING.value)
+            .when((counted == 0) & (rows > 0), foreign.otherwise(Finding.UNKNOWN.value))
+        )
+
+    def _held(self) -> Column:
+        """What the other side has of a message, in words."""
+        if self._options.table is not None:
+            return F.when(F.col("rows") > 0, F.concat(F.col("rows").cast("string"), F.lit("×"))).otherwise("")
+        parts = [
+            F.when(
+                F.col(state.value) > 0,
+                F.concat(F.lit(f"{state.words} "), F.col(state.value).cast("string"), F.lit("×")),
+            )
+            for state in ReceiptState
+        ]
+        return F.concat_ws(", ", *parts)
+
+    def _kept(self, found: DataFrame) -> tuple[str, dict[Finding, int], list[Example]]:
+        """Write what was found; how many of each, and some."""
+        name = f"{FOLDER}/findings-{secrets.token_hex(8)}"
+        place = str(self._options.audit / name)
+        found.write.parquet(place)
+        written = self._spark.read.schema(found.schema).parquet(place)
+        place_in_kind = F.row_number().over(
+            Window.partitionBy("finding").orderBy("broker", F.length("identity"), "identity")
+        )
+        of_kind = F.count("*").over(Window.partitionBy("finding"))
+        some = written.withColumn("place", place_in_kind).withColumn("of_kind", of_kind)
+        rows = some.where(F.col("place") <= EXAMPLES_MAX).collect()
+        if not rows:
+            shutil.rmtree(place, ignore_errors=True)
+            return "", {}, []
+        order = list(Finding)
+        rows.sort(key=lambda row: (order.index(Finding(row["finding"])), row["place"]))
+        examples = [
+            Example(
+                finding=Finding(row["finding"]),
+                broker=row["broker"],
+                identity=row["identity"],
+                ledger=row["ledger"],
+                other=row["other"],
+            )
+            for row in rows
+        ]
+        return name, {Finding(row["finding"]): row["of_kind"] for row in rows}, examples
+
+
+def _counts() -> Column:
+    return F.col("state") == ReceiptState.ACCEPTED.value
+
+
+def _range(by: str) -> Column:
+    if by == SEQUENCE:
+        return F.shiftright("key", RANGE_BITS)
+    return F.when(F.col("key").isNotNull(), F.shiftrightunsigned(F.xxhash64("key"), 64 - PREFIX_BITS))
+
+
+def _marked(rows: DataFrame, by: str, counts: Column) -> DataFrame:
+    """For each range: how many rows count, the two halves of the sum of their hashes, and how many rows do not count.
+
+    Halves, because a sum of whole hashes leaves 64 bits, which Spark takes for an error."""
+    digest = F.xxhash64("key")
+    marks = rows.select("scope", _range(by).alias("range"), digest.alias("digest"), counts.alias("counts"))
+    one = F.when(F.col("counts"), 1).otherwise(0)
+    return marks.groupBy("scope", "range").agg(
+        F.sum(one).alias("rows"),
+        F.sum(F.when(F.col("counts"), F.col("digest").bitwiseAND(F.lit(_LOW))).otherwise(0)).alias("low"),
+        F.sum(F.when(F.col("counts"), F.shiftrightunsigned("digest", 32)).otherwise(0)).alias("high"),
+        F.sum(1 - one).alias("beside"),
+    )
+
+
+def _compared(ledger: DataFrame, other: DataFrame) -> DataFrame:
+    """Both sides of each range. One differs where the sums do, or where the other side has rows that do not count
+    there: receipts of sends that were refused, or are in doubt."""
+    left = ledger.select("scope", "range", *(F.col(name).alias(f"l_{name}") for name in ("rows", "low", "high")))
+    right = other.select(
+        "scope", "range", *(F.col(name).alias(f"o_{name}") for name in ("rows", "low", "high", "beside"))
+    )
+    both = left.join(right, ["scope", "range"], "full").na.fill(0, ["l_rows", "o_rows", "o_beside"])
+    same = reduce(
+        lambda a, b: a & b,
+        (F.coalesce(f"l_{name}", F.lit(0)) == F.coalesce(f"o_{name}", F.lit(0)) for name in ("rows", "low", "high")),
+    )
+    return both.select(
+        "scope",
+        "range",
+        F.col("l_rows").alias("ledger_rows"),
+        (F.col("o_rows") + F.col("o_beside")).alias("all_rows"),
+        F.col("o_rows").alias("other_rows"),
+        (F.col("range").isNotNull() & (~same | (F.col("o_beside") > 0))).alias("differs"),
+    )
+
+
+def _within(rows: DataFrame, ranges: DataFrame, by: str) -> DataFrame:
+    return rows.withColumn("range", _range(by)).join(ranges, ["scope", "range"], "left_semi").drop("range")
+
+
+def _of_scope(values: Mapping[str, int]) -> Column:
+    """The value of a row's broker; null where it has none."""
+    pairs = [F.lit(item) for pair in values.items() for item in pair]
+    return F.create_map(*pairs)[F.col("scope")]
