@@ -134,9 +134,16 @@ class QueueBalance:
 
 
 def balance(
-    broker: str, totals: BrokerTotals, live: Mapping[int, Sequence[int]], names: Mapping[int, str], *, known: bool
+    broker: str,
+    totals: BrokerTotals,
+    live: Mapping[int, Sequence[int]],
+    names: Mapping[int, str],
+    *,
+    holes: bool,
+    known: bool,
 ) -> list[QueueBalance]:
-    """The queues of a broker. `live`: by queue, number of open messages and sum of their hashes. `known`: what the
+    """The queues of a broker. `live`: by queue, number of open messages and sum of their hashes. `holes`: there are
+    segments that could not be read. `known`: what the
     segments that could not be read have done is known."""
     rows = []
     queues = totals.end.keys() | totals.here.keys() | totals.deleted.keys() | live.keys() | totals.unknown.keys()
@@ -145,7 +152,9 @@ def balance(
         count, hash_sum = live.get(queue, (0, 0))
         unknown, unknown_sum = totals.unknown.get(queue, (0, 0))
         agree = (hash_sum + unknown_sum) % HASH_MODULUS == total.live_sum
-        state, detail = _judge(total, count, unknown, agree=agree, known=known, unknown_sum=unknown_sum)
+        # A queue that was deleted in a segment that cannot be read is in no seal any more.
+        stated = known and (not holes or queue in totals.end or queue in totals.here or queue in totals.deleted)
+        state, detail = _judge(total, count, unknown, agree=agree, known=stated, unknown_sum=unknown_sum)
         rows.append(
             QueueBalance(
                 broker=broker,
@@ -166,7 +175,7 @@ def _judge(
     total: QueueTotals, live: int, unknown: int, *, agree: bool, known: bool, unknown_sum: int
 ) -> tuple[str, str]:
     if not known:
-        return INCOMPLETE, "segments are missing, and no seal says what happened in them"
+        return INCOMPLETE, "no seal says what happened in it, or in segments that cannot be read"
     if live + unknown != total.live:
         return (
             DIFFERS,
@@ -176,7 +185,10 @@ def _judge(
     if not agree:
         return DIFFERS, f"the {live} open messages are not those that entered and were not retired"
     if unknown or unknown_sum:
-        return INCOMPLETE, f"{unknown} messages were posted in segments that cannot be read, and not retired since"
+        which = "were posted in segments that cannot be read, and not retired since"
+        if unknown < 0:
+            which = "more were retired than posted in segments that cannot be read: they are open here"
+        return INCOMPLETE, f"{abs(unknown)} messages {which}"
     return BALANCED, ""
 
 

@@ -80,17 +80,18 @@ def _plan_broker(plan: Plan, broker: BrokerState, segments: list[Segment], known
             behind_hole = True
             _add_hole(plan, broker, segment)
             continue
-        skip, digest = 0, ""
+        resumed, skip, digest = False, 0, ""
         if partial is not None and partial.number == segment.number:
             if segment.state is State.OPEN and segment.seal is None and segment.length == partial.length:
                 continue  # nothing new in it
-            skip, digest = partial.events, partial.digest
+            resumed, skip, digest = True, partial.events, partial.digest
         after = by_number.get(segment.number + 1)
         previous = by_number.get(segment.number - 1)
         work = Work(
             segment=segment,
             broker=broker.number,
             before=previous if previous is not None and previous.header is not None else None,
+            resumed=resumed,
             skip=skip,
             digest=digest,
             at_start=behind_hole,

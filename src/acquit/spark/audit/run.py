@@ -235,8 +235,8 @@ class _Run:
         )
         rows += found
         counts += more
-        totals, balances = self._balance(plan, told, opened)
         _advance(plan, told.segments)
+        totals, balances = self._balance(plan, told, opened)
         files = list(told.files)
         kept = sorted(set(rows), key=_order)[: options.anomalies]
         state = self._write(folder, place, files, kept, told, balances, totals)
@@ -351,7 +351,7 @@ class _Run:
             if facts.unclean:
                 text = "the broker did not stop in order before: acquisitions of its last moments may be missing"
                 rows.append(
-                    AnomalyRow(facts.broker, 0, 0, Anomaly.LOWER_BOUNDS.value, text, facts.number, facts.first_us)
+                    AnomalyRow(facts.broker, 0, 0, Anomaly.LOWER_BOUNDS.value, text, facts.number, facts.created_us)
                 )
                 counts[Anomaly.LOWER_BOUNDS.value] += 1
         last = {(facts.broker, facts.number): facts.last_us for facts in told.segments}
@@ -398,7 +398,14 @@ class _Run:
             for queue, (count, hash_sum) in unknown.get(broker.number, {}).items():
                 own.found(queue, count, hash_sum)
             names = {number: name for number, (name, _) in self._names.get(broker.number, {}).items()}
-            rows += balancing.balance(broker.store, own, live.get(broker.number, {}), names, known=broker.total_known)
+            rows += balancing.balance(
+                broker.store,
+                own,
+                live.get(broker.number, {}),
+                names,
+                holes=bool(broker.missing or broker.deleted),
+                known=broker.total_known,
+            )
         return totals, rows
 
     def _write(

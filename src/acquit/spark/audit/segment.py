@@ -50,8 +50,10 @@ class Work:
     """Its number in this audit."""
     before: Segment | None
     """The segment before it, where it can be read."""
+    resumed: bool = False
+    """An earlier run has folded the beginning of it, when it was open."""
     skip: int = 0
-    """Events that an earlier run has folded."""
+    """Events that it folded."""
     digest: str = ""
     """Of these."""
     at_start: bool = False
@@ -79,6 +81,8 @@ class Facts:
     entered_min: int = 0
     """Least and greatest sequence that entered a queue; 0: none did."""
     entered_max: int = 0
+    created_us: int = 0
+    """When it was begun."""
     unclean: bool = False
     """A run of the broker begins here, and the one before was not stopped in order."""
     start: dict[str, Any] | None = None
@@ -130,7 +134,7 @@ def fold(work: Work, verify: Verify, anomalies_max: int) -> Folded:
     folded are not the same any more."""
     segment = work.segment
     everything = read_events(segment, verify)
-    if work.skip and digest_of(everything[: work.skip]) != work.digest:
+    if work.resumed and digest_of(everything[: work.skip]) != work.digest:
         raise segment.corrupt(
             f"its first {work.skip} events are not those that an earlier run of this audit has folded"
         )
@@ -143,7 +147,8 @@ def fold(work: Work, verify: Verify, anomalies_max: int) -> Folded:
         folded=len(events),
         digest=digest_of(everything) if summary is None else "",
         sealed=summary is not None,
-        unclean=work.skip == 0 and _begins_unclean(segment),
+        created_us=segment.header.created_us if segment.header is not None else 0,
+        unclean=not work.resumed and _begins_unclean(segment),
         queues=_queues(segment, events, verify, work.known),
     )
     _note_range(facts, events)
@@ -220,10 +225,9 @@ def _note_balance(facts: Facts, events: Events, summary: Summary | None, before:
         texts = seals.differences(found, summary)
         if before is not None or first:
             texts += seals.chain_differences(before, summary)
+        last_us = int(events["time_us"].max()) if len(events) else 0
         for text in texts:
-            facts.anomalies.append(
-                AnomalyRow(work.broker, 0, 0, Anomaly.UNBALANCED.value, text, number, summary.last_us)
-            )
+            facts.anomalies.append(AnomalyRow(work.broker, 0, 0, Anomaly.UNBALANCED.value, text, number, last_us))
             facts.counts[Anomaly.UNBALANCED.value] = facts.counts.get(Anomaly.UNBALANCED.value, 0) + 1
         facts.deleted = seals.to_json({q: r.cumulated for q, r in summary.rows.items() if r.flags})
     if work.at_end:

@@ -1,7 +1,7 @@
 """Pieces without a posting, and postings that may be second ones: explained by what is closed or open already.
 
 A message that is retired again in a later segment, or posted again, leaves a piece that meets nothing, for closed
-messages are not kept at hand. Such pieces are few, so they are looked for in all files: a join with a handful of keys.
+messages are not kept at hand. Such pieces are few, so they are looked for in all files, by their keys alone.
 Sequences are used in ascending order, so a posting can only be a second one where a segment has one that is not above
 all those before; only such segments are read again.
 """
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import functions
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from acquit.spark.audit.anomalies import Anomaly, AnomalyRow
 from acquit.spark.audit.bucket import BucketFacts
@@ -25,7 +26,7 @@ from acquit.spark.ledger.options import Verify
 from acquit.spark.ledger.segments import read_events
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 _LATE: Final = "broker INT, queue BIGINT, sequence BIGINT, segment BIGINT, time_us BIGINT"
 _LATE_SCHEMA: Final = pa.schema(
@@ -41,6 +42,8 @@ _AGAIN: Final = {
     Anomaly.RETIRED_WITHOUT_POSTING.value: Anomaly.RETIRED_TWICE.value,
     Anomaly.ACQUIRED_WITHOUT_POSTING.value: Anomaly.ACQUIRED_AFTER_RETIREMENT.value,
 }
+_FOUND: Final = "broker STRING, queue_number BIGINT, sequence BIGINT"
+_FOUND_SCHEMA: Final = pa.schema([("broker", pa.string()), ("queue_number", pa.int64()), ("sequence", pa.int64())])
 Key = tuple[int, int, int]
 
 
@@ -130,20 +133,31 @@ def _lives(
 ) -> Counter[Key]:
     """How many closed and open lives each of these messages has."""
     numbers = {store: number for number, store in stores.items()}
-    wanted = session.createDataFrame(
-        [(stores[broker], queue, sequence) for broker, queue, sequence in sorted(keys)],
-        "broker STRING, queue_number BIGINT, sequence BIGINT",
-    )
-    parts: list[DataFrame] = [
-        session.read.parquet(*map(str, paths)).select("broker", "queue_number", "sequence")
-        for paths in (closed, opened)
-        if paths
-    ]
+    wanted = {(stores[broker], queue, sequence) for broker, queue, sequence in keys}
+    files = [*closed, *opened]
+    size = -(-len(files) // (session.sparkContext.defaultParallelism * 4)) or 1
+    groups = [files[start : start + size] for start in range(0, len(files), size)]
     found: Counter[Key] = Counter()
-    low, high = min(key[2] for key in keys), max(key[2] for key in keys)
-    for part in parts:
-        near = part.where(functions.col("sequence").between(low, high))
-        joined = near.join(functions.broadcast(wanted), ["broker", "queue_number", "sequence"])
-        for row in joined.groupBy("broker", "queue_number", "sequence").count().collect():
-            found[numbers[row["broker"]], row["queue_number"], row["sequence"]] += row["count"]
+    if groups:
+        frame = session.range(0, len(groups), 1, len(groups)).mapInArrow(_lives_task(groups, wanted), _FOUND)
+        for row in frame.toArrow().to_pylist():
+            found[numbers[row["broker"]], row["queue_number"], row["sequence"]] += 1
     return found
+
+
+def _lives_task(
+    groups: Sequence[Sequence[Path]], wanted: set[tuple[str, int, int]]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    sequences = pa.array(sorted({sequence for _, _, sequence in wanted}), pa.int64())
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                for path in groups[number]:
+                    table = pq.read_table(
+                        path, columns=_FOUND_SCHEMA.names, filters=pc.field("sequence").isin(sequences)
+                    ).cast(_FOUND_SCHEMA)
+                    rows = [row for row in table.to_pylist() if tuple(row.values()) in wanted]
+                    yield pa.RecordBatch.from_pylist(rows, schema=_FOUND_SCHEMA)
+
+    return run

@@ -1,0 +1,93 @@
+"""``acquit pipeline audit``: what became of every message, from brokers' journals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from acquit.cli.exits import Exit
+from acquit.cli.options import json_option
+from acquit.cli.output import emit_json
+from acquit.cli.pipelines.common import SparkAt, ended, following, need, spark_options
+
+if TYPE_CHECKING:
+    from acquit.spark.audit import AuditProgress, AuditSummary
+
+
+@click.command()
+@click.argument("folders", nargs=-1, required=True, type=click.Path(file_okay=False, path_type=Path))
+@click.option(
+    "--into",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="The audit's folder; made if it is not there. All that earlier runs found is in it.",
+)
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="Believe the side file of a segment where hash and totals agree, and do not read every byte.",
+)
+@click.option(
+    "--histories",
+    type=click.IntRange(min=0),
+    default=1000,
+    show_default=True,
+    metavar="N",
+    help="Keep the events of so many messages that anomalies name.",
+)
+@spark_options
+@json_option
+def audit(folders: tuple[Path, ...], into: Path, quick: bool, histories: int, spark: SparkAt, as_json: bool) -> Exit:
+    """Audit the journals in the brokers' data FOLDERS: what has come since the last run joins the audit in DIR.
+
+    Ends with 4 when a balance does not hold, or a journal says what cannot be.
+    """
+    need("pyspark", "pyarrow")
+    from acquit.spark import audit as pipeline
+    from acquit.spark.ledger.options import Verify
+
+    chosen = pipeline.AuditOptions(
+        folders=[folder.absolute() for folder in folders],
+        into=into.absolute(),
+        verify=Verify.QUICK if quick else Verify.FULL,
+        histories=histories,
+        master=spark.master,
+        memory_mb=spark.memory_mb,
+    )
+    with following(f"auditing into {into}", "segments") as follower:
+
+        def follow(progress: AuditProgress) -> None:
+            if progress.stage == "folding" and progress.segments:
+                left = progress.segments_total - progress.segments
+                follower.at(progress.segments, left=left, place="to be folded")
+            else:
+                follower.say(progress.stage)
+
+        summary = pipeline.audit(chosen, on_progress=follow)
+    if as_json:
+        emit_json(pipeline.summary_json(summary))
+    else:
+        _tell(summary)
+    return ended(balanced=summary.sound)
+
+
+def _tell(summary: AuditSummary) -> None:
+    if summary.changed:
+        click.echo(
+            f"{summary.events:,} events in {summary.segments:,} segments of {summary.brokers:,} brokers folded into "
+            f"{summary.into} (entry {summary.entry}), {summary.duration_s:.1f} s"
+        )
+        click.echo(f"messages: {summary.closed:,} closed, {summary.open:,} open")
+    else:
+        click.echo(f"nothing new since entry {summary.entry} in {summary.into}; {summary.open:,} messages are open")
+    states = ", ".join(f"{count:,} {state}" for state, count in summary.balance.items())
+    click.echo(f"queues: {states or 'none'}")
+    for text in summary.differing:
+        click.echo(f"  {text}")
+    for kind, count in summary.anomalies.items():
+        click.echo(f"{kind}: {count:,}")
+    if not summary.sound:
+        click.echo("not sound: see the tables anomalies and balance", err=True)
