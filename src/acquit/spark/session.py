@@ -101,4 +101,4 @@ def reason_of(error: BaseException) -> str:
     others = _ANY_ERROR.findall(text)
     if others:
         return f"{others[-1][0]}: {others[-1][1]}"
-    return text.partition("\n")[0] or type(error).__name__
+    return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)

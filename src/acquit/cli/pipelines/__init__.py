@@ -14,10 +14,31 @@ PIPELINES: dict[str, tuple[str, str]] = {
     "ingest": ("ingest", "Take a queue into a table, each posting once."),
     "audit": ("audit", "Say what became of every message, from brokers' journals."),
     "report": ("report", "Write an audit as one HTML page."),
+    "redrive": ("redrive", "Send dead letters back to where they died, each once."),
     "compact": ("compact", "Merge the small files of a table."),
 }
 
 
+JOBS: tuple[str, ...] = ("ingest", "audit", "redrive")
+"""Those that run on Spark, and have a file for spark-submit in `acquit.cli.jobs`."""
+
+
+def _show_job(ctx: click.Context, parameter: click.Parameter, name: str | None) -> None:
+    if name is not None:
+        from acquit.cli.jobs import job_file
+
+        click.echo(job_file(name))
+        ctx.exit()
+
+
 @click.group(cls=LazyGroup, package=__name__, table=PIPELINES)
+@click.option(
+    "--job",
+    type=click.Choice(JOBS),
+    is_eager=True,
+    expose_value=False,
+    callback=_show_job,
+    help="Print where the file is that spark-submit takes for a pipeline.",
+)
 def pipeline() -> None:
     """Queues, tables and the ledger, with Spark (needs the extra: pip install 'acquit[spark]')."""

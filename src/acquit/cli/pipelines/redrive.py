@@ -1,0 +1,118 @@
+"""``acquit pipeline redrive``: dead letters back to where they died."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from acquit.cli.jsonform import to_json
+from acquit.cli.options import json_option
+from acquit.cli.output import emit_json, table
+from acquit.cli.pipelines.common import (
+    QueueAt,
+    SparkAt,
+    counted,
+    ended,
+    following,
+    need,
+    queue_options,
+    spark_options,
+)
+
+if TYPE_CHECKING:
+    from acquit.cli.exits import Exit
+    from acquit.spark.redrive import RedriveSummary
+
+
+@click.command()
+@click.argument("letters", metavar="[QUEUE]", default="DLQ")
+@click.option(
+    "--where",
+    default="true",
+    metavar="SQL",
+    help="Only letters for which this holds: \"cause = 'rejected' AND size(attempts) < 3\".",
+)
+@click.option("--to", metavar="QUEUE", help="Where they go.  [default: each to the queue where it died]")
+@click.option(
+    "--table",
+    "sink",
+    type=click.Path(path_type=Path),
+    metavar="TABLE",
+    help="Letters whose posting has a row in this table stay.",
+)
+@click.option("--limit", type=click.IntRange(min=1), metavar="NUMBER", help="No more than these, the oldest first.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="NUMBER", help="No more in a second.")
+@click.option("--dry-run", is_flag=True, help="Show which would go, and move nothing.")
+@queue_options
+@spark_options
+@json_option
+def redrive(
+    letters: str,
+    where: str,
+    to: str | None,
+    sink: Path | None,
+    limit: int | None,
+    rate: float | None,
+    dry_run: bool,
+    queue: QueueAt,
+    spark: SparkAt,
+    as_json: bool,
+) -> Exit:
+    """Send the dead letters in QUEUE (DLQ) back to where they died, each exactly once.
+
+    Killed, or without an answer, it is just run again: what was moved is not there any more.
+    """
+    need()
+    from acquit.spark import redrive as pipeline
+
+    options = pipeline.RedriveOptions(
+        url=queue.url,
+        queue=letters,
+        where=where,
+        to=to,
+        table=None if sink is None else sink.absolute(),
+        limit=limit,
+        rate=rate,
+        dry_run=dry_run,
+        user=queue.user,
+        credential=queue.credential,
+        master=spark.master,
+        memory_mb=spark.memory_mb,
+    )
+    with following(f"redriving {letters}", "letters") as follower:
+        summary = pipeline.redrive(
+            options, on_progress=lambda told: follower.at(told.moved, left=told.of - told.moved, place="to go")
+        )
+    _report(summary, as_json=as_json)
+    return ended(complete=not summary.gone)
+
+
+def _report(summary: RedriveSummary, *, as_json: bool) -> None:
+    if as_json:
+        emit_json({**{key: to_json(value) for key, value in asdict(summary).items()}})
+        return
+    if summary.dry_run and summary.shown:
+        rows = [
+            (one.sequence, one.message_id, one.target, one.cause, one.condition, _fate(one.target, one.in_table))
+            for one in summary.shown
+        ]
+        table(("sequence", "message id", "target", "cause", "condition", ""), rows)
+        click.echo()
+    for group in summary.groups:
+        why = ", ".join(text for text in (group.cause, group.condition) if text) or "no reason given"
+        click.echo(f"{group.count:>9,}  {why}: {_fate(group.target, group.in_table)}")
+    done = "would be moved" if summary.dry_run else "moved"
+    parts = [f"{counted(summary.selected, 'letter')} selected", f"{summary.moved:,} {done}"]
+    parts += [f"{summary.in_table:,} already in the table"] if summary.in_table else []
+    parts += [f"{summary.homeless:,} without a place to go"] if summary.homeless else []
+    parts += [f"{summary.gone:,} gone meanwhile"] if summary.gone else []
+    click.echo(f"{summary.queue}: {', '.join(parts)}, {summary.duration_s:.1f} s")
+
+
+def _fate(target: str | None, in_table: bool) -> str:
+    if in_table:
+        return "already in the table, stays"
+    return "nowhere to go, stays" if target is None else f"to {target}"

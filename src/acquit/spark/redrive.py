@@ -1,0 +1,314 @@
+"""The pipeline *redrive*: dead letters back to where they died, those that a predicate selects, each exactly once.
+
+**Choosing** is Spark's: a predicate in SQL over what a letter says of its past (`spark.letters`), its properties and
+its body. Where a table is named, letters whose posting has a row in it are left where they are: a message may have been
+put into the table and yet come again, and again, until it was dead-lettered.
+
+**Moving** is the broker's: for each letter the posting there and the retirement here are in one batch of its journal,
+so that a crash leaves it in one of the two queues (`docs/administration.md`). Letters are named by their sequence,
+which is given once. So a redrive that was killed, or whose answer was lost, is just run again: what was moved is not
+there any more, and nothing is moved twice. Two redrives at once share the letters.
+
+**Identity.** The bare message is the same byte for byte, its message-id with it, and the annotation
+``x-opt-acquit-origin`` says which sequence it had: the ledger tells its whole story. To a consumer that goes by the
+broker's sequence it is a new posting: that is why a table is asked first. To one that goes by a field of the message
+(`identityField`) it is the old one.
+
+Nothing of a letter goes through the driver but its sequence and its target.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import pyarrow.parquet as pq
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as sql
+
+from acquit.errors import AcquitError, ConfigurationError, PipelineFailed, Unauthorized
+from acquit.protocol.message import Message
+from acquit.protocol.types import Value
+from acquit.spark.letters import dead_letters
+from acquit.spark.link import connect_patiently
+from acquit.spark.options import CONNECTION_OPTIONS, ConnectionOptions, parse_options
+from acquit.spark.session import failure_of, reason_of, start_session
+from acquit.spark.tables import table_files
+
+DEAD_LETTER_QUEUE: Final = "DLQ"
+SHOWN: Final = 20
+"""Letters that a dry run shows one by one."""
+_CHUNK: Final = 1_000
+"""Letters in one request."""
+_GROUPS_MAX: Final = 1_000
+_MANAGEMENT: Final = "$management"
+_ANSWER_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedriveOptions:
+    """What to redrive, and where to. Raises ConfigurationError for what cannot be."""
+
+    url: str
+    """The broker: ``amqp://host:port``, without user and password."""
+    queue: str = DEAD_LETTER_QUEUE
+    """Where the letters are."""
+    where: str = "true"
+    """Which ones: a predicate in Spark's SQL over the columns of `spark.letters`."""
+    to: str | None = None
+    """Where they go. By default each goes to the queue where it died."""
+    table: Path | None = None
+    """A table (Delta or Parquet) with a column `sequence`, or else `message_id`: letters with a row in it stay."""
+    limit: int | None = None
+    """No more than so many, the oldest first."""
+    rate: float | None = None
+    """No more than so many in a second. By default as fast as the broker moves them."""
+    dry_run: bool = False
+    """Say what would go, and move nothing."""
+    user: str | None = None
+    credential: str | None = None
+    """Where the password is: ``env:NAME``, ``file:PATH`` or ``provider:module.function``."""
+    master: str | None = None
+    """For a session that is started here: ``local[4]``, ``spark://host:7077``."""
+    memory_mb: int = 1_024
+    """For a session that is started here: memory of the driver's JVM."""
+
+    def __post_init__(self) -> None:
+        if self.to == self.queue:
+            raise ConfigurationError(f"to: {self.to} is where the letters are; expected another queue")
+        if self.limit is not None and self.limit < 1:
+            raise ConfigurationError(f"limit: expected a number above 0, got {self.limit}")
+        if self.rate is not None and not self.rate > 0:
+            raise ConfigurationError(f"rate: expected messages in a second, above 0, got {self.rate:g}")
+        self.connection()
+
+    def connection(self) -> ConnectionOptions:
+        """How the broker is reached. Raises ConfigurationError."""
+        given = {"url": self.url, "user": self.user, "credential": self.credential}
+        known = {name: value for name, value in given.items() if value is not None}
+        return parse_options(ConnectionOptions, CONNECTION_OPTIONS, known)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterGroup:
+    """Letters that died in one way."""
+
+    target: str | None
+    """Where they go; None where they do not say where they died."""
+    cause: str | None
+    condition: str | None
+    in_table: bool
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    """A letter, as a dry run shows it."""
+
+    sequence: int
+    message_id: str | None
+    target: str | None
+    cause: str | None
+    condition: str | None
+    in_table: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedriveSummary:
+    """What was done, or in a dry run would be."""
+
+    queue: str
+    selected: int
+    """By the predicate, before `limit`."""
+    in_table: int
+    """Of those: have a row in the table, and stay."""
+    homeless: int
+    """Of those: do not say where they died, and stay. `to` sends them somewhere."""
+    moved: int
+    """In a dry run: would be."""
+    gone: int
+    """Were there when they were looked at and not any more, or acquired by a consumer, when they should have gone."""
+    groups: tuple[LetterGroup, ...]
+    """What was selected, the largest group first; the first 1,000 of them."""
+    shown: tuple[Letter, ...]
+    """In a dry run: the first of them."""
+    dry_run: bool
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedriveProgress:
+    """So far."""
+
+    moved: int
+    of: int
+
+
+def redrive(
+    options: RedriveOptions,
+    *,
+    spark: SparkSession | None = None,
+    on_progress: Callable[[RedriveProgress], None] | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> RedriveSummary:
+    """Run the pipeline.
+
+    Raises ConfigurationError for a predicate that makes no sense and a table that is none; PipelineFailed with the
+    reason in one line when the broker is not acquit, is lost, or refuses: what was moved until then is moved, and the
+    same call goes on with the rest.
+    """
+    started_s = time.monotonic()
+    session = spark if spark is not None else start_session(master=options.master, memory_mb=options.memory_mb)
+    chosen = _chosen(session, options).cache()
+    try:
+        totals = {(row.homeless, row.in_table): row["count"] for row in _totals(chosen)}
+        groups = _groups(chosen)
+        going = chosen.where("target IS NOT NULL AND NOT in_table").orderBy("sequence")
+        if options.limit is not None:
+            going = going.limit(options.limit)
+        count = totals.get((False, False), 0)
+        count = count if options.limit is None else min(count, options.limit)
+        shown = _shown(chosen) if options.dry_run else ()
+        moved = count if options.dry_run else _move(options, going, count, on_progress, sleep)
+    except PySparkException as error:
+        raise failure_of(error)  # noqa: B904  # its cause says what kind it is
+    finally:
+        chosen.unpersist()
+    return RedriveSummary(
+        queue=options.queue,
+        selected=sum(totals.values()),
+        in_table=totals.get((False, True), 0) + totals.get((True, True), 0),
+        homeless=totals.get((True, False), 0),
+        moved=moved,
+        gone=count - moved,
+        groups=groups,
+        shown=shown,
+        dry_run=options.dry_run,
+        duration_s=time.monotonic() - started_s,
+    )
+
+
+def _chosen(session: SparkSession, options: RedriveOptions) -> DataFrame:
+    """A row for each letter that the predicate selects: what is needed to move it, and to show it."""
+    letters = dead_letters(session, options.connection(), options.queue)
+    try:
+        selected = letters.where(options.where)
+    except (AnalysisException, ParseException) as error:
+        raise ConfigurationError(f"where {options.where!r}: {reason_of(error)}") from error
+    target = sql.col("origin_queue") if options.to is None else sql.lit(options.to)
+    narrow = selected.select("sequence", "message_id", "origin_sequence", target.alias("target"), "cause", "condition")
+    if options.table is None:
+        return narrow.withColumn("in_table", sql.lit(False))
+    return _marked(session, narrow, options.table)
+
+
+def _marked(session: SparkSession, letters: DataFrame, table: Path) -> DataFrame:
+    """With `in_table`: the posting has a row in the table. Reads one column of the table."""
+    files = table_files(table).files
+    if not files:
+        return letters.withColumn("in_table", sql.lit(False))
+    names = pq.read_schema(files[0].path).names
+    ours = next((mine for column, mine in _IDENTITIES.items() if column in names), None)
+    if ours is None:
+        raise ConfigurationError(
+            f"table {table}: expected a column {' or '.join(_IDENTITIES)} to know messages by, found {', '.join(names)}"
+        )
+    column = next(column for column, mine in _IDENTITIES.items() if mine == ours)
+    rows = session.read.parquet(*(str(file.path) for file in files)).select(sql.col(column).alias("known"))
+    wanted = letters.select(sql.col(ours).alias("known")).distinct()
+    known = rows.join(wanted, "known", "left_semi").distinct().withColumn("found", sql.lit(True))
+    joined = letters.join(known, letters[ours] == known["known"], "left")
+    return joined.withColumn("in_table", sql.coalesce("found", sql.lit(False))).drop("known", "found")
+
+
+_IDENTITIES: Final = {"sequence": "origin_sequence", "message_id": "message_id"}
+"""A column of the table, and that of a letter which is the same for the same posting. The first there is counts."""
+
+
+def _totals(chosen: DataFrame) -> list[Row]:
+    return chosen.groupBy(sql.col("target").isNull().alias("homeless"), "in_table").count().collect()
+
+
+def _groups(chosen: DataFrame) -> tuple[LetterGroup, ...]:
+    counted = chosen.groupBy("target", "cause", "condition", "in_table").count()
+    rows = counted.orderBy(sql.desc("count"), "target", "cause", "condition").limit(_GROUPS_MAX).collect()
+    return tuple(LetterGroup(**row.asDict()) for row in rows)
+
+
+def _shown(chosen: DataFrame) -> tuple[Letter, ...]:
+    columns = ("sequence", "message_id", "target", "cause", "condition", "in_table")
+    return tuple(Letter(**row.asDict()) for row in chosen.select(*columns).orderBy("sequence").limit(SHOWN).collect())
+
+
+def _move(
+    options: RedriveOptions,
+    going: DataFrame,
+    count: int,
+    on_progress: Callable[[RedriveProgress], None] | None,
+    sleep: Callable[[float], None],
+) -> int:
+    """Have them moved, in their order; how many were."""
+    if not count:
+        return 0
+    chunk = _CHUNK if options.rate is None else max(1, min(_CHUNK, int(options.rate)))
+    moved = asked = 0
+    began_s = time.monotonic()
+    letters = ((row.sequence, row.target) for row in going.select("sequence", "target").toLocalIterator())
+    try:
+        with _Mover(options) as mover:
+            while batch := list(islice(letters, chunk)):
+                for target, sequences in _by_target(batch):
+                    moved += mover.move(target, sequences)
+                asked += len(batch)
+                if on_progress is not None:
+                    on_progress(RedriveProgress(moved=moved, of=count))
+                if options.rate is not None and asked < count:
+                    sleep(max(0.0, began_s + asked / options.rate - time.monotonic()))
+    except AcquitError as error:
+        raise PipelineFailed(
+            f"{error}; {moved} of {count} letters were moved for sure: run it again for those that were not"
+        ) from error
+    return moved
+
+
+def _by_target(batch: Sequence[tuple[int, str]]) -> Iterator[tuple[str, list[int]]]:
+    found: dict[str, list[int]] = {}
+    for sequence, target in batch:
+        found.setdefault(target, []).append(sequence)
+    return iter(found.items())
+
+
+class _Mover:
+    """Asks the broker to move letters."""
+
+    def __init__(self, options: RedriveOptions) -> None:
+        self._queue = options.queue
+        self._connection = connect_patiently(options.connection())
+        self._requester = self._connection.session().requester(_MANAGEMENT)
+
+    def move(self, target: str, sequences: Sequence[int]) -> int:
+        """How many of them were there and are at `target` now. Raises Unauthorized, PipelineFailed and what a lost
+        connection raises."""
+        asked = {"operation": "MOVE", "type": "acquit:queue", "name": self._queue}
+        body: dict[Value, Value] = {"to": target, "sequences": list[Value](sequences)}
+        reply = self._requester.request(Message(body, application_properties=asked), timeout=_ANSWER_S)
+        status = reply.application_properties.get("statusCode")
+        moved = reply.body.get("moved") if isinstance(reply.body, dict) else None
+        if status == 200 and isinstance(moved, int):
+            return int(moved)
+        text = f"{self._queue} to {target}: {reply.application_properties.get('statusDescription')}"
+        raise Unauthorized(text) if status == 403 else PipelineFailed(text)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._connection.close()

@@ -1,0 +1,138 @@
+"""Dead letters chosen by what they say, moved by the broker, each once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import acquit
+from acquit.errors import ConfigurationError, ConnectionLost, PipelineFailed
+from acquit.protocol.message import Message
+from acquit.spark import redrive as module
+from acquit.spark.redrive import Letter, LetterGroup, RedriveOptions, RedriveProgress, redrive
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+CONDITIONS = ["shop:no-customer", "shop:no-customer", "shop:no-customer", "shop:no-customer", "shop:closed"]
+
+
+def die(url: str, address: str) -> list[int]:
+    """A letter for each condition; the sequences that they had."""
+    sequences = []
+    with acquit.connect(url) as connection, connection.session("individual") as session:
+        sender, receiver = session.sender(address), session.receiver(address)
+        for number, condition in enumerate(CONDITIONS):
+            sender.send(Message(f"m{number}", message_id=f"{address}-{number}", subject=address))
+            message = receiver.receive(timeout=10)
+            assert message is not None
+            assert message.sequence is not None
+            sequences.append(message.sequence)
+            message.reject(condition, "as the test wants it")
+    return sequences
+
+
+def drain(url: str, address: str) -> list[tuple[object, object]]:
+    with acquit.connect(url) as connection, connection.session() as session:
+        receiver = session.receiver(address)
+        found = []
+        while (message := receiver.receive(timeout=0.2)) is not None:
+            found.append((message.body, message.message_id))
+        return found
+
+
+def test_each_letter_goes_once_and_those_in_the_table_stay(
+    spark: SparkSession, broker: acquit.Broker, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sequences = die(broker.url, address)
+    (tmp_path / "table").mkdir()
+    pq.write_table(pa.table({"sequence": [sequences[1], 999_999_999]}), tmp_path / "table" / "part-0.parquet")
+    where = (
+        f"origin_queue = '{address}' AND condition = 'shop:no-customer' AND cause = 'rejected' AND text LIKE 'm%' "
+        "AND attempts[0].when > current_timestamp() - INTERVAL 1 HOUR AND size(attempts) = 1"
+    )
+
+    def options(**more: object) -> RedriveOptions:
+        return RedriveOptions(url=broker.url, where=where, table=tmp_path / "table", **more)  # type: ignore[arg-type]
+
+    planned = redrive(options(dry_run=True), spark=spark)
+    assert (planned.selected, planned.in_table, planned.moved, planned.homeless) == (4, 1, 3, 0)
+    going = LetterGroup(target=address, cause="rejected", condition="shop:no-customer", in_table=False, count=3)
+    assert planned.groups[0] == going
+    assert [(one.message_id, one.in_table) for one in planned.shown] == [
+        (f"{address}-0", False),
+        (f"{address}-1", True),
+        (f"{address}-2", False),
+        (f"{address}-3", False),
+    ]
+    assert isinstance(planned.shown[0], Letter)
+    assert drain(broker.url, address) == [], "a dry run moves nothing"
+
+    # The broker moves the first, and its answer is lost.
+    real = module._Mover.move
+
+    def lost(mover: module._Mover, target: str, letters: Sequence[int]) -> int:
+        real(mover, target, letters)
+        raise ConnectionLost("the connection is gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module._Mover, "move", lost)
+        with pytest.raises(PipelineFailed, match="is gone; 0 of 1 letters were moved for sure: run it again") as caught:
+            redrive(options(limit=1), spark=spark)
+    assert isinstance(caught.value.__cause__, ConnectionLost)
+
+    told: list[RedriveProgress] = []
+    naps: list[float] = []
+    done = redrive(options(rate=1.0), spark=spark, on_progress=told.append, sleep=naps.append)
+    assert (done.selected, done.in_table, done.moved, done.gone) == (3, 1, 2, 0)
+    assert [(step.moved, step.of) for step in told] == [(1, 2), (2, 2)]
+    assert len(naps) == 1
+    assert 0 < naps[0] <= 1
+    assert drain(broker.url, address) == [(f"m{number}", f"{address}-{number}") for number in (0, 2, 3)]
+    with acquit.connect(broker.url) as connection, connection.session("no-ack") as session:
+        left = session.receiver("DLQ", browse=True, selector=f"JMSType = '{address}'")
+        assert [message.body for message in left.receive_many(10, 1)] == ["m1", "m4"]
+
+
+def test_a_letter_that_does_not_say_where_it_died(spark: SparkSession, broker: acquit.Broker, address: str) -> None:
+    letters, elsewhere = f"{address}.letters", f"{address}.elsewhere"
+    with acquit.connect(broker.url) as connection, connection.session() as session:
+        session.sender(letters).send(Message("stray", subject="s"))
+    options = RedriveOptions(url=broker.url, queue=letters)
+    done = redrive(options, spark=spark)
+    assert (done.selected, done.homeless, done.moved) == (1, 1, 0)
+    assert redrive(RedriveOptions(url=broker.url, queue=letters, to=elsewhere), spark=spark).moved == 1
+    assert [body for body, _ in drain(broker.url, elsewhere)] == ["stray"]
+
+
+@pytest.mark.parametrize(
+    ("where", "complaint"),
+    [("colour = 'red'", "where \"colour = 'red'\": .*colour"), ("cause =", "where 'cause =': .*[Ss]yntax error")],
+)
+def test_a_predicate_that_makes_no_sense(
+    spark: SparkSession, broker: acquit.Broker, where: str, complaint: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=complaint) as caught:
+        redrive(RedriveOptions(url=broker.url, where=where), spark=spark)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_cannot_be(spark: SparkSession, broker: acquit.Broker, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"number": [1]}), tmp_path / "part-0.parquet")
+    with pytest.raises(ConfigurationError, match="expected a column sequence or message_id to know messages by, found"):
+        redrive(RedriveOptions(url=broker.url, table=tmp_path), spark=spark)
+    for wrong, complaint in (
+        ({"to": "DLQ"}, "to: DLQ is where the letters are"),
+        ({"limit": 0}, "limit: expected a number above 0, got 0"),
+        ({"rate": 0.0}, "rate: expected messages in a second, above 0, got 0"),
+        ({"url": "amqp://me:secret@host"}, "option url: a user or password"),
+        ({"credential": "env:X"}, "option credential is given without the option user"),
+    ):
+        with pytest.raises(ConfigurationError, match=complaint):
+            RedriveOptions(**{"url": broker.url, **wrong})  # type: ignore[arg-type]
