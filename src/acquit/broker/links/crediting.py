@@ -88,12 +88,14 @@ class Crediting:
         blocks = policy.full_policy == "block"
         if blocks and policy.bytes_max:
             room = policy.bytes_max - queue.bytes
-        if producer.volatile or not queue.durable:
+        cost = producer.average_bytes + OVERHEAD_BYTES
+        if producer.volatile is not False or not queue.durable:
             left = policy.memory_bytes_max - queue.memory_bytes
+            if producer.volatile is None and queue.durable:
+                left = max(left, cost)  # one message shows whether they need memory at all
             room = left if room is None else min(room, left)
         rivals = max(1, rivals)
         if room is not None:
-            cost = producer.average_bytes + OVERHEAD_BYTES
             limit = min(limit, room // (2 * rivals * cost) or int(room >= cost))
         if blocks and policy.messages_max:
             limit = min(limit, (policy.messages_max - queue.live) // rivals or int(queue.live < policy.messages_max))

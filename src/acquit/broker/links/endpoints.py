@@ -117,8 +117,8 @@ class Producer(Actor):
         self.average_bytes = 1_024
         self.mark: Claim | None = None
         """Its hold on a mark, where its postings are numbered."""
-        self.volatile = True
-        """Whether its latest messages were such that only memory can hold them."""
+        self.volatile: bool | None = None
+        """Whether its latest messages were such that only memory can hold them. None: nothing came yet."""
         self.starved = False
         """It has less credit than it would have with room for everything."""
 
