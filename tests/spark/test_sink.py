@@ -1,0 +1,131 @@
+"""The sink in a real Spark: batches and streams as messages, each row once however often its task or batch is run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import acquit
+from acquit.spark.columns import FIELDS
+from acquit.spark.session import reason_of
+from acquit.spark.source import AcquitDataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS = 400
+
+
+@pytest.fixture(autouse=True)
+def _registered(spark: SparkSession) -> None:
+    spark.dataSource.register(AcquitDataSource)
+
+
+def taken(url: str, address: str) -> list[acquit.ReceivedMessage]:
+    found = []
+    with acquit.connect(url) as connection, connection.session("auto") as session:
+        receiver = session.receiver(address, prefetch=1_000)
+        while (message := receiver.receive(0.5)) is not None:
+            found.append(message)
+    return found
+
+
+def numbers(spark: SparkSession, columns: str = "CAST(id AS STRING) AS body") -> DataFrame:
+    return spark.range(0, ROWS, 1, 2).selectExpr(*columns.split("; "))
+
+
+def test_a_batch_is_posted_once_however_often_it_is_written(spark: SparkSession, tmp_path: Path) -> None:
+    columns = "CAST(id AS STRING) AS body; CAST(id % 10 AS INT) AS priority; MAP('n', id) AS application_properties"
+    with acquit.Broker() as broker:
+        write = (
+            numbers(spark, columns)
+            .write.format("acquit")
+            .mode("append")
+            .options(url=broker.url, address="q", runId="monday", report=str(tmp_path / "reports"))
+        )
+        write.save()
+        write.save()
+        messages = taken(broker.url, "q")
+        assert sorted(int(str(message.body)) for message in messages) == list(range(ROWS))
+        assert messages[0].priority == 9
+        assert {message.application_properties["n"] for message in messages} == set(range(ROWS))
+        assert {str(message.message_id).rpartition(":")[0] for message in messages} == {"monday:0:0", "monday:0:1"}
+    report = json.loads((tmp_path / "reports" / "monday.json").read_text())
+    assert (report["written"], report["suppressed"], report["partitions"]) == (0, ROWS, 2)
+    assert report["told_by"] == ["the sender's mark"]
+
+
+def test_a_stream_goes_on_where_it_was_killed_before_its_commit(spark: SparkSession, tmp_path: Path) -> None:
+    source = tmp_path / "files"
+    numbers(spark).repartition(2).write.parquet(str(source))
+
+    def run() -> None:
+        query = (
+            spark.readStream.schema("body STRING")
+            .parquet(str(source))
+            .writeStream.format("acquit")
+            .options(url=broker.url, address="q", checkpointLocation=str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    with acquit.Broker() as broker:
+        run()
+        for name in ("0", ".0.crc"):  # as after a crash between the sink's commit and the query's
+            (tmp_path / "checkpoint" / "commits" / name).unlink()
+        run()
+        assert broker.inspect().queue("q").depth == ROWS
+        assert sorted(int(str(message.body)) for message in taken(broker.url, "q")) == list(range(ROWS))
+
+
+def test_what_the_source_reads_the_sink_writes(spark: SparkSession, tmp_path: Path) -> None:
+    with acquit.Broker() as broker:
+        with acquit.connect(broker.url) as connection, connection.session() as session:
+            sender = session.sender("from")
+            for body in (b"bytes", "text", {"a": 1}):
+                sender.send(
+                    acquit.Message(body, message_id=f"id-{body!r}", subject="s", application_properties={"k": "v"})
+                )
+        query = (
+            spark.readStream.format("acquit")
+            .options(url=broker.url, address="from", spool=str(tmp_path / "spool"), parts="1")
+            .load()
+            .writeStream.format("acquit")
+            .options(url=broker.url, address="to", checkpointLocation=str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        messages = taken(broker.url, "to")
+    assert [message.body for message in messages] == [b"bytes", "text", {"a": 1}]
+    assert {(message.subject, message.application_properties["k"]) for message in messages} == {("s", "v")}
+    assert [message.message_id for message in messages] == [f"id-{body!r}" for body in (b"bytes", "text", {"a": 1})]
+    assert len(FIELDS) >= 15
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "mode", "expected"),
+    [
+        ("id AS body", {"runId": "r"}, "append", "column body is int64, expected BINARY or STRING"),
+        ("CAST(id AS STRING) AS body", {}, "append", "a batch write has no id of its own"),
+        ("CAST(id AS STRING) AS body", {"runId": "r"}, "overwrite", "cannot be taken back"),
+        (
+            "CAST(id AS STRING) AS body; IF(id = 7, 300, 4) AS priority",
+            {"runId": "r"},
+            "append",
+            "row 7 of partition 0, batch 0 (id r:0:0:7): the column priority is 300",
+        ),
+    ],
+)
+def test_what_is_wrong_is_one_readable_line(
+    spark: SparkSession, columns: str, options: dict[str, str], mode: str, expected: str
+) -> None:
+    with acquit.Broker() as broker, pytest.raises(Exception) as raised:  # noqa: PT011  # PySpark's own classes
+        numbers(spark, columns).write.format("acquit").mode(mode).options(url=broker.url, address="q", **options).save()
+    reason = reason_of(raised.value)
+    assert expected in reason
+    assert "\n" not in reason
