@@ -14,12 +14,13 @@ PIPELINES: dict[str, tuple[str, str]] = {
     "ingest": ("ingest", "Take a queue into a table, each posting once."),
     "audit": ("audit", "Say what became of every message, from brokers' journals."),
     "report": ("report", "Write an audit as one HTML page."),
+    "reconcile": ("reconcile", "Compare an audit with a table, or with a producer's receipts."),
     "redrive": ("redrive", "Send dead letters back to where they died, each once."),
     "compact": ("compact", "Merge the small files of a table."),
 }
 
 
-JOBS: tuple[str, ...] = ("ingest", "audit", "redrive")
+JOBS: tuple[str, ...] = ("ingest", "audit", "reconcile", "redrive")
 """Those that run on Spark, and have a file for spark-submit in `acquit.cli.jobs`."""
 
 

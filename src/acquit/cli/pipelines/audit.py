@@ -38,14 +38,28 @@ if TYPE_CHECKING:
     metavar="N",
     help="Keep the events of so many messages that anomalies name.",
 )
+@click.option(
+    "--report",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Then write the audit as one HTML page, as acquit pipeline report does.",
+)
 @spark_options
 @json_option
-def audit(folders: tuple[Path, ...], into: Path, quick: bool, histories: int, spark: SparkAt, as_json: bool) -> Exit:
+def audit(
+    folders: tuple[Path, ...],
+    into: Path,
+    quick: bool,
+    histories: int,
+    report: Path | None,
+    spark: SparkAt,
+    as_json: bool,
+) -> Exit:
     """Audit the journals in the brokers' data FOLDERS: what has come since the last run joins the audit in DIR.
 
     Ends with 4 when a balance does not hold, or a journal says what cannot be.
     """
-    need("pyspark", "pyarrow")
+    need("pyspark", "pyarrow", *(("jinja2", "matplotlib") if report is not None else ()))
     from acquit.spark import audit as pipeline
     from acquit.spark.ledger.options import Verify
 
@@ -67,6 +81,11 @@ def audit(folders: tuple[Path, ...], into: Path, quick: bool, histories: int, sp
                 follower.say(progress.stage)
 
         summary = pipeline.audit(chosen, on_progress=follow)
+        if report is not None:
+            from acquit.spark.report import report as write
+
+            follower.say("drawing")
+            write(chosen.into, report)
     if as_json:
         emit_json(pipeline.summary_json(summary))
     else:

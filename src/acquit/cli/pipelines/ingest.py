@@ -25,6 +25,8 @@ from acquit.cli.pipelines.common import (
 )
 
 if TYPE_CHECKING:
+    from acquit.cli.jsonform import Json
+    from acquit.spark.audit.reconciled import Reconciliation
     from acquit.spark.ingest import IngestProgress, IngestSummary
 
 
@@ -54,6 +56,12 @@ if TYPE_CHECKING:
     metavar="SIZE",
     help="Delta: merge small files into files of about this size as it goes; 0 for never.  [default: 16m]",
 )
+@click.option(
+    "--ledger",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="The broker's folder of data: at the end, is each message that was accepted in the table, once?",
+)
 @click.option("--trigger", metavar="INTERVAL", help="Go on until interrupted, a batch each INTERVAL ('2 seconds').")
 @queue_options
 @spark_options
@@ -68,6 +76,7 @@ def ingest(
     options: tuple[str, ...],
     partition_by: str | None,
     target_file: int | None,
+    ledger: Path | None,
     trigger: str | None,
     queue: QueueAt,
     spark: SparkAt,
@@ -77,6 +86,8 @@ def ingest(
 
     Ends when what is in the queue now is in the table; run it again, after a crash or for what came since. With
     --trigger it goes on until interrupted.
+
+    With --ledger the exit code is 4 when the table and what was accepted differ.
     """
     need()
     from acquit.spark import ingest as pipeline
@@ -89,6 +100,7 @@ def ingest(
         columns=_names(columns),
         partition_by=_names(partition_by),
         target_file_bytes=target_file,
+        ledger=None if ledger is None else ledger.absolute(),
         work=None if work is None else work.absolute(),
         user=queue.user,
         credential=queue.credential,
@@ -105,7 +117,8 @@ def ingest(
 
         summary = pipeline.ingest(chosen, on_progress=follow)
     _report(addresses, summary, as_json=as_json)
-    return ended()
+    compared = summary.reconciliation
+    return ended(balanced=compared is None or compared.equal)
 
 
 def _names(text: str | None) -> tuple[str, ...]:
@@ -114,6 +127,7 @@ def _names(text: str | None) -> tuple[str, ...]:
 
 def _report(addresses: tuple[str, ...], summary: IngestSummary, *, as_json: bool) -> None:
     taken = asdict(summary.taken)
+    compared = summary.reconciliation
     if as_json:
         emit_json(
             {
@@ -125,6 +139,7 @@ def _report(addresses: tuple[str, ...], summary: IngestSummary, *, as_json: bool
                 "taken": to_json(taken),
                 "unacknowledged": summary.spool.unacknowledged,
                 "duration_s": round(summary.duration_s, 3),
+                **({} if compared is None else {"reconciliation": _found(compared)}),
             }
         )
         return
@@ -132,3 +147,18 @@ def _report(addresses: tuple[str, ...], summary: IngestSummary, *, as_json: bool
     aside = f" ({', '.join(apart)})" if apart else ""
     where = f"{counted(summary.rows, 'row')} in {summary.batches} batches into {summary.table}"
     click.echo(f"{', '.join(addresses)}: {where}{aside}, {summary.duration_s:.1f} s")
+    if compared is not None:
+        click.echo(_sentence(compared))
+
+
+def _found(compared: Reconciliation) -> dict[str, Json]:
+    counts: dict[str, Json] = {str(finding): count for finding, count in compared.counts.items()}
+    sides: dict[str, Json] = {"accepted": compared.ledger_rows, "rows": compared.other_rows}
+    return {"equal": compared.equal, **sides, "findings": counts}
+
+
+def _sentence(compared: Reconciliation) -> str:
+    sides = f"{compared.ledger_rows:,} accepted by the ledger, {compared.other_rows:,} in the table"
+    findings = ", ".join(f"{count:,} {finding}" for finding, count in compared.counts.items() if count)
+    verdict = "they are the same" if compared.equal else "THEY DIFFER"
+    return f"{sides}: {verdict}{f' ({findings})' if findings else ''}"

@@ -326,13 +326,14 @@ def _brokers(
             if key in with_charts:
                 drawn = _charts(series, row.anchor, sources.dead_letters, broker, key[1])
                 sections.append(QueueSection(row=row, charts=drawn, opened=len(with_charts) <= 3 or not sections))
+        # Where there is one queue, its charts are those of the broker.
+        alone = len(its) == len(sections) == 1
         found.append(
             BrokerSection(
                 anchor=anchor,
                 name=broker,
                 folder=folders.get(broker, ""),
-                # One queue is all there is to see of its broker.
-                charts=_charts(whole, anchor, sources.dead_letters, broker, None) if len(its) != 1 else [],
+                charts=[] if alone else _charts(whole, anchor, sources.dead_letters, broker, None),
                 rows=rows[:ROWS_MAX],
                 rows_left_out=max(0, len(its) - ROWS_MAX),
                 sections=sections,

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from acquit.cli.exits import Exit
+from acquit.spark.audit import reconcile as pipeline
+from acquit.spark.audit.reconciled import Against, Example, Finding, Reconciliation
+from tests.support.shell import Shell
+
+
+def found(**counts: int) -> Reconciliation:
+    named = {Finding(name.replace("_", "-")): count for name, count in counts.items()}
+    return Reconciliation(
+        against=Against.TABLE,
+        place="/lake/orders",
+        broker=None,
+        queue="orders",
+        identity="sequence",
+        made_at_us=0,
+        ledger_rows=1_000,
+        other_rows=998,
+        ranges=3,
+        ranges_differing=1 if counts else 0,
+        counts=named,
+        examples=tuple(
+            Example(finding=finding, broker=None, identity="17", ledger="accepted", other="") for finding in named
+        ),
+        findings="reconciliations/findings-1" if counts else "",
+    )
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> tuple[list[pipeline.ReconcileOptions], Callable[[Reconciliation], None]]:
+    """The options that the pipeline was called with, and a way to say what it finds."""
+    given: list[pipeline.ReconcileOptions] = []
+    answers: list[Reconciliation] = [found()]
+
+    def reconcile(options: pipeline.ReconcileOptions, *, on_progress: Callable[[str], None]) -> Reconciliation:
+        given.append(options)
+        on_progress("comparing")
+        return answers[-1]
+
+    monkeypatch.setattr(pipeline, "reconcile", reconcile)
+    return given, answers.append
+
+
+def test_equal_is_success(shell: Shell, asked: tuple[list[pipeline.ReconcileOptions], object], tmp_path: Path) -> None:
+    words = ("pipeline", "reconcile", tmp_path, "--queue", "orders", "--table", tmp_path / "table")
+    done = shell(*words, "--since", "2026-03-04", "--by", "sequence", "--column", "seq", "--master", "local[2]")
+    assert done.code == Exit.OK
+    assert done.out == "orders, /lake/orders: equal; 1,000 in the ledger, 998 in the table, by sequence\n"
+    (options,) = asked[0]
+    assert (options.table, options.receipts, options.column) == (tmp_path / "table", None, "seq")
+    assert (options.since, options.complete) == (datetime(2026, 3, 4, tzinfo=UTC), True)
+
+
+def test_a_difference_is_unsound_and_shown(
+    shell: Shell,
+    asked: tuple[list[pipeline.ReconcileOptions], Callable[[Reconciliation], None]],
+    tmp_path: Path,
+) -> None:
+    asked[1](found(missing=2))
+    words = ("pipeline", "reconcile", tmp_path, "--queue", "orders", "--receipts", tmp_path / "r.csv", "--some")
+    done = shell(*words)
+    assert done.code == Exit.UNSOUND
+    assert "NOT equal" in done.out
+    assert "accepted in the ledger, and not in the table" in done.out
+    assert f"all of them: {tmp_path}/reconciliations/findings-1" in done.out
+    assert asked[0][0].complete is False
+    said = json.loads(shell(*words, "--json").out)
+    assert (said["equal"], said["counts"]) == (False, {"missing": 2})
+    assert said["examples"][0]["sequence"] == "17"
+
+
+def test_doubts_that_are_answered_are_success(
+    shell: Shell,
+    asked: tuple[list[pipeline.ReconcileOptions], Callable[[Reconciliation], None]],
+    tmp_path: Path,
+) -> None:
+    asked[1](found(in_doubt_posted=2))
+    done = shell("pipeline", "reconcile", tmp_path, "--queue", "orders", "--receipts", tmp_path / "r.csv")
+    assert done.code == Exit.OK
+    assert "in-doubt-posted" in done.out
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ((), "expected a table or receipts"),
+        (("--table", "t", "--receipts", "r"), "and not both"),
+        (("--table", "t", "--column", "seq"), "say with `by`"),
+        (("--table", "t", "--since", "2026-03-04", "--until", "2026-03-03"), "since is not before until"),
+    ],
+)
+def test_what_cannot_be_is_refused(shell: Shell, tmp_path: Path, words: tuple[str, ...], text: str) -> None:
+    done = shell("pipeline", "reconcile", tmp_path, "--queue", "orders", *words)
+    assert done.code == Exit.USAGE
+    assert text in done.err
