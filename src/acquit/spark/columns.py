@@ -40,6 +40,7 @@ from acquit.protocol.message import AmqpSequence, AmqpValue, Data, Message
 from acquit.protocol.sections import PropertyIndex, Sections, decode_header, map_value, scan_sections
 from acquit.spark.decoding import BodyAs, BodyDecoder, body_ddl, decoder_for
 from acquit.spark.options import FORMAT_NAME
+from acquit.spark.plain import PATTERNS_MAX, Plain, read_plain
 from acquit.spark.spool.drain import Identified, Identity, Rows
 
 SEQUENCE_ANNOTATION: Final = "x-opt-acquit-sequence"
@@ -198,6 +199,9 @@ class MessageColumns:
         nobody said so, is believed less: two deliveries on one unbroken link are two messages. Fields identify within
         one queue: the copies of a topic's message in two subscriptions are two messages. Never raises.
         """
+        if broker_id is not None and self.identity_field is None and (plain := read_plain(payload)) is not None:
+            identity = Identity(b"s" + broker_id.bytes + plain.sequence.to_bytes(8, "big"), True)
+            return Identified(identity, payload[plain.properties_at :], plain.sequence, plain)
         message = _read(payload)
         sections = message.sections
         bare = sections.bare_message if message.damage is None else payload[sections.bounds[s.PROPERTIES] :]
@@ -216,13 +220,23 @@ class MessageColumns:
         """Rows in the form of a data file; `select` makes the source's columns of them. Never raises."""
         rows: list[_Row] = []
         corrupt: dict[int, str] = {}
+        patterns: dict[tuple[bytes, int, int, bytes], _Row] = {}
         for number, identified in enumerate(messages):
-            message = identified.message
+            message, plain = identified.message, None
+            if type(message) is Plain:
+                like = patterns.get(message.pattern)
+                if like is not None and 0 <= message.posted_ms <= _TIME_MAX_MS:
+                    rows.append(_row_like(like, message))
+                    continue
+                plain, message = message, _read(message.payload)
             assert isinstance(message, _Message)
             try:
                 if message.damage is not None:
                     raise message.damage
-                rows.append(_parse(message.sections, self.address, broker_id))
+                row = _parse(message.sections, self.address, broker_id)
+                rows.append(row)
+                if plain is not None and len(patterns) < PATTERNS_MAX:
+                    patterns[plain.pattern] = row
             except (DecodeError, _NoColumnHoldsIt) as error:
                 corrupt[number] = str(error)
                 rows.append(_corrupt_row(message.payload, self.address, identified.sequence))
@@ -374,7 +388,30 @@ def _parse(sections: Sections, address: str, broker_id: UUID | None) -> _Row:
     )
 
 
-# Few combinations come up, and most messages of a queue have the same.
+def _row_like(row: _Row, message: Plain) -> _Row:
+    """What `_parse` makes of a message that differs from that of `row` in nothing but what varies (`spark.plain`)."""
+    payload, at = message.payload, message.body_at
+    return _Row(
+        payload[:at],
+        b"",
+        message.message_id,
+        message.sequence,
+        row.correlation_id,
+        row.subject,
+        row.address,
+        row.content_type,
+        row.application_properties,
+        row.annotations,
+        row.delivery_count,
+        row.redelivered,
+        message.posted_ms * 1_000,
+        row.created_at,
+        payload[at:],
+        row.body_type,
+        None,
+    )
+
+
 def _corrupt_row(payload: bytes, address: str, sequence: int | None) -> _Row:
     nothing = None, None
     return _Row(payload, None, None, sequence, *nothing, address, None, [], [], *nothing, *nothing, *nothing, payload)
@@ -401,6 +438,7 @@ def _annotations(
     return _sequence_column(annotations.get(SEQUENCE_ANNOTATION)), posted_at, others
 
 
+# Few combinations come up, and most messages of a queue have the same.
 @lru_cache(maxsize=1024)
 def _header(section: bytes) -> Header:
     return decode_header(section) if section else Header()

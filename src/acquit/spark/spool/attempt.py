@@ -37,6 +37,8 @@ from acquit.spark.spool.identities import U8, UNKNOWN, Fingerprint, Identities, 
 from acquit.spark.spool.log import Log, LogState
 from acquit.spark.spool.store import SpoolStore
 
+_OUTCOMES: Final = {int(outcome): outcome for outcome in Outcome}
+
 NEWER_MAX: Final = 1_000
 """An AvailableNow part ends after this many messages posted after the run began: with priorities, older ones may
 still be behind newer ones, but not behind so many. They are given back."""
@@ -284,7 +286,7 @@ class _Attempt:
     def answers(self) -> list[tuple[Received, Outcome]]:
         """What to settle, once published."""
         return [
-            (one.received, Outcome(outcome))
+            (one.received, _OUTCOMES[outcome])
             for one, outcome in zip(self._drained, self._outcomes().tolist(), strict=True)
         ]
 

@@ -17,8 +17,7 @@ import pyarrow as pa
 from acquit.spark.spool.identities import Outcome
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(NamedTuple):
     """One unsettled delivery: the message as it was transferred, and the drain's own handle on it."""
 
     payload: bytes
@@ -56,8 +55,7 @@ class Identity(NamedTuple):
     are two messages with one id."""
 
 
-@dataclass(frozen=True, slots=True)
-class Identified:
+class Identified(NamedTuple):
     """What a message is, before anything is made of it."""
 
     identity: Identity | None
