@@ -27,7 +27,7 @@ In the journal a mark is keyed state (`ledger.records.Namespace.SENDER_MARK`), c
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, TypeAlias
 from zlib import crc32
 
 from acquit.broker.refusal import Refused
@@ -60,14 +60,9 @@ _SECTION: Final = b"\x00\x53\x71\xc1" + bytes((1 + len(_ENTRY) + _PLACE.size, 2)
 _RETIRED_AT_ONCE: Final = 1_000
 
 
-class Place(NamedTuple):
-    """Of one message. Places of one mark are compared by their batch, then by their index."""
-
-    batch: int
-    number: int
-    """The index within the batch."""
-    digest: int
-    """The sender's own; kept with the mark, and told."""
+Place: TypeAlias = tuple[int, int, int]
+"""Of one message: batch, index within the batch, and the sender's own digest, which is kept with the mark and told.
+Places of one mark are compared by their batch, then by their index."""
 
 
 class Mark:
@@ -247,7 +242,7 @@ def take_place(payload: bytes) -> tuple[Place, bytes]:
             f"on a link with a mark ({SENDER_MARK}) each message says its place: the delivery annotation {PLACE}, "
             f"a binary of {_PLACE.size} bytes"
         )
-    return Place(*_PLACE.unpack(value)), payload[:at] + payload[after:]
+    return _PLACE.unpack(value), payload[:at] + payload[after:]
 
 
 __all__ = ["NAME_MAX", "PLACE", "SENDER_MARK", "Claim", "Mark", "Marks", "Place", "take_place"]

@@ -294,7 +294,7 @@ class Poster:
                 continue
             yield delivery
             if not claim.refused:
-                mark.at, mark.digest, mark.sequence = place[:2], place.digest, scribe.sequences.last
+                mark.at, mark.digest, mark.sequence = place[:2], place[2], scribe.sequences.last
                 moved = True
         if moved:
             self._marks.moved(mark)
