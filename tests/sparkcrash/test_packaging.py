@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import shlex
 import subprocess
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import acquit
 from tests.docs.test_blocks_that_others_run import block
 from tests.docs.test_pages import ROOT
 from tests.sparkcrash.pipelines import BATCH, Queue
@@ -50,11 +51,11 @@ class Terminal:
         for theirs, ours in {"amqp://broker:5672": queue.url, "/shared/orders": str(self.table)}.items():
             assert theirs in job
             job = job.replace(theirs, ours)
-        job = job.replace('address="orders"', f'address="{queue.address}"')
+        assert f'address="{queue.address}"' in job
         (folder / "ingest_orders.py").write_text(job)
 
     def submit(self, words: list[str]) -> tuple[int, str]:
-        """A line of the page that begins with spark-submit. Its status, and what it said."""
+        """A line of the page that begins with spark-submit. Its status, and what it said, on both streams."""
         assert words[:3] == ["spark-submit", "--master", "spark://master:7077"]
         settings = [word for name, value in APPLICATION.items() for word in ("--conf", f"{name}={value}")]
         done = subprocess.run(
@@ -70,10 +71,17 @@ class Terminal:
 
 
 @pytest.fixture
-def terminal(cluster: StandaloneCluster, tmp_path: Path, queue_at: Callable[[str], Queue]) -> Terminal:
-    queue = queue_at("acquit")
-    queue.post(*range(BATCH))
-    return Terminal(cluster, tmp_path, queue)
+def journal(tmp_path: Path) -> Path:
+    """The data folder of the broker that runs while the test does; the audit reads it meanwhile."""
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def terminal(cluster: StandaloneCluster, tmp_path: Path, journal: Path) -> Iterator[Terminal]:
+    with acquit.Broker(journal) as broker:
+        queue = Queue(url=broker.url, address="orders")
+        queue.post(*range(BATCH))
+        yield Terminal(cluster, tmp_path, queue)
 
 
 def assert_ingested(terminal: Terminal, done: tuple[int, str]) -> None:
@@ -83,7 +91,9 @@ def assert_ingested(terminal: Terminal, done: tuple[int, str]) -> None:
     assert account(terminal.table, range(BATCH)).holds
 
 
-def test_installed_on_every_host(host: Host, wheel: Path, terminal: Terminal, tmp_path: Path) -> None:
+def test_installed_on_every_host_and_the_audit_as_it_is(
+    host: Host, wheel: Path, terminal: Terminal, tmp_path: Path, journal: Path
+) -> None:
     make, install, export, submit = commands("Installed on every host")
     assert make == ["python3", "-m", "venv", "/opt/acquit"]
     python = host.environment(tmp_path / "opt")
@@ -92,6 +102,15 @@ def test_installed_on_every_host(host: Host, wheel: Path, terminal: Terminal, tm
     assert export == ["export", "PYSPARK_PYTHON=/opt/acquit/bin/python"]
     terminal.exported["PYSPARK_PYTHON"] = str(python)
     assert_ingested(terminal, terminal.submit(submit))
+
+    (audit,) = commands("The pipelines as they are")
+    assert audit[3:7] == ["$(/opt/acquit/bin/acquit", "pipeline", "--job", "audit)"]
+    job = subprocess.run([python.with_name("acquit"), *audit[4:6], "audit"], capture_output=True, text=True, check=True)
+    paths = {"/shared/broker/data": str(journal), "/shared/audit": str(tmp_path / "audit")}
+    status, said = terminal.submit([*audit[:3], job.stdout.strip(), *(paths.get(word, word) for word in audit[7:])])
+    assert status == 0, said
+    assert f"messages: {BATCH} closed, 0 open" in said
+    assert "queues: 1 balanced" in said
 
 
 def test_shipped_with_the_job(host: Host, wheel: Path, terminal: Terminal, tmp_path: Path) -> None:
