@@ -52,6 +52,7 @@ _RETRY_MAX_S: Final = 2.0
 _CLOSE_TIMEOUT_S: Final = 5.0
 _MESSAGE_BYTES_MAX: Final = 1 << 30
 """A column of a batch holds 2 GiB; the broker's own limit is most likely lower."""
+_PREFETCH_BYTES_MAX: Final = (1 << 31) - 1
 _REJECTION: Final = Rejected(Error(AmqpCondition.DECODE_ERROR, "the message cannot be parsed"))
 _OUTCOMES: Final[dict[Outcome, WireOutcome]] = {Outcome.ACCEPTED: ACCEPTED, Outcome.REJECTED: _REJECTION}
 
@@ -131,7 +132,7 @@ class QueueDrain:
             self._receiver: Receiver = self._session.receiver(
                 address,
                 prefetch=rows_max,
-                prefetch_bytes=2 * bytes_max,
+                prefetch_bytes=min(2 * bytes_max, _PREFETCH_BYTES_MAX),
                 default_outcome=RELEASED,
                 selector=options.selector,
             )
@@ -169,10 +170,17 @@ class QueueDrain:
         if messages:
             return messages
         left_s = max(0.0, self._ends_at - time.monotonic())
-        self._receiver.drain(left_s)
+        answered = self._receiver.drain(left_s)
         messages = self._receiver.receive_many(rows_max, 0)
-        self.exhausted = not messages
+        self.exhausted = not messages and not self._more(answered)
         return messages
+
+    def _more(self, answered: bool) -> bool:
+        """Whether an acquit broker has more for us than it would give now: it was too slow, or holds that we have
+        enough unsettled. Where we got nothing at all, what it has is not for us."""
+        if self.broker_id is None:
+            return False
+        return not answered or (self._received > 0 and (self._receiver.available or 0) > 0)
 
     def settle(self, outcomes: Sequence[tuple[Received, Outcome]]) -> bool:
         """See `Drain`: one call and one frame or few for each outcome."""

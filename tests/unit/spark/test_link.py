@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import acquit
-from acquit.broker.options import AddressRule, BrokerOptions, Security, User
+from acquit.broker.options import AddressRule, BrokerOptions, ConnectionLimits, Security, User
 from acquit.client import receiving
 from acquit.errors import AuthenticationFailed, ConfigurationError, ConnectionFailed, NotFound
 from acquit.protocol.message import Message
@@ -75,6 +75,27 @@ def test_no_more_than_asked_for_is_acquired(broker: acquit.Broker, address: str,
     drain = QueueDrain(options(broker.url, address), address, 3, MANY)
     assert len(drain_all(drain, 3)) == 3
     assert probe.available(address) == 2
+    drain.detach()
+
+
+def test_a_broker_that_holds_more_back_than_it_gives_is_not_exhausted(tmp_path: Path, address: str) -> None:
+    with acquit.Broker(tmp_path / "data", config=BrokerOptions(connection=ConnectionLimits(unsettled_max=3))) as broker:
+        post(broker.url, address, *"abcde")
+        first = QueueDrain(options(broker.url, address), address, 100, MANY)
+        taken = [one for _ in range(3) for one in first.receive(100)]
+        assert len(taken) == 3
+        assert not first.receive(100) and not first.exhausted
+        assert first.settle([(one, Outcome.ACCEPTED) for one in taken])
+        first.detach()
+        rest = QueueDrain(options(broker.url, address), address, 100, MANY)
+        assert len(drain_all(rest)) == 2 and rest.exhausted
+        rest.detach()
+
+
+def test_any_limit_in_bytes_can_be_asked_for(broker: acquit.Broker, address: str) -> None:
+    post(broker.url, address, "a")
+    drain = QueueDrain(options(broker.url, address), address, 100, 1_000 << 30)
+    assert len(drain_all(drain)) == 1
     drain.detach()
 
 
