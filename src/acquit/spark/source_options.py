@@ -74,7 +74,8 @@ class SourceOptions(ConnectionOptions):
         return RetentionOptions(identity_retention_ms=self.identity_retention_ms, identity_limit=self.identity_limit)
 
 
-def _addresses(text: str) -> tuple[str, ...]:
+def read_addresses(text: str) -> tuple[str, ...]:
+    """Several queues."""
     addresses = tuple(dict.fromkeys(name for part in text.split(",") if (name := part.strip())))
     if not 1 <= len(addresses) <= _ADDRESSES_MAX:
         raise ValueError(f"names of queues separated by commas, at most {_ADDRESSES_MAX}")
@@ -92,7 +93,7 @@ OPTIONS: Final = (
     Option(
         "addresses",
         "addresses",
-        _addresses,
+        read_addresses,
         "several queues to read, separated by commas; the column `queue` says from which a row is",
     ),
     Option(

@@ -21,6 +21,7 @@ from acquit.broker.selector import fields_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from acquit.broker.links.filters import Portion
     from acquit.broker.nodes.node import Queue
     from acquit.broker.selector import Selector
     from acquit.protocol.link import SendingLink
@@ -31,7 +32,7 @@ _SWEEP_MIN: Final = 1_000
 class Browser(Actor):
     """A link that looks."""
 
-    __slots__ = ("_ahead", "_missed", "link", "no_local", "queue", "reads", "selector", "started", "tag")
+    __slots__ = ("_ahead", "_missed", "link", "no_local", "portion", "queue", "reads", "selector", "started", "tag")
 
     def __init__(
         self,
@@ -41,6 +42,7 @@ class Browser(Actor):
         *,
         selector: Selector | None = None,
         no_local: bool = False,
+        portion: Portion | None = None,
         reads: bool = False,
     ) -> None:
         super().__init__(peer, link.name, queue.address)
@@ -50,6 +52,8 @@ class Browser(Actor):
         """What it asked for; None: everything."""
         self.no_local = no_local
         """It is not shown what its own container posted."""
+        self.portion = portion
+        """The share of the queue that it is shown, known by sequence alone; None: all of it."""
         self.reads = reads
         """What it says of what it is shown is recorded: the queue is non-destructive."""
         self.tag = 0
@@ -71,15 +75,18 @@ class Browser(Actor):
     def start(self, acquired: Iterable[Message]) -> None:
         """It has credit for the first time: see what is there, and remember what others hold (`acquired`)."""
         self.started = True
-        queue = self.queue
-        self._ahead.extend(queue.backlog.next_messages())
-        self._ahead.extend(queue.aside)
+        queue, portion = self.queue, self.portion
+        for messages in (queue.backlog.next_messages(), queue.aside):
+            if portion is None:
+                self._ahead.extend(messages)
+            else:
+                self._ahead.extend(message for message in messages if portion.has(message.sequence))
         self._missed = {message.sequence: message for message in acquired}
         self._missed.update(queue.scheduled)
 
     def offered(self, message: Message) -> None:
         """A message became available: for the first time, or again."""
-        if not self.started:
+        if not self.started or (self.portion is not None and not self.portion.has(message.sequence)):
             return
         missed = self._missed.pop(message.sequence, None) is not None
         if missed or not message.flags & DISPATCHED:

@@ -7,6 +7,7 @@ it, and comes back to it with those filters that are applied, and no others: so 
     apache.org:no-local-filter:list                     0x0000468C00000003  nothing that the same container posted
     apache.org:legacy-amqp-direct-binding:string        0x0000468C00000000  the subject is exactly this
     apache.org:legacy-amqp-topic-binding:string         0x0000468C00000001  the subject matches words, ``*`` and ``#``
+    acquit:portion-filter:list                          (browsers only)     a share of what was posted so far: `Portion`
 
 **For those who attach and dispatch**::
 
@@ -33,6 +34,24 @@ from acquit.protocol.types import Described
 
 
 @dataclass(frozen=True, slots=True)
+class Portion:
+    """One of `parts` shares, about equal, of the messages with a sequence up to `until`: several browsers see a queue
+    together, each message is shown to one of them, and what is posted meanwhile to none.
+
+    Asked as a list, ``[until, parts, part]``. It looks at sequences alone, so that what is for others is never read
+    from the disk; they are mixed first, because producers that take turns leave patterns in them.
+    """
+
+    until: int
+    parts: int
+    part: int
+
+    def has(self, sequence: int) -> bool:
+        """Whether the message with this sequence is in this share."""
+        return sequence <= self.until and ((sequence * _MIX & _WORD) >> 32) % self.parts == self.part
+
+
+@dataclass(frozen=True, slots=True)
 class AppliedFilters:
     """What of a filter-set is applied."""
 
@@ -40,6 +59,8 @@ class AppliedFilters:
     """What a message must match; None: all do. Two that have the same `text` select the same."""
     no_local: bool = False
     """Whether what the same container posted is passed over."""
+    portion: Portion | None = None
+    """For a browser: the share of the queue that it is shown; None: all of it."""
     echo: Mapping[str, object] | None = None
     """The filter-set of the answer: those filters that are applied, as they came; None where there are none."""
 
@@ -48,8 +69,9 @@ NOTHING: Final = AppliedFilters()
 """No filter."""
 
 
-def read_filters(asked: Mapping[str, object] | None) -> AppliedFilters:
-    """The filters that are applied, of those asked for. Filters of unknown kinds are left out.
+def read_filters(asked: Mapping[str, object] | None, *, browses: bool = False) -> AppliedFilters:
+    """The filters that are applied, of those asked for. Filters of unknown kinds are left out, and those for browsers
+    unless the link `browses`.
 
     A message must pass all of them (3.5.8), also several selectors. Raises SelectorError (amqp:invalid-field) for a
     selector that is none, and for a filter with a value of the wrong type.
@@ -58,17 +80,21 @@ def read_filters(asked: Mapping[str, object] | None) -> AppliedFilters:
         return NOTHING
     selectors: list[Selector] = []
     no_local = False
+    portion: Portion | None = None
     echo: dict[str, object] = {}
     for key, value in asked.items():
         # Null is no filter (3.5.8), and without a descriptor nobody knows what a value is.
         if not isinstance(value, Described) or not isinstance(value.descriptor, int | str):
             continue
         name = _NAMES.get(value.descriptor)
-        if name is None:
+        if name is None or (name == _PORTION and not browses):
             continue
         echo[key] = value
         if name == _NO_LOCAL:
             no_local = True  # its value says nothing: by definition a list, from Qpid JMS a string
+            continue
+        if name == _PORTION:
+            portion = _read_portion(value.value)
             continue
         text = value.value
         if not isinstance(text, str):
@@ -77,13 +103,30 @@ def read_filters(asked: Mapping[str, object] | None) -> AppliedFilters:
             selectors.append(_SUBJECTS[name](text))
         elif text.strip():  # an empty selector selects everything (JMS 2.0, 3.8.1.1)
             selectors.append(compile_selector(text))
-    return AppliedFilters(all_of(selectors), no_local, echo) if echo else NOTHING
+    return AppliedFilters(all_of(selectors), no_local, portion, echo) if echo else NOTHING
+
+
+def _read_portion(value: object) -> Portion:
+    match value:
+        case [int(until), int(parts), int(part)] if 0 <= until < 1 << 63 and 0 <= part < parts <= PARTS_MAX:
+            return Portion(int(until), int(parts), int(part))
+        case _:
+            raise SelectorError(
+                f"the filter {_PORTION} must have a list of a sequence, a number of parts from 1 to {PARTS_MAX} and a "
+                f"part below it, not {value!r:.80}"
+            )
 
 
 _SELECTOR: Final = "apache.org:selector-filter:string"
 _NO_LOCAL: Final = "apache.org:no-local-filter:list"
 _DIRECT: Final = "apache.org:legacy-amqp-direct-binding:string"
 _TOPIC: Final = "apache.org:legacy-amqp-topic-binding:string"
+_PORTION: Final = "acquit:portion-filter:list"
+
+PARTS_MAX: Final = 10_000
+_MIX: Final = 0x9E37_79B9_7F4A_7C15
+"""2^64 divided by the golden ratio: neighbours come to lie far apart (Knuth, The Art of Computer Programming, 6.4)."""
+_WORD: Final = (1 << 64) - 1
 
 _NAMES: Final[dict[int | str, str]] = {
     0x0000468C_00000000: _DIRECT,
@@ -92,6 +135,7 @@ _NAMES: Final[dict[int | str, str]] = {
     0x0000468C_00000004: _SELECTOR,
     _DIRECT: _DIRECT,
     _TOPIC: _TOPIC,
+    _PORTION: _PORTION,
     _NO_LOCAL: _NO_LOCAL,
     _SELECTOR: _SELECTOR,
 }
@@ -99,4 +143,4 @@ _NAMES: Final[dict[int | str, str]] = {
 
 _SUBJECTS: Final[dict[str, Callable[[str], Selector]]] = {_DIRECT: subject_is, _TOPIC: subject_matches}
 
-__all__ = ["NOTHING", "AppliedFilters", "read_filters"]
+__all__ = ["NOTHING", "PARTS_MAX", "AppliedFilters", "Portion", "read_filters"]

@@ -98,6 +98,10 @@ class Receivers:
             return self._management.replies(peer, link, target.address if isinstance(target, Target) else None)
         filters = _filters(source)
         if source.dynamic:
+            if filters.portion is not None:
+                raise Refused(
+                    "a temporary node is there to be read, not browsed", condition=AmqpCondition.NOT_IMPLEMENTED
+                )
             return self._from_dynamic(peer, link, source, filters)
         address = source.address
         if not address:
@@ -106,6 +110,11 @@ class Receivers:
         if SEPARATOR in address:
             return self._from_qualified(peer, link, source, address, filters, stolen)
         if self._nodes.is_topic(address, topic):
+            if filters.portion is not None:
+                raise Refused(
+                    f"{address!r:.80} is a topic, and has no messages of its own to look at",
+                    condition=AmqpCondition.NOT_IMPLEMENTED,
+                )
             return self._from_topic(peer, link, source, address, filters, stolen)
         copy = _browses(source)
         peer.rights.check("browse" if copy else "consume", address)
@@ -216,7 +225,15 @@ class Receivers:
                 condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED,
             )
         self._accept(link, asked, queue, replace(said, distribution_mode=StdDistMode.COPY, filter=filters.echo))
-        browser = Browser(peer, link, queue, selector=filters.selector, no_local=filters.no_local, reads=reads)
+        browser = Browser(
+            peer,
+            link,
+            queue,
+            selector=filters.selector,
+            no_local=filters.no_local,
+            portion=filters.portion,
+            reads=reads,
+        )
         queue.browsers.append(browser)
         if browser.no_local:
             queue.look_at_policy()
@@ -315,7 +332,7 @@ def _browses(source: Source) -> bool:
 
 def _filters(source: Source) -> AppliedFilters:
     try:
-        return read_filters(source.filter)
+        return read_filters(source.filter, browses=source.distribution_mode == StdDistMode.COPY)
     except SelectorError as exc:
         raise Refused(exc.description, condition=exc.condition) from exc
 

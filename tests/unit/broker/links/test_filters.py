@@ -7,7 +7,7 @@ import pytest
 from acquit.broker.links.filters import NOTHING, read_filters
 from acquit.broker.selector import Fields
 from acquit.errors import SelectorError
-from acquit.protocol.types import Described, Symbol, ULong
+from acquit.protocol.types import Described, Symbol, UInt, ULong
 
 SELECTOR = Symbol("apache.org:selector-filter:string")
 NO_LOCAL = Symbol("apache.org:no-local-filter:list")
@@ -110,3 +110,32 @@ def test_a_filter_that_cannot_be_applied(descriptor: object, value: object, mess
     with pytest.raises(SelectorError, match=message) as refused:
         read_filters({Symbol("f"): Described(descriptor, value)})  # type: ignore[arg-type]
     assert refused.value.condition == "amqp:invalid-field"
+
+
+PORTION = Symbol("acquit:portion-filter:list")
+
+
+def portion(*value: object) -> dict[str, object]:
+    return {Symbol("share"): Described(PORTION, list(value))}
+
+
+def test_shares_are_disjoint_about_equal_and_end_at_a_sequence() -> None:
+    for parts in (1, 2, 3, 8):
+        for step in (1, 2, 8):  # producers that take turns
+            shares = []
+            for part in range(parts):
+                applied = read_filters(portion(ULong(step * 8_000), UInt(parts), UInt(part)), browses=True)
+                assert applied.portion is not None and applied.echo is not None
+                shares.append([n for n in range(step, step * 9_000, step) if applied.portion.has(n)])
+            assert sorted(n for share in shares for n in share) == list(range(step, step * 8_000 + 1, step))
+            assert max(map(len, shares)) < 1.1 * 8_000 / parts
+
+
+def test_a_share_is_for_browsers() -> None:
+    assert read_filters(portion(ULong(1), UInt(1), UInt(0))) is NOTHING
+
+
+@pytest.mark.parametrize("value", [(), (1, 2), (1, 0, 0), (1, 2, 2), (1, 2, -1), (-1, 2, 0), ("1", 2, 0), (1, 10_001, 0)])
+def test_a_share_that_is_none(value: tuple[object, ...]) -> None:
+    with pytest.raises(SelectorError, match=r"acquit:portion-filter:list must have a list of a sequence, a number"):
+        read_filters(portion(*value), browses=True)
