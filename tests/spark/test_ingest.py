@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 import acquit
 from acquit.errors import ConfigurationError, PipelineFailed
 from acquit.protocol.message import Message
+from acquit.spark.audit.reconciled import Finding
 from acquit.spark.columns import BY_NAME
 from acquit.spark.ingest import IngestOptions, IngestProgress, IngestSummary, TableFormat, ingest
 
@@ -146,6 +147,18 @@ def test_several_queues_with_decoded_bodies_into_partitions(
     assert DeltaTable(table).metadata().partition_columns == ["queue", "posted_day"]
 
 
+def test_the_ledger_says_whether_all_of_it_is_in_the_table(spark: SparkSession, tmp_path: Path) -> None:
+    table, data = tmp_path / "table", tmp_path / "data"
+    with acquit.Broker(data) as broker:
+        post(broker.url, "orders", *range(5))
+        with acquit.connect(broker.url) as connection, connection.session() as session:
+            assert session.receiver("orders").receive(timeout=10) is not None  # accepted, and in no table
+        found = Pipeline(spark, broker.url, "orders", table, columns=("sequence",), ledger=data).run().reconciliation
+    assert found is not None
+    assert (found.equal, found.ledger_rows, found.other_rows) == (False, 5, 4)
+    assert found.counts == {Finding.MISSING: 1}
+
+
 def test_a_table_with_other_columns_is_refused(
     spark: SparkSession, broker: acquit.Broker, address: str, tmp_path: Path
 ) -> None:
@@ -166,5 +179,14 @@ def test_what_can_be_known_beforehand(tmp_path: Path) -> None:
         IngestOptions(url="amqp://host", address="a", table=Path("table"))
     with pytest.raises(ConfigurationError, match="option parts = '0'"):
         IngestOptions(url="amqp://host", address="a", table=tmp_path, parts=0)
+    several = {"url": "amqp://host", "address": ("a", "b"), "table": tmp_path, "ledger": tmp_path}
+    for wrong, complaint in (
+        (several, "a table of several queues is not reconciled"),
+        ({**several, "address": "a", "columns": ("body",)}, "expected sequence or message_id among the columns"),
+        ({**several, "ledger": tmp_path / "gone"}, "gone: expected the folder of a broker's data"),
+        ({**several, "ledger": Path("data")}, "ledger: expected an absolute path, got data"),
+    ):
+        with pytest.raises(ConfigurationError, match=complaint):
+            IngestOptions(**wrong)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="did you mean poison"):
         IngestOptions(url="amqp://host", address="a", table=tmp_path, source={"poisn": "fail"})

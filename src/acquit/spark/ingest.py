@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from deltalake import DeltaTable
 from pyspark.errors import PySparkException
@@ -44,6 +44,9 @@ from acquit.spark.source_options import SourceOptions
 from acquit.spark.spool import FolderStore, Spool, SpoolStatus, Totals
 from acquit.spark.spool.places import refuse_private
 from acquit.spark.tables import TableKind, table_kind
+
+if TYPE_CHECKING:
+    from acquit.spark.audit.reconciled import Reconciliation
 
 WORK_FOLDER: Final = "_acquit"
 POSTED_DAY: Final = "posted_day"
@@ -93,6 +96,9 @@ class IngestOptions:
     """Tasks that read the queue in parallel."""
     source: Mapping[str, str] = field(default_factory=dict)
     """More options of the source, by their names in `docs/spark.md`."""
+    ledger: Path | None = None
+    """A folder of the broker's data, seen here: at the end the ledger is audited into `work`, and reconciled with the
+    table (`acquit.spark.audit.reconcile`). Of one queue, with the column `sequence` or `message_id`."""
     trigger: str | None = None
     """None: ingest what is in the queue now, and end. Else run until interrupted, a batch each such interval
     (``2 seconds``; ``0 seconds`` for as fast as may be)."""
@@ -113,12 +119,24 @@ class IngestOptions:
                 )
             if self.target_file_bytes < 0:
                 raise ConfigurationError(f"target file size: expected bytes, got {self.target_file_bytes}")
+        if self.ledger is not None:
+            self._check_ledger(self.ledger)
         source = SourceOptions.parse(self.source_options())
         available = _columns_of(source)
         unknown = [name for name in self.columns if name not in available]
         if unknown:
             raise ConfigurationError(f"columns: {', '.join(unknown)} given; the source has {', '.join(available)}")
         self._check_partitions()
+
+    def _check_ledger(self, ledger: Path) -> None:
+        if not ledger.is_absolute():
+            raise ConfigurationError(f"ledger: expected an absolute path, got {ledger}")
+        if not ledger.is_dir():
+            raise ConfigurationError(f"ledger {ledger}: expected the folder of a broker's data")
+        if len(self.addresses) > 1:
+            raise ConfigurationError("ledger: a table of several queues is not reconciled; make one for each")
+        if self.columns and not {"sequence", "message_id"} & set(self.columns):
+            raise ConfigurationError("ledger: expected sequence or message_id among the columns, to know messages by")
 
     def _check_partitions(self) -> None:
         for name in self.partition_by:
@@ -171,6 +189,8 @@ class IngestSummary:
     duration_s: float
     spool: SpoolStatus
     """How the spool stands: what is remembered, what was forgotten."""
+    reconciliation: Reconciliation | None = None
+    """The ledger beside the whole table, where `ledger` was given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,6 +230,7 @@ def ingest(
     except PySparkException as error:
         raise failure_of(error)  # noqa: B904  # its cause says what kind it is
     status = spool.status()
+    reconciliation = None if options.ledger is None else _reconcile(session, options, options.ledger)
     return IngestSummary(
         table=options.table,
         query_id=str(query.id),
@@ -218,7 +239,17 @@ def ingest(
         taken=status.totals - before,
         duration_s=time.monotonic() - started_s,
         spool=status,
+        reconciliation=reconciliation,
     )
+
+
+def _reconcile(session: SparkSession, options: IngestOptions, ledger: Path) -> Reconciliation:
+    from acquit.spark.audit import AuditOptions, audit
+    from acquit.spark.audit.reconcile import ReconcileOptions, reconcile
+
+    into = options.work_folder / "audit"
+    audit(AuditOptions(folders=(ledger,), into=into), spark=session)
+    return reconcile(ReconcileOptions(audit=into, queue=options.addresses[0], table=options.table), spark=session)
 
 
 class _Run:

@@ -1,0 +1,55 @@
+"""The pipelines under spark-submit, as users run them on a Spark of theirs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+import acquit
+from acquit.cli.exits import Exit
+from acquit.cli.jobs import job_file
+from acquit.spark.java import java_home
+from acquit.spark.tables import table_files
+
+
+def submit(*arguments: object) -> subprocess.CompletedProcess[str]:
+    program = Path(sys.executable).with_name("spark-submit")
+    environment = {**os.environ, "JAVA_HOME": str(java_home()), "PYSPARK_PYTHON": sys.executable}
+    environment.pop("PYSPARK_GATEWAY_PORT", None)
+    settings = ["--master", "local[2]", "--driver-memory", "512m", "--conf", "spark.ui.enabled=false"]
+    settings += ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.sql.shuffle.partitions=2"]
+    command = [sys.executable, str(program)] if program.suffix == ".py" else [str(program)]
+    return subprocess.run(
+        [*command, *settings, str(job_file("ingest")), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        env=environment,
+    )
+
+
+def test_ingest(broker: acquit.Broker, address: str, tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    with acquit.connect(broker.url) as connection, connection.session() as session:
+        sender = session.sender(address)
+        for number in range(20):
+            sender.send(f"order {number}", wait=False)
+        sender.flush()
+    ran = submit(address, table, "--url", broker.url, "--json")
+    assert ran.returncode == Exit.OK, ran.stdout + ran.stderr
+    document = json.loads(ran.stdout.splitlines()[-1])
+    assert (document["rows"], document["taken"]["rows"]) == (20, 20)
+    assert sum(pq.read_metadata(file.path).num_rows for file in table_files(table).files) == 20
+
+
+def test_a_wrong_use_has_its_exit_code_and_line(tmp_path: Path) -> None:
+    ran = submit("orders", tmp_path / "table", "--option", "partz=1")
+    assert ran.returncode == Exit.USAGE
+    # spark-submit puts both outputs of a program into one.
+    assert "acquit: option partz is not known; did you mean parts?" in ran.stdout.splitlines()
