@@ -177,10 +177,11 @@ class QueueDrain:
 
     def _more(self, answered: bool) -> bool:
         """Whether an acquit broker has more for us than it would give now: it was too slow, or holds that we have
-        enough unsettled. Where we got nothing at all, what it has is not for us."""
+        enough unsettled. Where we got nothing at all, or what a selector selects, what it has may not be for us."""
         if self.broker_id is None:
             return False
-        return not answered or (self._received > 0 and (self._receiver.available or 0) > 0)
+        for_us = self._received > 0 and self._options.selector is None
+        return not answered or (for_us and (self._receiver.available or 0) > 0)
 
     def settle(self, outcomes: Sequence[tuple[Received, Outcome]]) -> bool:
         """See `Drain`: one call and one frame or few for each outcome."""
