@@ -141,11 +141,13 @@ class AuditLog:
         path = self._path(number)
         data = path.read_bytes()
         try:
-            if json.loads(data)["format"] > FORMAT:
-                raise ConfigurationError(f"{path} was written by a later version of acquit")
-            return Entry.from_bytes(data)
+            version = json.loads(data)["format"]
+            entry = Entry.from_bytes(data) if version <= FORMAT else None
         except (ValueError, KeyError, TypeError) as error:
             raise StoreCorrupt(f"no entry of an audit's log: {error}", path=str(path), offset=0) from error
+        if entry is None:
+            raise ConfigurationError(f"{path} was written by a later version of acquit")
+        return entry
 
     def last(self) -> Entry | None:
         """The newest entry; None where there is none yet. Raises as `numbers` and `read`."""
@@ -186,14 +188,19 @@ class AuditLog:
             os.fsync(file.fileno())
         for folder in (*_folders(self.root / entry.run), self.root / "runs", self.root):
             sync_folder(folder)
-        try:
+        with contextlib.suppress(FileExistsError):
             os.link(finished, self._path(entry.number))
-        except FileExistsError:
-            raise PipelineFailed(
-                f"another run of the audit in {self.root} was committed while this one ran (entry {entry.number}); "
-                "nothing of this one is kept: run it again"
-            ) from None
+        # Over a network, a link that was made can be reported as one that was there.
+        self.check_wanted(entry.number, entry.run)
         sync_folder(self._folder)
+
+    def check_wanted(self, number: int, run: str) -> None:
+        """Raise PipelineFailed where entry `number` is there and is not that of the run in this folder."""
+        if self._path(number).exists() and self._committed(number) != run:
+            raise PipelineFailed(
+                f"another run of the audit in {self.root} was committed while this one ran (entry {number}); "
+                "nothing of this one is kept: run it again"
+            )
 
     def clean(self) -> int:
         """Delete what can never be committed: how many folders. Raises as `last`."""
@@ -203,13 +210,13 @@ class AuditLog:
         removed = 0
         for name in sorted(os.listdir(self.root / "runs")):
             match = _RUN.fullmatch(name)
-            if match is not None and int(match[1]) <= last.number and f"runs/{name}" != self._committed(match[1]):
+            if match is not None and int(match[1]) <= last.number and f"runs/{name}" != self._committed(int(match[1])):
                 shutil.rmtree(self.root / "runs" / name, ignore_errors=True)
                 removed += 1
         return removed
 
-    def _committed(self, number: str) -> str:
-        return self.read(int(number)).run
+    def _committed(self, number: int) -> str:
+        return self.read(number).run
 
     def _path(self, number: int) -> Path:
         return self._folder / f"{number:08}.json"

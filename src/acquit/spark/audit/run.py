@@ -190,10 +190,14 @@ class _Run:
         folder = self._log.begin(self._number)
         try:
             entry = self._entry(session, plan, folder)
+            self._say("committing")
+            self._log.commit(entry)
         except (PySparkException, Py4JError) as error:
+            self._log.check_wanted(self._number, folder)
             raise PipelineFailed(reason_of(error)) from error
-        self._say("committing")
-        self._log.commit(entry)
+        except OSError:
+            self._log.check_wanted(self._number, folder)
+            raise
         self._log.clean()
         if self._before is not None:
             remove_superseded(self._options.into, self._before.superseded)
