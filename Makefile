@@ -21,7 +21,7 @@ demo: ## messages, kills, a Spark table, and a balance sheet: about 2 minutes af
 
 test: ## unit, property and simulation tests, warnings as errors (under 10 minutes on 2 cores)
 	@tools/environment.sh dev spark
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope $(ARGS)
 
 check: ## format, lint, types, import directions, public names, generated files, repository hygiene
 	@tools/environment.sh dev spark
@@ -87,7 +87,7 @@ soak: ## long seeded runs with kills and replayed power losses; prints the seed 
 # Processes of their own that are killed, so two at a time is what two cores can do.
 spark-crash: ## Spark killed at every step, and on a cluster of two hosts (under 10 minutes on 2 cores); --spark-crash-rounds
 	@tools/environment.sh dev spark
-	$(BIN)/python -m pytest -m sparkcrash -n 2 --dist loadgroup tests/sparkcrash $(ARGS)
+	$(BIN)/python -m pytest -m sparkcrash -n 2 --dist loadscope tests/sparkcrash $(ARGS)
 
 bench: ## each script of benchmarks/ in its short form
 	@tools/environment.sh dev interop spark

@@ -17,6 +17,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import LoadScopeScheduling
+
     import acquit
 
 SEED = pytest.StashKey[int]()
@@ -40,8 +43,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--spark-crash-rounds",
         type=int,
         default=1,
-        help="rounds of the kills of Spark: the second has each broker and trigger with the other table format, the third "
-        "and fourth kill the other processes at each point",
+        help="rounds of the kills of Spark: the second has each broker and trigger with the other table format, the "
+        "third and fourth kill the other processes at each point",
     )
 
 
@@ -64,20 +67,34 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(timeout_s))
-    if config.pluginmanager.has_plugin("xdist"):
-        # Tests of one file run in one process, in their order, with the fixtures of the file; all of Spark's in one
-        # process as well, for there is one session.
-        # Those that start programs which are killed are each on their own, unless they say what they share.
-        for item in items:
-            if item.get_closest_marker("xdist_group"):
-                continue
-            if item.get_closest_marker("sparkcrash"):
-                group = item.nodeid
-            elif item.get_closest_marker("spark"):
-                group = "spark"
-            else:
-                group = item.nodeid.partition("::")[0]
-            item.add_marker(pytest.mark.xdist_group(group))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    """Which tests go together to one process of `make test`, with the fixtures that they share, in their order.
+
+    pytest-xdist's own groups need a part of pytest's items that pytest 9.2 has no more.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Together(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return together(nodeid)
+
+    return Together(config, log)
+
+
+def together(nodeid: str) -> str:
+    """A file; all of Spark's, for there is one session; all that need the cluster; whole programs that are killed one
+    by one."""
+    file = nodeid.partition("::")[0]
+    if file.startswith("tests/spark/"):
+        return "spark"
+    if file in ("tests/sparkcrash/test_cluster.py", "tests/sparkcrash/test_packaging.py"):
+        return "cluster"
+    if file in ("tests/sparkcrash/test_everything_killed.py", "tests/sparkcrash/test_zombies.py"):
+        return nodeid
+    return file
 
 
 def pytest_report_header(config: pytest.Config) -> str:

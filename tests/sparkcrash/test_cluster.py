@@ -14,8 +14,6 @@ from tests.sparkcrash.pipelines import BATCH, Pipeline, Queue, wake
 from tests.support.cluster import APPLICATION, StandaloneCluster, event_log, events
 from tests.support.crashing import PYTHONPATH, arm, continued, passed
 
-pytestmark = pytest.mark.xdist_group("cluster")
-
 ENDINGS = {
     # While the part is read:
     "drained": "executor",

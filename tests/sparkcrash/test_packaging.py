@@ -17,8 +17,6 @@ from tests.sparkcrash.pipelines import BATCH, Queue
 from tests.sparkcrash.tables import account
 from tests.support.cluster import APPLICATION, SPARK_HOME, Host, StandaloneCluster
 
-pytestmark = pytest.mark.xdist_group("cluster")
-
 PAGE = "spark-cluster.md"
 RUN_S = 150.0
 

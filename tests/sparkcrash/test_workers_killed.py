@@ -20,8 +20,6 @@ from tests.support.spark_program import QUICK, run
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.xdist_group("one session")
-
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
