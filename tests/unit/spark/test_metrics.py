@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
+from dataclasses import fields
+from itertools import pairwise
+from pathlib import Path
 
 from acquit.spark.metrics import SourceMetrics, metrics_of, plain
 
@@ -36,3 +41,21 @@ def test_what_was_said_is_read_back_from_text_and_from_an_object() -> None:
 def test_other_sources_and_a_source_that_has_said_nothing_yet_are_passed_over() -> None:
     others: list[object] = [None, "null", {"orders": {"0": 7}}, "12", 5, "{}"]
     assert metrics_of({"sources": [{"latestOffset": other} for other in others]}) == []
+
+
+def meanings() -> dict[str, str]:
+    """What stands under each field, which Python does not keep."""
+    (body,) = (node for node in ast.parse(inspect.getsource(SourceMetrics)).body if isinstance(node, ast.ClassDef))
+    return {
+        field.target.id: " ".join(str(said.value.value).split())
+        for field, said in pairwise(body.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(said, ast.Expr) and isinstance(said.value, ast.Constant)
+    }
+
+
+def test_the_page_repeats_the_reference() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "spark.md").read_text()
+    assert list(meanings()) == [field.name for field in fields(SourceMetrics)]
+    for name, meaning in meanings().items():
+        assert f"| `{name}` | {meaning} |\n" in page
