@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 import acquit
 from acquit.spark.columns import FIELDS
 from acquit.spark.session import reason_of
+from acquit.spark.sink.writers import AcquitWriter, TaskResult
 from acquit.spark.source import AcquitDataSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 ROWS = 400
 
@@ -56,6 +62,55 @@ def test_a_batch_is_posted_once_however_often_it_is_written(spark: SparkSession,
     report = json.loads((tmp_path / "reports" / "monday.json").read_text())
     assert (report["written"], report["suppressed"], report["partitions"]) == (0, ROWS, 2)
     assert report["told_by"] == ["the sender's mark"]
+
+
+class Dying(AcquitWriter):
+    """Its first task is killed with kill -9 when some of its rows are posted."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
+        return super().write(self._deadly(iterator))
+
+    def _deadly(self, iterator: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number, batch in enumerate(iterator):
+            if number == 3 and self._kill_once():
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield batch
+
+    def _kill_once(self) -> bool:
+        assert self._options.report is not None
+        try:
+            Path(self._options.report, "killed").touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+
+
+class DyingSource(AcquitDataSource):
+    """The format, with tasks that die."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "acquit-dying"
+
+    def writer(self, schema: StructType, overwrite: bool) -> Dying:
+        return Dying(self.options, schema, overwrite)
+
+
+def test_a_worker_that_is_killed_in_its_task(spark: SparkSession, tmp_path: Path) -> None:
+    spark.dataSource.register(DyingSource)
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "40")
+    try:
+        with acquit.Broker() as broker:
+            numbers(spark).write.format("acquit-dying").mode("append").options(
+                url=broker.url, address="q", runId="run", maxInFlight="20", report=str(tmp_path)
+            ).save()
+            assert sorted(int(str(message.body)) for message in taken(broker.url, "q")) == list(range(ROWS))
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    assert (tmp_path / "killed").exists()
+    report = json.loads((tmp_path / "run.json").read_text())
+    assert report["suppressed"] >= 100
+    assert report["written"] + report["suppressed"] == ROWS
 
 
 def test_a_stream_goes_on_where_it_was_killed_before_its_commit(spark: SparkSession, tmp_path: Path) -> None:
