@@ -43,8 +43,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--spark-crash-rounds",
         type=int,
         default=1,
-        help="rounds of the kills of Spark: the second has each broker and trigger with the other table format, the "
-        "third and fourth kill the other processes at each point",
+        help="rounds of the kills of Spark, each two chains of kills: four have every point with each broker, table "
+        "format and trigger, and more is the same again",
     )
 
 

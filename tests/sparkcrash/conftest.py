@@ -11,7 +11,7 @@ import pytest
 import acquit
 from tests.interop.artemis import Artemis
 from tests.interop.java import PeerMissing, in_ci
-from tests.sparkcrash.pipelines import Queue
+from tests.sparkcrash.pipelines import Chain, Queue, Way
 from tests.support.cluster import StandaloneCluster
 
 BROKERS = ("acquit", "artemis")
@@ -28,18 +28,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """`way`: how the pipeline is run: broker, format, with a trigger or not, and which round it is. A round has each
-    broker with each trigger, and half of the pairs with a format; the next round has the other half."""
-    if "way" in metafunc.fixturenames:
-        rounds = metafunc.config.getoption("--spark-crash-rounds")
-        ways = [
-            (broker, FORMATS[(number + place + streaming) % 2], streaming, number)
+    """What the rounds (``--spark-crash-rounds``) make different."""
+    rounds = metafunc.config.getoption("--spark-crash-rounds")
+    if "chain" in metafunc.fixturenames:
+        chains = [
+            Chain(broker, FORMATS[(number + place) % 2], (number // 2 + place) % 2, number)
             for number in range(rounds)
+            for place, broker in enumerate(BROKERS)
+        ]
+        metafunc.parametrize("chain", chains, ids=lambda one: f"{one.broker}-{one.kind}-{one.number}")
+    if "way" in metafunc.fixturenames:
+        ways = [
+            Way(broker, FORMATS[(number + place + streaming) % 2], streaming)
+            for number in range(min(rounds, 2))
             for place, broker in enumerate(BROKERS)
             for streaming in (False, True)
         ]
-        ids = [f"{way[0]}-{way[1]}-{'trigger' if way[2] else 'now'}-{way[3]}" for way in ways]
-        metafunc.parametrize("way", ways, ids=ids)
+        metafunc.parametrize(
+            "way", ways, ids=lambda one: f"{one.broker}-{one.kind}-{'trigger' if one.streaming else 'now'}"
+        )
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -25,6 +25,26 @@ from tests.support.spark_program import QUICK, Job
 RUN_S = 150.0
 """A run that takes longer hangs."""
 BATCH = 20
+
+
+class Way(NamedTuple):
+    """How a pipeline is run."""
+
+    broker: str
+    kind: str
+    """Of the table."""
+    streaming: bool
+    """With a trigger, or until the queue is empty (AvailableNow)."""
+
+
+class Chain(NamedTuple):
+    """One kill after the other on one checkpoint; every other run has a trigger. What each of four rounds has."""
+
+    broker: str
+    kind: str
+    streaming_at: int
+    """Whether the even or the odd ones have a trigger."""
+    number: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +79,9 @@ class Queue:
             return [str(message.message_id) for message in receiver.receive_many(1_000, 0)]
 
 
+TRIGGER = "100 milliseconds"
+
+
 class Pipeline:
     """*ingest* from `queue` into a table of this kind in `folder`."""
 
@@ -77,7 +100,7 @@ class Pipeline:
             credential=credential,
             table=str(folder / "table"),
             format=kind,
-            trigger="100 milliseconds" if streaming else None,
+            trigger=TRIGGER if streaming else None,
             **{"source": {"maxMessagesPerBatch": str(BATCH), "parts": "2"}, **job},
         )
 
@@ -113,11 +136,11 @@ class Pipeline:
         run.wait()
         return run
 
-    def killed_at(self, point: str, ending: str) -> None:
+    def killed_at(self, point: str, ending: str, *, streaming: bool) -> None:
         """A run that passes this point, and is killed there."""
         for _ in range(5):
             arm(self.work, point, ending)
-            run = self.run()
+            run = self.run(trigger=TRIGGER if streaming else None)
             assert passed(self.work, point), f"no process passed {point}; {run.said}"
             assert run.status != 0, f"{point}: nobody was killed"
             found = self.account
@@ -178,20 +201,20 @@ class Run:
         try:
             return self._process.wait(RUN_S)
         except subprocess.TimeoutExpired:
-            self.kill()
             raise AssertionError(f"after {RUN_S:g} s it was still running; {self.said}") from None
+        finally:
+            self.kill()
 
     def wait_until(self, so: Callable[[], bool]) -> None:
         """While it runs."""
         end = time.monotonic() + RUN_S
         while not so():
             if self._process.poll() is not None or time.monotonic() > end:
-                self.kill()
                 raise AssertionError(f"it never came true; {self.said}")
             time.sleep(0.1)
 
     def kill(self) -> None:
-        """It and its JVM."""
+        """Whatever is left of it and its JVM; not what was stopped, for that is in a group of its own."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

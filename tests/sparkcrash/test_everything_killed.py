@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.sparkcrash.pipelines import BATCH, Pipeline, Queue
-from tests.support.crashing import POINTS
-
-Way = tuple[str, str, bool, int]
+from tests.sparkcrash.pipelines import BATCH, Chain, Pipeline, Queue
+from tests.support.crashing import POINTS, arm, passed
 
 
 def points_of(kind: str) -> list[str]:
@@ -18,13 +16,13 @@ def points_of(kind: str) -> list[str]:
     return [point for point in POINTS if kind == "delta" or point != "table-committing"]
 
 
-def test_every_point(way: Way, queue_at: Callable[[str], Queue], tmp_path: Path) -> None:
-    broker, kind, streaming, number = way
-    pipeline = Pipeline(queue_at(broker), tmp_path, kind=kind, streaming=streaming)
-    for place, point in enumerate(points_of(kind)):
+def test_every_point(chain: Chain, queue_at: Callable[[str], Queue], tmp_path: Path) -> None:
+    pipeline = Pipeline(queue_at(chain.broker), tmp_path, kind=chain.kind, streaming=False)
+    for place, point in enumerate(points_of(chain.kind)):
         pipeline.post(3 * BATCH)
-        # Without its JVM the program must come to an end by itself.
-        pipeline.killed_at(point, ("executor", "everything")[(place + number // 2) % 2])
+        # Without its JVM the program must come to an end by itself. By pairs, for the trigger changes each time.
+        ending = ("executor", "everything")[(place // 2 + chain.number) % 2]
+        pipeline.killed_at(point, ending, streaming=place % 2 == chain.streaming_at)
     pipeline.finish()
 
 
@@ -39,8 +37,6 @@ def test_every_point(way: Way, queue_at: Callable[[str], Queue], tmp_path: Path)
 def test_a_protection_that_is_missing_is_missed(
     mutant: str, point: str, what: str, queue_at: Callable[[str], Queue], tmp_path: Path
 ) -> None:
-    from tests.support.crashing import arm, passed
-
     pipeline = Pipeline(queue_at("acquit"), tmp_path, kind="delta", streaming=False)
     pipeline.post(2 * BATCH)
     arm(pipeline.work, point, "everything")

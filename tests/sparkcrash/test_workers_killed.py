@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.sparkcrash.pipelines import BATCH, Pipeline, Queue
+from tests.sparkcrash.pipelines import BATCH, Pipeline, Queue, Way
 from tests.support.crashing import PYTHONPATH, TASK, arm, passed
 from tests.support.spark_program import QUICK, run
 
@@ -33,10 +33,8 @@ def spark() -> Iterator[SparkSession]:
         session.stop()
 
 
-def test_every_point_of_a_task(
-    way: tuple[str, str, bool, int], queue_at: Callable[[str], Queue], spark: SparkSession, tmp_path: Path
-) -> None:
-    broker, kind, streaming, _ = way
+def test_every_point_of_a_task(way: Way, queue_at: Callable[[str], Queue], spark: SparkSession, tmp_path: Path) -> None:
+    broker, kind, streaming = way
     pipeline = Pipeline(queue_at(broker), tmp_path, kind=kind, streaming=streaming)
     for epoch, point in enumerate(TASK, 1):
         arm(pipeline.work, point, "worker", epoch=epoch)
