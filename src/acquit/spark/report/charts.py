@@ -135,7 +135,10 @@ def _redeliveries(series: Series, name: str) -> Chart:
         f"{count_text(released)} released, {count_text(modified)} modified (most of these after a failed attempt); "
         f"{count_text(again)} handed out again."
     )
-    drawn = _Drawn(("released", "modified"), [series.counts[kind] for kind in ("released", "modified")])
+    kinds = [kind for kind in ("released", "modified") if series.totals[kind]]
+    if not kinds:
+        return _empty("Redeliveries", "messages given back", summary)
+    drawn = _Drawn(kinds, [series.counts[kind] for kind in kinds])
     return _bars("Redeliveries", "messages given back", name, series.axis, drawn, summary)
 
 
@@ -185,7 +188,7 @@ def _chart(
         Key(text, at % len(SERIES) + 1, "area" if area else _DASHES[at % len(_DASHES)])
         for at, text in enumerate(drawn.names)
     )
-    return Chart(title=title, unit=unit, keys=keys if len(keys) > 1 else (), picture=picture, summary=summary)
+    return Chart(title=title, unit=unit, keys=keys if area or len(keys) > 1 else (), picture=picture, summary=summary)
 
 
 def _frame(axes: Axes, axis: Axis) -> None:

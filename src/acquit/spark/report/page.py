@@ -124,6 +124,8 @@ class BrokerSection:
     name: str
     folder: str
     charts: list[Chart]
+    account: QueueRow
+    """Of all its queues."""
     rows: list[QueueRow]
     rows_left_out: int
     sections: list[QueueSection]
@@ -275,6 +277,12 @@ def _chosen(table: pa.Table, choice: Choice) -> pa.Table:
     return table.filter(mask)
 
 
+def _together(sources: _Sources, keys: Iterable[tuple[str, str]]) -> Row | None:
+    """The sum of the balances of these queues."""
+    rows = [{**row, "queue": "", "detail": ""} for key in keys if (row := sources.balance.get(key)) is not None]
+    return _by_name(rows).get((rows[0]["broker"] or "", "")) if rows else None
+
+
 def _by_name(rows: Iterable[Row]) -> dict[tuple[str, str], Row]:
     """Balances by broker and queue. A queue that was deleted and made again is two, and one by its name: with the sums
     of both, and the worse of their states."""
@@ -334,6 +342,7 @@ def _brokers(
                 name=broker,
                 folder=folders.get(broker, ""),
                 charts=[] if alone else _charts(whole, anchor, sources.dead_letters, broker, None),
+                account=_row((broker, ""), "", _together(sources, its), None),
                 rows=rows[:ROWS_MAX],
                 rows_left_out=max(0, len(its) - ROWS_MAX),
                 sections=sections,

@@ -96,6 +96,7 @@ def test_faults_come_before_traffic_and_the_rest_has_no_charts() -> None:
     assert [section.row.queue for section in broker.sections] == ["wrong", "busy-4", "busy-3"]
     assert [bool(row.anchor) for row in broker.rows] == [True] * 3 + [False] * 3
     assert len(broker.charts) == 5
+    assert (broker.account.entered, broker.account.state) == (100 + 101 + 102 + 103 + 104 + 1, "differs")
 
 
 def test_many_queues_and_anomalies_are_bounded_and_said() -> None:
