@@ -51,7 +51,7 @@ class SinkOptions(ConnectionOptions):
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
     id_column: str | None = None
     run_id: str | None = None
-    duplicate_window: int = 0
+    duplicate_window: int | None = None
     writers: int = 1
     rejected: Rejected = Rejected.FAIL
     durable: bool = True

@@ -185,7 +185,7 @@ class Poster:
         except BaseException:
             self.close()
             raise
-        self._rows_max = options.duplicate_window // options.writers
+        self._rows_max = (options.duplicate_window or 0) // options.writers
 
     def post(self, row: Row) -> None:
         """Post a row, or wait until there is room for it. Raises RowRejected, RowsChanged, or why nothing can be posted

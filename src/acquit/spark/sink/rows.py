@@ -82,7 +82,7 @@ COLUMNS: Final = (
     Column("corrupt", ("bytes",), "of the source: a row where it is not null cannot be posted"),
 )
 PASSED_OVER: Final = frozenset(
-    ("sequence", "delivery_count", "redelivered", "posted_at", "queue", "text", "json", "epoch", "part")
+    ("sequence", "delivery_count", "redelivered", "posted_at", "queue", "text", "json")
 )
 """Columns of the source that say what only a broker can, or say the body again."""
 _BY_NAME: Final = {column.name: column for column in COLUMNS}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from acquit.errors import ConfigurationError
+from acquit.spark.options import default_text
 from acquit.spark.sink.options import OPTIONS, Guarantee, Rejected, SinkOptions
 
 URL = "amqp://127.0.0.1:5672"
@@ -14,7 +17,7 @@ def test_what_is_not_said_is_as_the_table_says() -> None:
     options = SinkOptions.parse({"url": URL})
     assert options.guarantee is Guarantee.EXACTLY_ONCE
     assert options.rejected is Rejected.FAIL
-    assert (options.durable, options.in_flight_max, options.duplicate_window) == (True, 2_000, 0)
+    assert (options.durable, options.in_flight_max, options.duplicate_window) == (True, 2_000, None)
 
 
 def test_keys_in_any_case_and_the_checkpoint_of_the_query() -> None:
@@ -44,3 +47,10 @@ def test_what_is_wrong_is_named(given: dict[str, str], expected: str) -> None:
 
 def test_each_field_has_an_option() -> None:
     assert {option.field for option in OPTIONS} == set(SinkOptions.__dataclass_fields__)
+
+
+def test_the_page_repeats_the_reference() -> None:
+    page = (Path(__file__).resolve().parents[4] / "docs" / "spark-sink.md").read_text()
+    for option in OPTIONS:
+        default = "required" if option.required else default_text(SinkOptions, option) or "–"
+        assert f"| `{option.name}` | {default} | {option.meaning} |\n" in page

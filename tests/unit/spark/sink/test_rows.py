@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -146,6 +147,14 @@ def test_rows_of_arrow() -> None:
         (row(body=b"a", created_at=int(when.timestamp() * 1000), application_properties=[("k", 7)]), 3),
         (row(), None),
     ]
+
+
+def test_the_page_repeats_the_columns() -> None:
+    page = (Path(__file__).resolve().parents[4] / "docs" / "spark-sink.md").read_text()
+    for column in COLUMNS:
+        assert f"| `{column.name}` | {column.spark_type} | {column.meaning} |\n" in page
+    for name in PASSED_OVER:
+        assert f"`{name}`" in page
 
 
 def test_all_columns_of_the_source_are_taken_or_passed_over() -> None:
