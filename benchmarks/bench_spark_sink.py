@@ -30,7 +30,7 @@ from acquit.spark.sink.options import SinkOptions
 from acquit.spark.sink.poster import Origin
 from acquit.spark.sink.writers import write_rows
 from acquit.spark.source import AcquitDataSource
-from bench_spark_ingest import broker
+from spark_support import broker
 
 FLOOR = 30_000
 
@@ -66,7 +66,7 @@ def main() -> int:
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given.cores])
     session = start_session(master=given.master)
     session.dataSource.register(AcquitDataSource)
-    with tempfile.TemporaryDirectory() as name, broker(Path(name) / "broker") as url:
+    with tempfile.TemporaryDirectory() as name, broker(Path(name) / "broker") as (url, _):
 
         def table(count: int) -> DataFrame:
             path = f"{name}/rows-{count}"
