@@ -186,8 +186,8 @@ def _attach(connection: Connection, options: BrowseOptions, part: BrowsePart, *,
             raise ConfigurationError(f"option selector = {options.selector!r}: {error}") from error
         raise ConfigurationError(
             f"the broker at {options.url} does not let {part.address} be looked at as it was asked: {error}. Without "
-            "that it would hand messages out for good; take them with spark.readStream instead (docs/brokers.md says which "
-            "brokers grant what)"
+            "that it would hand messages out for good; take them with spark.readStream instead (docs/brokers.md says "
+            "which brokers grant what)"
         ) from error
 
 

@@ -41,8 +41,8 @@ from acquit.spark.options import FORMAT_NAME
 from acquit.spark.session import failure_of, start_session
 from acquit.spark.source import AcquitDataSource
 from acquit.spark.source_options import SourceOptions
-from acquit.spark.spool import FolderStore, Spool, SpoolStatus, Totals
-from acquit.spark.spool.places import refuse_private
+from acquit.spark.spool import Spool, SpoolStatus, Totals, open_store
+from acquit.spark.spool.places import read_place, refuse_private
 from acquit.spark.tables import TableKind, table_kind
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ def ingest(
     _check_table(options)
     session = spark if spark is not None else start_session(master=options.master, memory_mb=options.memory_mb)
     session.dataSource.register(AcquitDataSource)
-    spool = Spool(FolderStore(options.work_folder / "spool"))
+    spool = Spool(open_store(read_place(options.source_options()["spool"])))
     refuse_private(spool.place, session.conf.get("spark.master") or "local")
     before = spool.state().totals
     run = _Run(options, on_progress)

@@ -16,8 +16,9 @@ from acquit.protocol.message import Message
 from acquit.protocol.types import Timestamp
 from acquit.spark import browse as browse_module
 from acquit.spark.browse import ROWS_EACH, BrowsePart, browse, plan_browse
-from acquit.spark.browse_options import BrowseOptions
+from acquit.spark.browse_options import OPTIONS, BrowseOptions
 from acquit.spark.columns import MessageColumns
+from acquit.spark.options import default_text
 
 
 def options(broker: acquit.Broker, address: str, **more: str) -> BrowseOptions:
@@ -174,6 +175,14 @@ def test_silence_before_the_end_is_an_error_and_not_the_end(
     monkeypatch.setattr("acquit.client.blocking.Receiver.drain", lambda *_: False)
     with pytest.raises(ConnectionFailed, match=r"has sent nothing from .* for 0\.001 s.*idleTimeout"):
         seen(chosen, part)
+
+
+def test_the_page_repeats_the_reference() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "spark-batch.md").read_text()
+    for option in OPTIONS:
+        default = "required" if option.required else default_text(BrowseOptions, option) or "–"
+        assert f"| `{option.name}` | {default} | {option.meaning} |\n" in page
+    assert {option.field for option in OPTIONS} == set(BrowseOptions.__dataclass_fields__)
 
 
 @pytest.mark.parametrize(

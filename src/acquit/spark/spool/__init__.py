@@ -202,10 +202,9 @@ class Spool:
     def stale(self, epoch: int) -> int:
         """How many attempts at parts up to `epoch`, none of which is still being read, left rows that nobody will read:
         another attempt was first, or they ended before they published. `finish` removes what they left."""
-        taken = {(one.epoch, one.part, one.nonce) for one in self._log.read().decided.values()}
-        found = [name.partition(".")[0].split("-") for name in self._store.names("data")]
-        attempts = [(int(number), int(part), nonce) for number, part, nonce in found]
-        return sum(one[0] <= epoch and one not in taken for one in attempts)
+        taken = {one.data for one in self._log.read().decided.values()}
+        finished = (name for name in self._store.names("data") if (number_of(name) or epoch + 1) <= epoch)
+        return sum(f"data/{name}" not in taken for name in finished)
 
     def finish(self, epoch: int) -> LogState:
         """Epochs up to `epoch` are committed: they are never read again, and their files may go. For the driver."""
