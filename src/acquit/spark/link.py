@@ -54,6 +54,8 @@ _MESSAGE_BYTES_MAX: Final = 1 << 30
 """A column of a batch holds 2 GiB; the broker's own limit is most likely lower."""
 _PREFETCH_BYTES_MAX: Final = (1 << 31) - 1
 _REJECTION: Final = Rejected(Error(AmqpCondition.DECODE_ERROR, "the message cannot be parsed"))
+_NO_FILTER: Final = "does not apply the filter"
+"""What our client says where a broker has not granted a filter."""
 _OUTCOMES: Final[dict[Outcome, WireOutcome]] = {Outcome.ACCEPTED: ACCEPTED, Outcome.REJECTED: _REJECTION}
 
 
@@ -138,7 +140,7 @@ class QueueDrain:
             )
         except BaseException as error:
             self.detach()
-            if options.selector is not None and isinstance(error, LinkDetached) and "filter" in str(error):
+            if options.selector is not None and isinstance(error, LinkDetached) and _NO_FILTER in str(error):
                 raise ConfigurationError(
                     f"option selector: the broker at {options.url} does not apply a selector to {address}, and without "
                     f"it other messages would be taken: {error}"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -107,6 +109,23 @@ def test_a_limit_in_bytes_does_not_stall_before_it_is_reached(broker: acquit.Bro
         received = drain.receive(50)
         assert received, "the client's limit must not be met first"
         size += sum(len(one.payload) for one in received)
+    drain.detach()
+
+
+def test_a_limit_in_time_ends_a_drain_with_messages_left(
+    broker: acquit.Broker, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    post(broker.url, address, *"abcde")
+    now = time.monotonic()
+    monkeypatch.setattr(link_module, "time", SimpleNamespace(monotonic=lambda: now))
+    drain = QueueDrain(options(broker.url, address, drainTimeout="3s"), address, 100, MANY)
+    found = list(drain.receive(1))
+    assert len(found) == 1
+    now += 2.9
+    found += drain.receive(1)
+    assert len(found) == 2
+    now += 0.2
+    assert drain.receive(1) == [] and not drain.exhausted, "there is more: the part has not come to the end"
     drain.detach()
 
 
@@ -236,7 +255,7 @@ def test_a_selector_is_refused_where_the_broker_does_not_apply_it(
 
 
 def test_a_selector_that_is_none_is_named(broker: acquit.Broker, address: str) -> None:
-    with pytest.raises(acquit.AcquitError, match="selector"):
+    with pytest.raises(acquit.AcquitError, match="selector, character 6: found the end"):
         QueueDrain(options(broker.url, address, selector="odd ="), address, 100, MANY)
 
 
