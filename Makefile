@@ -77,7 +77,7 @@ brokers-table: interop-peers ## let them say again what each broker grants, in d
 	$(BIN)/python tools/generate_brokers.py
 
 interop-peers: ## get what these run against, once
-	@tools/environment.sh dev interop
+	@tools/environment.sh dev interop spark
 	@$(BIN)/python -m tests.interop.get_peers
 
 soak: ## long seeded runs with kills and replayed power losses; prints the seed that repeats them

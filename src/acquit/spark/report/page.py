@@ -528,6 +528,7 @@ def _tiles(balance: Sequence[Row], rows: Sequence[QueueRow], anomalies: Sequence
     dead = sum(total[name] for name in DEAD)
     faults = sum(kind.count for kind in anomalies if kind.mood is Mood.BAD)
     balanced = sum(row["state"] == "balanced" for row in balance)
+    worst = max((MOODS.get(row["state"], Mood.BAD) for row in balance), key=_BADNESS.__getitem__, default=None)
     return [
         Tile("Entered", count_text(total["entered"]), f"{_plural(len(balance), 'queue', 'queues')}"),
         Tile("Processed", count_text(processed), "accepted or consumed"),
@@ -537,7 +538,7 @@ def _tiles(balance: Sequence[Row], rows: Sequence[QueueRow], anomalies: Sequence
             "Balanced",
             f"{count_text(balanced)} of {count_text(len(balance))}",
             "queues",
-            None if not balance else Mood.GOOD if balanced == len(balance) else Mood.BAD,
+            worst,
         ),
         Tile("Anomalies", count_text(faults), "not counting notes", Mood.BAD if faults else Mood.GOOD),
     ]
