@@ -94,9 +94,10 @@ def audit(
 
 
 def _tell(summary: AuditSummary) -> None:
+    brokers = f"{summary.brokers:,} broker" + ("s" if summary.brokers != 1 else "")
     if summary.changed:
         click.echo(
-            f"{summary.events:,} events in {summary.segments:,} segments of {summary.brokers:,} brokers folded into "
+            f"{summary.events:,} events in {summary.segments:,} segments of {brokers} folded into "
             f"{summary.into} (entry {summary.entry}), {summary.duration_s:.1f} s"
         )
         click.echo(f"messages: {summary.closed:,} closed, {summary.open:,} open")

@@ -13,6 +13,7 @@ anomalies name (`suspects`, `histories`), and commits (`log`).
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections import Counter
@@ -28,7 +29,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from acquit.errors import ConfigurationError, PipelineFailed
+from acquit.errors import ConfigurationError, PipelineFailed, StoreCorrupt
 from acquit.spark.audit import anomalies as wrong
 from acquit.spark.audit import balance as balancing
 from acquit.spark.audit import histories, suspects, tables
@@ -52,6 +53,8 @@ _ANOMALIES_A_PIECE: Final = 1_000
 """Rows that one segment or bucket tells of."""
 _POLL_S: Final = 0.5
 _TASKS_A_CORE: Final = 4
+_DAMAGE: Final = re.compile(r"(?P<path>.+), offset (?P<offset>\d+): (?P<message>.+)")
+"""As StoreCorrupt puts it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +197,7 @@ class _Run:
             self._log.commit(entry)
         except (PySparkException, Py4JError) as error:
             self._log.check_wanted(self._number, folder)
-            raise PipelineFailed(reason_of(error)) from error
+            raise _failure(error) from error
         except OSError:
             self._log.check_wanted(self._number, folder)
             raise
@@ -458,6 +461,15 @@ class _Run:
             duration_s=time.monotonic() - started_s,
             **(told | {"differing": differing, "sound": told["sound"] if changed else not differing}),
         )
+
+
+def _failure(error: Exception) -> Exception:
+    """What made a task fail: damage in a journal as what it is."""
+    reason = reason_of(error)
+    damage = _DAMAGE.fullmatch(reason)
+    if damage is None or "acquit.errors.StoreCorrupt: " not in str(error):
+        return PipelineFailed(reason)
+    return StoreCorrupt(damage["message"], path=damage["path"], offset=int(damage["offset"]))
 
 
 def _order(row: AnomalyRow) -> tuple[object, ...]:
