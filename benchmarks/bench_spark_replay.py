@@ -5,8 +5,8 @@
 One streaming query reads a queue from our broker (`acquit serve`) in one batch. Its first action drains the queue; each
 action after that reads the same batch again, as Spark does after a failure: from the spool, through the Python worker
 and the JVM into the sink `noop`, all columns. In turns with it the same rows are read by Spark's Parquet reader, to the
-same sink. Counted is each action from its call to its return. What is claimed is in CLAIM; the exit code says whether it
-holds, but not in the short form.
+same sink. Counted is each action from its call to its return. What is claimed is in CLAIM; the exit code says whether
+it holds, but not in the short form.
 """
 
 from __future__ import annotations
@@ -70,9 +70,7 @@ def main() -> int:
             query = writer.option("checkpointLocation", str(root / "checkpoint")).start()
             query.awaitTermination()
             spark.stop()
-    print(
-        f"{count:,} rows of {given.size} bytes in {parts} parts, rounds: {rounds}, {cpus} CPUs: median and range, rows/s"
-    )
+    print(f"{count:,} rows of {given.size} bytes in {parts} parts, {cpus} CPUs: rows/s, median and range of {rounds}")
     for kind, measureds in runs.items():
         measureds = measureds[-rounds:]
         print(f"{kind:14} {spread([one.whole for one in measureds])}   microseconds of CPU a row: {costs(measureds)}")
