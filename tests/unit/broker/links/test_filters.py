@@ -135,7 +135,9 @@ def test_a_share_is_for_browsers() -> None:
     assert read_filters(portion(ULong(1), UInt(1), UInt(0))) is NOTHING
 
 
-@pytest.mark.parametrize("value", [(), (1, 2), (1, 0, 0), (1, 2, 2), (1, 2, -1), (-1, 2, 0), ("1", 2, 0), (1, 10_001, 0)])
+@pytest.mark.parametrize(
+    "value", [(), (1, 2), (1, 0, 0), (1, 2, 2), (1, 2, -1), (-1, 2, 0), ("1", 2, 0), (1, 10_001, 0)]
+)
 def test_a_share_that_is_none(value: tuple[object, ...]) -> None:
     with pytest.raises(SelectorError, match=r"acquit:portion-filter:list must have a list of a sequence, a number"):
         read_filters(portion(*value), browses=True)

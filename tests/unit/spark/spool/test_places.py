@@ -71,19 +71,19 @@ def test_the_deepest_mount_says_what_a_folder_is_on(folder: str, kind: str) -> N
     "master", ["k8s://https://api:6443", "yarn", "spark://elsewhere:7077", "spark://10.0.0.9:7077"]
 )
 def test_what_no_other_machine_can_have_is_refused_for_a_master_elsewhere(master: str) -> None:
-    with pytest.raises(SpoolNotShared, match=r"spool /work/spool: that is overlay on .*the master is"):
-        refuse_private("/work/spool", master, kind_of=lambda _: "overlay")
+    with pytest.raises(SpoolNotShared, match=r"spool /pipelines/spool: that is overlay on .*the master is"):
+        refuse_private("/pipelines/spool", master, kind_of=lambda _: "overlay")
 
 
 @pytest.mark.parametrize(
     ("place", "master", "kind"),
     [
-        ("/work/spool", "local[2]", "overlay"),
-        ("/work/spool", "spark://127.0.0.1:7077", "overlay"),
-        ("/work/spool", "spark://localhost:7077", "tmpfs"),
-        ("/work/spool", "yarn", "ext4"),
-        ("/work/spool", "yarn", "nfs4"),
-        ("/work/spool", "yarn", None),
+        ("/pipelines/spool", "local[2]", "overlay"),
+        ("/pipelines/spool", "spark://127.0.0.1:7077", "overlay"),
+        ("/pipelines/spool", "spark://localhost:7077", "tmpfs"),
+        ("/pipelines/spool", "yarn", "ext4"),
+        ("/pipelines/spool", "yarn", "nfs4"),
+        ("/pipelines/spool", "yarn", None),
         ("s3://b/p", "yarn", "overlay"),
     ],
 )
