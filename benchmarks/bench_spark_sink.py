@@ -1,111 +1,95 @@
 """How fast rows become messages.
 
-    python benchmarks/bench_spark_sink.py [--short] [--rows N] [--size BYTES] [--cores N] [--master local[2]]
+    python benchmarks/bench_spark_sink.py [--short] [--messages N] [--rounds N] [--size BYTES] [--cpus N]
 
-The broker runs in a process of its own (`acquit serve`), with durable messages, and everything runs on `--cores` cores
-of this machine, 2 unless that is said. A small write runs first, so that the start of the session and of the first
-query are not in the figures.
+Durable messages with bodies that nothing can compress go from Parquet files to a broker on the same machine (`acquit
+serve`); everything runs on two CPUs unless `--cpus` says otherwise. The start of Spark and one small write before are
+not counted. CPU is of all processes, the broker included: what a message costs, however busy the machine is.
 
-*batch* is ``df.write`` with a run id, each row posted once by the sender's mark; *stream* the same rows from Parquet
-files in a few batches, the start of the query included; *again* is the batch written once more, all of whose rows are
-told by the mark; *at least once* leaves the mark out. *task* is a task's own loop over the same rows, without Spark.
-Exits with 1 when *batch* is below `--floor` messages a second (30,000; 0 with --short: nothing is claimed of it).
+*batch* is ``df.write`` with a run id, each row posted once by the sender's mark; *at least once* leaves the mark out;
+*again* is the batch written once more, so that the mark tells all of its rows; *stream* is the same rows in two batches
+of a streaming query, from its start to its end.
+
+Exits with 1 when the median of *batch* is below `--floor` messages a second (30,000; not with --short).
 """
 
 from __future__ import annotations
 
-import argparse
-import os
+import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
-from acquit.spark.session import start_session
-from acquit.spark.sink.options import SinkOptions
-from acquit.spark.sink.poster import Origin
-from acquit.spark.sink.writers import write_rows
 from acquit.spark.source import AcquitDataSource
-from spark_support import broker
+from spark_support import Measured, arguments, bind, body, broker, costs, session_of, spread, timed
 
 FLOOR = 30_000
+FILES = 2
 
 
-def timed(rows: int, what: Callable[[], object]) -> float:
-    """Rows a second."""
-    began_s = time.perf_counter()
-    what()
-    return rows / (time.perf_counter() - began_s)
-
-
-def one_task(url: str, rows: int, size: int) -> float:
-    """Rows a second of one task, without Spark."""
-    body = os.urandom(size)
-    batch = pa.RecordBatch.from_pydict({"body": [body] * 10_000})
-    options = SinkOptions.parse({"url": url, "address": "task"})
-    batches = (batch for _ in range(rows // 10_000))
-    return timed(rows, lambda: write_rows(options, Origin("task", 0, 0), batches))
+def write_files(folder: Path, count: int, size: int) -> None:
+    """The rows, in as many files as there are tasks."""
+    folder.mkdir()
+    for number in range(FILES):
+        table = pa.table({"body": [body(row, size) for row in range(number, count, FILES)]})
+        pq.write_table(table, folder / f"{number}.parquet", compression="none")
 
 
 def main() -> int:
     """Run it and print a line for each way."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--short", action="store_true", help="30,000 rows")
-    parser.add_argument("--rows", type=int, default=300_000)
-    parser.add_argument("--size", type=int, default=1_024, help="bytes of a body")
-    parser.add_argument("--cores", type=int, default=2)
-    parser.add_argument("--master", default="local[2]")
+    parser = arguments(__doc__ or "", messages=300_000, short=30_000)
     parser.add_argument("--floor", type=int, default=FLOOR)
     given = parser.parse_args()
-    rows, floor = (30_000, 0) if given.short else (given.rows, given.floor)
+    count, rounds = (30_000, 1) if given.short else (given.messages, given.rounds)
+    cpus = bind(given.cpus or 2)
+    spark = session_of(cpus)
+    spark.dataSource.register(AcquitDataSource)
+    runs: dict[str, list[Measured]] = {"batch": [], "again": [], "at least once": [], "stream": []}
+    for number in range(rounds):
+        with tempfile.TemporaryDirectory() as name, broker(Path(name) / "broker") as (url, pid):
+            root = Path(name)
+            write_files(root / "rows", count, given.size)
+            write_files(root / "few", 1_000, given.size)
 
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given.cores])
-    session = start_session(master=given.master)
-    session.dataSource.register(AcquitDataSource)
-    with tempfile.TemporaryDirectory() as name, broker(Path(name) / "broker") as (url, _):
+            def write(rows: DataFrame, url: str = url, **options: str) -> None:
+                rows.write.format("acquit").mode("append").options(url=url, address="batch", **options).save()
 
-        def table(count: int) -> DataFrame:
-            path = f"{name}/rows-{count}"
-            if not Path(path).exists():
-                body = f"CAST(LPAD(CAST(id AS STRING), {given.size}, 'x') AS BINARY) AS body"
-                session.range(0, count, 1, 2).selectExpr(body).write.parquet(path)
-            return session.read.parquet(path)
+            def stream(root: Path = root, url: str = url) -> None:
+                query = (
+                    spark.readStream.schema("body BINARY")
+                    .option("maxFilesPerTrigger", "1")
+                    .parquet(str(root / "rows"))
+                    .writeStream.format("acquit")
+                    .options(url=url, address="stream", checkpointLocation=str(root / "checkpoint"))
+                    .trigger(availableNow=True)
+                    .start()
+                )
+                query.awaitTermination()
 
-        def write(count: int, **options: str) -> None:
-            table(count).write.format("acquit").mode("append").options(url=url, address="batch", **options).save()
-
-        def stream(count: int) -> None:
-            table(count)
-            query = (
-                session.readStream.schema("body BINARY")
-                .option("maxFilesPerTrigger", "1")
-                .parquet(f"{name}/rows-{count}")
-                .writeStream.format("acquit")
-                .options(url=url, address="stream", checkpointLocation=f"{name}/checkpoint-{count}")
-                .trigger(availableNow=True)
-                .start()
-            )
-            query.awaitTermination()
-
-        write(1_000, runId="warm-up")
-        table(rows)
-        figures: dict[str, float] = {}
-
-        def measure(what: str, figure: float) -> None:
-            figures[what] = figure
-            print(f"{what:14} {figure:9,.0f} rows/s of {given.size} bytes on {given.cores} cores", flush=True)
-
-        measure("task", one_task(url, rows, given.size))
-        measure("batch", timed(rows, lambda: write(rows, runId="first")))
-        measure("again", timed(rows, lambda: write(rows, runId="first")))
-        measure("at least once", timed(rows, lambda: write(rows, guarantee="at-least-once")))
-        measure("stream", timed(rows, lambda: stream(rows)))
-    session.stop()
-    return int(figures["batch"] < floor)
+            rows = spark.read.parquet(str(root / "rows"))
+            write(spark.read.parquet(str(root / "few")), runId="warm-up")
+            ways: dict[str, Callable[[], None]] = {
+                "batch": lambda: write(rows, runId="first"),  # noqa: B023  # called in this round
+                "again": lambda: write(rows, runId="first"),  # noqa: B023
+                "at least once": lambda: write(rows, guarantee="at-least-once"),  # noqa: B023
+                "stream": stream,
+            }
+            for way, work in ways.items():
+                with timed(count, {"broker": pid}) as measured:
+                    work()
+                runs[way].append(measured)
+                print(f"round {number + 1}: {way} {measured.whole:,.0f}/s", flush=True)
+    spark.stop()
+    print(f"{count:,} messages of {given.size} bytes, {cpus} CPUs, medians of {rounds}")
+    for way, measures in runs.items():
+        print(f"{way:14} {spread([one.whole for one in measures])} /s   CPU us: {costs(measures)}")
+    median = statistics.median(one.whole for one in runs["batch"])
+    return int(not given.short and median < given.floor)
 
 
 if __name__ == "__main__":

@@ -116,10 +116,7 @@ class Poster:
         """Deliveries of one link, in order."""
         queue = producer.queue
         if producer.mark is not None:
-            fits = self._fits(producer, deliveries)
             deliveries = self._unrepeated(producer, producer.mark, deliveries)
-            if not fits:
-                queue = None  # one by one, so that what is behind a refused one is refused
         elif producer.link.stateful:
             self._receive_stateful(producer, deliveries)
             return
@@ -257,23 +254,27 @@ class Poster:
         for transaction, group in held.items():
             self.transactions.answer_postings(transaction, group, ACCEPTED)
 
-    def _fits(self, producer: Producer, deliveries: Iterable[Delivery]) -> bool:
-        """Is there room for all of them, so that none of a group is refused for the lack of it?"""
+    def _fit(self, producer: Producer, deliveries: Iterable[Delivery]) -> tuple[bool, bool]:
+        """Is there room for all of them, so that none of a group is refused for want of it: if they are durable, and if
+        they are not?"""
         queue, scribe = producer.queue, self._scribe
         if queue is None or not queue.plain or scribe.journal.full:
-            return False
+            return False, False
         sizes = [len(delivery.payload) for delivery in deliveries]
         cost = sum(sizes) + len(sizes) * OVERHEAD_BYTES
         room = Room(queue, self._memory)
-        if room.messages < len(sizes) or min(room.durable, room.volatile) < cost:
-            return False
         # An id is in the message and beside it.
-        return scribe.recorder.room_bytes > 2 * sum(sizes) + (len(sizes) + 8) * (RECORD_BYTES + len(queue.address) * 4)
+        record_bytes = 2 * sum(sizes) + (len(sizes) + 8) * (RECORD_BYTES + len(queue.address) * 4)
+        if room.messages < len(sizes) or room.durable < cost or scribe.recorder.room_bytes <= record_bytes:
+            return False, False
+        return True, room.volatile >= cost
 
     def _unrepeated(self, producer: Producer, claim: Claim, deliveries: Iterable[Delivery]) -> Iterator[Delivery]:
-        """Those of a link with a mark that were not posted before (`intake.marks`). Each is dealt with when the next
-        one is asked for; at the end the mark is recorded."""
+        """Those of a link with a mark that were not posted before (`intake.marks`), as far as they may be dealt with as
+        a group, of which none is refused for want of room; the others are dealt with here, so that what is behind a
+        refused one is refused. At the end the mark is recorded."""
         mark, scribe = claim.mark, self._scribe
+        durable_fit, volatile_fit = self._fit(producer, deliveries)
         moved = False
         for delivery in deliveries:
             state = delivery.remote_state
@@ -292,7 +293,10 @@ class Poster:
             except DecodeError as exc:
                 self._refuse(producer, [delivery], exc)
                 continue
-            yield delivery
+            if volatile_fit or (durable_fit and _says_durable(delivery.payload)):
+                yield delivery
+            else:
+                self._receive_one(producer, delivery)
             if not claim.refused:
                 mark.at, mark.digest, mark.sequence = place[:2], place[2], scribe.sequences.last
                 moved = True
@@ -704,6 +708,11 @@ def posting_meta(address: str, posting: Posting, expires_at_ms: int, due_at_ms: 
         priority=posting.priority,
         extras=posting.extras,
     )
+
+
+def _says_durable(payload: bytes) -> bool:
+    """Surely a durable message: one look at its header, as most senders write it."""
+    return payload.startswith(b"\x00\x53\x70\xc0") and payload[6:7] == b"\x41"
 
 
 def _expiry(policy: AddressPolicy, posting: Posting, now_ms: int) -> int:

@@ -325,3 +325,22 @@ def test_the_place_is_read_in_any_encoding() -> None:
     assert take_place(placed(1, 2, digest=3).encode()) == ((1, 2, 3), bare)
     with pytest.raises(DecodeError, match=PLACE):
         take_place(b"")
+
+
+def test_where_memory_is_full_durable_ones_pass_and_a_volatile_one_stops_those_behind_it() -> None:
+    world = World(BrokerOptions(address=(AddressRule("q", {"memory_bytes_max": 64 * 1024}),)))
+    client = world.client()
+    first = client.sender("q", "first")
+    while world.core.queues.by_name["q"].memory_bytes < 64 * 1024 - 500:
+        client.post_all(first, durable(bytes(100)))
+    before = live_of(world, "q")
+    link = marked(client)
+    client.post_all(link, placed(0, 0))
+    sent = client.post(link, placed(0, 1), placed(0, 2, bytes(2_000), durable=False), placed(0, 3))
+    world.settle()
+    outcomes = [client.outcome(delivery) for delivery in sent]
+    assert outcomes[0] == ACCEPTED
+    assert condition_of(outcomes[1]) == AmqpCondition.RESOURCE_LIMIT_EXCEEDED
+    assert condition_of(outcomes[2]) == AmqpCondition.PRECONDITION_FAILED
+    assert live_of(world, "q") == before + 2
+    assert told(marked(client, name="again"))[:2] == [0, 1]
