@@ -46,9 +46,13 @@ class Server:
         self.method = "PUT"
         self.faults: list[Fault] = []
         self.endpoint = ""
+        self.conditions = True
+        """Whether it looks at them: False is a store of before conditional writes."""
         self._moto = DomainDispatcherApplication(create_backend_app)
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        if not self.conditions:
+            environ.pop("HTTP_IF_NONE_MATCH", None)
         fault = self.faults.pop(0) if self.faults and environ["REQUEST_METHOD"] == self.method else None
         if fault in _REFUSALS:
             status, code = _REFUSALS[fault]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import s3fs
 
-from acquit.errors import SpoolError
-from acquit.spark.spool import objects
+from acquit.errors import SpoolError, SpoolUnfit
+from acquit.spark.spool import Spool, objects
 from acquit.spark.spool.objects import ObjectStore
 from acquit.spark.spool.store import StoreDoubt
 from tests.support.s3 import SECRET, Fault, Server
@@ -117,6 +117,26 @@ def test_a_store_that_cannot_be_reached_is_named_without_its_secret(
     with pytest.raises(SpoolError, match=r"spool s3://b/p: cannot read owner: .*127\.0\.0\.1:9") as caught:
         ObjectStore("s3://b/p").get("owner")
     assert SECRET not in str(caught.value)
+
+
+def test_a_store_proves_itself_and_leaves_nothing(store: ObjectStore, s3_server: Server) -> None:
+    s3_server.faults[:] = [Fault.LOST_ANSWER]
+    Spool(store).prove()
+    assert s3_server.faults == [] and store.names("probes") == []
+
+
+def test_a_store_without_conditional_writes_is_found_out(
+    store: ObjectStore, s3_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3_server, "conditions", False)
+    with pytest.raises(SpoolUnfit, match=r"spool s3://.* lets one name be written twice .*If-None-Match"):
+        Spool(store).prove()
+
+
+def test_a_store_that_lists_late_is_found_out(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "names", lambda _: [])
+    with pytest.raises(SpoolUnfit, match="does not list what it has just been given"):
+        Spool(store).prove()
 
 
 def test_what_no_object_holds_is_refused_before_it_is_sent(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
