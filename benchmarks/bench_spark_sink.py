@@ -29,11 +29,11 @@ from acquit.spark.source import AcquitDataSource
 from spark_support import Measured, arguments, bind, body, broker, costs, session_of, spread, timed
 
 FLOOR = 30_000
-FILES = 2
+FILES = 4
 
 
 def write_files(folder: Path, count: int, size: int) -> None:
-    """The rows, in as many files as there are tasks."""
+    """The rows, in files."""
     folder.mkdir()
     for number in range(FILES):
         table = pa.table({"body": [body(row, size) for row in range(number, count, FILES)]})
@@ -62,7 +62,7 @@ def main() -> int:
             def stream(root: Path = root, url: str = url) -> None:
                 query = (
                     spark.readStream.schema("body BINARY")
-                    .option("maxFilesPerTrigger", "1")
+                    .option("maxFilesPerTrigger", "2")
                     .parquet(str(root / "rows"))
                     .writeStream.format("acquit")
                     .options(url=url, address="stream", checkpointLocation=str(root / "checkpoint"))

@@ -80,8 +80,9 @@ class EventKind(IntEnum):
     UNROUTED = 48
     """Posted to an address where nothing matched."""
     DUPLICATE = 49
-    """A posting that repeated this message was suppressed by duplicate detection. Its fingerprint is that of the body
-    alone, which both have."""
+    """A posting that repeated this message was suppressed by duplicate detection, or by its sender's mark. Its
+    fingerprint is that of the body alone, which both have. Sequence 0: by a mark, and which posting it repeated is not
+    known."""
     HELD = 50
     """Posted in a transaction: recorded, not in the queue before the commit."""
     ROLLED_BACK = 51

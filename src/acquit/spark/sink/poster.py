@@ -11,7 +11,8 @@ once.
 
 **With a mark** (docs/duplicates.md) the attach tells how far an earlier attempt came. Rows below are left out; the row
 at the mark is sent, because its answer says that all of that is on the disk. The mark's digest is a checksum of all
-rows of the batch up to it: are they others now, or in another order, that is an error and not a loss.
+rows of the batch up to it: are they others now, or in another order, that is an error and not a loss. So is a mark of a
+later batch, as there is when a query goes on from an old checkpoint.
 """
 
 from __future__ import annotations
@@ -172,8 +173,6 @@ class Poster:
         self._resume_at: int | None = None
         """The place of the mark, until the row there has come."""
         self._resume_digest = 0
-        self._done_before = False
-        """An earlier attempt has posted all of this batch: a later batch has begun."""
         self._stalled_since: float | None = None
         self._pause_s = _PAUSE_FIRST_S
         self._sender: Sender | None = None
@@ -258,15 +257,15 @@ class Poster:
         if not told or told[0] < self._origin.batch:
             return
         if told[0] > self._origin.batch:
-            self._done_before = True
-        else:
-            self._resume_at, self._resume_digest = int(told[1]), int(told[2])
+            raise RowsChanged(
+                f"batch {self._origin.batch} of query {self._origin.name} is over: the broker at {self._options.url} has "
+                f"rows of batch {told[0]} already. This task is a late double of one that is done, or the checkpoint "
+                "is older than what was posted: restore the newer one, or begin a new query with a new checkpoint"
+            )
+        self._resume_at, self._resume_digest = int(told[1]), int(told[2])
 
     def _posted_before(self, index: int) -> bool:
         """Is it left out? An earlier attempt has posted it, and the broker says so."""
-        if self._done_before:
-            self._suppressed += 1
-            return True
         if self._resume_at is None:
             return False
         self._suppressed += 1

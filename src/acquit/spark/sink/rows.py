@@ -81,9 +81,7 @@ COLUMNS: Final = (
     Column("created_at", ("time",), "creation-time"),
     Column("corrupt", ("bytes",), "of the source: a row where it is not null cannot be posted"),
 )
-PASSED_OVER: Final = frozenset(
-    ("sequence", "delivery_count", "redelivered", "posted_at", "queue", "text", "json")
-)
+PASSED_OVER: Final = frozenset(("sequence", "delivery_count", "redelivered", "posted_at", "queue", "text", "json"))
 """Columns of the source that say what only a broker can, or say the body again."""
 _BY_NAME: Final = {column.name: column for column in COLUMNS}
 _NAMES: Final = tuple(_BY_NAME)

@@ -11,7 +11,7 @@ import pytest
 
 import acquit
 from acquit.broker.intake import marks
-from acquit.broker.options import AddressRule, BrokerOptions
+from acquit.broker.options import AddressRule, BrokerOptions, ConnectionLimits
 from acquit.errors import ConfigurationError, DeliveryInDoubt, LinkDetached, RowRejected, RowsChanged
 from acquit.spark.sink import poster
 from acquit.spark.sink.options import SinkOptions
@@ -86,11 +86,12 @@ def test_a_task_that_is_run_again_posts_what_is_missing(broker: acquit.Broker) -
     assert taken(broker.url) == bodies
 
 
-def test_a_batch_that_is_over_is_left_out_whole(broker: acquit.Broker) -> None:
+def test_a_batch_that_is_over_is_an_error(broker: acquit.Broker) -> None:
+    """A late double of a task, or a checkpoint that is older than what was posted: other rows would be taken for these."""
     write(broker.url, texts(5))
     write(broker.url, texts(5), ORIGIN._replace(batch=4))
-    result = write(broker.url, texts(5))
-    assert (result.written, result.suppressed) == (0, 5)
+    with pytest.raises(RowsChanged, match="batch 3 of query query is over: .* has rows of batch 4"):
+        write(broker.url, texts(5))
     assert len(taken(broker.url)) == 10
 
 
@@ -210,6 +211,23 @@ def test_a_row_that_the_broker_refuses_is_left_out_and_those_behind_it_are_poste
         ]
         with pytest.raises(RowRejected, match="row 0 of partition 1, batch 5"):
             write_rows(options(broker.url, address="values"), ORIGIN._replace(batch=5), iter(rows.to_batches()))
+
+
+def test_a_row_that_is_too_large_for_the_broker() -> None:
+    config = BrokerOptions(connection=ConnectionLimits(message_bytes_max=2_000))
+    bodies = ["small", "x" * 5_000, "last"]
+    with acquit.Broker(config=config) as broker:
+        with pytest.raises(RowRejected, match=r"row 1 of partition 1.* takes at most 2000"):
+            write(broker.url, bodies)
+        result = write(broker.url, bodies, ORIGIN._replace(batch=4), rejected="skip")
+        assert (result.written, result.rejected) == (2, 1)
+
+
+def test_a_row_to_an_address_that_the_broker_refuses_names_itself(broker: acquit.Broker) -> None:
+    addresses: list[object] = ["a", "$no", "a"]
+    given = SinkOptions.parse({"url": broker.url})
+    with pytest.raises(RowRejected, match="row 1 of partition 1"):
+        write_rows(given, ORIGIN, batches(texts(3), address=addresses))
 
 
 @pytest.mark.parametrize("given", [{}, {"guarantee": "at-least-once"}], ids=str)

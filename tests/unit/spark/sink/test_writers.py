@@ -1,0 +1,73 @@
+"""The writers as PySpark calls them, without Spark: what is refused when a write is planned, and what is reported."""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+from pathlib import Path
+
+import pytest
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+from acquit.errors import ConfigurationError
+from acquit.spark.sink.writers import AcquitStreamWriter, AcquitWriter, TaskResult
+
+SCHEMA = StructType([StructField("body", BinaryType())])
+GIVEN = {"url": "amqp://127.0.0.1:1", "address": "q"}
+
+
+def result(partition: int, suppressed: int | None = 2, rejections: tuple[str, ...] = ()) -> TaskResult:
+    return TaskResult("name", partition, "the sender's mark", 10, suppressed, len(rejections), rejections)
+
+
+def test_a_batch_needs_a_name() -> None:
+    with pytest.raises(ConfigurationError, match="a batch write has no id of its own"):
+        AcquitWriter(GIVEN, SCHEMA, False)
+    AcquitWriter(GIVEN | {"guarantee": "at-least-once"}, SCHEMA, False)
+    AcquitWriter(GIVEN | {"idColumn": "body"}, SCHEMA, False)
+    writer = AcquitWriter(GIVEN | {"runId": "r"}, SCHEMA, False)
+    assert pickle.loads(pickle.dumps(writer))._options.run_id == "r"
+
+
+def test_what_cannot_be_taken_back_is_not_written_over() -> None:
+    with pytest.raises(ConfigurationError, match="mode overwrite"):
+        AcquitWriter(GIVEN | {"runId": "r"}, SCHEMA, True)
+    with pytest.raises(ConfigurationError, match="output mode complete"):
+        AcquitStreamWriter(GIVEN, SCHEMA, True)
+
+
+def test_a_stream_has_its_own_name() -> None:
+    with pytest.raises(ConfigurationError, match="option runId is of batch writes"):
+        AcquitStreamWriter(GIVEN | {"runId": "r"}, SCHEMA, False)
+
+
+def test_columns_are_looked_at_when_the_write_is_planned() -> None:
+    schema = StructType([StructField("body", BinaryType()), StructField("subjekt", StringType())])
+    with pytest.raises(ConfigurationError, match=r"column subjekt is none of a message; did you mean subject\?"):
+        AcquitStreamWriter(GIVEN, schema, False)
+
+
+def test_rows_are_written_in_tasks() -> None:
+    for writer in (AcquitStreamWriter(GIVEN, SCHEMA, False), AcquitWriter(GIVEN | {"runId": "r"}, SCHEMA, False)):
+        with pytest.raises(ConfigurationError, match="in a Spark task"):
+            writer.write(iter(()))
+
+
+def test_what_came_of_a_batch_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    writer = AcquitStreamWriter(GIVEN | {"report": str(tmp_path / "new")}, SCHEMA, False)
+    with caplog.at_level(logging.INFO, "acquit.spark"):
+        writer.commit([result(0), result(1, rejections=("row 3: no",))], 7)
+    report = json.loads((tmp_path / "new" / "000000000007.json").read_text())
+    assert (report["batch"], report["done"], report["partitions"]) == (7, True, 2)
+    assert (report["written"], report["suppressed"], report["rejected"]) == (20, 4, 1)
+    assert report["rejections"] == ["row 3: no"]
+    assert '"written": 20' in caplog.text
+
+
+def test_what_was_not_all_posted_is_reported_apart(tmp_path: Path) -> None:
+    writer = AcquitWriter(GIVEN | {"report": f"file://{tmp_path}", "runId": "a/b"}, SCHEMA, False)
+    writer.abort([result(0, None), None])
+    report = json.loads((tmp_path / "a_b.failed.json").read_text())
+    assert (report["done"], report["partitions"], report["suppressed"]) == (False, 1, None)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a_b.failed.json"]
