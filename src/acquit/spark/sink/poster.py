@@ -135,7 +135,7 @@ def choose_mechanism(
     """
     if options.guarantee is Guarantee.AT_LEAST_ONCE:
         return Mechanism.NONE
-    if named and marks:
+    if named and marks and not (options.id_column is not None and options.duplicate_window):
         return Mechanism.MARK
     broker = f"the broker at {options.url} ({product or 'of unknown make'})"
     if not acquit and product != _ARTEMIS:
@@ -258,8 +258,8 @@ class Poster:
             return
         if told[0] > self._origin.batch:
             raise RowsChanged(
-                f"batch {self._origin.batch} of query {self._origin.name} is over: the broker at {self._options.url} has "
-                f"rows of batch {told[0]} already. This task is a late double of one that is done, or the checkpoint "
+                f"batch {self._origin.batch} of query {self._origin.name} is over: the broker at {self._options.url} "
+                f"has rows of batch {told[0]} already. This task is a late double of one that is done, or the checkpoint "
                 "is older than what was posted: restore the newer one, or begin a new query with a new checkpoint"
             )
         self._resume_at, self._resume_digest = int(told[1]), int(told[2])

@@ -87,7 +87,7 @@ def test_a_task_that_is_run_again_posts_what_is_missing(broker: acquit.Broker) -
 
 
 def test_a_batch_that_is_over_is_an_error(broker: acquit.Broker) -> None:
-    """A late double of a task, or a checkpoint that is older than what was posted: other rows would be taken for these."""
+    """A late double of a task, or a checkpoint older than what was posted: new rows would be taken for old ones."""
     write(broker.url, texts(5))
     write(broker.url, texts(5), ORIGIN._replace(batch=4))
     with pytest.raises(RowsChanged, match="batch 3 of query query is over: .* has rows of batch 4"):
@@ -139,6 +139,9 @@ def test_ids_are_compared_where_rows_have_no_place(broker: acquit.Broker) -> Non
     [
         ("acquit", True, True, {}, Mechanism.MARK),
         ("acquit", True, False, {"duplicateWindow": "10"}, Mechanism.IDS),
+        ("acquit", True, True, {"duplicateWindow": "10"}, Mechanism.MARK),
+        ("acquit", True, True, {"idColumn": "n"}, Mechanism.MARK),
+        ("acquit", True, True, {"idColumn": "n", "duplicateWindow": "10"}, Mechanism.IDS),
         ("apache-activemq-artemis", False, True, {"duplicateWindow": "10"}, Mechanism.IDS),
         ("apache-activemq-artemis", False, True, {}, "Say how many, by the option duplicateWindow"),
         ("RabbitMQ", False, True, {"duplicateWindow": "10"}, "RabbitMQ.* is not known to tell messages"),
