@@ -137,11 +137,11 @@ def spread(values: Sequence[float], form: str = "9,.0f") -> str:
     return f"{statistics.median(values):{form}}  ({min(values):{form}} ..{max(values):{form}})"
 
 
-def costs(runs: Sequence[Measured]) -> str:
+def costs(runs: Sequence[Measured], digits: int = 1) -> str:
     """The medians of what each kind of process costs, in microseconds of CPU for a message."""
     names = runs[0].cpu
     return ", ".join(
-        f"{name} {statistics.median(run.cpu[name] / run.count * 1e6 for run in runs):.1f}" for name in names
+        f"{name} {statistics.median(run.cpu[name] / run.count * 1e6 for run in runs):.{digits}f}" for name in names
     )
 
 
