@@ -259,8 +259,8 @@ class Poster:
         if told[0] > self._origin.batch:
             raise RowsChanged(
                 f"batch {self._origin.batch} of query {self._origin.name} is over: the broker at {self._options.url} "
-                f"has rows of batch {told[0]} already. This task is a late double of one that is done, or the checkpoint "
-                "is older than what was posted: restore the newer one, or begin a new query with a new checkpoint"
+                f"has rows of batch {told[0]} already. This task is a late double of one that is done, or the "
+                "checkpoint is older than what was posted: restore the newer one, or begin a new query with a new one"
             )
         self._resume_at, self._resume_digest = int(told[1]), int(told[2])
 
