@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,7 +18,11 @@ import pytest
 from deltalake import write_deltalake
 
 import acquit
+import acquit.spark.audit.reconcile as module
+from acquit.errors import ConfigurationError
 from acquit.spark.audit import AuditOptions, audit
+from acquit.spark.audit.log import BrokerState
+from acquit.spark.audit.others import read_receipts, read_table
 from acquit.spark.audit.reconcile import ReconcileOptions, reconcile
 from acquit.spark.audit.reconciled import (
     Against,
@@ -29,7 +34,7 @@ from acquit.spark.audit.reconciled import (
 from acquit.spark.audit.results import AuditResults
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 QUEUE = "orders"
 COUNT = 60
@@ -135,8 +140,8 @@ def test_a_table_that_differs_in_every_way(spark: SparkSession, seen: Seen, tmp_
     }
     examples = {(each.finding.value, each.identity): (each.ledger, each.other) for each in found.examples}
     assert examples["doubled", str(accepted[5])] == ("accepted", "3×")
-    assert examples["not-accepted", str(rejected[0])] == ("dead_lettered", "1×")
-    assert examples["other-queue", str(seen.elsewhere)] == ("accepted in other", "1×")
+    assert examples["not-accepted", str(rejected[0])] == ("dead lettered", "1×")
+    assert examples["other-queue", str(seen.elsewhere)] == ("accepted elsewhere", "1×")
     assert {identity for kind, identity in examples if kind == "missing"} == {str(each) for each in accepted[:2]}
     written = pq.read_table(seen.audit / found.findings).to_pylist()
     assert Counter(row["finding"] for row in written) == {
@@ -170,3 +175,85 @@ def test_some_receipts_that_are_as_the_ledger_has_them(spark: SparkSession, seen
     found = reconcile(seen.options(**given), spark=spark)
     assert found.equal
     assert kinds(found.counts) == {"in-doubt-posted": 1}
+
+
+def test_many_ranges_of_several_brokers(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loss and a doubling in one range, which leave its count as it was; and rows outside the time asked for."""
+    step, count = 1 << 18, 40  # four messages in a range, ten ranges for each broker
+    day = datetime(2026, 3, 4, tzinfo=UTC)
+    rows = [
+        {
+            "broker": broker,
+            "queue": QUEUE,
+            "sequence": number * step,
+            "origin": None,
+            "entered": "POSTED",
+            "outcome": "ACCEPTED",
+            "posted_at": day + timedelta(hours=number),
+        }
+        for broker in ("a", "b")
+        for number in range(1, count + 1)
+    ]
+    schema = "broker string, queue string, sequence bigint, origin bigint, entered string, outcome string"
+    schema += ", posted_at timestamp"
+
+    class Results:
+        brokers: ClassVar = {
+            number: BrokerState(store=store, number=number, folder="", entered_max=1 << 50)
+            for number, store in enumerate("ab")
+        }
+
+        def __init__(self, folder: Path) -> None:
+            (folder / "reconciliations").mkdir(parents=True, exist_ok=True)
+
+        def queues(self) -> pa.Table:
+            return pa.table({"broker": ["a", "b", "a"], "queue": [QUEUE, QUEUE, "other"]})
+
+        def closed(self, session: SparkSession) -> DataFrame:
+            return session.createDataFrame(rows, schema)
+
+        def open(self, session: SparkSession) -> None:
+            return None
+
+    monkeypatch.setattr(module, "AuditResults", Results)
+    there = [(row["broker"], row["sequence"]) for row in rows]
+    there.remove(("a", 5 * step))
+    there.append(("a", 6 * step))
+    there = [(broker, sequence) for broker, sequence in there if (broker, sequence) <= ("b", 30 * step)]
+    table = tmp_path / "table"
+    write_deltalake(table, pa.table({"broker": [b for b, _ in there], "seq": [s for _, s in there]}))
+    given = ReconcileOptions(
+        audit=tmp_path / "audit",
+        queue=QUEUE,
+        table=table,
+        by="sequence",
+        column="seq",
+        until=day + timedelta(hours=31),
+    )
+    found = reconcile(given, spark=spark)
+    examples = {(each.broker, each.identity): each.finding.value for each in found.examples}
+    assert examples == {("a", str(5 * step)): "missing", ("a", str(6 * step)): "doubled"}
+    assert found.broker is None
+    # One range for the swap; those after the time, of which the table has some, are looked at and found to be in order.
+    assert found.ranges_differing < found.ranges / 2
+    assert found.ledger_rows == 60
+    (tmp_path / "other").mkdir()
+    pq.write_table(pa.table({"sequence": [1]}), tmp_path / "other" / "one.parquet")
+    with pytest.raises(ConfigurationError, match="has no column seq; it has sequence"):
+        reconcile(replace(given, table=tmp_path / "other"), spark=spark)
+    with pytest.raises(ConfigurationError, match="no column broker, and queue orders is of the brokers a, b"):
+        reconcile(replace(given, table=tmp_path / "other", column=None), spark=spark)
+    with pytest.raises(ConfigurationError, match="knows no queue nowhere"):
+        reconcile(replace(given, queue="nowhere"), spark=spark)
+    with pytest.raises(ConfigurationError, match="none begins with c"):
+        reconcile(replace(given, broker="c"), spark=spark)
+
+
+def test_places_that_are_none(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="there is no such file"):
+        read_receipts(spark, tmp_path / "none.csv", "outcome")
+    (tmp_path / "odd.xml").touch()
+    with pytest.raises(ConfigurationError, match=r"expected .csv, .json, .jsonl or .parquet"):
+        read_receipts(spark, tmp_path / "odd.xml", "outcome")
+    with pytest.raises(ConfigurationError, match="expected a folder with a table"):
+        read_table(spark, tmp_path / "none")

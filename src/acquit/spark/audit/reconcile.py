@@ -31,6 +31,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812  # as everybody who reads Spark programs knows it
 
 from acquit.errors import ConfigurationError, PipelineFailed
+from acquit.ledger.events import RETIRING
 from acquit.spark.audit.others import STATE_COLUMN, ReceiptState, read_receipts, read_table
 from acquit.spark.audit.reconciled import (
     FOLDER,
@@ -55,6 +56,7 @@ SEQUENCE: Final = "sequence"
 MESSAGE_ID: Final = "message_id"
 TAKEN: Final = ("ACCEPTED", "CONSUMED")
 """Outcomes whose messages a table is expected to have."""
+FATES: Final = ("live", *(kind.name.lower() for kind in sorted(RETIRING)))
 _BROADCAST_MAX: Final = 100_000
 _LOW: Final = (1 << 32) - 1
 
@@ -296,8 +298,8 @@ class _Comparison:
             "broker",
             "sequence",
             "origin",
-            F.when(mine, "").otherwise(F.concat(F.lit(" in "), F.coalesce("queue", F.lit("?")))).alias("place"),
-            F.coalesce(F.lower("outcome"), F.lit("live")).alias("what"),
+            F.when(mine, _fate()).otherwise(0).alias("here"),
+            F.when(mine, 0).otherwise(_fate()).alias("there"),
             counted.alias("counted"),
             (counted & F.coalesce(in_time, F.lit(False))).alias("due"),
             (mine & ~counted & F.col("outcome").isNotNull()).alias("otherwise"),
@@ -334,15 +336,15 @@ class _Comparison:
         flags = ("counted", "due", "otherwise", "live", "elsewhere")
         said = ledger.groupBy("scope", "key").agg(
             *(F.count_if(flag).alias(flag) for flag in flags),
-            F.concat_ws(", ", F.sort_array(F.collect_set(F.concat("what", "place")))).alias("ledger"),
+            F.bit_or("here").alias("here"),
+            F.bit_or("there").alias("there"),
         )
         held = other.groupBy("scope", "key").agg(
             *(F.count_if(F.col("state") == state.value).alias(state.value) for state in ReceiptState),
             F.count("*").alias("rows"),
         )
         joined = said.join(held, ["scope", "key"], "full")
-        numbers = (*flags, *(state.value for state in ReceiptState), "rows")
-        joined = joined.na.fill(0, list(numbers)).na.fill("", ["ledger"])
+        joined = joined.na.fill(0, [*flags, "here", "there", *(state.value for state in ReceiptState), "rows"])
         times = F.concat(F.lit(" × "), F.col("counted").cast("string"))
         return (
             joined.withColumn("finding", self._finding(by))
@@ -351,7 +353,7 @@ class _Comparison:
                 "finding",
                 F.when(F.col("scope") != "", F.col("scope")).alias("broker"),
                 F.col("key").cast("string").alias("identity"),
-                F.concat("ledger", F.when(F.col("counted") > 1, times).otherwise("")).alias("ledger"),
+                F.concat(_fates(), F.when(F.col("counted") > 1, times).otherwise("")).alias("ledger"),
                 self._held().alias("other"),
             )
         )
@@ -429,6 +431,26 @@ class _Comparison:
             for row in rows
         ]
         return name, {Finding(row["finding"]): row["of_kind"] for row in rows}, examples
+
+
+def _fate() -> Column:
+    """What became of a message, as a bit of its own: sums of these are quick, sets of words are not."""
+    bit = F.when(F.col("outcome").isNull(), 1)
+    for place, fate in enumerate(FATES[1:], 1):
+        bit = bit.when(F.col("outcome") == fate.upper(), 1 << place)
+    return bit.otherwise(0)
+
+
+def _fates() -> Column:
+    """In words."""
+    return F.concat_ws(
+        ", ",
+        *(
+            F.when(F.col(column).bitwiseAND(F.lit(1 << place)) != 0, f"{fate.replace('_', ' ')}{suffix}")
+            for column, suffix in (("here", ""), ("there", " elsewhere"))
+            for place, fate in enumerate(FATES)
+        ),
+    )
 
 
 def _counts() -> Column:
