@@ -123,8 +123,8 @@ class Tab:
                 self.complaints.append(str(said["exceptionDetails"]))
             case "Network.requestWillBeSent":
                 self.requests.append(said["request"]["url"])
-            case "":
-                return
+            case _:
+                pass
         self.happened.append(method)
 
 
