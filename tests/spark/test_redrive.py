@@ -10,14 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import acquit
-from acquit.errors import ConfigurationError, ConnectionLost, PipelineFailed
+from acquit.errors import ConfigurationError
 from acquit.protocol.message import Message
 from acquit.spark import redrive as module
 from acquit.spark.redrive import Letter, LetterGroup, RedriveOptions, RedriveProgress, redrive
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pyspark.sql import SparkSession
 
 CONDITIONS = ["shop:no-customer", "shop:no-customer", "shop:no-customer", "shop:no-customer", "shop:closed"]
@@ -48,7 +46,7 @@ def drain(url: str, address: str) -> list[tuple[object, object]]:
 
 
 def test_each_letter_goes_once_and_those_in_the_table_stay(
-    spark: SparkSession, broker: acquit.Broker, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, broker: acquit.Broker, address: str, tmp_path: Path
 ) -> None:
     sequences = die(broker.url, address)
     (tmp_path / "table").mkdir()
@@ -74,26 +72,10 @@ def test_each_letter_goes_once_and_those_in_the_table_stay(
     assert isinstance(planned.shown[0], Letter)
     assert drain(broker.url, address) == [], "a dry run moves nothing"
 
-    # The broker moves the first, and its answer is lost.
-    real = module._Mover.move
-
-    def lost(mover: module._Mover, target: str, letters: Sequence[int]) -> int:
-        real(mover, target, letters)
-        raise ConnectionLost("the connection is gone")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(module._Mover, "move", lost)
-        with pytest.raises(PipelineFailed, match="is gone; 0 of 1 letters were moved for sure: run it again") as caught:
-            redrive(options(limit=1), spark=spark)
-    assert isinstance(caught.value.__cause__, ConnectionLost)
-
     told: list[RedriveProgress] = []
-    naps: list[float] = []
-    done = redrive(options(rate=1.0), spark=spark, on_progress=told.append, sleep=naps.append)
-    assert (done.selected, done.in_table, done.moved, done.gone) == (3, 1, 2, 0)
-    assert [(step.moved, step.of) for step in told] == [(1, 2), (2, 2)]
-    assert len(naps) == 1
-    assert 0 < naps[0] <= 1
+    done = redrive(options(), spark=spark, on_progress=told.append)
+    assert (done.selected, done.in_table, done.moved, done.gone) == (4, 1, 3, 0)
+    assert [(step.moved, step.of) for step in told] == [(3, 3)]
     assert drain(broker.url, address) == [(f"m{number}", f"{address}-{number}") for number in (0, 2, 3)]
     with acquit.connect(broker.url) as connection, connection.session("no-ack") as session:
         left = session.receiver("DLQ", browse=True, selector=f"JMSType = '{address}'")
@@ -121,6 +103,12 @@ def test_a_predicate_that_makes_no_sense(
     with pytest.raises(ConfigurationError, match=complaint) as caught:
         redrive(RedriveOptions(url=broker.url, where=where), spark=spark)
     assert "\n" not in str(caught.value)
+
+
+def test_another_broker_is_refused(spark: SparkSession, broker: acquit.Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "broker_id", lambda connection: None)
+    with pytest.raises(ConfigurationError, match="is no acquit broker: its dead letters do not say what was tried"):
+        redrive(RedriveOptions(url=broker.url), spark=spark)
 
 
 def test_what_cannot_be(spark: SparkSession, broker: acquit.Broker, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ Nothing of a letter goes through the driver but its sequence and its target.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -29,15 +30,15 @@ from typing import Final, Self
 
 import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException, ParseException, PySparkException
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from acquit.errors import AcquitError, ConfigurationError, PipelineFailed, Unauthorized
 from acquit.protocol.message import Message
 from acquit.protocol.types import Value
+from acquit.spark.browse_options import BrowseOptions
 from acquit.spark.letters import dead_letters
-from acquit.spark.link import connect_patiently
-from acquit.spark.options import CONNECTION_OPTIONS, ConnectionOptions, parse_options
+from acquit.spark.link import broker_id, connect_patiently
 from acquit.spark.session import failure_of, reason_of, start_session
 from acquit.spark.tables import table_files
 
@@ -86,13 +87,12 @@ class RedriveOptions:
             raise ConfigurationError(f"limit: expected a number above 0, got {self.limit}")
         if self.rate is not None and not self.rate > 0:
             raise ConfigurationError(f"rate: expected messages in a second, above 0, got {self.rate:g}")
-        self.connection()
+        BrowseOptions.parse(self.browse_options())
 
-    def connection(self) -> ConnectionOptions:
-        """How the broker is reached. Raises ConfigurationError."""
-        given = {"url": self.url, "user": self.user, "credential": self.credential}
-        known = {name: value for name, value in given.items() if value is not None}
-        return parse_options(ConnectionOptions, CONNECTION_OPTIONS, known)
+    def browse_options(self) -> dict[str, str]:
+        """As the batch source takes them."""
+        given = {"url": self.url, "address": self.queue, "user": self.user, "credential": self.credential}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,21 +159,21 @@ def redrive(
 ) -> RedriveSummary:
     """Run the pipeline.
 
-    Raises ConfigurationError for a predicate that makes no sense and a table that is none; PipelineFailed with the
-    reason in one line when the broker is not acquit, is lost, or refuses: what was moved until then is moved, and the
-    same call goes on with the rest.
+    Raises ConfigurationError for a predicate that makes no sense, a table that is none, and a broker that is not
+    acquit; ConnectionFailed when none answers; PipelineFailed with the reason in one line when it is lost later, or
+    refuses: what was moved until then is moved, and the same call goes on with the rest.
     """
     started_s = time.monotonic()
+    _refuse_foreign(options)
     session = spark if spark is not None else start_session(master=options.master, memory_mb=options.memory_mb)
     chosen = _chosen(session, options).cache()
     try:
-        totals = {(row.homeless, row.in_table): row["count"] for row in _totals(chosen)}
         groups = _groups(chosen)
-        going = chosen.where("target IS NOT NULL AND NOT in_table").orderBy("sequence")
-        if options.limit is not None:
-            going = going.limit(options.limit)
+        totals = _totals(chosen, groups)
         count = totals.get((False, False), 0)
         count = count if options.limit is None else min(count, options.limit)
+        # In one partition, because sorting many would evaluate all of it once more to learn where to cut.
+        going = chosen.where("target IS NOT NULL AND NOT in_table").coalesce(1).sortWithinPartitions("sequence")
         shown = _shown(chosen) if options.dry_run else ()
         moved = count if options.dry_run else _move(options, going, count, on_progress, sleep)
     except PySparkException as error:
@@ -194,9 +194,18 @@ def redrive(
     )
 
 
+def _refuse_foreign(options: RedriveOptions) -> None:
+    with connect_patiently(BrowseOptions.parse(options.browse_options())) as connection:
+        if broker_id(connection) is None:
+            raise ConfigurationError(
+                f"the broker at {options.url} is no acquit broker: its dead letters do not say what was tried, and it "
+                "cannot be asked to move chosen ones"
+            )
+
+
 def _chosen(session: SparkSession, options: RedriveOptions) -> DataFrame:
     """A row for each letter that the predicate selects: what is needed to move it, and to show it."""
-    letters = dead_letters(session, options.connection(), options.queue)
+    letters = dead_letters(session, options.browse_options())
     try:
         selected = letters.where(options.where)
     except (AnalysisException, ParseException) as error:
@@ -231,14 +240,23 @@ _IDENTITIES: Final = {"sequence": "origin_sequence", "message_id": "message_id"}
 """A column of the table, and that of a letter which is the same for the same posting. The first there is counts."""
 
 
-def _totals(chosen: DataFrame) -> list[Row]:
-    return chosen.groupBy(sql.col("target").isNull().alias("homeless"), "in_table").count().collect()
-
-
 def _groups(chosen: DataFrame) -> tuple[LetterGroup, ...]:
     counted = chosen.groupBy("target", "cause", "condition", "in_table").count()
     rows = counted.orderBy(sql.desc("count"), "target", "cause", "condition").limit(_GROUPS_MAX).collect()
     return tuple(LetterGroup(**row.asDict()) for row in rows)
+
+
+def _totals(chosen: DataFrame, groups: Sequence[LetterGroup]) -> Counter[tuple[bool, bool]]:
+    """How many, by whether they have nowhere to go, and whether they are in the table."""
+    if len(groups) < _GROUPS_MAX:
+        counts = [(group.target is None, group.in_table, group.count) for group in groups]
+    else:
+        counted = chosen.groupBy(sql.col("target").isNull(), "in_table").count()
+        counts = [(row[0], row[1], row[2]) for row in counted.collect()]
+    totals: Counter[tuple[bool, bool]] = Counter()
+    for homeless, in_table, count in counts:
+        totals[homeless, in_table] += count
+    return totals
 
 
 def _shown(chosen: DataFrame) -> tuple[Letter, ...]:
@@ -258,10 +276,11 @@ def _move(
         return 0
     chunk = _CHUNK if options.rate is None else max(1, min(_CHUNK, int(options.rate)))
     moved = asked = 0
-    began_s = time.monotonic()
-    letters = ((row.sequence, row.target) for row in going.select("sequence", "target").toLocalIterator())
+    rows = islice(going.select("sequence", "target").toLocalIterator(), count)
+    letters = ((row.sequence, row.target) for row in rows)
     try:
         with _Mover(options) as mover:
+            began_s = time.monotonic()
             while batch := list(islice(letters, chunk)):
                 for target, sequences in _by_target(batch):
                     moved += mover.move(target, sequences)
@@ -289,7 +308,7 @@ class _Mover:
 
     def __init__(self, options: RedriveOptions) -> None:
         self._queue = options.queue
-        self._connection = connect_patiently(options.connection())
+        self._connection = connect_patiently(BrowseOptions.parse(options.browse_options()))
         self._requester = self._connection.session().requester(_MANAGEMENT)
 
     def move(self, target: str, sequences: Sequence[int]) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 from rich.console import Console
@@ -24,9 +24,6 @@ from acquit.cli.exits import Exit
 from acquit.cli.options import DEFAULT_URL
 from acquit.cli.output import remark
 from acquit.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 NEEDED: Final = ("pyspark", "pyarrow", "deltalake")
 """Packages of the extra `spark`."""
@@ -50,13 +47,6 @@ class SparkAt:
 
     master: str | None = None
     memory_mb: int = 1_024
-
-    def session(self, name: str = "acquit") -> SparkSession:
-        """The session of this process, or a new one. Raises ConfigurationError when packages or Java are missing."""
-        need()
-        from acquit.spark.session import start_session
-
-        return start_session(master=self.master, memory_mb=self.memory_mb, name=name)
 
 
 def spark_options(command: Callable[..., object]) -> Callable[..., object]:
