@@ -5,6 +5,8 @@ puts the pieces of many together, `seals` and `balance` hold them to what the jo
 visible or not. `plan`, `jobs` and `run` are Spark's part; `results` reads what came of it.
 """
 
+from __future__ import annotations
+
 from acquit.spark.audit.run import AuditOptions, AuditProgress, AuditSummary, audit, summary_json
 
 __all__ = ["AuditOptions", "AuditProgress", "AuditSummary", "audit", "summary_json"]

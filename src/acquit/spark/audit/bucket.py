@@ -24,9 +24,9 @@ from acquit.spark.audit import tables
 from acquit.spark.audit.anomalies import Anomaly, AnomalyRow, of_extras, row
 from acquit.spark.audit.counters import Counters
 from acquit.spark.audit.lives import NO_LIVES, LifeFlag, Lives, concatenate, flagged, merge
+from acquit.spark.audit.seals import sums_by
 from acquit.spark.audit.segment import of_flags
 from acquit.spark.audit.tables import DataFile
-from acquit.spark.ledger.segments import message_sum
 
 Sums = dict[str, list[int]]
 """By "broker queue": how many messages, and the sum of their hashes."""
@@ -152,14 +152,5 @@ def _note(facts: BucketFacts, lives: Lives, extras: Lives, suspects: Lives, most
 
 def sums(lives: Lives) -> Sums:
     """How many, and the sum of their hashes, by broker and queue."""
-    found: Sums = {}
-    if not len(lives):
-        return found
     keys = lives["broker"].astype(np.uint64) << np.uint64(32) | lives["queue"]
-    order = np.argsort(keys, kind="stable")
-    ordered = keys[order]
-    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-    for own in np.split(order, starts[1:]):
-        key = int(keys[own[0]])
-        found[f"{key >> 32} {key & 0xFFFFFFFF}"] = [len(own), message_sum(lives[own])]
-    return found
+    return {f"{key >> 32} {key & 0xFFFFFFFF}": list(pair) for key, pair in sums_by(lives, keys).items()}

@@ -91,6 +91,9 @@ class AuditOptions:
         ):
             if value < least:
                 raise ConfigurationError(f"{name}: expected a number from {least} on, got {value}")
+        if self.verify not in list(Verify):
+            raise ConfigurationError(f"verify: expected full or quick, got {self.verify}")
+        object.__setattr__(self, "verify", Verify(self.verify))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
