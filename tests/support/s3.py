@@ -40,11 +40,12 @@ _REFUSALS = {
 
 
 class Server:
-    """moto behind a door where things go wrong: `faults` are for the next requests of `method`, one each."""
+    """moto behind a door where things go wrong: `faults` are for the next requests of `method`, one each; None for a
+    request where nothing does."""
 
     def __init__(self) -> None:
         self.method = "PUT"
-        self.faults: list[Fault] = []
+        self.faults: list[Fault | None] = []
         self.endpoint = ""
         self.conditions = True
         """Whether it looks at them: False is a store of before conditional writes."""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 import s3fs
 
 from acquit.errors import SpoolError, SpoolUnfit
-from acquit.spark.spool import Spool, objects
+from acquit.spark.columns import MessageColumns
+from acquit.spark.spool import RetentionOptions, Spool, objects
 from acquit.spark.spool.objects import ObjectStore
 from acquit.spark.spool.store import StoreDoubt
+from acquit.spark.spool.verify import verify
+from tests.support.queue_double import QueueDouble, bodies, part, posting
 from tests.support.s3 import SECRET, Fault, Server
 
 
@@ -143,3 +148,33 @@ def test_what_no_object_holds_is_refused_before_it_is_sent(store: ObjectStore, m
     monkeypatch.setattr(objects, "OBJECT_BYTES_MAX", 3)
     with pytest.raises(SpoolError, match="data/1 has 4 bytes, and an object holds 3: use a smaller maxBytesPerBatch"):
         store.put("data/1", b"four")
+
+
+def test_every_message_is_a_row_once_though_answers_are_lost_all_the_time(
+    store: ObjectStore, s3_server: Server, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """The protocol on the real client: what the model says of doubt (`tests.support.spool_world`) is what it gives."""
+    monkeypatch.setattr(s3fs.core, "S3_RETRYABLE_ERRORS", ())  # or nearly all of it would be mended below us
+    chance = random.Random(seed)
+    faults = [*Fault, *([None] * 12)]
+    table: list[bytes] = []
+    failures = 0
+    queue = QueueDouble()
+    for epoch in range(1, 9):
+        queue.post(*(posting(10 * epoch + number) for number in range(3)))
+        while True:
+            s3_server.faults[:] = chance.choices(faults, k=1_000)
+            spool = Spool(ObjectStore(store.place), RetentionOptions(checkpoint_entries=3))
+            try:
+                spool.finish(epoch - 1)
+                spool.check_plan(epoch, spool.plan(epoch))
+                spool.claim("query")
+                rows = bodies(spool.take(part(epoch), queue.attach, MessageColumns("queue")))
+                break
+            except SpoolError:
+                failures += 1  # and Spark runs it again, in another process
+        table += rows
+    s3_server.faults.clear()
+    assert sorted(table) == sorted(f"m{10 * epoch + number}".encode() for epoch in range(1, 9) for number in range(3))
+    assert queue.available == [] and failures
+    assert verify(store).damage == ()
