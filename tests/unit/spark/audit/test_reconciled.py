@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from acquit.errors import StoreCorrupt
+from acquit.spark.audit.reconciled import (
+    ANSWERS,
+    MEANING,
+    Against,
+    Example,
+    Finding,
+    Reconciliation,
+    read_reconciliations,
+    write_reconciliation,
+)
+
+FOUND = Reconciliation(
+    against=Against.TABLE,
+    place="/lake/orders",
+    broker=None,
+    queue="orders",
+    identity="sequence",
+    made_at_us=5,
+    ledger_rows=3,
+    other_rows=2,
+    ranges=1,
+    ranges_differing=1,
+    counts={Finding.MISSING: 1},
+    examples=(Example(finding=Finding.MISSING, broker="b", identity="7", ledger="accepted", other=""),),
+    findings="reconciliations/findings-1",
+)
+
+
+def test_what_is_kept_comes_back_newest_first(tmp_path: Path) -> None:
+    assert read_reconciliations(tmp_path) == []
+    later = replace(FOUND, place="/lake/other", made_at_us=6)
+    for found in (FOUND, later):
+        write_reconciliation(tmp_path, found)
+    assert read_reconciliations(tmp_path) == [later, FOUND]
+
+
+def test_the_same_comparison_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    write_reconciliation(tmp_path, FOUND)
+    again = replace(FOUND, made_at_us=9, counts={}, examples=(), findings="")
+    write_reconciliation(tmp_path, again)
+    assert read_reconciliations(tmp_path) == [again]
+    others = (
+        replace(FOUND, queue="payments"),
+        replace(FOUND, broker="b"),
+        replace(FOUND, against=Against.RECEIPTS),
+        replace(FOUND, place="/lake/b"),
+    )
+    assert len({each.name for each in (FOUND, *others)}) == 5
+
+
+@pytest.mark.parametrize("finding", Finding)
+def test_every_finding_but_an_answer_is_a_difference(finding: Finding) -> None:
+    assert replace(FOUND, counts={finding: 1}).equal is (finding in ANSWERS)
+    assert replace(FOUND, counts={finding: 0}).equal
+    assert MEANING[finding]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"against": "table", "counts": {"other": 1}}'])
+def test_damage_is_said(tmp_path: Path, text: str) -> None:
+    path = write_reconciliation(tmp_path, FOUND)
+    path.write_text(text)
+    with pytest.raises(StoreCorrupt, match="not a reconciliation"):
+        read_reconciliations(tmp_path)
