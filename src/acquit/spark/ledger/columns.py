@@ -40,6 +40,8 @@ _OUTCOMES: Final = pa.array([name or None for name in READ_OUTCOMES], _TEXT)
 
 T = TypeVar("T")
 
+_TABLE_MAX: Final = 1 << 16
+
 
 @dataclass(frozen=True, slots=True)
 class Labels:
@@ -54,13 +56,25 @@ class Labels:
         numbers = sorted(names)
         return cls(np.array(numbers, np.int64), pa.array([names[number] or None for number in numbers] + [None], _TEXT))
 
-    def take(self, values: npt.NDArray[Any]) -> pa.Array:
-        """The text of each value; null where there is none."""
-        if not len(self.numbers):
-            return pa.nulls(len(values), _TEXT)
+    def places(self, values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """Where the text of each value is in `texts`; of one that has none, the last place, which is null."""
+        absent = len(self.numbers)
+        if not absent:
+            return np.zeros(len(values), np.int64)
+        if self.numbers[-1] < _TABLE_MAX:  # to look up is a few times faster than to search
+            table = np.full(int(self.numbers[-1]) + 2, absent, np.int64)
+            table[self.numbers] = np.arange(absent)
+            known: npt.NDArray[np.int64] = table[np.minimum(values, len(table) - 1)]
+            return known
         at = np.searchsorted(self.numbers, values)
-        found = self.numbers[np.minimum(at, len(self.numbers) - 1)] == values
-        return self.texts.take(pa.array(np.where(found, at, len(self.numbers))))
+        found = self.numbers[np.minimum(at, absent - 1)] == values
+        return np.where(found, at, absent)
+
+    def take(self, places: npt.NDArray[np.int64]) -> pa.Array:
+        """The texts at these places."""
+        if self.texts.null_count == len(self.texts):
+            return pa.nulls(len(places), _TEXT)
+        return self.texts.take(pa.array(places))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +85,8 @@ class Whole:
     details: Details
     labels: dict[str, Labels] = field(default_factory=dict)
     """By the column that they are for."""
+    constants: dict[object, pa.Array] = field(default_factory=dict)
+    """Columns that are the same in all rows, of the longest chunk so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +96,8 @@ class Chunk:
     whole: Whole
     events: Events
     index: npt.NDArray[np.int64]
+    places: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
+    """By field: where its values are among their labels, which is the same for all columns of the field."""
 
     def long(self, name: str) -> pa.Array:
         """A field as BIGINT."""
@@ -105,11 +123,18 @@ class Chunk:
 
     def label(self, column: str, name: str) -> pa.Array:
         """What the numbers of a field stand for."""
-        return self.whole.labels[column].take(self.events[name])
+        labels = self.whole.labels[column]
+        if name not in self.places:
+            self.places[name] = labels.places(self.events[name])
+        return labels.take(self.places[name])
 
     def constant(self, value: object, type_: pa.DataType) -> pa.Array:
         """The same in each row."""
-        return pa.repeat(pa.scalar(value, type_), len(self.events))
+        rows = len(self.events)
+        held = self.whole.constants.get(value)
+        if held is None or len(held) < rows:
+            held = self.whole.constants[value] = pa.repeat(pa.scalar(value, type_), rows)
+        return held.slice(0, rows)
 
     def looked_up(self, values: dict[int, T], read: Callable[[T], object], type_: pa.DataType) -> pa.Array:
         """From details: null where there are none."""

@@ -216,3 +216,15 @@ def test_the_page_repeats_the_reference() -> None:
     for column in (*EVENT_FIELDS, *DETAIL_FIELDS, *SEGMENT_FIELDS):
         assert f"| `{column.name}` | {column.spark_type} | {column.meaning} |\n" in page
     assert ddl(EVENT_FIELDS).startswith("`broker` STRING, `segment` BIGINT, `index` INT")
+
+
+@pytest.mark.parametrize("factor", [1, 100_000], ids=["a table", "a search"])
+def test_labels_of_numbers_with_gaps(factor: int) -> None:
+    names = {3 * factor: "three", 5 * factor: "", 9 * factor: "nine"}
+    labels = module.Labels.of(names)
+    values = np.array([0, 1, 3, 4, 5, 9, 10, 40_000], np.uint32) * np.uint32(factor)
+    expected = [names.get(value) or None for value in values.tolist()]
+    assert labels.take(labels.places(values)).to_pylist() == expected
+    for nothing in ({}, {3 * factor: ""}):
+        unnamed = module.Labels.of(nothing)
+        assert unnamed.take(unnamed.places(values)).to_pylist() == [None] * len(values)
