@@ -148,7 +148,8 @@ def audit(
 
     Raises ConfigurationError for what can be known beforehand; StoreCorrupt for a journal that is damaged, or is not
     the one that earlier runs have read; PipelineFailed with the reason in one line when a task fails, and where
-    another run on the same folder was committed first. Then nothing has changed: the run before stands.
+    another run on the same folder was committed first; KeyboardInterrupt. Then nothing has changed: the run before
+    stands.
     """
     started_s = time.monotonic()
     run = _Run(options, on_progress or (lambda progress: None))
@@ -466,8 +467,13 @@ class _Run:
         )
 
 
-def _failure(error: Exception) -> Exception:
-    """What made a task fail: damage in a journal as what it is."""
+def _failure(error: BaseException) -> BaseException:
+    """What made a task fail: damage in a journal as what it is. An interrupt makes Spark fail on the way out."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, KeyboardInterrupt):
+            return cause
+        cause = cause.__context__
     reason = reason_of(error)
     damage = _DAMAGE.fullmatch(reason)
     if damage is None or "acquit.errors.StoreCorrupt: " not in str(error):

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 
 from acquit.errors import ConfigurationError, PipelineFailed, StoreCorrupt
 from acquit.spark.audit.log import AuditLog
 from acquit.spark.audit.results import AuditResults
 from tests.support.audited import all_of, audited, until
 from tests.support.ledger_folder import LedgerFolder, grow
-from tests.support.plain_session import PlainSession
+from tests.support.plain_session import Frame, PlainSession
 
 ROOT = Path(__file__).resolve().parents[4]
 KILLED = """
@@ -128,6 +129,19 @@ def test_of_two_runs_one_is_committed(folder: LedgerFolder, tmp_path: Path) -> N
     assert whole.changed
     assert all_of(into) == all_of(tmp_path / "whole")
     assert not audited([folder.path], into).changed
+
+
+def test_an_interrupt_is_one_although_spark_fails_on_the_way_out(folder: LedgerFolder, tmp_path: Path) -> None:
+    class Interrupted(PlainSession):
+        def range(self, start: int, end: int, step: int, partitions: int) -> Frame:
+            try:
+                raise KeyboardInterrupt
+            finally:
+                raise PySparkException("[SPARK_JOB_CANCELLED]")
+
+    with pytest.raises(KeyboardInterrupt):
+        audited([folder.path], tmp_path / "into", Interrupted())
+    assert audited([folder.path], tmp_path / "into").changed
 
 
 def test_a_link_that_was_made_and_reported_as_there(

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from acquit.errors import StoreError
 from acquit.ledger.records import Actor, Queue, encode_posting_meta
 from acquit.ledger.recovery import close_journal, open_journal, write_now
 from acquit.spark.ledger import names as module
 from acquit.spark.ledger.chain import Segment, State, plan_folder
-from acquit.spark.ledger.names import names_at
+from acquit.spark.ledger.names import declared_at, names_at
 from acquit.spark.ledger.options import Verify
 from acquit.spark.ledger.segments import read_events
 from acquit.store.record import encode_record
@@ -45,6 +46,18 @@ def test_a_name_is_found_behind_where_everything_before_was_deleted(tmp_path: Pa
     found = names_at(first, queues, set()).queues
     assert found == {number: (f"queue-{number}", f"address-{number}") for number in (6, 8, 9)}
     assert queues - found.keys() == {1}, "deleted in this segment, and declared in none that is left"
+
+
+def test_what_a_segment_declares_itself(tmp_path: Path) -> None:
+    folder = grow(tmp_path)
+    declared: dict[int, str] = {}
+    for segment in plan_folder(tmp_path):
+        declared |= {number: queue.name for number, queue in declared_at(segment).queues.items()}
+    assert declared == {number: f"queue-{number}" for number in range(1, max(declared) + 1)}
+    segment = plan_folder(tmp_path)[0]
+    folder.file(1).unlink()
+    with pytest.raises(StoreError, match="deleted since the read was planned"):
+        declared_at(segment)
 
 
 def test_a_link_has_its_name_and_another_number_has_none(tmp_path: Path) -> None:
