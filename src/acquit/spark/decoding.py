@@ -15,6 +15,7 @@ import base64
 import binascii
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -29,6 +30,7 @@ from acquit.spark.options import Option, read_choice
 
 _FLOAT32_MAX: Final = 3.4028235677973366e38
 _BOM: Final = b"\xef\xbb\xbf"
+_STRUCT: Final = re.compile(r"struct\s*<", re.IGNORECASE)
 
 
 class BodyAs(StrEnum):
@@ -70,7 +72,7 @@ def body_ddl(body_as: BodyAs, body_schema: str | None) -> str | None:
                 "option bodyAs = json needs the option bodySchema: the members of the object, such as "
                 "`id BIGINT, tags ARRAY<STRING>`"
             )
-        return f"{BodyAs.JSON} STRUCT<{body_schema}>"
+        return f"{BodyAs.JSON} {body_schema if _STRUCT.match(body_schema) else f'STRUCT<{body_schema}>'}"
     return f"{BodyAs.TEXT} STRING" if body_as is BodyAs.TEXT else None
 
 

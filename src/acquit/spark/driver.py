@@ -110,6 +110,7 @@ class Driver:
         self._stale = 0
         self._held: Held | None = None
         self._weighed = LogState(decided={})
+        self._unacknowledged = 0
         self._weighed_until = 0.0
         self._weighed_for = -1
 
@@ -182,6 +183,7 @@ class Driver:
             self._weighed_until, self._weighed_for = now + _WEIGHED_FOR_S, self._begun
             self._held = self._spool.held()
             self._weighed = self._spool.state()
+            self._unacknowledged = self._spool.unacknowledged(self._weighed)
         state = self._weighed
         return SourceMetrics(
             epoch=max(self._begun, state.floor, max((epoch for epoch, _ in state.decided), default=0)),
@@ -192,6 +194,7 @@ class Driver:
             conflicts=state.totals.conflicts,
             unidentified=state.totals.unidentified,
             stale=self._stale,
+            unacknowledged=self._unacknowledged,
             spool_bytes=self._held.bytes,
             oldest_epoch=self._held.oldest_epoch,
             queue_depth=dict(self._depths),

@@ -36,6 +36,9 @@ class SourceMetrics:
     """Rows without identity (`missingIdentity = at-least-once`)."""
     stale: int
     """Attempts of tasks whose rows were not taken: another attempt was first, or they ended before they published."""
+    unacknowledged: int
+    """Parts that may still be replayed whose settlements came too late, or got no answer: their messages may come
+    again, to be set aside."""
     spool_bytes: int
     """Of the files of messages in the spool: those that may still be replayed, and those that are about to go."""
     oldest_epoch: int | None

@@ -416,6 +416,7 @@ def test_the_columns_of_a_query_that_gives_no_schema() -> None:
     assert schema_ddl() == SCHEMA_DDL
     assert schema_ddl(BodyAs.TEXT) == SCHEMA_DDL + ", text STRING"
     assert schema_ddl(BodyAs.JSON, "id BIGINT") == SCHEMA_DDL + ", json STRUCT<id BIGINT>"
+    assert schema_ddl(BodyAs.JSON, "struct<id: BIGINT>") == SCHEMA_DDL + ", json struct<id: BIGINT>"
     with pytest.raises(ConfigurationError, match="bodyAs = json needs the option bodySchema"):
         schema_ddl(BodyAs.JSON)
 

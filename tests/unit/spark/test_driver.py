@@ -383,6 +383,19 @@ def test_the_report_counts_what_the_spool_has_seen(tmp_path: Path) -> None:
     assert (query.driver.report().spool_bytes, query.driver.report().oldest_epoch) == (0, None)
 
 
+def test_settlements_without_an_answer_are_counted(tmp_path: Path) -> None:
+    query = Query(tmp_path, QueueDouble(posting(1), posting(2)), parts="1")
+    query.queue.answers = False
+    start: Offset = query.driver.initial_offset()
+    end = query.driver.latest_offset(start, 10)
+    query.batch(start, end)
+    query.driver.latest_offset(end, 10)
+    assert query.driver.report().unacknowledged == 1
+    query.driver.commit(end)
+    query.now += 60
+    assert query.driver.report().unacknowledged == 0, "finished"
+
+
 def test_an_attempt_that_came_to_nothing_is_counted(tmp_path: Path) -> None:
     query = Query(tmp_path, QueueDouble(posting(1), posting(2)), parts="2")
     start: Offset = query.driver.initial_offset()

@@ -20,6 +20,7 @@ METRICS = SourceMetrics(
     conflicts=0,
     unidentified=4,
     stale=1,
+    unacknowledged=2,
     spool_bytes=1 << 20,
     oldest_epoch=None,
     queue_depth={"orders": 5, "elsewhere": None},
@@ -28,8 +29,8 @@ METRICS = SourceMetrics(
 
 def test_names_are_written_as_spark_writes_its_own() -> None:
     assert list(plain(METRICS)) == [
-        "epoch", "rows", "setAside", "poison", "rejected", "conflicts", "unidentified", "stale", "spoolBytes",
-        "oldestEpoch", "queueDepth",
+        "epoch", "rows", "setAside", "poison", "rejected", "conflicts", "unidentified", "stale",
+        "unacknowledged", "spoolBytes", "oldestEpoch", "queueDepth",
     ]  # fmt: skip
 
 

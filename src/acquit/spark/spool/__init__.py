@@ -199,6 +199,13 @@ class Spool:
         epochs = [epoch for name in sizes if (epoch := number_of(name)) is not None]
         return Held(files=len(sizes), bytes=sum(sizes.values()), oldest_epoch=min(epochs, default=None))
 
+    def unacknowledged(self, state: LogState) -> int:
+        """Parts in `state` that may be replayed and whose settlements are not all known to have been taken: one
+        listing."""
+        acknowledged = set(self._store.names("acknowledged"))
+        parts = state.decided.values()
+        return sum(acknowledgement_name(one).partition("/")[2] not in acknowledged for one in parts)
+
     def stale(self, epoch: int) -> int:
         """How many attempts at parts up to `epoch`, none of which is still being read, left rows that nobody will read:
         another attempt was first, or they ended before they published. `finish` removes what they left."""
@@ -214,16 +221,13 @@ class Spool:
         """A summary, for people and reports."""
         state = self._log.read()
         owner = read_owner(self._store)
-        acknowledged = set(self._store.names("acknowledged"))
         written = [run.oldest_ms for run, _ in state.runs] + [recent.written_at_ms for recent in state.recent]
         return SpoolStatus(
             query=None if owner is None else owner.query,
             floor=state.floor,
             totals=state.totals,
             published=len(state.decided),
-            unacknowledged=sum(
-                acknowledgement_name(one).partition("/")[2] not in acknowledged for one in state.decided.values()
-            ),
+            unacknowledged=self.unacknowledged(state),
             remembered=sum(run.count for run, _ in state.runs) + sum(len(one.identities) for one in state.recent),
             remembered_since_ms=min(written, default=None),
             forgotten=state.forgotten,
