@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+import acquit
+from acquit.broker.options import BrokerOptions, Security, User
 from acquit.cli.exits import Exit
 from acquit.spark import redrive as module
 from acquit.spark.redrive import Letter, LetterGroup, RedriveOptions, RedriveProgress, RedriveSummary
+from acquit.store.options import JournalOptions
 from tests.support.shell import Shell
 
 
@@ -90,3 +93,18 @@ def test_wrong_use_is_named_before_spark_starts(shell: Shell, arguments: list[st
     assert ran.code == Exit.USAGE
     assert complaint in ran.err
     assert "secret" not in ran.err
+
+
+def test_a_wrong_password_is_one_line_before_spark_starts(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LETTERS_PASSWORD", "s3cret-but-wrong")
+    monkeypatch.setattr(module, "start_session", lambda **_: pytest.fail("Spark was started"))
+    security = Security(anonymous="never", users={"bob": User(password="s3cret")}, refusal_delay_ms=1)
+    options = BrokerOptions(security=security, journal=JournalOptions.small())
+    with acquit.Broker(config=options) as broker:
+        login = ("--url", broker.url, "--user", "bob", "--credential", "env:LETTERS_PASSWORD")
+        ran = shell("pipeline", "redrive", *login)
+    assert (ran.code, len(ran.err.splitlines())) == (Exit.FAILED, 1)
+    assert "SASL" in ran.err
+    assert "s3cret" not in ran.err
