@@ -37,6 +37,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             for place, broker in enumerate(BROKERS)
         ]
         metafunc.parametrize("chain", chains, ids=lambda one: f"{one.broker}-{one.kind}-{one.number}")
+    if "zombie" in metafunc.fixturenames:
+        zombies = [("publishing", "delta"), ("published", "parquet"), ("drained", "parquet"), ("data-written", "delta")]
+        metafunc.parametrize("zombie", zombies[:rounds], ids=lambda one: f"{one[0]}-{one[1]}")
     if "way" in metafunc.fixturenames:
         ways = [
             Way(broker, FORMATS[(number + place + streaming) % 2], streaming)

@@ -143,6 +143,9 @@ class Pipeline:
             run = self.run(trigger=TRIGGER if streaming else None)
             assert passed(self.work, point), f"no process passed {point}; {run.said}"
             assert run.status != 0, f"{point}: nobody was killed"
+            if ending == "executor" and point not in TABLE:
+                # The program itself was not killed, and says in a line what has happened.
+                assert run.last_line.startswith("acquit.errors.PipelineFailed: the JVM of the Spark driver"), run.said
             found = self.account
             assert not (found.doubled or found.strangers or found.altered), (point, found)
             if self.job.format == "delta" or point not in TABLE or self._between_table_and_commit_log():
@@ -190,6 +193,10 @@ class Run:
     @property
     def said(self) -> str:
         return f"it ended with {self._process.poll()} and said: {self.output.read_text()[-3000:]}"
+
+    @property
+    def last_line(self) -> str:
+        return self.output.read_text().splitlines()[-1]
 
     @property
     def status(self) -> int:

@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from deltalake import DeltaTable
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
@@ -38,7 +37,7 @@ from acquit.spark.decoding import body_ddl
 from acquit.spark.delta import DeltaAppender, check_table, written_files
 from acquit.spark.metrics import metrics_of
 from acquit.spark.options import FORMAT_NAME
-from acquit.spark.session import failure_of, start_session
+from acquit.spark.session import QUERY_ERRORS, failure_of, start_session
 from acquit.spark.source import AcquitDataSource
 from acquit.spark.source_options import SourceOptions
 from acquit.spark.spool import Spool, SpoolStatus, Totals, open_store
@@ -227,7 +226,7 @@ def ingest(
     try:
         query = run.start(session)
         run.follow(query)
-    except PySparkException as error:
+    except QUERY_ERRORS as error:
         raise failure_of(error)  # noqa: B904  # its cause says what kind it is
     status = spool.status()
     reconciliation = None if options.ledger is None else _reconcile(session, options, options.ledger)

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from acquit.errors import (
@@ -25,6 +27,10 @@ from acquit.errors import (
 )
 from acquit.spark.java import use_java
 
+QUERY_ERRORS: Final = (PySparkException, Py4JError, ConnectionError)
+"""What a query's failure may be raised as: by Spark, or by the way to a JVM that is no more."""
+
+_NO_ANSWER: Final = "Answer from Java side is empty"
 _LOG_CONFIGURATION: Final = Path(__file__).with_name("log4j2.properties")
 _OUR_ERROR: Final = re.compile(r"^(?:.*\s)?acquit\.errors\.(\w+): (.+)$", re.MULTILINE)
 _ANY_ERROR: Final = re.compile(r"^(?:Caused by: )?(?:[\w.$]+\.)?(\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
@@ -94,6 +100,11 @@ def failure_of(error: BaseException) -> PipelineFailed:
 
 def reason_of(error: BaseException) -> str:
     """Why a query failed, in one line: our own error where there is one in it, else the innermost that Spark shows."""
+    if isinstance(error, (Py4JNetworkError, ConnectionError)) or _NO_ANSWER in str(error):
+        return (
+            "the JVM of the Spark driver has ended: killed, or out of memory? What is written stays right, and the "
+            "next run goes on from there"
+        )
     text = str(error)
     ours = _OUR_ERROR.findall(text)
     if ours:

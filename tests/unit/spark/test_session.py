@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+from py4j.protocol import Py4JError, Py4JNetworkError
+
 from acquit.cli.exits import Exit, exit_of
-from acquit.spark.session import failure_of, reason_of
+from acquit.spark.session import QUERY_ERRORS, failure_of, reason_of
 
 TASK = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage failure: Task 1
 in stage 3.0 failed 1 times, most recent failure: Lost task 1.0 in stage 3.0 (TID 5) (host executor driver):
@@ -45,3 +48,16 @@ def test_what_kind_of_failure_it_was_decides_the_exit_code() -> None:
     assert exit_of(failure_of(Exception(refused))) is Exit.FAILED
     assert exit_of(failure_of(Exception("acquit.errors.ConfigurationError: option x"))) is Exit.USAGE
     assert exit_of(failure_of(Exception("java.io.IOException: No space left on device"))) is Exit.FAILED
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Py4JNetworkError("Error while sending or receiving"),
+        Py4JError("An error occurred while calling o1.x. Trace: Answer from Java side is empty"),
+        ConnectionRefusedError(111, "Connection refused"),
+    ],
+)
+def test_a_jvm_that_is_gone_is_named_and_not_the_way_to_it(error: Exception) -> None:
+    assert isinstance(error, QUERY_ERRORS)
+    assert reason_of(error).startswith("the JVM of the Spark driver has ended")
