@@ -1,6 +1,7 @@
 """What ingesting costs for a million messages, how that grows, and what a day of so many events would need.
 
     python benchmarks/bench_spark_sizing.py [--short] [--size BYTES] [--cpus N] [--counts N,N] [--parts N,N]
+                                            [--into docs/spark-sizing.md]
     python benchmarks/bench_spark_sizing.py --plan EVENTS [--core-rate N] [--event-bytes N] [--shuffle-bytes N]
 
 Each number of messages is ingested from our broker (`acquit serve`) into a Delta table with each number of parts, in
@@ -30,6 +31,7 @@ from spark_support import Measured, arguments, bind, broker, post, session_of, t
 COUNTS = "10000,100000,1000000,10000000"
 PARTS = "1,2,4"
 BATCH_OF_PART = 50_000
+BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
 COLUMNS = (
     "messages",
     "parts",
@@ -83,19 +85,21 @@ class Plan:
             (f"executors of {self.executor_cores} cores", f"{executors:,}"),
             ("shuffled", f"{shuffle / 1e12:,.2f} TB"),
             ("local disk of an executor for it", f"{2 * shuffle / executors / 1e9:,.0f} GB"),
-            ("of that on the network, reading and shuffling", f"{network_s / 3_600:.1f} h"),
+            ("of it on the network, reading and shuffling", f"{network_s / 3_600:.1f} h"),
         ]
 
 
-def measure(root: Path, counts: list[int], parts_of: list[int], size: int, cpus: int) -> None:
-    """Run, and print a line for each."""
+def measure(root: Path, counts: list[int], parts_of: list[int], size: int, cpus: int) -> list[str]:
+    """Run, and print a line for each; the lines of the table."""
     spark = session_of(cpus)
     numbers = itertools.count()
-    print(f"{cpus} CPUs, bodies of {size} bytes, batches of {BATCH_OF_PART:,} messages a part")
+    lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---:|" * len(COLUMNS)]
     print(
-        "| messages | parts | seconds | messages/s | CPU s a million | broker | workers | JVM | broker MB | table MB |"
+        f"{cpus} CPUs, bodies of {size} bytes, batches of {BATCH_OF_PART:,} messages a part",
+        *lines,
+        sep="\n",
+        flush=True,
     )
-    print("|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
     for count, parts in [(2_000, 2), *itertools.product(counts, parts_of)]:
         number = next(numbers)
         # A broker of its own: one that has had ten million messages before has a journal to show for it.
@@ -119,11 +123,20 @@ def measure(root: Path, counts: list[int], parts_of: list[int], size: int, cpus:
             assert done.rows == count, "rows were lost or doubled"
             if number:
                 memory = psutil.Process(pid).memory_info().rss / 1e6
-                print(line(measured, parts, memory, table), flush=True)
+                lines.append(line(measured, parts, memory, table))
+                print(lines[-1], flush=True)
         for folder in (root / f"broker{number}", root / f"table{number}"):
             for path in sorted(folder.rglob("*"), reverse=True):
                 path.rmdir() if path.is_dir() else path.unlink()
     spark.stop()
+    return lines
+
+
+def put_into(page: Path, lines: list[str]) -> None:
+    """In place of the table between the marks of the page."""
+    before, rest = page.read_text(encoding="utf-8").split(BEGIN)
+    _, after = rest.split(END)
+    page.write_text("\n".join([before + BEGIN, *lines, END + after]), encoding="utf-8")
 
 
 def line(measured: Measured, parts: int, memory_mb: float, table: Path) -> str:
@@ -142,10 +155,11 @@ def main() -> int:
     parser = arguments(__doc__ or "", messages=0, short=10_000, rounds=1)
     parser.add_argument("--counts", default=COUNTS, help=f"numbers of messages ({COUNTS})")
     parser.add_argument("--parts", default=PARTS, help=f"numbers of parts ({PARTS})")
+    parser.add_argument("--into", type=Path, metavar="PAGE", help="put the table into this page (docs/spark-sizing.md)")
     parser.add_argument("--plan", type=float, metavar="EVENTS", help="compute the plan for so many events a day")
-    parser.add_argument("--core-rate", type=float, default=400_000, help="events a second of a core (400,000)")
+    parser.add_argument("--core-rate", type=float, default=200_000, help="events a second of a core (200,000)")
     parser.add_argument("--event-bytes", type=float, default=136, help="bytes of journal for an event (136)")
-    parser.add_argument("--shuffle-bytes", type=float, default=30, help="bytes of shuffle for an event (30)")
+    parser.add_argument("--shuffle-bytes", type=float, default=17, help="bytes of shuffle for an event (17)")
     given = parser.parse_args()
     if given.plan:
         for what, much in Plan(given.plan, given.core_rate, given.event_bytes, given.shuffle_bytes).lines():
@@ -154,7 +168,10 @@ def main() -> int:
     counts, parts = ("10000", "1,2") if given.short else (given.counts, given.parts)
     cpus = bind(given.cpus)
     with tempfile.TemporaryDirectory(prefix="bench-sizing-") as name:
-        measure(Path(name), [int(n) for n in counts.split(",")], [int(n) for n in parts.split(",")], given.size, cpus)
+        numbers = [[int(number) for number in text.split(",")] for text in (counts, parts)]
+        lines = measure(Path(name), *numbers, given.size, cpus)
+    if given.into is not None:
+        put_into(given.into, lines)
     return 0
 
 
