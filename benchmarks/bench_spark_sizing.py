@@ -132,6 +132,11 @@ def measure(root: Path, counts: list[int], parts_of: list[int], size: int, cpus:
     return lines
 
 
+def numbers_in(text: str) -> list[int]:
+    """With commas between them."""
+    return [int(number) for number in text.split(",")]
+
+
 def put_into(page: Path, lines: list[str]) -> None:
     """In place of the table between the marks of the page."""
     before, rest = page.read_text(encoding="utf-8").split(BEGIN)
@@ -168,8 +173,7 @@ def main() -> int:
     counts, parts = ("10000", "1,2") if given.short else (given.counts, given.parts)
     cpus = bind(given.cpus)
     with tempfile.TemporaryDirectory(prefix="bench-sizing-") as name:
-        numbers = [[int(number) for number in text.split(",")] for text in (counts, parts)]
-        lines = measure(Path(name), *numbers, given.size, cpus)
+        lines = measure(Path(name), numbers_in(counts), numbers_in(parts), given.size, cpus)
     if given.into is not None:
         put_into(given.into, lines)
     return 0

@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import os
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -65,7 +66,9 @@ def session_of(cpus: int, memory_mb: int = 2_048, jars: Sequence[str] = ()) -> S
 
 
 def bind(cpus: int | None) -> int:
-    """Run on the first so many CPUs, with all that is started; how many there are then."""
+    """Run on the first so many CPUs, with all that is started; how many there are then. Who ends this process ends what
+    it has started."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     if cpus:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cpus])
     return len(os.sched_getaffinity(0))
