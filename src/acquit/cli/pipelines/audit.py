@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from acquit.cli.exits import Exit
+from acquit.cli.jsonform import Json
 from acquit.cli.options import json_option
 from acquit.cli.output import emit_json
 from acquit.cli.pipelines.common import SparkAt, ended, following, need, spark_options
+from acquit.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from acquit.spark.audit import AuditProgress, AuditSummary
@@ -20,10 +22,14 @@ if TYPE_CHECKING:
 @click.argument("folders", nargs=-1, required=True, type=click.Path(file_okay=False, path_type=Path))
 @click.option(
     "--into",
-    required=True,
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
     help="The audit's folder; made if it is not there. All that earlier runs found is in it.",
+)
+@click.option(
+    "--seals",
+    is_flag=True,
+    help="Only balance what the journals' seals say, in seconds: no Spark, no event is read, nothing is written.",
 )
 @click.option(
     "--quick",
@@ -48,7 +54,8 @@ if TYPE_CHECKING:
 @json_option
 def audit(
     folders: tuple[Path, ...],
-    into: Path,
+    into: Path | None,
+    seals: bool,
     quick: bool,
     histories: int,
     report: Path | None,
@@ -59,6 +66,10 @@ def audit(
 
     Ends with 4 when a balance does not hold, or a journal says what cannot be.
     """
+    if (into is None) != seals:
+        raise ConfigurationError("expected either --into DIR, the folder of the audit, or --seals")
+    if into is None:
+        return _balance(folders, as_json=as_json)
     need("pyspark", "pyarrow", *(("jinja2", "matplotlib") if report is not None else ()))
     from acquit.spark import audit as pipeline
     from acquit.spark.ledger.options import Verify
@@ -91,6 +102,47 @@ def audit(
     else:
         _tell(summary)
     return ended(balanced=summary.sound)
+
+
+def _balance(folders: tuple[Path, ...], *, as_json: bool) -> Exit:
+    need("pyspark", "pyarrow")
+    from acquit.spark.audit.quick import balance_by_seals
+
+    found = balance_by_seals(folder.absolute() for folder in folders)
+    if as_json:
+        queues: list[Json] = [
+            {
+                "broker": queue.broker,
+                "queue_number": queue.queue_number,
+                "queue": queue.queue,
+                "entered": queue.totals.entered,
+                "retired": queue.totals.retired,
+                "live": queue.totals.live,
+            }
+            for queue in found.queues
+        ]
+        emit_json(
+            {
+                "segments": found.segments,
+                "events": found.events,
+                "queues": queues,
+                "differences": [
+                    {"broker": b, "segment": number, "detail": text} for b, number, text in found.differences
+                ],
+                "missing": [{"broker": broker, "segment": segment} for broker, segment in found.missing],
+                "sound": found.sound,
+            }
+        )
+        return ended(balanced=found.sound)
+    click.echo(f"{found.segments:,} seals count {found.events:,} events")
+    for queue in found.queues:
+        totals, name = queue.totals, queue.queue or f"queue {queue.queue_number}"
+        click.echo(f"  {name}: {totals.entered:,} entered, {totals.retired:,} retired, {totals.live:,} live")
+    for broker, segment, text in found.differences:
+        click.echo(f"segment {segment} of {broker}: {text}", err=True)
+    for broker, segment in found.missing:
+        click.echo(f"segment {segment} of {broker} is missing", err=True)
+    return ended(balanced=found.sound)
 
 
 def _tell(summary: AuditSummary) -> None:

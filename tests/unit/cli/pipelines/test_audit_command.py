@@ -79,3 +79,21 @@ def test_what_is_no_journal(shell: Shell, given: list[AuditOptions], folder: Led
     ran = shell("pipeline", "audit", folder.path, "--into", tmp_path / "into")
     assert ran.code == Exit.UNSOUND
     assert "segment 2: altered" in ran.err
+
+
+def test_the_seals_alone(shell: Shell, folder: LedgerFolder, tmp_path: Path) -> None:
+    ran = shell("pipeline", "audit", folder.path, "--seals")
+    assert (ran.code, ran.err) == (Exit.OK, "")
+    lines = ran.out.splitlines()
+    assert lines[0].startswith(f"{folder.newest - 1} seals count ")
+    assert any(line.startswith("  queue-") and line.endswith(" live") for line in lines[1:])
+    [document] = shell("pipeline", "audit", folder.path, "--seals", "--json").documents
+    assert len(document["queues"]) == len(lines) - 1
+    assert document["sound"] is True
+    folder.file(2).unlink()
+    ran = shell("pipeline", "audit", folder.path, "--seals")
+    assert ran.code == Exit.UNSOUND
+    assert "segment 2 of " in ran.err
+    ran = shell("pipeline", "audit", folder.path)
+    assert ran.code == Exit.USAGE
+    assert "expected either --into DIR" in ran.err
