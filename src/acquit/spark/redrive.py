@@ -22,6 +22,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -29,7 +30,7 @@ from types import TracebackType
 from typing import Final, Self
 
 import pyarrow.parquet as pq
-from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
@@ -39,7 +40,7 @@ from acquit.protocol.types import Value
 from acquit.spark.browse_options import BrowseOptions
 from acquit.spark.letters import dead_letters
 from acquit.spark.link import broker_id, connect_patiently
-from acquit.spark.session import failure_of, reason_of, start_session
+from acquit.spark.session import QUERY_ERRORS, failure_of, reason_of, start_session
 from acquit.spark.tables import table_files
 
 DEAD_LETTER_QUEUE: Final = "DLQ"
@@ -166,20 +167,18 @@ def redrive(
     started_s = time.monotonic()
     _refuse_foreign(options)
     session = spark if spark is not None else start_session(master=options.master, memory_mb=options.memory_mb)
-    chosen = _chosen(session, options).cache()
     try:
-        groups = _groups(chosen)
-        totals = _totals(chosen, groups)
-        count = totals.get((False, False), 0)
-        count = count if options.limit is None else min(count, options.limit)
-        # In one partition, because sorting many would evaluate all of it once more to learn where to cut.
-        going = chosen.where("target IS NOT NULL AND NOT in_table").coalesce(1).sortWithinPartitions("sequence")
-        shown = _shown(chosen) if options.dry_run else ()
-        moved = count if options.dry_run else _move(options, going, count, on_progress, sleep)
-    except PySparkException as error:
+        with _cached(_chosen(session, options)) as chosen:
+            groups = _groups(chosen)
+            totals = _totals(chosen, groups)
+            count = totals.get((False, False), 0)
+            count = count if options.limit is None else min(count, options.limit)
+            # In one partition, because sorting many would evaluate all of it once more to learn where to cut.
+            going = chosen.where("target IS NOT NULL AND NOT in_table").coalesce(1).sortWithinPartitions("sequence")
+            shown = _shown(chosen) if options.dry_run else ()
+            moved = count if options.dry_run else _move(options, going, count, on_progress, sleep)
+    except QUERY_ERRORS as error:
         raise failure_of(error)  # noqa: B904  # its cause says what kind it is
-    finally:
-        chosen.unpersist()
     return RedriveSummary(
         queue=options.queue,
         selected=sum(totals.values()),
@@ -192,6 +191,17 @@ def redrive(
         dry_run=options.dry_run,
         duration_s=time.monotonic() - started_s,
     )
+
+
+@contextmanager
+def _cached(frame: DataFrame) -> Iterator[DataFrame]:
+    """Looked at once, and forgotten at the end however that comes: who asks again must see the queue as it is then."""
+    frame = frame.cache()
+    try:
+        yield frame
+    finally:
+        with suppress(*QUERY_ERRORS):
+            frame.unpersist()
 
 
 def _refuse_foreign(options: RedriveOptions) -> None:
