@@ -64,7 +64,8 @@ def test_artemis_posts_a_row_once_within_the_window_that_is_said(foreign: Foreig
                 write(given, ends=ends, duplicateWindow="20000")
         else:
             write(given, duplicateWindow="20000")
-    assert bodies(foreign, given) == TEXTS
+    # What the first attempt had sent may be taken in beside the rows of the second: each once, not in their order.
+    assert sorted(map(str, bodies(foreign, given))) == sorted(TEXTS)
 
 
 @only("artemis")
