@@ -145,7 +145,7 @@ class Pipeline:
             assert run.status != 0, f"{point}: nobody was killed"
             if ending == "executor" and point not in TABLE:
                 # The program itself was not killed, and says in a line what has happened.
-                assert run.last_line.startswith("acquit.errors.PipelineFailed: the JVM of the Spark driver"), run.said
+                assert "\nacquit.errors.PipelineFailed: the JVM of the Spark driver has ended" in run.output, run.said
             found = self.account
             assert not (found.doubled or found.strangers or found.altered), (point, found)
             if self.job.format == "delta" or point not in TABLE or self._between_table_and_commit_log():
@@ -181,22 +181,22 @@ class Run:
     """The pipeline in a process of its own."""
 
     def __init__(self, job: Job, folder: Path, mutant: str) -> None:
-        self.output = folder / "output"
+        self._output = folder / "output"
         environment = {**os.environ, "PYTHONPATH": PYTHONPATH, "JDK_JAVA_OPTIONS": QUICK, MUTANT: mutant}
         command = [sys.executable, "-m", "tests.support.spark_program", str(job.write(folder / "job.json"))]
         # To a file: a process that is left behind holds on to a pipe.
-        with self.output.open("w") as output:
+        with self._output.open("w") as output:
             self._process = subprocess.Popen(
                 command, cwd=ROOT, env=environment, stdout=output, stderr=output, start_new_session=True
             )
 
     @property
-    def said(self) -> str:
-        return f"it ended with {self._process.poll()} and said: {self.output.read_text()[-3000:]}"
+    def output(self) -> str:
+        return self._output.read_text()
 
     @property
-    def last_line(self) -> str:
-        return self.output.read_text().splitlines()[-1]
+    def said(self) -> str:
+        return f"it ended with {self._process.poll()} and said: {self.output[-3000:]}"
 
     @property
     def status(self) -> int:
