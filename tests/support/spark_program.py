@@ -32,8 +32,8 @@ SPECULATION = {
 }
 """Slow tasks are tried a second time while the first still runs. On one host Spark never does that."""
 
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For JVMs that live for seconds."""
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+"""For JVMs that live for seconds, of which they need most to load their classes."""
 
 
 @dataclass(frozen=True, kw_only=True)
