@@ -5,8 +5,8 @@ as a module of `acquit.spark` is imported, a few of its functions get a look at 
 hook, and the format that is read is `acquit` itself.
 
 A point is **armed** by a file, `arm(work, "published", "worker")`, in the folder ``crashes`` beside the spool. The
-first process that passes the point takes the file away, writes ``published.passed`` with its process id, and does what the
-file says; so each point is passed once, and a test can ask whether it was (`passed`). Points of `TASK` wait for their
+first process that passes the point takes the file away, writes ``published.passed`` with its process id, and does what
+the file says; so each point is passed once, and a test can ask whether it was (`passed`). Points of `TASK` wait for their
 epoch, if one is named. In the order in which an epoch meets them:
 
 drained            messages are held, nothing is written

@@ -98,8 +98,8 @@ def names_at(segment: Segment, queues: set[int], actors: set[int]) -> Names:
 
 
 def declared_at(segment: Segment) -> Names:
-    """What this segment itself declares; free of cost where this process has just read all of it. Raises StoreError where
-    it is not there any more, StoreFailed, StoreCorrupt."""
+    """What this segment itself declares; free of cost where this process has just read all of it. Raises StoreError
+    where it is not there any more, StoreFailed, StoreCorrupt."""
     declared = _declared(FolderReader(segment.folder), segment.number)
     if declared is None:
         raise segment.gone()
