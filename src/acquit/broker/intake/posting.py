@@ -288,7 +288,10 @@ class Poster:
             try:
                 place, delivery.payload = take_place(delivery.payload)
                 if place[:2] <= mark.at:
-                    self._repeated(producer, mark, place, delivery)
+                    if place[:2] == mark.at and place[2] != mark.digest:
+                        self._refuse(producer, [delivery], claim.other())
+                    else:
+                        self._repeated(producer, mark, place, delivery)
                     continue
             except DecodeError as exc:
                 self._refuse(producer, [delivery], exc)

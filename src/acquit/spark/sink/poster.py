@@ -10,9 +10,10 @@ included, the poster attaches again and sends what has no answer; while the brok
 once.
 
 **With a mark** (docs/duplicates.md) the attach tells how far an earlier attempt came. Rows below are left out; the row
-at the mark is sent, because its answer says that all of that is on the disk. The mark's digest is a checksum of all
-rows of the batch up to it: are they others now, or in another order, that is an error and not a loss. So is a mark of a
-later batch, as there is when a query goes on from an old checkpoint.
+at the mark is sent, because its answer says that all of that is on the disk. The mark's digest is a checksum of the
+address and of all rows of the batch up to it: are they others now, or in another order, that is an error and not a
+loss. The broker compares it, too, for two attempts at once. So is a mark of a later batch, as there is when a query
+goes on from an old checkpoint.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ _PAUSE_MAX_S: Final = 2.0
 _CLOSE_TIMEOUT_S: Final = 5.0
 _TRANSIENT: Final = frozenset((AmqpCondition.RESOURCE_LIMIT_EXCEEDED, AmqpCondition.RESOURCE_LOCKED))
 """Conditions of a refusal that say: try again later."""
+_OTHERS: Final = "they are others, come in another order, or go to another address"
 
 
 class Mechanism(Enum):
@@ -169,7 +171,8 @@ class Poster:
         self._pending_bytes = 0
         self._written = self._suppressed = self._rejected = 0
         self._rejections: list[str] = []
-        self._digest = 0
+        # Rows say their own addresses; that of the option is the same for all, and they are not posted to another.
+        self._digest = 0 if options.address is None else crc32(options.address.encode(), int(options.topic))
         self._resume_at: int | None = None
         """The place of the mark, until the row there has come."""
         self._resume_digest = 0
@@ -217,13 +220,13 @@ class Poster:
         if self.mechanism is Mechanism.MARK:
             self._digest = crc32(identity.encode(), self._digest)
             if index == self._resume_at:
-                raise self._changed("the last of them cannot be posted")
+                raise self._changed("the last of them cannot be posted", index)
         self._reject(index, identity, reason)
 
     def finish(self) -> Posted:
         """Wait for all answers. Raises as `post`."""
         if self._resume_at is not None:
-            raise self._changed("there are fewer of them")
+            raise self._changed("there are fewer of them", self._resume_at)
         while self._pending:
             self._take_oldest()
         suppressed = self._suppressed if self.mechanism is Mechanism.MARK else None
@@ -272,16 +275,16 @@ class Poster:
         if index < self._resume_at:
             return True
         if self._digest != self._resume_digest:
-            raise self._changed("they are others, or come in another order")
+            raise self._changed(_OTHERS, index)
         self._resume_at = None
         self._written -= 1  # it is sent, because its answer says that what is below is on the disk
         return False
 
-    def _changed(self, how: str) -> RowsChanged:
+    def _changed(self, how: str, posted: int) -> RowsChanged:
         origin = self._origin
         return RowsChanged(
             f"the rows of partition {origin.partition}, batch {origin.batch}, are not those that were posted before "
-            f"({how}): the broker has them up to row {self._resume_at}. Rows must come in the same order when they are "
+            f"({how}): the broker has them up to row {posted}. Rows must come in the same order when they are "
             "made again; after a shuffle, name a column that orders them by the option idColumn"
         )
 
@@ -338,6 +341,9 @@ class Poster:
 
     def _refused(self, sending: _Sending, error: MessageRejected | MessageReleased | MessageModified) -> None:
         """Nothing behind it is posted on a link with a mark: in any case that goes on with a new link."""
+        if self.mechanism is Mechanism.MARK and error.condition == AmqpCondition.ILLEGAL_STATE:
+            # Another attempt posted up to here meanwhile, and is or was ahead of this one.
+            raise self._changed(_OTHERS, sending.row.number) from error
         if isinstance(error, MessageRejected) and error.condition not in _TRANSIENT:
             self._pending.popleft()
             self._pending_bytes -= len(sending.payload)

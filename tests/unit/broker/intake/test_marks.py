@@ -89,7 +89,7 @@ def test_the_mark_is_where_it_was_after_a_restart(end: str) -> None:
     client = world.client()
     link = marked(client)
     assert told(link) == [7, 3, 3]
-    client.post_all(link, placed(7, 3), placed(7, 4))
+    client.post_all(link, placed(7, 3, digest=3), placed(7, 4))
     assert live_of(world, "q") == 5
 
 
@@ -135,6 +135,27 @@ def test_a_task_and_its_late_double_post_each_message_once() -> None:
     assert live_of(world, "q") == 20
     bodies = [message.position for message in world.core.life.live.values()]
     assert len(set(bodies)) == 20
+
+
+def test_one_whose_messages_are_others_does_not_overtake() -> None:
+    """Two attempts whose rows come in another order: what both post together would be some twice, and others never."""
+    world = World()
+    client, other = world.client(), world.client("other")
+    mine, its = marked(client), marked(other)
+    client.post_all(mine, placed(0, 0, "a", digest=1), placed(0, 1, "b", digest=2))
+    world.settle()
+    sent = other.post(its, *[placed(0, index, body, digest=7 + index) for index, body in enumerate("cab")])
+    world.settle()
+    outcomes = [other.outcome(delivery) for delivery in sent]
+    assert outcomes[0] == ACCEPTED  # below the mark nothing is known of it
+    assert [condition_of(outcome) for outcome in outcomes[1:]] == [
+        AmqpCondition.ILLEGAL_STATE,
+        AmqpCondition.PRECONDITION_FAILED,
+    ]
+    client.post_all(mine, placed(0, 2, "c", digest=3))
+    assert live_of(world, "q") == 3
+    assert told(marked(client, name="again")) == [0, 2, 3]
+    world.check_journal()
 
 
 def test_marks_of_other_names_and_users_are_other_marks() -> None:

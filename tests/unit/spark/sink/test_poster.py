@@ -16,6 +16,7 @@ from acquit.errors import ConfigurationError, DeliveryInDoubt, LinkDetached, Row
 from acquit.spark.sink import poster
 from acquit.spark.sink.options import SinkOptions
 from acquit.spark.sink.poster import Mechanism, Origin, Poster, Row, choose_mechanism
+from acquit.spark.sink.rows import RowEncoder, Values
 from acquit.spark.sink.writers import TaskResult, in_order, write_rows
 from acquit.testing import Proxy
 
@@ -103,6 +104,39 @@ def test_rows_that_come_otherwise_are_an_error_and_no_loss(broker: acquit.Broker
     with pytest.raises(RowsChanged, match="partition 1, batch 3"):
         write(broker.url, again)
     assert len(taken(broker.url)) == 3
+
+
+def test_rows_are_not_taken_for_those_of_another_address(broker: acquit.Broker) -> None:
+    """Else the second write of a run id would post nothing, and say that all is posted."""
+    write(broker.url, texts(3))
+    for other in ({"address": "other"}, {"topic": "true", "address": "q.t"}):
+        with pytest.raises(RowsChanged, match="go to another address"):
+            write(broker.url, texts(3), **other)
+    assert write(broker.url, texts(3)).suppressed == 3
+
+
+def test_two_attempts_at_once_whose_rows_differ_do_not_both_end_well(broker: acquit.Broker) -> None:
+    encoder = RowEncoder(addressed=True, durable=True)
+
+    def post(attempt: Poster, index: int, body: str) -> None:
+        values = Values._make([body] + [None] * (len(Values._fields) - 1))
+        attempt.post(Row(index, ORIGIN.row_id(index), *encoder.encode(values, ORIGIN.row_id(index), None)))
+        while attempt._pending:
+            attempt._take_oldest()
+
+    first, second = Poster(options(broker.url, rejected="skip"), ORIGIN), Poster(options(broker.url), ORIGIN)
+    try:
+        for index, body in enumerate("ab"):
+            post(first, index, body)
+        post(second, 0, "c")
+        with pytest.raises(RowsChanged, match=r"partition 1, batch 3.*up to row 1"):
+            post(second, 1, "a")
+        post(first, 2, "c")
+        assert first.finish().written == 3
+    finally:
+        first.close()
+        second.close()
+    assert taken(broker.url) == ["a", "b", "c"]
 
 
 def test_an_id_column_brings_rows_into_their_order(broker: acquit.Broker) -> None:
