@@ -12,7 +12,7 @@ from acquit.cli.exits import Exit
 from acquit.cli.jsonform import Json, to_json
 from acquit.cli.options import json_option
 from acquit.cli.output import emit_json, remark, table, time_text
-from acquit.cli.pipelines.common import need
+from acquit.cli.pipelines.common import counted, need
 from acquit.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -121,8 +121,8 @@ def verify(place: str, as_json: bool) -> int:
             remark(f"{one.name}: {one.problem}; it costs {one.cost}")
         state = "damaged" if found.damage else "sound"
         click.echo(
-            f"{store.place}: {state}; {found.entries} entries, {found.rows:,} rows in {found.data_files} data files, "
-            f"{found.identities:,} identities"
+            f"{store.place}: {state}; {counted(found.entries, 'entry', 'entries')}, {counted(found.rows, 'row')} "
+            f"in {counted(found.data_files, 'data file')}, {counted(found.identities, 'identity', 'identities')}"
         )
         if found.leftovers:
             click.echo(f"{len(found.leftovers)} files that nobody will ask for: acquit spool repair removes them")
@@ -187,7 +187,9 @@ def _open(place: str) -> SpoolStore:
         store = open_store(read_place(place if "://" in place else str(Path(place).absolute())))
     except ValueError as error:
         raise ConfigurationError(f"SPOOL {place!r}: expected {error}") from None
-    if not any(store.names(folder) for folder in ("", "log", "plans")):
+    # By their names: the folder of an audit has a log, too, and any folder may have files.
+    ours = (name.startswith("owner") for name in store.names(""))
+    if not any((*ours, *(name.isdecimal() for name in store.names("log")), *store.names("plans"))):
         raise ConfigurationError(f"{store.place}: there is no spool (no owner, no log, no plans)")
     return store
 

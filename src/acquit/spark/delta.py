@@ -135,9 +135,11 @@ def check_table(opened: DeltaTable, table: Path, columns: Sequence[str], partiti
     """Raise ConfigurationError unless the table has these columns, in this order, and these partitions."""
     found = [field.name for field in opened.schema().fields]
     if found != list(columns):
+        only = ((f"only {side} has {', '.join(rest)}", rest) for side, rest in _differing(found, columns))
+        differing = "; ".join(text for text, rest in only if rest) or "their order differs"
         raise ConfigurationError(
-            f"table {table} has the columns {', '.join(found)}; this pipeline writes {', '.join(columns)}. "
-            "Name another table, or choose the columns"
+            f"table {table} has the columns {', '.join(found)}; this pipeline writes {', '.join(columns)}: "
+            f"{differing}. Name another table, or choose the columns (json and text come with the option bodyAs)"
         )
     partitions = opened.metadata().partition_columns
     if partitions != list(partition_by):
@@ -145,6 +147,13 @@ def check_table(opened: DeltaTable, table: Path, columns: Sequence[str], partiti
             f"table {table} is partitioned by {', '.join(partitions) or 'nothing'}; this pipeline writes partitions by "
             f"{', '.join(partition_by) or 'nothing'}"
         )
+
+
+def _differing(found: Sequence[str], columns: Sequence[str]) -> tuple[tuple[str, list[str]], ...]:
+    return (
+        ("the table", [name for name in found if name not in columns]),
+        ("the pipeline", [name for name in columns if name not in found]),
+    )
 
 
 def written_files(table: Path, folder: Path) -> list[WrittenFile]:

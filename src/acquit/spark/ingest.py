@@ -26,10 +26,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from deltalake import DeltaTable
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.types import StructType
 
 from acquit.errors import ConfigurationError
 from acquit.spark.columns import BY_NAME
@@ -37,7 +39,7 @@ from acquit.spark.decoding import body_ddl
 from acquit.spark.delta import DeltaAppender, check_table, written_files
 from acquit.spark.metrics import metrics_of
 from acquit.spark.options import FORMAT_NAME
-from acquit.spark.session import QUERY_ERRORS, failure_of, start_session
+from acquit.spark.session import QUERY_ERRORS, failure_of, reason_of, start_session
 from acquit.spark.source import AcquitDataSource
 from acquit.spark.source_options import SourceOptions
 from acquit.spark.spool import Spool, SpoolStatus, Totals, open_store
@@ -263,6 +265,7 @@ class _Run:
 
     def start(self, session: SparkSession) -> StreamingQuery:
         options = self._options
+        _check_body_schema(options)
         frame = session.readStream.format(FORMAT_NAME).options(**options.source_options()).load()
         chosen = list(options.columns or frame.columns)
         frame = frame.selectExpr(*chosen, *((_POSTED_DAY_SQL,) if POSTED_DAY in options.partition_by else ()))
@@ -341,6 +344,21 @@ def _columns_of(source: SourceOptions) -> list[str]:
     return [*BY_NAME, *(() if decoded is None else (decoded.partition(" ")[0],))]
 
 
+def _check_body_schema(options: IngestOptions) -> None:
+    """Raise ConfigurationError for DDL that is none. Of a whole schema with such a column Spark names another place."""
+    source = SourceOptions.parse(options.source_options())
+    column = body_ddl(source.body_as, source.body_schema)
+    if source.body_schema is None or column is None:
+        return
+    try:
+        StructType.fromDDL(column)
+    except PySparkException as error:
+        raise ConfigurationError(
+            f"option bodySchema = {source.body_schema!r}: expected DDL such as `id BIGINT, tags ARRAY<STRING>`; "
+            f"Spark says: {reason_of(error)}"
+        ) from error
+
+
 def _left(progress: Mapping[str, object]) -> int | None:
     depths = [depth for source in metrics_of(progress) for depth in source.queue_depth.values()]
     known = [depth for depth in depths if depth is not None]
@@ -359,7 +377,8 @@ def _check_table(options: IngestOptions) -> None:
     try:
         kind = table_kind(table)
     except ConfigurationError:
-        return  # nothing is there yet
+        _check_empty(table)
+        return
     if kind is not _KINDS[options.format]:
         raise ConfigurationError(
             f"table {table}: expected nothing yet or a table of format {options.format}, found {_FOUND[kind]}"
@@ -368,6 +387,16 @@ def _check_table(options: IngestOptions) -> None:
         names = [*(options.columns or _columns_of(SourceOptions.parse(options.source_options())))]
         names += [POSTED_DAY] if POSTED_DAY in options.partition_by else []
         check_table(DeltaTable(table), table, names, options.partition_by)
+
+
+def _check_empty(table: Path) -> None:
+    """Raise ConfigurationError where the folder, which has no table, has files: it is that of something else. Folders
+    may be there: ours, of a run that was killed before its first batch was done."""
+    others = [path.name for path in table.iterdir() if path.name[0] not in "._" and path.is_file()]
+    if others:
+        raise ConfigurationError(
+            f"table {table}: expected nothing yet, or a table; found other files, such as {min(others)}"
+        )
 
 
 _KINDS: Final = {TableFormat.DELTA: TableKind.DELTA, TableFormat.PARQUET: TableKind.STREAM}

@@ -58,7 +58,7 @@ def test_a_path_may_be_relative(shell: Shell, root: Path, monkeypatch: pytest.Mo
 def test_verify_names_each_problem_and_has_its_own_exit_code(shell: Shell, root: Path) -> None:
     sound = shell("spool", "verify", root)
     assert (sound.code, sound.err) == (Exit.OK, "")
-    assert f"{root}: sound; " in sound.out and "2 rows in 1 data files, 12 identities" in sound.out
+    assert f"{root}: sound; " in sound.out and "2 rows in 1 data file, 12 identities" in sound.out
     data = next((root / "data").iterdir())
     data.unlink()
     damaged = shell("spool", "verify", root)
@@ -101,6 +101,13 @@ def test_where_there_is_no_spool_that_is_said(shell: Shell, tmp_path: Path, comm
     )
     assert shell("spool", command, "hdfs://host/spool").code == Exit.USAGE
     assert list(tmp_path.iterdir()) == [], "looking writes nothing"
+
+
+def test_the_folder_of_an_audit_is_no_spool(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log" / "00000001.json").touch()
+    (tmp_path / "audit.html").touch()
+    assert shell("spool", "verify", tmp_path).code == Exit.USAGE
 
 
 def test_a_log_that_cannot_be_read_is_one_line_and_the_same_code(shell: Shell, root: Path) -> None:

@@ -10,8 +10,8 @@ import click
 from acquit.cli.exits import Exit
 from acquit.cli.jsonform import Json
 from acquit.cli.options import json_option
-from acquit.cli.output import emit_json
-from acquit.cli.pipelines.common import SparkAt, ended, following, need, spark_options
+from acquit.cli.output import emit_json, remark
+from acquit.cli.pipelines.common import SparkAt, counted, ended, following, need, spark_options
 from acquit.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("folders", nargs=-1, required=True, type=click.Path(file_okay=False, path_type=Path))
+@click.argument("folders", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option(
     "--into",
     type=click.Path(file_okay=False, path_type=Path),
@@ -134,7 +134,9 @@ def _balance(folders: tuple[Path, ...], *, as_json: bool) -> Exit:
             }
         )
         return ended(balanced=found.sound)
-    click.echo(f"{found.segments:,} seals count {found.events:,} events")
+    click.echo(f"{counted(found.segments, 'seal')} count{'s' if found.segments == 1 else ''} {found.events:,} events")
+    if not found.segments:
+        remark("no segment is sealed yet: the newest one is not counted here, the audit with --into reads it, too")
     for queue in found.queues:
         totals, name = queue.totals, queue.queue or f"queue {queue.queue_number}"
         click.echo(f"  {name}: {totals.entered:,} entered, {totals.retired:,} retired, {totals.live:,} live")
@@ -146,10 +148,10 @@ def _balance(folders: tuple[Path, ...], *, as_json: bool) -> Exit:
 
 
 def _tell(summary: AuditSummary) -> None:
-    brokers = f"{summary.brokers:,} broker" + ("s" if summary.brokers != 1 else "")
     if summary.changed:
         click.echo(
-            f"{summary.events:,} events in {summary.segments:,} segments of {brokers} folded into "
+            f"{counted(summary.events, 'event')} in {counted(summary.segments, 'segment')} of "
+            f"{counted(summary.brokers, 'broker')} folded into "
             f"{summary.into} (entry {summary.entry}), {summary.duration_s:.1f} s"
         )
         click.echo(f"messages: {summary.closed:,} closed, {summary.open:,} open")

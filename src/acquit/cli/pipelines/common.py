@@ -188,9 +188,9 @@ def bytes_text(size: int) -> str:
     return f"{size} B" if unit == "B" else f"{value:,.1f} {unit}"
 
 
-def counted(count: int, noun: str) -> str:
-    """``1 file``, ``2 files``."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """``1 file``, ``2 files``; with `plural` where an s does not make it."""
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def ended(*, balanced: bool = True, complete: bool = True) -> Exit:

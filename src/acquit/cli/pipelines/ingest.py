@@ -113,7 +113,9 @@ def ingest(
     with following(f"ingesting {', '.join(addresses)}") as follower:
 
         def follow(progress: IngestProgress) -> None:
-            follower.at(progress.rows, left=progress.left)
+            # What was available when the batch was planned had the batch's own messages among it.
+            left = progress.left
+            follower.at(progress.rows, left=None if left is None else max(left - progress.batch_rows, 0))
 
         summary = pipeline.ingest(chosen, on_progress=follow)
     _report(addresses, summary, as_json=as_json)
@@ -145,7 +147,7 @@ def _report(addresses: tuple[str, ...], summary: IngestSummary, *, as_json: bool
         return
     apart = [f"{count:,} {name.replace('_', ' ')}" for name, count in taken.items() if name != "rows" and count]
     aside = f" ({', '.join(apart)})" if apart else ""
-    where = f"{counted(summary.rows, 'row')} in {summary.batches} batches into {summary.table}"
+    where = f"{counted(summary.rows, 'row')} in {counted(summary.batches, 'batch', 'batches')} into {summary.table}"
     click.echo(f"{', '.join(addresses)}: {where}{aside}, {summary.duration_s:.1f} s")
     if compared is not None:
         click.echo(_sentence(compared))

@@ -29,6 +29,8 @@ from acquit.errors import ConfigurationError, PipelineFailed, StoreCorrupt
 from acquit.spark.audit.tables import DataFile
 
 FORMAT: Final = 1
+RUNS: Final = "runs"
+"""The first that a run makes in the audit's folder."""
 _ENTRY: Final = re.compile(r"(\d{8})\.json")
 _RUN: Final = re.compile(r"(\d{8})-[0-9a-f]+")
 

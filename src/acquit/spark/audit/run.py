@@ -37,7 +37,7 @@ from acquit.spark.audit.anomalies import NOTES, Anomaly, AnomalyRow
 from acquit.spark.audit.balance import BrokerTotals, QueueBalance, live_by_broker
 from acquit.spark.audit.bucket import BucketFacts, Place
 from acquit.spark.audit.jobs import BLOCK, BUCKET, RESULT, SEGMENT, TASK, fold_task, merge_task
-from acquit.spark.audit.log import AuditLog, Entry, Partial, remove_superseded
+from acquit.spark.audit.log import RUNS, AuditLog, Entry, Partial, remove_superseded
 from acquit.spark.audit.plan import Plan, plan_run, tasks
 from acquit.spark.audit.segment import Facts
 from acquit.spark.audit.tables import DataFile
@@ -156,6 +156,18 @@ def audit(
     return run.run(spark, started_s)
 
 
+def _check_into(into: Path) -> None:
+    """Raise ConfigurationError for the folder of something else: a table, a spool, a broker's data."""
+    try:
+        names = [path.name for path in into.iterdir() if not path.name.startswith(".")]
+    except FileNotFoundError:
+        return
+    if names and RUNS not in names:
+        raise ConfigurationError(
+            f"into {into}: expected the folder of an audit, or nothing yet; found other files, such as {min(names)}"
+        )
+
+
 @dataclass(slots=True)
 class _Told:
     """What tasks said."""
@@ -172,6 +184,7 @@ class _Run:
     def __init__(self, options: AuditOptions, on_progress: Callable[[AuditProgress], None]) -> None:
         self._options = options
         self._on_progress = on_progress
+        _check_into(options.into)
         self._log = AuditLog(options.into)
         self._before = self._log.last()
         self._number = self._before.number + 1 if self._before is not None else 1

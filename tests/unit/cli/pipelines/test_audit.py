@@ -73,8 +73,16 @@ def test_what_does_not_add_up_ends_with_4(
 
 def test_what_is_no_journal(shell: Shell, given: list[AuditOptions], folder: LedgerFolder, tmp_path: Path) -> None:
     ran = shell("pipeline", "audit", tmp_path / "nowhere", "--into", tmp_path / "into")
+    assert ran.code == Exit.USAGE
+    assert "nowhere' does not exist" in ran.err
+    (tmp_path / "table" / "_delta_log").mkdir(parents=True)
+    ran = shell("pipeline", "audit", tmp_path / "table", "--into", tmp_path / "into")
     assert ran.code == Exit.FAILED
     assert "is not a data folder of acquit" in ran.err
+    ran = shell("pipeline", "audit", folder.path, "--into", tmp_path / "table")
+    assert (ran.code, len(ran.err.splitlines())) == (Exit.USAGE, 1)
+    assert "expected the folder of an audit, or nothing yet; found other files, such as _delta_log" in ran.err
+    assert [path.name for path in (tmp_path / "table").iterdir()] == ["_delta_log"]
     folder.flip(2, 4096 + 100)
     ran = shell("pipeline", "audit", folder.path, "--into", tmp_path / "into")
     assert ran.code == Exit.UNSOUND

@@ -102,6 +102,14 @@ def test_a_table_that_cannot_be_this_pipelines_is_named_before_spark_starts(
     assert complaint in ran.err
 
 
+def test_a_folder_of_something_else_is_left_alone(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "broker.json").touch()
+    ran = shell("pipeline", "ingest", "orders", tmp_path)
+    assert (ran.code, len(ran.err.splitlines())) == (Exit.USAGE, 1)
+    assert ran.err.endswith("expected nothing yet, or a table; found other files, such as broker.json\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["broker.json"]
+
+
 def test_where_no_folder_can_be_made(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     ran = shell("pipeline", "ingest", "orders", tmp_path / "file" / "table")
