@@ -3,7 +3,8 @@
 A sender that can make all its messages again, in the same order (a task of a Spark query that is run anew), needs no
 window of ids, which forgets. It gives its link a *mark*: the link property ``acquit:sender-mark`` names it, and each
 message says its *place* in the delivery annotation ``x-opt-acquit-place``, which ends here: batch and index, compared
-in this order, and a digest, of all messages of the batch up to it. The broker remembers the highest place for each user and name.
+in this order, and a digest, of all messages of the batch up to it. The broker remembers the highest place for each
+user and name.
 
     place above the mark      posted, and the mark moves there: both are in one batch of the journal, or neither is
     place at or below it      posted before: nothing is posted, and it is answered when the mark is on the disk
@@ -17,7 +18,8 @@ mark is (`describe`); it may not be on the disk then, so a sender that leaves ou
 the mark itself, whose answer waits for the disk.
 
 Several links may have one mark, a task and its late double: whoever is first posts. One that numbers its messages
-without gaps comes to the mark itself before it overtakes, and is stopped there by the digest if its messages are others.
+without gaps comes to the mark itself before it overtakes, and is stopped there, by the digest, if its messages are
+others.
 
 **Bounds.** A mark is half a KiB, and `sender_marks_max` bounds them. When a new one finds no room, those give way that
 no link has and that have not moved for `sender_marks_kept_ms`; are there none, the link is refused. A mark is never
@@ -64,7 +66,8 @@ _RETIRED_AT_ONCE: Final = 1_000
 
 Place: TypeAlias = tuple[int, int, int]
 """Of one message: batch, index within the batch, and the sender's own digest, which is kept with the mark, told,
-and compared when the message at the mark comes again. Places of one mark are compared by their batch, then by their index."""
+and compared when the message at the mark comes again. Places of one mark are compared by their batch, then by their
+index."""
 
 
 class Mark:

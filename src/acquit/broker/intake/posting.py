@@ -311,7 +311,8 @@ class Poster:
         target: Queue | Topic | None = producer.queue or producer.topic
         if target is None:
             try:
-                target = self._route(producer, read_posting(delivery.payload, self._scribe.time_us // 1000))
+                posting = read_posting(delivery.payload, self._scribe.time_us // 1000)
+                target = self._nodes.known(*self._destination(producer, posting))
             except (DecodeError, Refused):
                 target = None  # posted it was, wherever that is gone to
         self._marks.suppress(mark, place, delivery.payload, target, self._scribe.actor_number(producer))
@@ -373,14 +374,19 @@ class Poster:
         return arrival
 
     def _route(self, producer: Producer, posting: Posting) -> Queue | Topic:
-        """Where a message on the anonymous terminus goes: its *to*, and whether JMS says that this is a topic."""
+        """Where a message on the anonymous terminus goes."""
+        return self._nodes.to_send_to(producer.peer, *self._destination(producer, posting))
+
+    @staticmethod
+    def _destination(producer: Producer, posting: Posting) -> tuple[str, bool | None]:
+        """Its *to*, and whether JMS says that this is a topic."""
         if posting.to is None:
             raise Refused("the message says no 'to', and neither does the link", condition=AmqpCondition.NOT_FOUND)
         start, end = posting.sections.bounds[MESSAGE_ANNOTATIONS], posting.sections.bounds[PROPERTIES]
         said = map_value(posting.sections.payload[start:end], JMS_DESTINATION) if start != end else None
         topic = said in _JMS_TOPICS if isinstance(said, int) else None
         producer.peer.rights.check("send", posting.to)
-        return self._nodes.to_send_to(producer.peer, posting.to, topic)
+        return posting.to, topic
 
     def _admit(self, arrival: Arrival) -> None:
         """Raise Refused unless every queue has room: a message goes to all of them, or to none."""

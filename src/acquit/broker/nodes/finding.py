@@ -70,6 +70,14 @@ class Nodes:
             return self._topics.find(peer, address)
         return self._queues.find(peer, address)
 
+    def known(self, address: str, wanted: bool | None) -> Queue | Topic | None:
+        """As `to_send_to`, but nothing is made: None where it is not there."""
+        if SEPARATOR in address:
+            return self.qualified(address)
+        if self.is_topic(address, wanted):
+            return self._topics.by_address.get(address)
+        return self._queues.by_name.get(address)
+
     def qualified(self, address: str) -> Queue | None:
         """The queue that ``address::queue`` names, if it is there."""
         node, _, name = address.partition(SEPARATOR)

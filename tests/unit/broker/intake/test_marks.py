@@ -177,6 +177,22 @@ def test_one_mark_for_all_addresses_that_messages_name() -> None:
     assert (suppressed(world, "a"), suppressed(world, "b")) == (1, 1)
 
 
+def test_what_is_repeated_makes_no_queue() -> None:
+    world = World(BrokerOptions(address=(AddressRule("a", {"auto_delete": True}),)))
+    client = world.client()
+    link = marked(client, None)
+    client.post_all(link, placed(0, 0, to="a"))
+    receiver = client.receiver("a", credit=1)
+    world.settle()
+    receiver.session.settle_all(client.held(receiver), ACCEPTED)
+    client.detach(receiver)
+    world.settle()
+    assert not world.core.queues.by_name
+    client.post_all(link, placed(0, 0, to="a"))
+    assert [client.outcome(delivery) for delivery in client.answers] == [ACCEPTED] * 2
+    assert not world.core.queues.by_name
+
+
 def test_to_a_topic() -> None:
     world = World()
     client = world.client()
