@@ -30,6 +30,7 @@ from acquit.spark.java import use_java
 QUERY_ERRORS: Final = (PySparkException, Py4JError, ConnectionError)
 """What a query's failure may be raised as: by Spark, or by the way to a JVM that is no more."""
 
+_MASTER: Final = re.compile(r"local(-cluster)?(\[[\d*, ]+\])?|(spark|k8s)://.+|yarn")
 _NO_ANSWER: Final = "Answer from Java side is empty"
 _LOG_CONFIGURATION: Final = Path(__file__).with_name("log4j2.properties")
 _OUR_ERROR: Final = re.compile(r"^(?:.*\s)?acquit\.errors\.(\w+): (.+)$", re.MULTILINE)
@@ -55,7 +56,7 @@ def start_session(
     their names) are for a new one; the default master is ``local[*]``. On a cluster the driver listens where Spark
     chooses (``SPARK_LOCAL_IP``, ``spark.driver.host``), and PYSPARK_PYTHON is obeyed where it is set.
 
-    Raises ConfigurationError when there is no Java.
+    Raises ConfigurationError when there is no Java, or `master` names no Spark; PipelineFailed when it does not start.
     """
     active = SparkSession.getActiveSession()
     if active is not None:
@@ -63,6 +64,10 @@ def start_session(
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started the JVM and says where
         return SparkSession.builder.appName(name).getOrCreate()
     master = master or "local[*]"
+    if _MASTER.fullmatch(master) is None:
+        raise ConfigurationError(
+            f"master {master!r}: expected local, local[4], spark://host:7077, k8s://https://host:6443 or yarn"
+        )
     use_java()
     if master.startswith("local"):
         # Workers must be this very Python, with this very acquit. Elsewhere its user may know better.
@@ -82,7 +87,10 @@ def start_session(
         builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
     for key, value in (settings or {}).items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    try:
+        session = builder.getOrCreate()
+    except QUERY_ERRORS as error:
+        raise PipelineFailed(f"Spark did not start on {master}: {reason_of(error)}") from None
     session.sparkContext.setLogLevel(log_level)
     return session
 

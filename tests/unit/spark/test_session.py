@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.sql import SparkSession
 
 from acquit.cli.exits import Exit, exit_of
-from acquit.spark.session import QUERY_ERRORS, failure_of, reason_of
+from acquit.errors import ConfigurationError
+from acquit.spark.session import QUERY_ERRORS, failure_of, reason_of, start_session
 
 TASK = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage failure: Task 1
 in stage 3.0 failed 1 times, most recent failure: Lost task 1.0 in stage 3.0 (TID 5) (host executor driver):
@@ -61,3 +63,11 @@ def test_what_kind_of_failure_it_was_decides_the_exit_code() -> None:
 def test_a_jvm_that_is_gone_is_named_and_not_the_way_to_it(error: Exception) -> None:
     assert isinstance(error, QUERY_ERRORS)
     assert reason_of(error).startswith("the JVM of the Spark driver has ended")
+
+
+@pytest.mark.parametrize("master", ["lcal", "local[4", "host:7077", "spark:/host:7077"])
+def test_a_master_that_is_none_is_named_before_java_starts(master: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    with pytest.raises(ConfigurationError, match="expected local, local"):
+        start_session(master=master)
