@@ -10,7 +10,8 @@ included, the poster attaches again and sends what has no answer; while the brok
 once.
 
 **With a mark** (docs/duplicates.md) the attach tells how far an earlier attempt came. Rows below are left out; the row
-at the mark is sent, because its answer says that all of that is on the disk. The mark's digest is a checksum of the
+at the mark is sent, because its answer says that all of that is on the disk. When it attaches again, the mark must not
+have gone back: what a killed broker did not have on its disk yet would be a gap. The mark's digest is a checksum of the
 address and of all rows of the batch up to it: are they others now, or in another order, that is an error and not a
 loss. The broker compares it, too, for two attempts at once. So is a mark of a later batch, as there is when a query
 goes on from an old checkpoint.
@@ -176,6 +177,8 @@ class Poster:
         self._resume_at: int | None = None
         """The place of the mark, until the row there has come."""
         self._resume_digest = 0
+        self._posted_to = -1
+        """The last row of which the broker said that it is posted, by an answer or by the mark."""
         self._stalled_since: float | None = None
         self._pause_s = _PAUSE_FIRST_S
         self._sender: Sender | None = None
@@ -253,10 +256,7 @@ class Poster:
     def _look_at_mark(self) -> None:
         if self.mechanism is not Mechanism.MARK:
             return
-        assert self._sender is not None
-        told = self._sender.remote_properties.get(SENDER_MARK)
-        if not isinstance(told, list) or len(told) not in (0, 3):
-            raise ConfigurationError(f"the broker at {self._options.url} offers marks ({SENDER_MARK}) and grants none")
+        told = self._told()
         if not told or told[0] < self._origin.batch:
             return
         if told[0] > self._origin.batch:
@@ -265,7 +265,31 @@ class Poster:
                 f"has rows of batch {told[0]} already. This task is a late double of one that is done, or the "
                 "checkpoint is older than what was posted: restore the newer one, or begin a new query with a new one"
             )
-        self._resume_at, self._resume_digest = int(told[1]), int(told[2])
+        self._resume_at, self._resume_digest = told[1:]
+        self._posted_to = self._resume_at
+
+    def _told(self) -> list[int]:
+        """Batch, index and digest of the mark, by the broker's attach; empty where there is none yet."""
+        assert self._sender is not None
+        told = self._sender.remote_properties.get(SENDER_MARK)
+        if not isinstance(told, list) or len(told) not in (0, 3):
+            raise ConfigurationError(f"the broker at {self._options.url} offers marks ({SENDER_MARK}) and grants none")
+        return [int(one) for one in told]
+
+    def _attach_again(self) -> None:
+        """Attach, to send what has no answer. What is below is not sent again, so the broker must still have it: the
+        mark that it told before it was killed may not have been on its disk."""
+        self._attach()
+        if self.mechanism is not Mechanism.MARK:
+            return
+        origin, told = self._origin, self._told()
+        if (told or [-1]) < [origin.batch, self._posted_to] and self._posted_to >= 0:
+            there = f"up to row {told[1]}" if told and told[0] == origin.batch else "none"
+            raise DeliveryInDoubt(
+                f"the broker at {self._options.url} has rows of partition {origin.partition}, batch {origin.batch}, "
+                f"{there} since it is back, and had told of them up to row {self._posted_to}: it was killed before "
+                "they were on its disk, or has an older disk now. Nothing was sent to it; write the batch again"
+            )
 
     def _posted_before(self, index: int) -> bool:
         """Is it left out? An earlier attempt has posted it, and the broker says so."""
@@ -336,6 +360,7 @@ class Poster:
             self._pending.popleft()
             self._pending_bytes -= len(sending.payload)
             self._written += 1
+            self._posted_to = sending.row.number
             self._stalled_since = None
             self._pause_s = _PAUSE_FIRST_S
 
@@ -376,7 +401,7 @@ class Poster:
                         sending.receipt.result(self._options.send_timeout_ms / 1000)
             with contextlib.suppress(AcquitError):
                 self._sender.close(_CLOSE_TIMEOUT_S)
-            self._attach()
+            self._attach_again()
             for sending in self._pending:
                 self._start(sending)
         except (EndpointError, NotSent) as error:
@@ -397,7 +422,7 @@ class Poster:
             try:
                 if self._mechanism() is not self.mechanism:
                     raise ConfigurationError(f"the broker at {self._options.url} is another one since it was restarted")
-                self._attach()
+                self._attach_again()
                 for sending in self._pending:
                     self._start(sending)
             except (EndpointError, NotSent) as again:

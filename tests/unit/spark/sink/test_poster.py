@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -340,6 +341,39 @@ def test_a_broker_that_is_restarted(tmp_path: Path) -> None:
     try:
         assert write_rows(options(url, maxInFlight="20"), ORIGIN, rows()).written == 200
         assert taken(url) == texts(200)
+    finally:
+        for one in (broker, *restarted):
+            one.close()
+
+
+@pytest.mark.parametrize("accepted", [False, True], ids=["told", "accepted"])
+def test_rows_that_a_killed_broker_does_not_have_any_more_are_no_silent_gap(tmp_path: Path, *, accepted: bool) -> None:
+    """A mark may be told that is not on the disk yet. What was left out for it is not sent again after the kill."""
+    now, before = tmp_path / "now", tmp_path / "before"
+    bodies = texts(12)
+    with acquit.Broker(now) as broker:
+        write(broker.url, bodies[:5])
+    shutil.copytree(now, before)
+    broker = acquit.Broker(now)
+    url, port = broker.url, int(broker.url.rpartition(":")[2])
+    if not accepted:
+        write(url, bodies[:9])
+    restarted: list[acquit.Broker] = []
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for number, body in enumerate(bodies):
+            if number == (11 if accepted else 0):
+                broker.close()
+                shutil.rmtree(now)
+                before.rename(now)
+                restarted.append(acquit.Broker(now, port=port))
+            yield pa.RecordBatch.from_pydict({"body": [body]})
+
+    try:
+        with pytest.raises(DeliveryInDoubt, match="has rows of partition 1, batch 3, up to row 4 .* up to row"):
+            write_rows(options(url, maxInFlight="1"), ORIGIN, rows())
+        assert write(url, bodies).written == 7
+        assert taken(url) == bodies
     finally:
         for one in (broker, *restarted):
             one.close()
