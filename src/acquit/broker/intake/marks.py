@@ -132,8 +132,8 @@ class Marks:
         """Those that links have."""
         self._kept = sum(namespace == Namespace.SENDER_MARK for namespace, _ in self._table.state)
         """How many the journal tells of."""
-        self._full_until_us = 0
-        """Before this time no mark gives way."""
+        self._idle_since_us = 0
+        """No mark that might give way has moved before this time."""
 
     # -- links --------------------------------------------------------------------------------------------------------
 
@@ -159,6 +159,9 @@ class Marks:
         mark.links -= 1
         if not mark.links:
             del self._open[mark.key]
+            entry = self._table.state.get((Namespace.SENDER_MARK, mark.key))
+            if entry is not None:
+                self._idle_since_us = min(self._idle_since_us, entry.time_us)
 
     @staticmethod
     def describe(claim: Claim) -> list[object]:
@@ -181,13 +184,13 @@ class Marks:
         """Some marks give way, more than one, because to find them is to look at all. Raises Refused."""
         now_us, kept_us = self._scribe.time_us, self.limits.sender_marks_kept_ms * 1_000
         idle: list[tuple[int, bytes]] = []
-        if now_us >= self._full_until_us:
+        if now_us >= self._idle_since_us + kept_us:
             idle = sorted(
                 (entry.time_us, key)
                 for (namespace, key), entry in self._table.state.items()
                 if namespace == Namespace.SENDER_MARK and key not in self._open
             )
-            self._full_until_us = idle[0][0] + kept_us if idle else 0
+            self._idle_since_us = idle[0][0] if idle else now_us
         over = [key for time_us, key in idle[:_RETIRED_AT_ONCE] if time_us + kept_us <= now_us]
         if not over:
             raise Refused(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 
 import pytest
 
@@ -308,6 +309,25 @@ def test_more_marks_than_there_may_be_are_refused_until_old_ones_may_go() -> Non
     world = world.crash()
     kept = {key for namespace, key in world.opened.recorder.table.state if namespace == Namespace.SENDER_MARK}
     assert kept == {b"\0b", b"\0d"}
+
+
+def test_marks_give_way_as_soon_as_a_shorter_time_is_configured_or_one_is_let_go() -> None:
+    rule = BrokerOptions(limits=BrokerLimits(sender_marks_max=2, sender_marks_kept_ms=10_000))
+    world = World(rule)
+    client = world.client()
+    held = marked(client, name="a", mark="a")
+    client.post_all(held, placed(0, 0))
+    world.advance(9_000)
+    link = marked(client, name="b", mark="b")
+    client.post_all(link, placed(0, 0))
+    client.detach(link)
+    world.advance(2_000)
+    assert marked(client, name="c", mark="c") in client.detached
+    client.detach(held)  # it is the oldest, and past its time
+    assert told(marked(client, name="d", mark="d")) == []
+    assert marked(client, name="e", mark="e") in client.detached
+    world.core.apply(replace(rule, limits=replace(rule.limits, sender_marks_kept_ms=1_000)))
+    assert told(marked(client, name="f", mark="f")) == []
 
 
 def test_a_mark_outlives_the_segment_that_its_record_is_in() -> None:
