@@ -6,6 +6,7 @@ on the loopback only, has no web page, and keeps Spark's log to itself.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -15,6 +16,7 @@ from typing import Final
 
 from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from acquit.errors import (
@@ -30,11 +32,13 @@ from acquit.spark.java import use_java
 QUERY_ERRORS: Final = (PySparkException, Py4JError, ConnectionError)
 """What a query's failure may be raised as: by Spark, or by the way to a JVM that is no more."""
 
+_REPEATING: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""PySpark prints an error that it raises as JSON as well, Java's stack included."""
 _MASTER: Final = re.compile(r"local(-cluster)?(\[[\d*, ]+\])?|(spark|k8s)://.+|yarn")
 _NO_ANSWER: Final = "Answer from Java side is empty"
 _LOG_CONFIGURATION: Final = Path(__file__).with_name("log4j2.properties")
 _OUR_ERROR: Final = re.compile(r"^(?:.*\s)?acquit\.errors\.(\w+): (.+)$", re.MULTILINE)
-_ANY_ERROR: Final = re.compile(r"^(?:Caused by: )?(?:[\w.$]+\.)?(\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
+_ANY_ERROR: Final = re.compile(r"^(?:: |Caused by: )?(?:[\w.$]+\.)?(\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
 
 _TELLING: Final = {
     kind.__name__: kind
@@ -92,6 +96,8 @@ def start_session(
     except QUERY_ERRORS as error:
         raise PipelineFailed(f"Spark did not start on {master}: {reason_of(error)}") from None
     session.sparkContext.setLogLevel(log_level)
+    for logger in _REPEATING:
+        PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
     return session
 
 

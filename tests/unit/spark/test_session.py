@@ -39,6 +39,11 @@ def test_else_the_last_that_is_named() -> None:
     assert reason_of(Exception(text)) == "IOException: No space left on device"
 
 
+def test_what_py4j_tells_of_java_is_named() -> None:
+    text = "An error occurred while calling o1.x.\n: java.lang.IllegalStateException: stopped\n\tat a.b(c)"
+    assert reason_of(Py4JError(text)) == "IllegalStateException: stopped"
+
+
 def test_else_the_first_line() -> None:
     assert reason_of(Exception("[TABLE] is not there\nmore")) == "[TABLE] is not there"
     assert reason_of(KeyError()) == "KeyError"
