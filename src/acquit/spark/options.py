@@ -169,11 +169,11 @@ def _refuse_duration(low: int, high: int) -> NoReturn:
 
 def read_url(text: str) -> str:
     """The URL of a broker, without user and password."""
-    if "@" in text:
+    if any(mark in text for mark in "@?#"):
         # The value is not repeated, however wrong the rest of it is.
         raise ConfigurationError(
-            "option url: a user or password in the URL is refused, because options are part of the query plan. Use the "
-            "options user and credential = env:NAME, file:PATH or provider:module.function"
+            "option url: a user or password in the URL is refused, and any options, because options are part of the "
+            "query plan. Use the options user and credential = env:NAME, file:PATH or provider:module.function"
         )
     try:
         parts = urlsplit(text)

@@ -85,6 +85,8 @@ def test_an_unknown_option_gets_a_hint() -> None:
         {"user": "u", "credential": "hunter2:"},
         {"url": "amqp://user:hunter2@host"},
         {"url": "amqp://user:hunter2@host:99999/x"},
+        {"url": "amqp://host?password=hunter2"},
+        {"url": "amqp://host#hunter2"},
     ],
 )
 def test_a_password_in_the_options_is_refused_and_not_repeated(wrong: dict[str, str]) -> None:
