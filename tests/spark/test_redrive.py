@@ -82,6 +82,21 @@ def test_each_letter_goes_once_and_those_in_the_table_stay(
         assert [message.body for message in left.receive_many(10, 1)] == ["m1", "m4"]
 
 
+def test_letters_are_known_by_message_id_in_a_table_without_sequences(
+    spark: SparkSession, broker: acquit.Broker, address: str, tmp_path: Path
+) -> None:
+    die(broker.url, address)
+    pq.write_table(pa.table({"message_id": [f"{address}-4", "another", None]}), tmp_path / "part-0.parquet")
+    where = f"origin_queue = '{address}'"
+    options = RedriveOptions(url=broker.url, where=where, table=tmp_path, limit=2)
+    done = redrive(options, spark=spark)
+    assert (done.selected, done.in_table, done.moved, done.gone) == (5, 1, 2, 0)
+    assert [body for body, _ in drain(broker.url, address)] == ["m0", "m1"], "the oldest first"
+    again = redrive(RedriveOptions(url=broker.url, where=where, table=tmp_path), spark=spark)
+    assert (again.selected, again.in_table, again.moved) == (3, 1, 2)
+    assert [body for body, _ in drain(broker.url, address)] == ["m2", "m3"]
+
+
 def test_a_letter_that_does_not_say_where_it_died(spark: SparkSession, broker: acquit.Broker, address: str) -> None:
     letters, elsewhere = f"{address}.letters", f"{address}.elsewhere"
     with acquit.connect(broker.url) as connection, connection.session() as session:
