@@ -94,6 +94,8 @@ def read_filters(asked: Mapping[str, object] | None, *, browses: bool = False) -
             no_local = True  # its value says nothing: by definition a list, from Qpid JMS a string
             continue
         if name == _PORTION:
+            if portion is not None:
+                raise SelectorError(f"the filter {str(key)!r:.80} ({name}) is the second of its kind, and one is taken")
             portion = _read_portion(value.value)
             continue
         text = value.value

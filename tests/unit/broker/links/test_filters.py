@@ -135,6 +135,12 @@ def test_a_share_is_for_browsers() -> None:
     assert read_filters(portion(ULong(1), UInt(1), UInt(0))) is NOTHING
 
 
+def test_a_second_share_is_refused_and_not_passed_over() -> None:
+    asked = portion(ULong(9), UInt(2), UInt(0)) | {Symbol("other"): Described(PORTION, [ULong(9), UInt(2), UInt(1)])}
+    with pytest.raises(SelectorError, match="the filter 'other' .* is the second of its kind"):
+        read_filters(asked, browses=True)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     "value", [(), (1, 2), (1, 0, 0), (1, 2, 2), (1, 2, -1), (-1, 2, 0), ("1", 2, 0), (1, 10_001, 0)]
 )
