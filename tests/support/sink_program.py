@@ -1,8 +1,9 @@
 """A program of its own that moves one queue into another through Spark, and may be killed while it does.
 
-    python -m tests.support.sink_program URL FROM TO FOLDER
+    python -m tests.support.sink_program FOLDER URL FROM TO [USER WINDOW]
 
-It ends when TO has what was in FROM at its start. Spool and checkpoint are in FOLDER.
+It ends when TO has what was in FROM at its start. Spool, checkpoint and the sink's reports are in FOLDER, and the
+password of USER in its file ``password``. WINDOW is how many ids TO remembers, for a broker that goes by these.
 """
 
 from __future__ import annotations
@@ -12,19 +13,27 @@ import sys
 from pathlib import Path
 
 BATCH = 100
+PARTS = 2
 
 
-def main(url: str, address: str, to: str, folder: Path) -> None:
+def main(folder: Path, url: str, address: str, to: str, *user_and_window: str) -> None:
     from acquit.spark.session import start_session
 
     os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])
+    given = {"url": url}
+    sink = {"report": str(folder / "reports")}
+    if user_and_window:
+        user, window = user_and_window
+        given |= {"user": user, "credential": f"file:{folder / 'password'}"}
+        sink |= {"duplicateWindow": window, "writers": str(PARTS)}
     spark = start_session(master="local[2,4]", memory_mb=512, log_level="OFF")
+    source = spark.readStream.format("acquit").options(
+        **given, address=address, spool=str(folder / "spool"), parts=str(PARTS), maxMessagesPerBatch=str(BATCH)
+    )
     query = (
-        spark.readStream.format("acquit")
-        .options(url=url, address=address, spool=str(folder / "spool"), parts="2", maxMessagesPerBatch=str(BATCH))
-        .load()
+        source.load()
         .writeStream.format("acquit")
-        .options(url=url, address=to, checkpointLocation=str(folder / "checkpoint"), maxInFlight="10")
+        .options(**given, **sink, address=to, checkpointLocation=str(folder / "checkpoint"), maxInFlight="10")
         .trigger(availableNow=True)
         .start()
     )
@@ -33,4 +42,4 @@ def main(url: str, address: str, to: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], Path(sys.argv[4]))
+    main(Path(sys.argv[1]), *sys.argv[2:])
