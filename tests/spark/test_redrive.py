@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 
 import acquit
 from acquit.errors import ConfigurationError
@@ -130,6 +131,10 @@ def test_what_cannot_be(spark: SparkSession, broker: acquit.Broker, tmp_path: Pa
     pq.write_table(pa.table({"number": [1]}), tmp_path / "part-0.parquet")
     with pytest.raises(ConfigurationError, match="expected a column sequence or message_id to know messages by, found"):
         redrive(RedriveOptions(url=broker.url, table=tmp_path), spark=spark)
+    deleted = tmp_path / "deleted"
+    write_deltalake(deleted, pa.table({"sequence": [1]}), configuration={"delta.enableDeletionVectors": "true"})
+    with pytest.raises(ConfigurationError, match="uses deletionVectors: name a copy of it"):
+        redrive(RedriveOptions(url=broker.url, table=deleted), spark=spark)
     for wrong, complaint in (
         ({"to": "DLQ"}, "to: DLQ is where the letters are"),
         ({"limit": 0}, "limit: expected a number above 0, got 0"),

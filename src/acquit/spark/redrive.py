@@ -41,7 +41,7 @@ from acquit.spark.browse_options import BrowseOptions
 from acquit.spark.letters import dead_letters
 from acquit.spark.link import broker_id, connect_patiently
 from acquit.spark.session import QUERY_ERRORS, failure_of, reason_of, start_session
-from acquit.spark.tables import table_files
+from acquit.spark.tables import TableKind, refuse_beyond_files, table_files
 
 DEAD_LETTER_QUEUE: Final = "DLQ"
 SHOWN: Final = 20
@@ -229,7 +229,10 @@ def _chosen(session: SparkSession, options: RedriveOptions) -> DataFrame:
 
 def _marked(session: SparkSession, letters: DataFrame, table: Path) -> DataFrame:
     """With `in_table`: the posting has a row in the table. Reads one column of the table."""
-    files = table_files(table).files
+    found = table_files(table)
+    if found.kind is TableKind.DELTA:
+        refuse_beyond_files(table)
+    files = found.files
     if not files:
         return letters.withColumn("in_table", sql.lit(False))
     names = pq.read_schema(files[0].path).names

@@ -85,6 +85,21 @@ def table_kind(table: Path) -> TableKind:
     )
 
 
+def refuse_beyond_files(table: Path) -> None:
+    """Raise ConfigurationError for a Delta table whose files do not hold its rows as they are: some are deleted by
+    vectors beside them, or columns have other names in them. For who reads the files themselves."""
+    from deltalake import DeltaTable
+
+    protocol = DeltaTable(table).protocol()
+    beyond = {"deletionVectors", "columnMapping"} & set(protocol.reader_features or ())
+    if protocol.min_reader_version == 2:
+        beyond.add("columnMapping")
+    if beyond:
+        raise ConfigurationError(
+            f"table {table} uses {', '.join(sorted(beyond))}: name a copy of it, written as Parquet"
+        )
+
+
 def _what_is(path: Path) -> str:
     return "a file" if path.exists() else "nothing"
 

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody who reads Spark programs knows it
 
 from acquit.errors import ConfigurationError
-from acquit.spark.tables import TableKind, table_files, table_kind
+from acquit.spark.tables import TableKind, refuse_beyond_files, table_files, table_kind
 
 STATE_COLUMN: Final = "receipt_state"
 """The column that `read_receipts` adds."""
@@ -43,26 +43,13 @@ def read_table(spark: SparkSession, table: Path) -> DataFrame:
     hold its rows as they are."""
     kind = table_kind(table)
     if kind is TableKind.DELTA:
-        _refuse_beyond_files(table)
+        refuse_beyond_files(table)
     elif kind is TableKind.STREAM:
         return spark.read.parquet(str(table))
     paths = [str(file.path) for file in table_files(table).files]
     if not paths:
         raise ConfigurationError(f"table {table} has no rows yet")
     return spark.read.option("basePath", str(table)).option("mergeSchema", "true").parquet(*paths)
-
-
-def _refuse_beyond_files(table: Path) -> None:
-    from deltalake import DeltaTable
-
-    protocol = DeltaTable(table).protocol()
-    beyond = {"deletionVectors", "columnMapping"} & set(protocol.reader_features or ())
-    if protocol.min_reader_version == 2:
-        beyond.add("columnMapping")
-    if beyond:
-        raise ConfigurationError(
-            f"table {table} uses {', '.join(sorted(beyond))}: reconcile a copy of it, written as Parquet"
-        )
 
 
 def read_receipts(spark: SparkSession, place: Path, outcome: str) -> DataFrame:
