@@ -73,8 +73,8 @@ class SinkOptions(ConnectionOptions):
 
 
 def _run_id(text: str) -> str:
-    if not 0 < len(text) <= RUN_ID_MAX:
-        raise ValueError(f"1 to {RUN_ID_MAX} characters")  # an empty one comes of a variable that is not set
+    if len(text) > RUN_ID_MAX:
+        raise ValueError(f"at most {RUN_ID_MAX} characters")
     return text
 
 
