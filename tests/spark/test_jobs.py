@@ -17,7 +17,7 @@ from acquit.spark.java import java_home
 from acquit.spark.tables import table_files
 
 
-def submit(*arguments: object) -> subprocess.CompletedProcess[str]:
+def submit(job: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     program = Path(sys.executable).with_name("spark-submit")
     environment = {**os.environ, "JAVA_HOME": str(java_home()), "PYSPARK_PYTHON": sys.executable}
     environment.pop("PYSPARK_GATEWAY_PORT", None)
@@ -25,7 +25,7 @@ def submit(*arguments: object) -> subprocess.CompletedProcess[str]:
     settings += ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.sql.shuffle.partitions=2"]
     command = [sys.executable, str(program)] if program.suffix == ".py" else [str(program)]
     return subprocess.run(
-        [*command, *settings, str(job_file("ingest")), *map(str, arguments)],
+        [*command, *settings, str(job_file(job)), *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=100,
@@ -41,15 +41,32 @@ def test_ingest(broker: acquit.Broker, address: str, tmp_path: Path) -> None:
         for number in range(20):
             sender.send(f"order {number}", wait=False)
         sender.flush()
-    ran = submit(address, table, "--url", broker.url, "--json")
+    ran = submit("ingest", address, table, "--url", broker.url, "--json")
     assert ran.returncode == Exit.OK, ran.stdout + ran.stderr
     document = json.loads(ran.stdout.splitlines()[-1])
     assert (document["rows"], document["taken"]["rows"]) == (20, 20)
     assert sum(pq.read_metadata(file.path).num_rows for file in table_files(table).files) == 20
 
 
+def test_redrive(broker: acquit.Broker, address: str) -> None:
+    with acquit.connect(broker.url) as connection, connection.session("individual") as session:
+        sender, receiver = session.sender(address), session.receiver(address)
+        for number in range(3):
+            sender.send(f"order {number}")
+            message = receiver.receive(timeout=10)
+            assert message is not None
+            message.reject("orders:late" if number else "orders:lost", "on purpose")
+        receiver.close()
+        where = f"origin_queue = '{address}' AND condition = 'orders:late'"
+        ran = submit("redrive", "--where", where, "--url", broker.url, "--json")
+        assert ran.returncode == Exit.OK, ran.stdout + ran.stderr
+        document = json.loads(ran.stdout.splitlines()[-1])
+        assert (document["selected"], document["moved"], document["gone"]) == (2, 2, 0)
+        assert [message.body for message in session.receiver(address).receive_many(10, 1)] == ["order 1", "order 2"]
+
+
 def test_a_wrong_use_has_its_exit_code_and_line(tmp_path: Path) -> None:
-    ran = submit("orders", tmp_path / "table", "--option", "partz=1")
+    ran = submit("ingest", "orders", tmp_path / "table", "--option", "partz=1")
     assert ran.returncode == Exit.USAGE
     # spark-submit puts both outputs of a program into one.
     assert "acquit: option partz is not known; did you mean parts?" in ran.stdout.splitlines()
