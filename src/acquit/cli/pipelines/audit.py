@@ -71,6 +71,10 @@ def audit(
     if into is None:
         return _balance(folders, as_json=as_json)
     need("pyspark", "pyarrow", *(("jinja2", "matplotlib") if report is not None else ()))
+    if report is not None:
+        from acquit.spark.report import check_target
+
+        check_target(report)
     from acquit.spark import audit as pipeline
     from acquit.spark.ledger.options import Verify
 

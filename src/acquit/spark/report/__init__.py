@@ -24,7 +24,7 @@ from acquit.spark.report.tables import AuditTables, read_tables
 
 _FOLDER: Final = Path(__file__).parent
 
-__all__ = ["AuditTables", "Choice", "page_of", "render", "report"]
+__all__ = ["AuditTables", "Choice", "check_target", "page_of", "render", "report"]
 
 
 def report(
@@ -40,12 +40,13 @@ def report(
 
     `title` (default: Audit) heads it. `brokers` (beginnings of uuids) and `queues` (patterns with ``*`` and
     ``?``) narrow it down; by default it is about all. `top`: how many queues have charts; all are in the balance sheet.
-    The file is written whole or not at all. Raises ConfigurationError where `folder` is no audit, or `top` is negative;
-    OSError where `out` cannot be written.
+    The file is written whole or not at all. Raises ConfigurationError where `folder` is no audit, `top` is negative,
+    the choice leaves nothing, or `out` is in no folder; OSError where it cannot be written.
     """
     if top < 0:
         raise ConfigurationError(f"top: expected 0 or more queues, got {top}")
     source, target = Path(folder), Path(out)
+    check_target(target)
     choice = Choice(title=title or "Audit", brokers=brokers, queues=queues, top=top)
     text = render(page_of(read_tables(source), choice, read_reconciliations(source)))
     beside = target.with_name(f".{target.name}.{os.getpid()}")
@@ -55,6 +56,12 @@ def report(
     finally:
         beside.unlink(missing_ok=True)
     return target
+
+
+def check_target(out: Path) -> None:
+    """Raise ConfigurationError where there is no folder to write the page to: to be told before the work, not after."""
+    if not out.parent.is_dir():
+        raise ConfigurationError(f"report {out}: there is no folder {out.parent}")
 
 
 def render(page: Page) -> str:

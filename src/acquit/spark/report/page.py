@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from acquit.errors import ConfigurationError
 from acquit.spark.audit.anomalies import NOTES, Anomaly
 from acquit.spark.audit.reconciled import Reconciliation
 from acquit.spark.report.charts import Chart, charts
@@ -223,7 +224,7 @@ class Choice:
 
 
 def page_of(tables: AuditTables, choice: Choice, reconciliations: Sequence[Reconciliation] = ()) -> Page:
-    """The page of these tables."""
+    """The page of these tables. Raises ConfigurationError where the choice leaves nothing: that would look well."""
     minutes = Minutes(_chosen(tables.minutes, choice))
     balance = _by_name(_chosen(tables.balance, choice).to_pylist())
     coverage = [_coverage(row) for row in tables.coverage.to_pylist() if choice.takes_broker(row["broker"])]
@@ -231,6 +232,8 @@ def page_of(tables: AuditTables, choice: Choice, reconciliations: Sequence[Recon
     anomalies = _anomalies(_chosen(tables.anomalies, choice), _chosen(tables.histories, choice))
     reconciled = [found for found in reconciliations if choice.takes(found.broker, found.queue)]
     keys = sorted({*balance, *minutes.queues})
+    if (choice.brokers or choice.queues) and not (keys or anomalies or reconciled):
+        raise ConfigurationError(f"nothing of the audit is chosen: it has nothing of {_chosen_text(choice)}")
     brokers = _brokers(keys, folders, _Sources(minutes, balance, _chosen(tables.dead_letters, choice)), choice)
     rows = [row for broker in brokers for row in broker.rows]
     mood, verdict, because = _verdict(list(balance.values()), anomalies, reconciled)
@@ -549,6 +552,10 @@ def _plural(count: int, one: str, many: str) -> str:
 
 
 def _left_out(choice: Choice) -> str:
+    return f"Only {_chosen_text(choice)}." if choice.brokers or choice.queues else ""
+
+
+def _chosen_text(choice: Choice) -> str:
     parts = [f"brokers {', '.join(choice.brokers)}"] if choice.brokers else []
     parts += [f"queues {', '.join(choice.queues)}"] if choice.queues else []
-    return f"Only {' and '.join(parts)}." if parts else ""
+    return " and ".join(parts)

@@ -49,5 +49,13 @@ def test_a_folder_without_an_audit_is_said_in_a_line(shell: Shell, tmp_path: Pat
 
 def test_a_file_that_cannot_be_written(shell: Shell, audit: Path, tmp_path: Path) -> None:
     done = shell("pipeline", "report", audit, tmp_path / "nowhere" / "page.html")
-    assert done.code == Exit.FAILED
-    assert "nowhere" in done.err
+    assert done.code == Exit.USAGE
+    assert done.err.endswith(f"nowhere/page.html: there is no folder {tmp_path / 'nowhere'}\n")
+
+
+def test_a_page_of_nothing_is_not_written(shell: Shell, audit: Path, tmp_path: Path) -> None:
+    """It would say that all is well."""
+    done = shell("pipeline", "report", audit, tmp_path / "page.html", "--queue", "ordres*")
+    assert (done.code, done.err.count("\n")) == (Exit.USAGE, 1)
+    assert "it has nothing of queues ordres*" in done.err
+    assert not (tmp_path / "page.html").exists()

@@ -81,7 +81,7 @@ def test_anomalies_that_are_notes_do_not() -> None:
 
 
 def test_a_reconciliation_that_differs_decides_and_an_answered_doubt_does_not() -> None:
-    rows = tables(balance=[balanced("orders")])
+    rows = tables(balance=[balanced("orders"), balanced("payments")])
     assert page_of(rows, Choice(), [reconciliation(missing=1)]).mood is Mood.BAD
     assert page_of(rows, Choice(), [reconciliation(**{"in-doubt-posted": 4})]).mood is Mood.GOOD
     other = Choice(queues=("payments",))
