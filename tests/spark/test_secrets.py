@@ -1,4 +1,5 @@
-"""A password leaves no trace in plans, logs, checkpoint, spool, table or event log, nor in what a wrong one causes.
+"""A password leaves no trace in plans, logs, checkpoint, spool, table or event log, nor in what a wrong one causes: of
+the stream, of a batch, and of the sink.
 
 Each place is shown to be looked at rightly by something that must be there.
 """
@@ -55,7 +56,9 @@ def test_a_password_is_nowhere_to_be_found(tmp_path: Path, address: str) -> None
             timeout=180,
             check=False,
         )
-    assert done.returncode == 0, done.stderr[-3_000:]
+        assert done.returncode == 0, done.stderr[-3_000:]
+        assert b"copied: 1" in done.stdout
+        assert broker.inspect().queue(f"{address}.copy").depth == 1
     files = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     places = {
         "plans and errors": done.stdout,
@@ -79,4 +82,5 @@ def test_a_password_is_nowhere_to_be_found(tmp_path: Path, address: str) -> None
         for password in (PASSWORD, WRONG):
             found = [trace for trace in traces(password) if trace in data]
             assert not found, f"{place}: {found}"
+    assert b"AppendData acquit" in places["events"], "the plan of the sink is there, too"
     assert b"AuthenticationFailed" in done.stdout, "the wrong one was tried"

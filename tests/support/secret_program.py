@@ -1,9 +1,10 @@
-"""A program of its own that reads a queue with a password, twice, and says all that Spark has to say of it.
+"""A program of its own that uses a queue with a password in every way, and says all that Spark has to say of it.
 
     python -m tests.support.secret_program URL ADDRESS USER CREDENTIAL WRONG FOLDER
 
-Once with the reference CREDENTIAL, and once with WRONG, which must fail. Standard output has the extended plans and the
-error, standard error the log of driver, executor and workers; FOLDER gets table, checkpoint, spool and event
+It looks at the queue and writes what it sees into another (a batch and the sink), then reads it (the stream). All with
+the reference CREDENTIAL, and the stream once more with WRONG, which must fail. Standard output has the extended plans
+and the error, standard error the log of driver, executor and workers; FOLDER gets table, checkpoint, spool and event
 log.
 """
 
@@ -38,6 +39,15 @@ def read(spark: SparkSession, root: Path, name: str, **options: str) -> None:
         sys.stdout.write(f"{query.exception()}\n{query.recentProgress}\n{spark.sparkContext.getConf().getAll()}\n")
 
 
+def copy(spark: SparkSession, to: str, **options: str) -> None:
+    """A batch, and the sink."""
+    frame = spark.read.format("acquit").options(**options).load()
+    frame.explain(extended=True)
+    sink = frame.select("body").write.format("acquit").mode("append")
+    sink.options(**{**options, "address": to, "runId": "copy"}).save()
+    sys.stdout.write(f"copied: {frame.count()}\n")
+
+
 def main(url: str, address: str, user: str, credential: str, wrong: str, folder: str) -> None:
     logging.basicConfig(level=logging.DEBUG)
     root = Path(folder)
@@ -50,6 +60,7 @@ def main(url: str, address: str, user: str, credential: str, wrong: str, folder:
     spark = start_session(master="local[2]", memory_mb=512, log_level="INFO", settings=settings)
     spark.dataSource.register(AcquitDataSource)
     given = {"url": url, "address": address, "user": user, "connectTimeout": "5s"}
+    copy(spark, f"{address}.copy", credential=credential, **given)
     read(spark, root, "right", credential=credential, **given)
     try:
         read(spark, root, "wrong", credential=wrong, **given)
