@@ -63,6 +63,8 @@ _PLACE: Final = Struct(">QQI")
 _ENTRY: Final = b"\xa3" + bytes((len(PLACE),)) + PLACE.encode() + b"\xa0" + bytes((_PLACE.size,))
 _SECTION: Final = b"\x00\x53\x71\xc1" + bytes((1 + len(_ENTRY) + _PLACE.size, 2)) + _ENTRY
 """Delivery annotations that say the place of a message, up to the value."""
+_DURABLE: Final = b"\x41"
+"""In a header, behind the list's constructor."""
 _ARTEMIS: Final = "apache-activemq-artemis"
 _PAUSE_FIRST_S: Final = 0.05
 _PAUSE_MAX_S: Final = 2.0
@@ -178,7 +180,7 @@ class Poster:
         """The place of the mark, until the row there has come."""
         self._resume_digest = 0
         self._posted_to = -1
-        """The last row of which the broker said that it is posted, by an answer or by the mark."""
+        """The last row of which the broker said that it is posted for good, by an answer or by the mark."""
         self._stalled_since: float | None = None
         self._pause_s = _PAUSE_FIRST_S
         self._sender: Sender | None = None
@@ -360,7 +362,8 @@ class Poster:
             self._pending.popleft()
             self._pending_bytes -= len(sending.payload)
             self._written += 1
-            self._posted_to = sending.row.number
+            if sending.row.header[6:7] == _DURABLE:  # what is not is accepted before the mark is on the disk
+                self._posted_to = sending.row.number
             self._stalled_since = None
             self._pause_s = _PAUSE_FIRST_S
 

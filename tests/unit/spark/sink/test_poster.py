@@ -379,6 +379,32 @@ def test_rows_that_a_killed_broker_does_not_have_any_more_are_no_silent_gap(tmp_
             one.close()
 
 
+def test_volatile_rows_are_lost_with_a_killed_broker_as_ever_and_the_task_goes_on(tmp_path: Path) -> None:
+    now, before = tmp_path / "now", tmp_path / "before"
+    with acquit.Broker(now) as broker:
+        write(broker.url, texts(1))
+    shutil.copytree(now, before)
+    broker = acquit.Broker(now)
+    url, port = broker.url, int(broker.url.rpartition(":")[2])
+    restarted: list[acquit.Broker] = []
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for number, body in enumerate(texts(12)):
+            if number == 11:
+                broker.close()
+                shutil.rmtree(now)
+                before.rename(now)
+                restarted.append(acquit.Broker(now, port=port))
+            yield pa.RecordBatch.from_pydict({"body": [body], "durable": [number == 0]})
+
+    try:
+        assert write_rows(options(url, maxInFlight="1"), ORIGIN, rows()).written == 11
+        assert len(taken(url)) < 12
+    finally:
+        for one in (broker, *restarted):
+            one.close()
+
+
 def test_what_waits_for_answers_is_bounded(broker: acquit.Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     most = 0
     take: Callable[[Poster], None] = Poster._take_oldest
