@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import signal
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -101,7 +102,7 @@ def test_until_interrupted(
         if len(pipeline.progress) == 1 and next(waits) == 0:
             post(broker.url, address, 2)
         if len(pipeline.progress) == 2:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
         return real(query, timeout)
 
     monkeypatch.setattr(StreamingQuery, "awaitTermination", wait)

@@ -18,11 +18,15 @@ folder, in ``_acquit``: readers of tables skip names that begin with an undersco
 from __future__ import annotations
 
 import re
+import signal
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 from deltalake import DeltaTable
@@ -313,8 +317,11 @@ class _Run:
     def follow(self, query: StreamingQuery) -> None:
         """Until it ends. Raises what it ended with."""
         try:
-            while not query.awaitTermination(_POLL_S):  # type: ignore[arg-type]  # it takes fractions
-                self._listen(query)
+            with _interrupts() as interrupted:
+                while not query.awaitTermination(_POLL_S):  # type: ignore[arg-type]  # it takes fractions
+                    self._listen(query)
+                    if interrupted.is_set():
+                        raise KeyboardInterrupt
         except KeyboardInterrupt:
             query.stop()
             if self._options.trigger is None:
@@ -336,6 +343,26 @@ class _Run:
             if self._on_progress is not None:
                 left = _left(progress)
                 self._on_progress(IngestProgress(batch_id=batch_id, batch_rows=rows, rows=self.rows, left=left))
+
+
+@contextmanager
+def _interrupts() -> Iterator[threading.Event]:
+    """Set by the first interrupt; the second is raised as ever. One that is raised while the JVM is being asked
+    something breaks the connection to it, and then nothing can be stopped in order."""
+    interrupted = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupted
+        return
+
+    def once(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, before)
+        interrupted.set()
+
+    before = signal.signal(signal.SIGINT, once)
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _columns_of(source: SourceOptions) -> list[str]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -34,6 +36,8 @@ QUERY_ERRORS: Final = (PySparkException, Py4JError, ConnectionError)
 
 _REPEATING: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """PySpark prints an error that it raises as JSON as well, Java's stack included."""
+_LOGGED: Final = ("KeyboardInterrupt while sending command.", "Exception while sending command.")
+"""What py4j logs with a traceback, and raises as well."""
 _MASTER: Final = re.compile(r"local(-cluster)?(\[[\d*, ]+\])?|(spark|k8s)://.+|yarn")
 _NO_ANSWER: Final = "Answer from Java side is empty"
 _LOG_CONFIGURATION: Final = Path(__file__).with_name("log4j2.properties")
@@ -91,14 +95,24 @@ def start_session(
         builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
     for key, value in (settings or {}).items():
         builder = builder.config(key, value)
+    interrupt = signal.getsignal(signal.SIGINT)
+    logging.getLogger().addFilter(_tells)
     try:
         session = builder.getOrCreate()
     except QUERY_ERRORS as error:
         raise PipelineFailed(f"Spark did not start on {master}: {reason_of(error)}") from None
+    if threading.current_thread() is threading.main_thread():
+        # Spark's handler asks the JVM to cancel all jobs, in the middle of whatever is being asked of it, and a stream
+        # then fails that could have been stopped in order.
+        signal.signal(signal.SIGINT, interrupt)
     session.sparkContext.setLogLevel(log_level)
     for logger in _REPEATING:
         PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
     return session
+
+
+def _tells(record: logging.LogRecord) -> bool:
+    return record.msg not in _LOGGED
 
 
 def failure_of(error: BaseException) -> PipelineFailed:
