@@ -192,6 +192,7 @@ def test_what_is_repeated_makes_no_queue() -> None:
     client.post_all(link, placed(0, 0, to="a"))
     assert [client.outcome(delivery) for delivery in client.answers] == [ACCEPTED] * 2
     assert not world.core.queues.by_name
+    world.check_journal()
 
 
 def test_to_a_topic() -> None:
