@@ -42,6 +42,9 @@ A password on the command line could be read by every process of the machine, so
 first line of a file, in `ACQUIT_PASSWORD`, in a URL of `ACQUIT_URL`, or asked for on a terminal. The broker's
 certificate is always checked; where it signed itself, it is given as `--ca`.
 
+`acquit pipeline` is apart, because its tasks connect from wherever Spark runs them: one host, a password only by
+reference (`--credential env:NAME`), and no `--ca`: what signed the broker's certificate must be trusted by those machines.
+
 Of several hosts (`--url` more than once, URLs with spaces between them in `ACQUIT_URL`, or `failover:(...)` as JMS
 programs write it) the first that answers is taken. `send` and `receive` restore a connection that is lost for as long
 as their `--timeout` says, `receive --follow` for a day, and say so in one line when it is interrupted and one when it
