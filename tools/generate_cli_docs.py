@@ -43,7 +43,8 @@ first line of a file, in `ACQUIT_PASSWORD`, in a URL of `ACQUIT_URL`, or asked f
 certificate is always checked; where it signed itself, it is given as `--ca`.
 
 `acquit pipeline` is apart, because its tasks connect from wherever Spark runs them: one host, a password only by
-reference (`--credential env:NAME`), and no `--ca`: what signed the broker's certificate must be trusted by those machines.
+reference (`--credential env:NAME`), and no `--ca`: what signed the broker's certificate must be trusted by those
+machines.
 
 Of several hosts (`--url` more than once, URLs with spaces between them in `ACQUIT_URL`, or `failover:(...)` as JMS
 programs write it) the first that answers is taken. `send` and `receive` restore a connection that is lost for as long
