@@ -128,7 +128,7 @@ class Pipeline:
         self.posted += count
 
     def start(self, *, mutant: str = "", **changes: Any) -> Run:
-        return Run(replace(self.job, **changes), self.folder, mutant)
+        return self._program(replace(self.job, **changes), mutant)
 
     def run(self, *, mutant: str = "", **changes: Any) -> Run:
         """Until it ends or is killed."""
@@ -157,10 +157,13 @@ class Pipeline:
 
     def finish(self) -> None:
         """A last run, to the end: everything is in the table once, and nothing in the queue."""
-        run = Run(self.unhurried, self.folder, "")
+        run = self._program(self.unhurried)
         run.wait()
         assert run.status == 0, run.said
         self.check()
+
+    def _program(self, job: Job, mutant: str = "") -> Run:
+        return Run(self.folder, "spark_program", str(job.write(self.folder / "job.json")), mutant=mutant)
 
     def check(self) -> None:
         found = self.account
@@ -178,12 +181,12 @@ def _newest(log: Path) -> int:
 
 
 class Run:
-    """The pipeline in a process of its own."""
+    """A program of tests/support in a process of its own; what it says goes to a file in `folder`."""
 
-    def __init__(self, job: Job, folder: Path, mutant: str) -> None:
+    def __init__(self, folder: Path, program: str, *arguments: str, mutant: str = "") -> None:
         self._output = folder / "output"
         environment = {**os.environ, "PYTHONPATH": PYTHONPATH, "JDK_JAVA_OPTIONS": QUICK, MUTANT: mutant}
-        command = [sys.executable, "-m", "tests.support.spark_program", str(job.write(folder / "job.json"))]
+        command = [sys.executable, "-m", f"tests.support.{program}", *arguments]
         # To a file: a process that is left behind holds on to a pipe.
         with self._output.open("w") as output:
             self._process = subprocess.Popen(

@@ -1,29 +1,25 @@
-"""Queue to queue through Spark, with everything killed while it posts: each message is in the other queue once, on
+"""Queue to queue through Spark, killed with -9 at the points of the sink: each message is in the other queue once, on
 acquit by the sender's mark, on Artemis by ids."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import acquit
+from acquit.ledger.events import EventKind
+from acquit.ledger.fold import Fold
 from acquit.protocol.message import Message
+from acquit.store.reading import FolderReader
+from tests.crash.test_kills import assert_ledger_holds
 from tests.interop.artemis import Artemis
-from tests.sparkcrash.pipelines import Queue
-from tests.support.crashing import ROOT
+from tests.sparkcrash.pipelines import Queue, Run
+from tests.support.crashing import SINK, arm, passed
 from tests.support.sink_program import BATCH
-from tests.support.spark_program import QUICK
 
-COUNT = 12 * BATCH
-RUN_S = 150.0
-KILLS_MAX = 5
+COUNT = 4 * BATCH
+"""A batch for each point, and one that nothing happens to."""
 WINDOW = 20_000
 """Ids that Artemis remembers for each address, unless it is told otherwise."""
 
@@ -32,39 +28,28 @@ class Moving:
     """The program, run again and again, and what it has left."""
 
     def __init__(self, origin: Queue, target: Queue, folder: Path) -> None:
-        self.origin, self.target, self.folder = origin, target, folder
+        self.origin, self.target, self._folder = origin, target, folder
         self._last = [origin.url, origin.address, target.address]
         if origin.user is not None:
             (folder / "password").write_text(str(origin.password))
             self._last += [origin.user, str(WINDOW)]
-
-    def post(self) -> None:
-        with self.origin.session() as session:
-            sender = session.sender(self.origin.address)
+        with origin.session() as session:
+            sender = session.sender(origin.address)
             for number in range(COUNT):
                 sender.send(Message(f"body {number}", message_id=f"id-{number}"), wait=False)
             sender.flush()
 
-    def killed_at(self, goal: int, posted: Callable[[], int]) -> None:
-        """A run, killed with all its processes when so many are posted."""
-        process = self._start()
-        try:
-            end = time.monotonic() + RUN_S
-            while posted() < goal:
-                assert process.poll() is None, self._said
-                assert time.monotonic() < end, "no progress"
-                time.sleep(0.002)
-        finally:
-            self._kill(process)
-        assert posted() < COUNT, "it was killed too late"
+    def killed_at(self, *kills: tuple[str, str], first: int = 0) -> None:
+        """A run that passes these points, in one batch each from the `first` on, and is killed at the last."""
+        for batch, (point, ending) in enumerate(kills, first):
+            arm(self._folder, point, ending, epoch=batch)
+        run = self._run()
+        assert [point for point, _ in kills if not passed(self._folder, point)] == [], run.said
+        assert run.status != 0, "nobody was killed"
 
     def finish(self) -> None:
-        process = self._start()
-        try:
-            assert process.wait(RUN_S) == 0, self._said
-        finally:
-            if process.poll() is None:
-                self._kill(process)
+        run = self._run()
+        assert run.status == 0, run.said
 
     def check(self) -> None:
         found: Counter[tuple[object, object]] = Counter()
@@ -76,49 +61,35 @@ class Moving:
         assert found == Counter({(f"id-{number}", f"body {number}"): 1 for number in range(COUNT)})
         assert self.origin.left() == []
 
-    @property
-    def reports(self) -> list[dict[str, object]]:
-        """What the sink said of each batch that it posted."""
-        return [json.loads(path.read_text()) for path in (self.folder / "reports").glob("*.json")]
+    def told(self, what: str) -> dict[int, object]:
+        """Of each batch that was brought to its end, what the sink said of this."""
+        reports = [json.loads(path.read_text()) for path in (self._folder / "reports").glob("*.json")]
+        return {report["batch"]: report[what] for report in reports if report["partitions"]}
 
-    @property
-    def suppressed(self) -> int:
-        """Rows that were posted by a run that was killed, and not again."""
-        return sum(int(str(report["suppressed"])) for report in self.reports)
-
-    @property
-    def _said(self) -> str:
-        return (self.folder / "output").read_text()[-3000:]
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "JDK_JAVA_OPTIONS": QUICK}
-        command = [sys.executable, "-m", "tests.support.sink_program", str(self.folder), *self._last]
-        with (self.folder / "output").open("w") as output:
-            return subprocess.Popen(
-                command, cwd=ROOT, env=environment, stdout=output, stderr=output, start_new_session=True
-            )
-
-    def _kill(self, process: subprocess.Popen[bytes]) -> None:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    def _run(self) -> Run:
+        run = Run(self._folder, "sink_program", str(self._folder), *self._last)
+        run.wait()
+        return run
 
 
 def test_a_message_is_in_the_other_queue_once(tmp_path: Path) -> None:
-    with acquit.Broker() as broker:
-
-        def posted() -> int:
-            return next((queue.depth for queue in broker.inspect().queues if queue.name == "to"), 0)
-
+    data = tmp_path / "data"
+    with acquit.Broker(data) as broker:
         moving = Moving(Queue(url=broker.url, address="from"), Queue(url=broker.url, address="to"), tmp_path)
-        moving.post()
-        for kills in range(1, KILLS_MAX + 1):
-            # In the middle of a batch; and again, should that one have been over when the signal came.
-            moving.killed_at(posted() + BATCH + BATCH // 3, posted)
-            if kills > 1 and moving.suppressed:
-                break
+        moving.killed_at(("posted", "worker"), ("posting", "everything"))
+        moving.killed_at(("batch-posted", "everything"), first=2)
         moving.finish()
-        assert moving.suppressed, "no batch was begun, killed and posted again"
         moving.check()
+    written, suppressed = moving.told("written"), moving.told("suppressed")
+    assert written[2] == 0, "all of the batch was posted, and Spark did not know it"
+    assert {batch: bool(rows) for batch, rows in suppressed.items()} == {0: True, 1: True, 2: True, 3: False}
+    assert_ledger_holds(data)
+    fold = Fold()
+    FolderReader(data).replay(fold)
+    (counts,) = (own.counts for number, own in fold.totals().items() if fold.table.queues[number].name == "to")
+    assert counts[EventKind.POSTED] == COUNT
+    # Of what was posted before, a task sends only the last row again.
+    assert counts[EventKind.DUPLICATE] >= len(SINK)
 
 
 def test_on_artemis_it_is_there_once_by_its_id(artemis: Artemis, address: str, tmp_path: Path) -> None:
@@ -126,16 +97,13 @@ def test_on_artemis_it_is_there_once_by_its_id(artemis: Artemis, address: str, t
         artemis.queue(name)
         return Queue(url=artemis.url, address=name, user=artemis.username, password=artemis.password)
 
-    moving = Moving(queue(f"{address}.from"), queue(f"{address}.to"), tmp_path)
-    moving.post()
-    with moving.target.session() as session:
-
-        def posted() -> int:
-            with session.receiver(moving.target.address, prefetch=COUNT, browse=True) as looking:
-                looking.drain(10)
-                return len(looking.receive_many(COUNT, 0))
-
-        moving.killed_at(BATCH + BATCH // 3, posted)
+    origin, target = queue(f"{address}.from"), queue(f"{address}.to")
+    moving = Moving(origin, target, tmp_path)
+    moving.killed_at(*((point, "everything" if point == SINK[-1] else "worker") for point in SINK))
+    posted = len(target.left())
     moving.finish()
-    assert {str(report["told_by"]) for report in moving.reports if report["partitions"]} == {"['ids in _AMQ_DUPL_ID']"}
+    written = moving.told("written")
+    sent = sum(int(str(rows)) for batch, rows in written.items() if batch >= len(SINK) - 1)
+    assert posted + sent > COUNT, "nothing was posted twice"
+    assert {str(by) for by in moving.told("told_by").values()} == {"['ids in _AMQ_DUPL_ID']"}
     moving.check()

@@ -6,8 +6,8 @@ hook, and the format that is read is `acquit` itself.
 
 A point is **armed** by a file, `arm(work, "published", "worker")`, in the folder ``crashes`` beside the spool. The
 first process that passes the point takes the file away, writes ``published.passed`` with its process id, and does what
-the file says; so each point is passed once, and a test can ask whether it was (`passed`). Points of `TASK` wait for their
-epoch, if one is named. In the order in which an epoch meets them:
+the file says; so each point is passed once, and a test can ask whether it was (`passed`). Points of `TASK` and `SINK`
+wait for their epoch, or batch of the sink, if one is named. In the order in which an epoch meets them:
 
 drained            messages are held, nothing is written
 data-written       the data file is there, nothing is published
@@ -21,6 +21,18 @@ floor-raised       the clean-up has raised the floor and removed nothing
 removing           the clean-up has removed one data file
 checkpointing      a checkpoint of the spool's log is appended, its marker is not written
 trimming           one entry that the checkpoint replaced is removed
+
+Those of the stream sink; its folder ``crashes`` is beside that of its reports:
+
+posting            some rows of a part are posted, others are on their way and have no answer
+posted             all rows of a part are posted, Spark does not know it
+batch-posted       so are all parts, and Spark's commit log does not know it
+
+Those of a redrive, for processes that are told the folder by the environment (`CRASHES`):
+
+moving             the broker has moved a few letters of a request, nothing of that is in its journal
+move-recorded      a request is done and in the journal, the broker has not answered
+moved              the redrive has the answer to one of its requests
 
 What happens there:
 
@@ -48,11 +60,16 @@ from typing import Any, Final
 TASK: Final = ("drained", "data-written", "publishing", "published", "settled", "yielded")
 TABLE: Final = ("table-committing", "table-committed")
 CLEANING: Final = ("floor-raised", "removing", "checkpointing", "trimming")
-POINTS: Final = (*TASK, *TABLE, *CLEANING)
+SINK: Final = ("posting", "posted", "batch-posted")
+REDRIVE: Final = ("moving", "move-recorded", "moved")
+POINTS: Final = (*TASK, *TABLE, *CLEANING, *SINK, *REDRIVE)
 ENDINGS: Final = ("worker", "executor", "everything", "zombie", "stop")
 
 MUTANT: Final = "ACQUIT_TEST_MUTANT"
 """The environment variable that names one of `MUTANTS`: protections that are taken out, to see that they are missed."""
+
+CRASHES: Final = "ACQUIT_TEST_CRASHES"
+"""The environment variable with `folder_of`, for processes that have no work folder."""
 
 SITE: Final = Path(__file__).with_name("crash_site")
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -67,7 +84,7 @@ def folder_of(work: Path) -> Path:
 def arm(work: Path, point: str, ending: str, *, epoch: int = 0) -> None:
     """Once, from `epoch` on."""
     assert point in POINTS and ending in ENDINGS
-    assert not epoch or point in TASK, "who commits does not know what is an epoch"
+    assert not epoch or point in (*TASK, *SINK), "who commits does not know what is an epoch"
     folder = folder_of(work)
     folder.mkdir(parents=True, exist_ok=True)
     fresh = folder / f"{point}.fresh"
@@ -98,7 +115,7 @@ def pass_point(folder: Path, point: str) -> None:
         return
     try:
         order = json.loads(armed.read_text())
-        if point in TASK and _Task.epoch < order["epoch"]:
+        if point in (*TASK, *SINK) and _Task.epoch < order["epoch"]:
             return
         armed.rename(folder / f"{point}.{os.getpid()}")
     except FileNotFoundError:
@@ -136,7 +153,7 @@ def _kill_jvm(*, program_too: bool) -> None:
 
 
 class _Task:
-    """What this process knows of the part it reads."""
+    """What this process knows of the part it reads or writes."""
 
     epoch = 0
     folder = Path()
@@ -240,6 +257,72 @@ def _change_delta(module: ModuleType) -> None:
     module.DeltaAppender.commit = commit
 
 
+def _change_poster(module: ModuleType) -> None:
+    real = module.Poster._take_oldest
+
+    def take_oldest(self: Any) -> None:
+        real(self)
+        if self._pending:
+            pass_point(_Task.folder, "posting")
+
+    module.Poster._take_oldest = take_oldest
+
+
+def _change_writers(module: ModuleType) -> None:
+    write_rows, commit = module.write_rows, module.AcquitStreamWriter.commit
+
+    def write_rows_and_pass(options: Any, origin: Any, batches: Any) -> Any:
+        _begin_batch(options, origin.batch)
+        result = write_rows(options, origin, batches)
+        if result.written or result.suppressed:
+            pass_point(_Task.folder, "posted")
+        return result
+
+    def pass_and_commit(self: Any, messages: Any, batch: int) -> None:
+        _begin_batch(self._options, batch)
+        pass_point(_Task.folder, "batch-posted")
+        commit(self, messages, batch)
+
+    module.write_rows, module.AcquitStreamWriter.commit = write_rows_and_pass, pass_and_commit
+
+
+def _begin_batch(options: Any, batch: int) -> None:
+    _Task.epoch = batch
+    _Task.folder = folder_of(Path(options.report).parent)
+
+
+def _change_moving(module: ModuleType) -> None:
+    init, look_at = module.Move.__init__, module.Move._look_at
+    folder = Path(os.environ[CRASHES])
+
+    def init_and_see(self: Any, *given: Any, done: Callable[[int, str], None], **more: Any) -> None:
+        def pass_and_tell(count: int, why: str) -> None:
+            if count:
+                pass_point(folder, "move-recorded")
+            done(count, why)
+
+        init(self, *given, done=pass_and_tell, **more)
+
+    def look_at_and_pass(self: Any, message: Any) -> None:
+        look_at(self, message)
+        if self._moved > 1:
+            pass_point(folder, "moving")
+
+    module.Move.__init__, module.Move._look_at = init_and_see, look_at_and_pass
+
+
+def _change_redrive(module: ModuleType) -> None:
+    real = module._Mover.move
+    folder = Path(os.environ[CRASHES])
+
+    def move(self: Any, target: str, sequences: Sequence[int]) -> int:
+        moved: int = real(self, target, sequences)
+        pass_point(folder, "moved")
+        return moved
+
+    module._Mover.move = move
+
+
 # Protections that are taken out.
 
 
@@ -289,7 +372,14 @@ CHANGES: Final[dict[str, Callable[[ModuleType], None]]] = {
     "acquit.spark.link": _change_link,
     "acquit.spark.stream": _change_stream,
     "acquit.spark.delta": _change_delta,
+    "acquit.spark.sink.poster": _change_poster,
+    "acquit.spark.sink.writers": _change_writers,
 }
+CHANGES_IF_TOLD: Final[dict[str, Callable[[ModuleType], None]]] = {
+    "acquit.broker.admin.moving": _change_moving,
+    "acquit.spark.redrive": _change_redrive,
+}
+"""In processes that have `CRASHES`."""
 MUTANTS: Final[dict[str, tuple[str, Callable[[ModuleType], None]]]] = {
     "settles first": ("acquit.spark.link", _settle_first),
     "forgets": ("acquit.spark.spool.log", _forget_identities),
@@ -300,7 +390,8 @@ MUTANTS: Final[dict[str, tuple[str, Callable[[ModuleType], None]]]] = {
 
 def install() -> None:
     """Change each module of `CHANGES` as soon as it is imported in this process."""
-    changes = {name: [change] for name, change in CHANGES.items()}
+    told = CHANGES_IF_TOLD if CRASHES in os.environ else {}
+    changes = {name: [change] for name, change in (CHANGES | told).items()}
     if os.environ.get(MUTANT):
         name, mutate = MUTANTS[os.environ[MUTANT]]
         # First, so that points are passed around what is left.
