@@ -7,7 +7,9 @@ which depends on the seed and the test's own name, never on what ran before.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import logging
 import os
 import random
 from collections.abc import Iterator
@@ -59,6 +61,12 @@ def pytest_configure(config: pytest.Config) -> None:
         seed = 1
     config.stash[SEED] = seed
     settings.load_profile("acquit")
+    # PySpark's logger gives each handler that is added to it a format of its own, pytest's as well, which adds itself
+    # to every logger that passes nothing on.
+    with contextlib.suppress(ImportError):
+        from pyspark.logger import PySparkLogger
+
+        PySparkLogger.addHandler = logging.Logger.addHandler
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -62,6 +62,7 @@ def test_it_runs_and_shows(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHOWS_WITH_SPARK)
 def test_it_runs_with_spark_and_shows(name: str, tmp_path: Path) -> None:
     said = run(name, tmp_path)

@@ -23,6 +23,8 @@ import acquit
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 URL = "amqp://127.0.0.1:5672"
+SLOW = ("docs/audit.md", "docs/report.md")
+"""Pages whose program starts a Spark of its own; the tutorial of Spark is not among them."""
 
 _FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -46,7 +48,7 @@ def blocks(page: Path) -> list[Block]:
 
 def pages_with(language: str) -> list[object]:
     return [
-        pytest.param(page, id=str(page.relative_to(ROOT)))
+        pytest.param(page, id=(name := str(page.relative_to(ROOT))), marks=[pytest.mark.slow] if name in SLOW else [])
         for page in PAGES
         if any(block.language == language for block in blocks(page))
     ]

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
+import pytest
+
 import acquit
 from acquit.cli.exits import Exit
 from acquit.cli.jobs import job_file
@@ -34,6 +36,8 @@ def submit(job: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(240)
 def test_ingest(broker: acquit.Broker, address: str, tmp_path: Path) -> None:
     table = tmp_path / "table"
     with acquit.connect(broker.url) as connection, connection.session() as session:
@@ -48,6 +52,8 @@ def test_ingest(broker: acquit.Broker, address: str, tmp_path: Path) -> None:
     assert sum(pq.read_metadata(file.path).num_rows for file in table_files(table).files) == 20
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(240)
 def test_redrive(broker: acquit.Broker, address: str) -> None:
     with acquit.connect(broker.url) as connection, connection.session("individual") as session:
         sender, receiver = session.sender(address), session.receiver(address)

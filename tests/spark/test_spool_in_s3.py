@@ -21,6 +21,7 @@ from tests.support.s3 import SECRET, make_bucket, point_to, serving
 MESSAGES = 60
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)  # a Spark of its own starts beside the session of the other tests
 def test_into_a_table_by_way_of_an_object_store(
     broker: acquit.Broker, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

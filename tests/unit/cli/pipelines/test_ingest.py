@@ -66,6 +66,8 @@ def test_without_spark_it_says_what_to_install(shell: Shell, tmp_path: Path, mon
 
 
 @pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(240)
 def test_a_queue_into_a_table(at_broker: Shell, broker: acquit.Broker, address: str, tmp_path: Path) -> None:
     """In a process of its own: a Spark session is for ever."""
     from deltalake import DeltaTable

@@ -13,10 +13,13 @@ from acquit.spark.source_options import SourceOptions
 from acquit.spark.spool import Spool, open_store
 from tests.support.queue_double import QueueDouble, posting
 from tests.support.s3 import Requests
+from tests.unit.spark.spool.conftest import bucket, s3_server
 from tests.unit.spark.test_driver import ProbeDouble
 
+__all__ = ["bucket", "s3_server"]  # fixtures
+
 READER = MessageColumns("queue")
-PAGE = Path(__file__).resolve().parents[4] / "docs" / "spool.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "spool.md"
 WRITES = {"PutObject", "ListObjectsV2"}
 """What is paid ten times as much as a read; deletions are free."""
 EPOCHS = 11
