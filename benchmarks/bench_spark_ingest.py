@@ -12,7 +12,8 @@ receives, writes to the table, and then accepts; at least once, as messages that
 again. (Executors cannot do it: a task that ends gives up its connection, and with it what is not accepted.)
 
 *Kafka source* reads a Kafka broker (one node, as many partitions as we have parts) through Spark's own source and
-writes the table as ingest does. It is left out, and the reason printed, where Maven Central cannot be reached.
+writes Parquet through Spark's own writer, committed as ingest does. It is left out, and the reason printed, where Maven
+Central cannot be reached.
 
 Counted are *whole*: messages by the time from the start of the query to its end, the brokers' work included; and
 *steady*: the same from the end of the first batch on, without planning and the start of the query. Not counted: the
@@ -32,12 +33,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from acquit.spark.delta import DeltaAppender, written_files
+from acquit.spark.delta import DeltaAppender, WrittenFile
 from acquit.spark.ingest import IngestOptions, IngestProgress, ingest
+from acquit.spark.merging import sync
 from kafka_peer import PeerMissing, kafka, source_jars
 from spark_support import Measured, arguments, bind, body, broker, costs, post, session_of, spread, timed
 
@@ -122,7 +125,7 @@ class Jobs:
         return measured
 
     def kafka(self, table: Path, topic: str, count: int) -> Measured:
-        """Spark's source, and the table written as ingest does."""
+        """Spark's source and writer, and the table's log written as ingest does."""
         done = 0
         with timed(count, self.named) as measured:
             options = {
@@ -136,11 +139,11 @@ class Jobs:
 
             def append(batch: DataFrame, batch_id: int) -> None:
                 nonlocal done
-                folder = appender.batch_folder(batch_id)
+                folder = table / "kafka" / str(batch_id)
                 batch.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
                 written = batch.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
                 written.parquet(str(folder))
-                files = written_files(table, folder)
+                files = [_written(table, path) for path in sorted(folder.glob("*.parquet"))]
                 appender.commit(batch_id, files)
                 done += sum(file.rows for file in files)
                 measured.batches.append((time.perf_counter(), done))
@@ -218,6 +221,14 @@ def main() -> int:
     for name in missed:
         print(f"{name}: less than the {CLAIMS[name]:,} messages/s that are claimed")
     return 1 if missed else 0
+
+
+def _written(table: Path, path: Path) -> WrittenFile:
+    """A file of Spark's, made durable as ours are."""
+    sync(path)
+    status = path.stat()
+    rows = pq.read_metadata(path).num_rows
+    return WrittenFile(path.relative_to(table).as_posix(), status.st_size, rows, status.st_mtime_ns // 1_000_000)
 
 
 def _steady(runs: list[Measured]) -> float:

@@ -1,7 +1,7 @@
 """Batches into a Delta table, once each, without a row through the driver.
 
-The executors write a batch as ordinary Parquet files into a folder of the table that no reader knows yet. Then the
-driver commits one entry to the table's log that names these files *and* says "application A has done batch n" (a
+The executors write a batch as ordinary Parquet files of the table that no reader knows yet (`spark.table_source`). Then
+the driver commits one entry to the table's log that names these files *and* says "application A has done batch n" (a
 transaction identifier, Delta protocol). A batch that comes again is recognised by that number before anything is
 written. Files of an attempt that died are in nobody's log; the table's own `vacuum` removes them.
 
@@ -10,9 +10,8 @@ Traps that shaped this:
 - delta-rs stores the number and does not enforce it: it must be looked up, and the *same* table object committed
   with, so that a commit of somebody else in between is noticed as a conflict.
 - the application's name contains the query's id, because a new checkpoint counts its batches from 0 again.
-- neither Spark nor delta-rs syncs local files. The spool's files go when the batch is committed, so here the rows are
-  made durable before the log names them, and the log before Spark is told.
-- Spark names a folder for each partition value, escaped; the log wants the value as it was.
+- delta-rs does not sync local files. The spool's files go when the batch is committed, so rows are made durable by who
+  writes them, before the log names them, and the log here, before Spark is told.
 
 A stream makes a file for each part of each batch. Those of a slow one are small and many, so the appender merges them
 as it goes (`acquit.spark.merging`), into files of moderate size; `acquit.spark.compact` makes large ones.
@@ -22,26 +21,21 @@ from __future__ import annotations
 
 import json
 import logging
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, Transaction
 
 from acquit.errors import ConfigurationError, PipelineFailed
-from acquit.spark.merging import FOLDER, Partition, delta_files, merge, sync, sync_log, tier_bins
+from acquit.spark.merging import Partition, delta_files, merge, sync_log, tier_bins
 
 logger = logging.getLogger("acquit.spark")
 
-_MILLISECOND_NS: Final = 1_000_000
-_NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 _MERGE_EVERY: Final = 8
 """Batches between two looks at what could be merged: a look reads the table's list of files."""
 
@@ -73,10 +67,6 @@ class DeltaAppender:
     def is_done(self, batch_id: int) -> bool:
         """Whether the table has the batch."""
         return self._done(self._open(), batch_id)
-
-    def batch_folder(self, batch_id: int) -> Path:
-        """A fresh folder within the table for one attempt at a batch."""
-        return self._table / FOLDER / f"{batch_id:09d}-{uuid.uuid4().hex}"
 
     def commit(self, batch_id: int, files: Sequence[WrittenFile]) -> bool:
         """Make `files` rows of the table, as batch `batch_id`. False, and nothing, when the table has that batch."""
@@ -154,37 +144,6 @@ def _differing(found: Sequence[str], columns: Sequence[str]) -> tuple[tuple[str,
         ("the table", [name for name in found if name not in columns]),
         ("the pipeline", [name for name in columns if name not in found]),
     )
-
-
-def written_files(table: Path, folder: Path) -> list[WrittenFile]:
-    """The Parquet files under `folder`, made durable. Reads their footers, no row."""
-    found = []
-    folders = {folder, folder.parent, table}
-    for path in sorted(folder.rglob("*.parquet")):
-        sync(path)
-        status = path.stat()
-        rows = pq.read_metadata(path).num_rows
-        inner = path.relative_to(folder).parts[:-1]
-        folders.update(folder.joinpath(*inner[:depth]) for depth in range(1, len(inner) + 1))
-        if rows:
-            found.append(
-                WrittenFile(
-                    path.relative_to(table).as_posix(),
-                    status.st_size,
-                    rows,
-                    status.st_mtime_ns // _MILLISECOND_NS,
-                    tuple(_partition(part) for part in inner),
-                )
-            )
-    for parent in sorted(folders, reverse=True):  # the inner ones first
-        sync(parent)
-    return found
-
-
-def _partition(folder: str) -> tuple[str, str | None]:
-    """The column and value that a folder of Spark's is named for."""
-    name, _, value = folder.partition("=")
-    return unquote(name), None if value == _NULL_PARTITION else unquote(value)
 
 
 def _add_action(file: WrittenFile) -> AddAction:

@@ -31,16 +31,16 @@ from typing import TYPE_CHECKING, Final
 
 from deltalake import DeltaTable
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DateType, StructType
 
 from acquit.errors import ConfigurationError
-from acquit.spark.columns import BY_NAME
+from acquit.spark.columns import BY_NAME, schema_ddl
 from acquit.spark.decoding import body_ddl
-from acquit.spark.delta import DeltaAppender, check_table, written_files
+from acquit.spark.delta import DeltaAppender, WrittenFile, check_table
 from acquit.spark.metrics import metrics_of
 from acquit.spark.options import FORMAT_NAME
 from acquit.spark.session import QUERY_ERRORS, failure_of, reason_of, start_session
@@ -48,14 +48,13 @@ from acquit.spark.source import AcquitDataSource
 from acquit.spark.source_options import SourceOptions
 from acquit.spark.spool import Spool, SpoolStatus, Totals, open_store
 from acquit.spark.spool.places import read_place, refuse_private
+from acquit.spark.table_source import POSTED_DAY, FilesOrder, TableFilesSource
 from acquit.spark.tables import TableKind, table_kind
 
 if TYPE_CHECKING:
     from acquit.spark.audit.reconciled import Reconciliation
 
 WORK_FOLDER: Final = "_acquit"
-POSTED_DAY: Final = "posted_day"
-"""A column for partitions: the day of `posted_at` in UTC."""
 TARGET_FILE_BYTES: Final = 16 << 20
 _POSTED_DAY_SQL: Final = (
     f"date_from_unix_date(cast(floor(unix_micros(posted_at) / 86400000000) AS INT)) AS {POSTED_DAY}"
@@ -225,6 +224,7 @@ def ingest(
     _check_table(options)
     session = spark if spark is not None else start_session(master=options.master, memory_mb=options.memory_mb)
     session.dataSource.register(AcquitDataSource)
+    session.dataSource.register(TableFilesSource)
     spool = Spool(open_store(read_place(options.source_options()["spool"])))
     refuse_private(spool.place, session.conf.get("spark.master") or "local")
     before = spool.state().totals
@@ -264,33 +264,35 @@ class _Run:
         self._options = options
         self._on_progress = on_progress
         self._heard = -1
+        self._written: dict[int, int] = {}
+        """Rows of the batches that went into a Delta table. What Spark counts there are files."""
         self.rows = 0
         self.batches = 0
 
     def start(self, session: SparkSession) -> StreamingQuery:
+        _check_body_schema(self._options)
+        if self._options.format is TableFormat.PARQUET:
+            return self._to_parquet(session)
+        return self._to_delta(session)
+
+    def _to_parquet(self, session: SparkSession) -> StreamingQuery:
         options = self._options
-        _check_body_schema(options)
         frame = session.readStream.format(FORMAT_NAME).options(**options.source_options()).load()
         chosen = list(options.columns or frame.columns)
         frame = frame.selectExpr(*chosen, *((_POSTED_DAY_SQL,) if POSTED_DAY in options.partition_by else ()))
-        writer = frame.writeStream.option("checkpointLocation", str(options.work_folder / "checkpoint"))
-        writer = writer.queryName(f"ingest {', '.join(options.addresses)}")
-        writer = (
-            writer.trigger(availableNow=True)
-            if options.trigger is None
-            else writer.trigger(processingTime=options.trigger)
-        )
-        if options.format is TableFormat.PARQUET:
-            if options.partition_by:
-                writer = writer.partitionBy(*options.partition_by)
-            return writer.format("parquet").option("path", str(options.table)).start()
-        return self._to_delta(writer, frame)
+        writer = self._writer(frame)
+        if options.partition_by:
+            writer = writer.partitionBy(*options.partition_by)
+        return writer.format("parquet").option("path", str(options.table)).start()
 
-    def _to_delta(self, writer: DataStreamWriter, frame: DataFrame) -> StreamingQuery:
-        table, partition_by = self._options.table, self._options.partition_by
-        given = self._options.target_file_bytes
-        target_bytes = TARGET_FILE_BYTES if given is None else given
-        schema = to_arrow_schema(frame.schema, timezone="UTC")
+    def _to_delta(self, session: SparkSession) -> StreamingQuery:
+        options = self._options
+        columns = _table_columns(options)
+        order = FilesOrder(options.table, columns, options.partition_by)
+        source = session.readStream.format(TableFilesSource.name())
+        frame = source.options(**options.source_options(), **order.to_option()).load()
+        target_bytes = TARGET_FILE_BYTES if options.target_file_bytes is None else options.target_file_bytes
+        schema = to_arrow_schema(columns, timezone="UTC")
         appender: DeltaAppender | None = None
 
         def append(batch: DataFrame, batch_id: int) -> None:
@@ -298,21 +300,25 @@ class _Run:
             if appender is None:
                 query_id = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
                 assert query_id is not None
-                appender = DeltaAppender(table, schema, query_id, partition_by)
+                appender = DeltaAppender(options.table, schema, query_id, options.partition_by)
             if appender.is_done(batch_id):
                 return
-            folder = appender.batch_folder(batch_id)
-            # Delta has no place for the 96-bit times that Spark writes by default.
-            batch.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-            written = batch.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
-            written.partitionBy(*partition_by).parquet(str(folder))
-            files = written_files(table, folder)
+            files = [_written(row) for row in batch.collect()]
             if files:
                 appender.commit(batch_id, files)
+                self._written[batch_id] = sum(file.rows for file in files)
                 if target_bytes:
                     appender.merge_small(batch_id, target_bytes)
 
-        return writer.foreachBatch(append).start()
+        return self._writer(frame).foreachBatch(append).start()
+
+    def _writer(self, frame: DataFrame) -> DataStreamWriter:
+        options = self._options
+        writer = frame.writeStream.option("checkpointLocation", str(options.work_folder / "checkpoint"))
+        writer = writer.queryName(f"ingest {', '.join(options.addresses)}")
+        if options.trigger is None:
+            return writer.trigger(availableNow=True)
+        return writer.trigger(processingTime=options.trigger)
 
     def follow(self, query: StreamingQuery) -> None:
         """Until it ends. Raises what it ended with."""
@@ -337,6 +343,7 @@ class _Run:
             batch_id, rows = int(progress["batchId"]), int(progress["numInputRows"])
             if batch_id <= self._heard or not rows:
                 continue
+            rows = self._written.pop(batch_id, rows)
             self._heard = batch_id
             self.batches += 1
             self.rows += rows
@@ -369,6 +376,20 @@ def _columns_of(source: SourceOptions) -> list[str]:
     """What the source has with these options."""
     decoded = body_ddl(source.body_as, source.body_schema)
     return [*BY_NAME, *(() if decoded is None else (decoded.partition(" ")[0],))]
+
+
+def _table_columns(options: IngestOptions) -> StructType:
+    """Of a Delta table, in their order."""
+    source = SourceOptions.parse(options.source_options())
+    found = StructType.fromDDL(schema_ddl(source.body_as, source.body_schema))
+    assert isinstance(found, StructType)
+    columns = StructType([found[name] for name in options.columns or found.names])
+    return columns.add(POSTED_DAY, DateType()) if POSTED_DAY in options.partition_by else columns
+
+
+def _written(row: Row) -> WrittenFile:
+    found = row.asDict()
+    return WrittenFile(**{**found, "partition": tuple(found["partition"].items())})
 
 
 def _check_body_schema(options: IngestOptions) -> None:

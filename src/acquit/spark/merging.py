@@ -74,13 +74,14 @@ def delta_files(table: DeltaTable) -> list[DeltaFile]:
         DeltaFile(
             unquote(action["path"]),
             int(action["size_bytes"]),
-            tuple((name, _partition_text(name, value)) for name, value in (action.get("partition") or {}).items()),
+            tuple((name, partition_text(name, value)) for name, value in (action.get("partition") or {}).items()),
         )
         for action in reversed(actions)
     ]
 
 
-def _partition_text(name: str, value: object) -> str | None:
+def partition_text(name: str, value: object) -> str | None:
+    """A partition's value as the log has it. Raises ConfigurationError for a type that is not handled."""
     match value:
         case None | str():
             return value

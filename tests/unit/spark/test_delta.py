@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,17 +11,16 @@ import pytest
 from deltalake import DeltaTable
 
 from acquit.errors import ConfigurationError
-from acquit.spark.delta import DeltaAppender, WrittenFile, written_files
+from acquit.spark.delta import DeltaAppender, WrittenFile
+from acquit.spark.table_source import write_files
 
 SCHEMA = pa.schema([("body", pa.binary()), ("at", pa.timestamp("us", "UTC"))])
 
 
-def write(appender: DeltaAppender, table: Path, batch_id: int, *bodies: bytes) -> list[WrittenFile]:
-    folder = appender.batch_folder(batch_id)
-    folder.mkdir(parents=True)
-    pq.write_table(pa.Table.from_pylist([{"body": body} for body in bodies], schema=SCHEMA), folder / "part-0.parquet")
-    pq.write_table(SCHEMA.empty_table(), folder / "part-1.parquet")
-    return written_files(table, folder)
+def write(table: Path, batch_id: int, *bodies: bytes) -> list[WrittenFile]:
+    table.mkdir(exist_ok=True)
+    batch = pa.RecordBatch.from_pylist([{"body": body} for body in bodies], schema=SCHEMA)
+    return write_files(table, f"{batch_id}-{uuid4().hex}", [batch], SCHEMA.names)
 
 
 def rows(table: Path) -> list[bytes]:
@@ -36,31 +36,31 @@ def table(tmp_path: Path) -> Path:
 def test_a_batch_goes_in_once(table: Path) -> None:
     appender = DeltaAppender(table, SCHEMA, "query-1")
     assert not appender.is_done(0)
-    files = write(appender, table, 0, b"a", b"b")
-    assert [file.rows for file in files] == [2], "files without rows are not named"
+    files = write(table, 0, b"a", b"b")
+    assert [file.rows for file in files] == [2]
     assert appender.commit(0, files) and appender.is_done(0)
-    assert not appender.commit(0, write(appender, table, 0, b"a", b"b"))
-    assert appender.commit(1, write(appender, table, 1, b"c"))
+    assert not appender.commit(0, write(table, 0, b"a", b"b"))
+    assert appender.commit(1, write(table, 1, b"c"))
     assert rows(table) == [b"a", b"b", b"c"]
 
 
 def test_another_query_counts_its_own_batches(table: Path) -> None:
     for query in ("query-1", "query-2"):
         appender = DeltaAppender(table, SCHEMA, query)
-        assert appender.commit(0, write(appender, table, 0, query.encode()))
+        assert appender.commit(0, write(table, 0, query.encode()))
     assert rows(table) == [b"query-1", b"query-2"]
 
 
 def test_of_two_drivers_at_once_one_gets_it_in(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = DeltaAppender(table, SCHEMA, "query-1"), DeltaAppender(table, SCHEMA, "query-1")
-    first.commit(0, write(first, table, 0, b"a"))
-    files = write(second, table, 1, b"second")
+    first.commit(0, write(table, 0, b"a"))
+    files = write(table, 1, b"second")
     real = second._open
 
     def open_before_the_other_commits() -> DeltaTable:
         found = real()
         monkeypatch.undo()
-        first.commit(1, write(first, table, 1, b"first"))
+        first.commit(1, write(table, 1, b"first"))
         return found
 
     monkeypatch.setattr(second, "_open", open_before_the_other_commits)
@@ -75,16 +75,13 @@ def test_a_table_with_other_columns_is_named(table: Path) -> None:
         other.is_done(0)
 
 
-def test_partitions_are_what_their_folders_say(table: Path) -> None:
+def test_a_partition_has_files_of_its_own(table: Path) -> None:
     schema = pa.schema([("body", pa.binary()), ("queue", pa.string())])
     appender = DeltaAppender(table, schema, "query-1", ["queue"])
     assert not appender.is_done(0)
-    folder = appender.batch_folder(0)
-    values = {"queue=a b%2F%3D%25": b"a", "queue=__HIVE_DEFAULT_PARTITION__": b"b"}
-    for name, body in values.items():
-        (folder / name).mkdir(parents=True)
-        pq.write_table(pa.table({"body": pa.array([body], pa.binary())}), folder / name / "part-0.parquet")
-    assert appender.commit(0, written_files(table, folder))
+    values = {"a b/=%": b"a", None: b"b"}
+    batch = pa.table({"body": [*values.values()], "queue": [*values]}, schema).to_batches()[0]
+    assert appender.commit(0, write_files(table, "0", [batch], schema.names, ["queue"]))
     found = DeltaTable(table).to_pyarrow_table().to_pylist()
     assert {row["body"]: row["queue"] for row in found} == {b"a": "a b/=%", b"b": None}
     with pytest.raises(ConfigurationError, match="is partitioned by queue; this pipeline writes partitions by nothing"):
@@ -98,7 +95,7 @@ def test_many_small_batches_are_merged_as_it_goes(table: Path) -> None:
     appender = DeltaAppender(table, SCHEMA, "query-1")
     most = 0
     for batch in range(80):
-        assert appender.commit(batch, write(appender, table, batch, str(batch).encode()))
+        assert appender.commit(batch, write(table, batch, str(batch).encode()))
         appender.merge_small(batch, 16 << 20)
         most = max(most, len(DeltaTable(table).file_uris()))
     assert most <= 64 + 8
@@ -111,7 +108,7 @@ def test_what_cannot_be_merged_stays_as_it_is(
 ) -> None:
     appender = DeltaAppender(table, SCHEMA, "query-1")
     for batch in range(64):
-        appender.commit(batch, write(appender, table, batch, b"x"))
+        appender.commit(batch, write(table, batch, b"x"))
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
