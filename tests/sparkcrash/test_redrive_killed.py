@@ -51,10 +51,13 @@ def back(url: str) -> Counter[tuple[object, ...]]:
     with acquit.connect(url) as connection, connection.session("auto") as session:
         for queue in QUEUES:
             receiver = session.receiver(queue)
-            while (message := receiver.receive(0.5)) is not None:
+            receiver.drain(10)
+            for message in receiver.receive_many(2 * LETTERS, 0):
                 assert str(message.body).startswith(queue)
                 found[*_said(message), message.annotations["x-opt-acquit-origin"]] += 1
-        assert session.receiver("DLQ", browse=True).receive(0.5) is None
+        left = session.receiver("DLQ", browse=True)
+        left.drain(10)
+        assert left.receive_many(1, 0) == []
     return found
 
 

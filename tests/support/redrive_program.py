@@ -15,7 +15,7 @@ def main(url: str) -> None:
     from acquit.spark.redrive import RedriveOptions, redrive
     from acquit.spark.session import start_session
 
-    settings = {"spark.ui.enabled": "false"}
+    settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1"}
     spark = start_session(master="local[2]", memory_mb=512, log_level="OFF", settings=settings)
     while True:
         try:
