@@ -288,7 +288,8 @@ def _change_writers(module: ModuleType) -> None:
 
 def _begin_batch(options: Any, batch: int) -> None:
     _Task.epoch = batch
-    _Task.folder = folder_of(Path(options.report).parent)
+    # A sink that does not report has no folder in which its points could be armed.
+    _Task.folder = folder_of(Path(options.report).parent) if options.report is not None else Path()
 
 
 def _change_moving(module: ModuleType) -> None:
