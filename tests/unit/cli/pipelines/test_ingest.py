@@ -123,6 +123,8 @@ def test_without_java_it_says_what_to_install(shell: Shell, tmp_path: Path, monk
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setattr("acquit.spark.java._bundled", lambda: None)
+    # Other tests of this process may have a session, which would do.
+    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
     ran = shell("pipeline", "ingest", "orders", tmp_path / "table")
     assert (ran.code, len(ran.err.splitlines())) == (Exit.USAGE, 1)
     assert "Spark needs Java 17 or newer and none was found" in ran.err
