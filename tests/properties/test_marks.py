@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acquit.broker.intake.marks import PLACE, SENDER_MARK
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.ledger.events import EventKind
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.delivery import Delivery
 from acquit.protocol.link import SendingLink
 from acquit.protocol.message import Message
+from acquit.protocol.numbered import PLACE, SENDER_MARK
 from tests.support.broker_world import Client, World
 
 ROWS = 12

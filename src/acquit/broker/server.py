@@ -36,7 +36,6 @@ from acquit.broker.clock import Clock, compare_with_journal
 from acquit.broker.committer import Committer
 from acquit.broker.core import Core
 from acquit.broker.inspect import BrokerSnapshot
-from acquit.broker.intake.marks import SENDER_MARK
 from acquit.broker.memory import Read
 from acquit.broker.nodes.addresses import Policies
 from acquit.broker.options import BrokerOptions, Listen
@@ -47,6 +46,7 @@ from acquit.ledger.recovery import OpenedJournal, close_journal, open_journal
 from acquit.protocol._definitions import AmqpCondition, ConnectionCondition, Error
 from acquit.protocol.connection import Connection
 from acquit.protocol.events import Event
+from acquit.protocol.numbered import SENDER_MARK
 from acquit.protocol.options import ConnectionOptions
 from acquit.protocol.types import Value
 from acquit.store.interface import Position

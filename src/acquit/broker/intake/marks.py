@@ -31,15 +31,16 @@ In the journal a mark is keyed state (`ledger.records.Namespace.SENDER_MARK`), c
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 from acquit.broker.refusal import Refused
-from acquit.errors import DecodeError, StoreFull
+from acquit.errors import StoreFull
 from acquit.ledger.events import EventKind
 from acquit.ledger.records import Namespace, State, StateDeleted
 from acquit.protocol._definitions import AmqpCondition
-from acquit.protocol.sections import BODY, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, map_value, scan_sections
+from acquit.protocol.numbered import SENDER_MARK, Place
+from acquit.protocol.sections import BODY, scan_sections
 from acquit.protocol.types import UInt, ULong
 
 if TYPE_CHECKING:
@@ -47,27 +48,13 @@ if TYPE_CHECKING:
     from acquit.broker.options import BrokerLimits
     from acquit.broker.scribe import Scribe
 
-SENDER_MARK: Final = "acquit:sender-mark"
-"""Property of an attach: from the sender the name, from us where the mark is. Offered as a capability as well."""
-PLACE: Final = "x-opt-acquit-place"
 NAME_MAX: Final = 256
 """Characters of a name."""
 
 _DUPLICATE: Final = int(EventKind.DUPLICATE)
-_PLACE: Final = Struct(">QQI")
-"""The annotation's value, binary: batch, index, digest."""
 _VALUE: Final = Struct("<QQIQ")
 """In the journal: batch, index, digest, sequence."""
-_ENTRY: Final = b"\xa3" + bytes((len(PLACE),)) + PLACE.encode() + b"\xa0" + bytes((_PLACE.size,))
-_SECTION: Final = b"\x00\x53\x71\xc1" + bytes((1 + len(_ENTRY) + _PLACE.size, 2)) + _ENTRY
-"""Delivery annotations that say nothing but the place, as senders of ours encode them, up to the value."""
 _RETIRED_AT_ONCE: Final = 1_000
-
-
-Place: TypeAlias = tuple[int, int, int]
-"""Of one message: batch, index within the batch, and the sender's own digest, which is kept with the mark, told,
-and compared when the message at the mark comes again. Places of one mark are compared by their batch, then by their
-index."""
 
 
 class Mark:
@@ -242,24 +229,4 @@ class Marks:
             scribe.exhausted = True  # the recorder keeps the event
 
 
-def take_place(payload: bytes) -> tuple[Place, bytes]:
-    """The place of a message, and the message without its delivery annotations, which are for us alone. Raises
-    DecodeError where it says none."""
-    at = 5 + payload[4] if payload.startswith(b"\x00\x53\x70\xc0") and len(payload) > 4 else 0
-    if payload.startswith(_SECTION, at):
-        value_at = at + len(_SECTION)
-        after = value_at + _PLACE.size
-        value: object = payload[value_at:after]
-    else:
-        bounds = scan_sections(payload).bounds
-        at, after = bounds[DELIVERY_ANNOTATIONS], bounds[MESSAGE_ANNOTATIONS]
-        value = map_value(payload[at:after], PLACE) if at != after else None
-    if not isinstance(value, bytes) or len(value) != _PLACE.size:
-        raise DecodeError(
-            f"on a link with a mark ({SENDER_MARK}) each message says its place: the delivery annotation {PLACE}, "
-            f"a binary of {_PLACE.size} bytes"
-        )
-    return _PLACE.unpack(value), payload[:at] + payload[after:]
-
-
-__all__ = ["NAME_MAX", "PLACE", "SENDER_MARK", "Claim", "Mark", "Marks", "Place", "take_place"]
+__all__ = ["NAME_MAX", "Claim", "Mark", "Marks"]

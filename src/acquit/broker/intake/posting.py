@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final
 
 from acquit.broker.dispatching.groups import CLOSING
 from acquit.broker.intake.limits import Room, admit, full, note_value
-from acquit.broker.intake.marks import take_place
 from acquit.broker.intake.shaping import (
     SharedBody,
     learn_template,
@@ -44,13 +43,14 @@ from acquit.protocol._definitions import (
     TransactionalState,
 )
 from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.numbered import take_place
 from acquit.protocol.sections import MESSAGE_ANNOTATIONS, PROPERTIES, map_value, scan_sections
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from acquit.broker.intake.duplicates import Duplicates, Identity
-    from acquit.broker.intake.marks import Claim, Mark, Marks, Place
+    from acquit.broker.intake.marks import Claim, Mark, Marks
     from acquit.broker.intake.shaping import Posting
     from acquit.broker.life import Life
     from acquit.broker.links.endpoints import Producer
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from acquit.broker.transact.transaction import Transaction
     from acquit.broker.transact.transactions import Transactions
     from acquit.protocol.delivery import Delivery
+    from acquit.protocol.numbered import Place
     from acquit.protocol.session import Session
 
 _PENDING = NodeState.PENDING

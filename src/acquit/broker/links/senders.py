@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from acquit.broker.admin.management import NODE
-from acquit.broker.intake.marks import SENDER_MARK, Marks
+from acquit.broker.intake.marks import Marks
 from acquit.broker.links.endpoints import Peer, Producer
 from acquit.broker.nodes import temporary
 from acquit.broker.nodes.finding import Nodes, wants_topic
@@ -21,6 +21,7 @@ from acquit.protocol._definitions import (
     TerminusDurability,
     TerminusExpiryPolicy,
 )
+from acquit.protocol.numbered import SENDER_MARK
 
 if TYPE_CHECKING:
     from acquit.broker.admin.management_node import ManagementNode

@@ -25,7 +25,6 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from enum import Enum
-from struct import Struct
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -49,20 +48,15 @@ from acquit.errors import (
     RowsChanged,
 )
 from acquit.protocol._definitions import AmqpCondition
+from acquit.protocol.numbered import SENDER_MARK, place_section
 from acquit.spark.link import broker_id, connect_patiently
 from acquit.spark.sink.options import Guarantee, Rejected, SinkOptions
 
 logger = logging.getLogger("acquit.spark")
 
-SENDER_MARK: Final = "acquit:sender-mark"
-PLACE: Final = "x-opt-acquit-place"
 REJECTIONS_TOLD_MAX: Final = 10
 """Rows that a task names in its result; all of them are logged."""
 
-_PLACE: Final = Struct(">QQI")
-_ENTRY: Final = b"\xa3" + bytes((len(PLACE),)) + PLACE.encode() + b"\xa0" + bytes((_PLACE.size,))
-_SECTION: Final = b"\x00\x53\x71\xc1" + bytes((1 + len(_ENTRY) + _PLACE.size, 2)) + _ENTRY
-"""Delivery annotations that say the place of a message, up to the value."""
 _DURABLE: Final = b"\x41"
 """In a header, behind the list's constructor."""
 _ARTEMIS: Final = "apache-activemq-artemis"
@@ -201,8 +195,8 @@ class Poster:
             self._digest = crc32(row.rest, crc32(row.header, self._digest))
             if self._posted_before(row.number):
                 return
-            place = _PLACE.pack(self._origin.batch, row.number, self._digest)
-            payload = b"".join((row.header, _SECTION, place, row.rest))
+            place = place_section((self._origin.batch, row.number, self._digest))
+            payload = b"".join((row.header, place, row.rest))
         else:
             if self.mechanism is Mechanism.IDS and row.number >= self._rows_max:
                 raise ConfigurationError(
@@ -451,4 +445,4 @@ class Poster:
         )
 
 
-__all__ = ["PLACE", "SENDER_MARK", "Mechanism", "Origin", "Posted", "Poster", "Row", "choose_mechanism"]
+__all__ = ["Mechanism", "Origin", "Posted", "Poster", "Row", "choose_mechanism"]

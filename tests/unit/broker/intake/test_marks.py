@@ -7,15 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from acquit.broker.intake.marks import PLACE, SENDER_MARK, take_place
 from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions
-from acquit.errors import DecodeError
 from acquit.ledger.events import EventKind
 from acquit.ledger.records import Namespace
 from acquit.protocol._definitions import AmqpCondition, Rejected, Released, Target, TransactionalState
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.link import SendingLink
 from acquit.protocol.message import Message
+from acquit.protocol.numbered import PLACE, SENDER_MARK
 from tests.support.broker_world import Client, World, durable, live_of
 
 
@@ -373,16 +372,6 @@ def test_the_ledger_knows_which_posting_the_highest_one_repeats() -> None:
     client.post_all(link, placed(0, 0), placed(0, 1))
     highest = max(world.core.life.live)
     assert seen == [(EventKind.DUPLICATE, 0), (EventKind.DUPLICATE, highest)]
-
-
-def test_the_place_is_read_in_any_encoding() -> None:
-    place = struct.pack(">QQI", 1, 2, 3)
-    several = Message("x", delivery_annotations={"a": 1, PLACE: place}, durable=True)
-    bare = durable("x").encode()
-    assert take_place(several.encode()) == ((1, 2, 3), bare)
-    assert take_place(placed(1, 2, digest=3).encode()) == ((1, 2, 3), bare)
-    with pytest.raises(DecodeError, match=PLACE):
-        take_place(b"")
 
 
 def test_where_memory_is_full_durable_ones_pass_and_a_volatile_one_stops_those_behind_it() -> None:

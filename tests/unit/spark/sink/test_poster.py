@@ -11,10 +11,8 @@ import pyarrow as pa
 import pytest
 
 import acquit
-from acquit.broker.intake import marks
 from acquit.broker.options import AddressRule, BrokerOptions, ConnectionLimits
 from acquit.errors import ConfigurationError, DeliveryInDoubt, LinkDetached, RowRejected, RowsChanged
-from acquit.spark.sink import poster
 from acquit.spark.sink.options import SinkOptions
 from acquit.spark.sink.poster import Mechanism, Origin, Poster, Row, choose_mechanism
 from acquit.spark.sink.rows import RowEncoder, Values
@@ -54,11 +52,6 @@ def taken(url: str, address: str = "q") -> list[object]:
         while (message := receiver.receive(0.3)) is not None:
             found.append(message.body)
     return found
-
-
-def test_constants_are_the_brokers() -> None:
-    assert (poster.SENDER_MARK, poster.PLACE) == (marks.SENDER_MARK, marks.PLACE)
-    assert marks.take_place(poster._SECTION + poster._PLACE.pack(1, 2, 3)) == ((1, 2, 3), b"")
 
 
 def test_rows_are_posted_and_named(broker: acquit.Broker) -> None:
