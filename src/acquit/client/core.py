@@ -32,7 +32,7 @@ from, all in one write. No user code takes part in either.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -41,7 +41,7 @@ from acquit.client.fates import FateQuery
 from acquit.client.modes import Mode
 from acquit.client.options import DURABLE_SETTLEMENT, ConnectOptions, check_outcome
 from acquit.client.products import UNKNOWN, product_of
-from acquit.client.receipts import Milestone, ReceiptStatus, SettlementReceipt
+from acquit.client.receipts import Milestone, ReceiptStatus, SendPromise, SettlementReceipt
 from acquit.client.received import MessageCore
 from acquit.client.receiving import ReceiverCore, lose
 from acquit.client.reconnecting import worth_another_try
@@ -264,10 +264,15 @@ class ClientCore:
             session.restore()
         self.restored.succeed()
 
-    def give_up(self, failure: Failure) -> None:
-        """The connection could not be restored: it is over."""
+    def give_up(self, failure: Failure, unheard: Sequence[ev.Event] = ()) -> None:
+        """The connection could not be restored: it is over. `unheard` are events that were perhaps not acted upon: the
+        engine has settled the sends that they speak of, and would not name them among those that it loses."""
         self.interrupted = False
         self._end(failure)
+        for event in unheard:
+            for delivery in event.deliveries if isinstance(event, ev.StatesReceived) else ():
+                if isinstance(promise := delivery.context, SendPromise):
+                    promise._fail(failure)
         self.closed.succeed()
 
     def _give_up_sends(self, now: float) -> None:

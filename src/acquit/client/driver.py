@@ -17,7 +17,7 @@ import platform
 import random
 import ssl
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -273,7 +273,7 @@ class Driver:
         try:
             self.core.handle(events, self.loop.time())
         except BaseException:
-            self._break()
+            self._break(events)
             raise
         self._arm()
 
@@ -329,10 +329,11 @@ class Driver:
         if events:
             self.handle(events)
 
-    def _break(self) -> None:
+    def _break(self, unheard: Sequence[Event] = ()) -> None:
         """A bug of ours: half of something is done. Better lost for good, which every wait hears of, than to go on."""
         core = self.core
-        core.give_up(Failure(ConnectionLost, f"the connection to {core.where} was cut off by an error in this client"))
+        message = f"the connection to {core.where} was cut off by an error in this client"
+        core.give_up(Failure(ConnectionLost, message), unheard)
         self.pump.abort()
 
     # -- inside --------------------------------------------------------------------------------------------------------

@@ -467,6 +467,24 @@ def test_a_failure_in_the_midst_of_an_answer_is_told_as_the_loop_tells_it(
         assert any(record.exc_info and record.exc_info[0] is ZeroDivisionError for record in caplog.records)
 
 
+@pytest.mark.parametrize("where", ["in a turn", "on the loop"])
+def test_a_send_whose_outcome_meets_a_failure_of_ours_ends_at_once(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(Server()) as server:
+        connection = acquit.connect(server.url, options=acquit.ConnectOptions(reconnect=None))
+        sender = connection.session().sender("q")
+
+        def fail(self: ClientCore, events: list[ev.Event], now: float) -> None:
+            monkeypatch.undo()
+            raise ZeroDivisionError
+
+        def send() -> None:
+            monkeypatch.setattr(ClientCore, "handle", fail)
+            sender.send(b"x", timeout=10 * LONG)
+
+        with pytest.raises(errors.DeliveryInDoubt, match="cut off by an error in this client"):
+            elsewhere(send) if where == "in a turn" else send()
+
+
 def reached(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + LONG
     while not condition():
