@@ -25,25 +25,24 @@ if TYPE_CHECKING:
 
 EVENTS_MAX: Final = 10_000
 """Of one segment: a message may be given back for ever."""
-_ROWS: Final = (
+_EVENT: Final = (
+    ("queue_number", pa.int64()),
+    ("sequence", pa.int64()),
+    ("segment", pa.int64()),
+    ("index", pa.int32()),
+    ("time", pa.timestamp("us", "UTC")),
+    ("kind", pa.string()),
+    ("attempt", pa.int32()),
+    ("actor", pa.string()),
+    ("cause", pa.string()),
+    ("condition", pa.string()),
+)
+SCHEMA: Final = pa.schema([("broker", pa.string()), ("queue", pa.string()), *_EVENT])
+_FOUND: Final = pa.schema([("broker_number", pa.int32()), *_EVENT])
+"""As tasks have it, who know no names."""
+_FOUND_DDL: Final = (
     "broker_number INT, queue_number BIGINT, sequence BIGINT, segment BIGINT, index INT, time TIMESTAMP, kind STRING, "
     "attempt INT, actor STRING, cause STRING, condition STRING"
-)
-_TIME: Final = pa.timestamp("us", "UTC")
-_SCHEMA: Final = pa.schema(
-    [
-        ("broker_number", pa.int32()),
-        ("queue_number", pa.int64()),
-        ("sequence", pa.int64()),
-        ("segment", pa.int64()),
-        ("index", pa.int32()),
-        ("time", _TIME),
-        ("kind", pa.string()),
-        ("attempt", pa.int32()),
-        ("actor", pa.string()),
-        ("cause", pa.string()),
-        ("condition", pa.string()),
-    ]
 )
 
 
@@ -55,11 +54,11 @@ def read(session: SparkSession, rows: Sequence[AnomalyRow], plan: Plan, verify: 
         wanted.setdefault(broker, []).append(sequence)
     works = [work for work in plan.works if work.broker in wanted]
     if not works:
-        return _SCHEMA.empty_table()
+        return _FOUND.empty_table()
     grouped = tasks(works, session.sparkContext.defaultParallelism)
     numbers = session.range(0, len(grouped), 1, len(grouped))
     task = _task(grouped, {broker: np.array(sorted(own), np.uint64) for broker, own in wanted.items()}, verify)
-    found = numbers.mapInArrow(task, _ROWS).toArrow()
+    found = numbers.mapInArrow(task, _FOUND_DDL).toArrow()
     return found.sort_by([(name, "ascending") for name in ("broker_number", "sequence", "segment", "index")])
 
 
@@ -93,14 +92,14 @@ def _events(work: Work, places: np.ndarray[tuple[int], np.dtype[np.int64]]) -> p
         pa.array(events["sequence"].astype(np.int64)),
         pa.repeat(pa.scalar(work.segment.number, pa.int64()), len(events)),
         pa.array(places.astype(np.int32)),
-        pa.array(events["time_us"].astype(np.int64)).view(_TIME),
+        pa.array(events["time_us"].astype(np.int64)).view(_FOUND.field("time").type),
         pa.array([KINDS.get(kind, str(kind)) for kind in events["kind"].tolist()], pa.string()),
         pa.array(events["attempt"].astype(np.int32)),
         pa.array([texts.get(actor) for actor in events["actor"].tolist()], pa.string()),
         pa.array([None if attempt is None else cause_name(attempt.cause) for attempt in attempts], pa.string()),
         pa.array([None if attempt is None else attempt.condition or None for attempt in attempts], pa.string()),
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+    return pa.RecordBatch.from_arrays(columns, schema=_FOUND)
 
 
 def named(events: pa.Table, brokers: Mapping[int, str], names: Mapping[int, Mapping[int, tuple[str, str]]]) -> pa.Table:
@@ -110,8 +109,6 @@ def named(events: pa.Table, brokers: Mapping[int, str], names: Mapping[int, Mapp
     found = [
         names.get(broker, {}).get(queue, ("", ""))[0] or None for broker, queue in zip(numbers, queues, strict=True)
     ]
-    return (
-        events.drop_columns(["broker_number"])
-        .add_column(0, "broker", pa.array([brokers[number] for number in numbers], pa.string()))
-        .add_column(1, "queue", pa.array(found, pa.string()))
-    )
+    stores = pa.array([brokers[number] for number in numbers], pa.string())
+    columns = [stores, pa.array(found, pa.string()), *(events[name] for name, _ in _EVENT)]
+    return pa.table(columns, schema=SCHEMA)

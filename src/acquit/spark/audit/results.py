@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from acquit.errors import ConfigurationError
 from acquit.ledger.events import ENTERING, RETIRING, EventKind
-from acquit.spark.audit import anomalies, balance, counters, tables
+from acquit.spark.audit import anomalies, balance, counters, histories, tables
 from acquit.spark.audit.counters import FIRST, LATENCY, MINUTE_US, WAIT, Counters
 from acquit.spark.audit.histogram import BUCKETS
 from acquit.spark.audit.log import AuditLog, BrokerState, Entry
@@ -95,23 +95,7 @@ class AuditResults:
 
     def histories(self) -> pa.Table:
         """The events of messages that anomalies name."""
-        schema = pa.schema(
-            [
-                ("broker", pa.string()),
-                ("queue", pa.string()),
-                ("queue_number", pa.int64()),
-                ("sequence", pa.int64()),
-                ("segment", pa.int64()),
-                ("index", pa.int32()),
-                ("time", _TIME),
-                ("kind", pa.string()),
-                ("attempt", pa.int32()),
-                ("actor", pa.string()),
-                ("cause", pa.string()),
-                ("condition", pa.string()),
-            ]
-        )
-        return self._all("histories", schema)
+        return self._all("histories", histories.SCHEMA)
 
     def dead_letters(self) -> pa.Table:
         """How many messages were dead-lettered, by queue, minute and reason; null where no reason is on record."""
