@@ -7,46 +7,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from acquit.errors import ConfigurationError
-from acquit.spark.decoding import BODY_OPTIONS, BodyAs, check_body
-from acquit.spark.options import (
-    CONNECTION_OPTIONS,
-    HOUR_MS,
-    ConnectionOptions,
-    Option,
-    parse_options,
-    read_choice,
-    read_count,
-    read_duration,
-)
-from acquit.spark.source_options import read_addresses
+from acquit.spark.options import HOUR_MS, Option, parse_options, read_count, read_duration
+from acquit.spark.read_options import READ_OPTIONS, ReadOptions, poison_option
 from acquit.spark.spool import Poison
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrowseOptions(ConnectionOptions):
+class BrowseOptions(ReadOptions):
     """Options of the batch source; see `OPTIONS` for each."""
 
-    address: str | None = None
-    addresses: tuple[str, ...] = ()
-    selector: str | None = None
     parts: int = 4
     idle_timeout_ms: int = 10_000
-    poison: Poison = Poison.COLUMN
-    body_as: BodyAs = BodyAs.BYTES
-    body_schema: str | None = None
-
-    def __post_init__(self) -> None:
-        ConnectionOptions.__post_init__(self)
-        if self.address is None and not self.addresses:
-            raise ConfigurationError("option address is missing: the queue to look at; or name several with addresses")
-        if self.address is not None and self.addresses:
-            raise ConfigurationError("option address is given, and addresses too: name all queues in addresses")
-        check_body(self.body_as, self.body_schema)
-
-    @property
-    def queues(self) -> tuple[str, ...]:
-        """The addresses that are looked at, at least one, each once."""
-        return self.addresses if self.address is None else (self.address,)
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> BrowseOptions:
@@ -60,21 +31,7 @@ class BrowseOptions(ConnectionOptions):
 
 
 OPTIONS: Final = (
-    *CONNECTION_OPTIONS,
-    Option("address", "address", str, "the queue to look at; this or `addresses` is required"),
-    Option(
-        "addresses",
-        "addresses",
-        read_addresses,
-        "several queues to look at, separated by commas; the column `queue` says in which a row is",
-    ),
-    Option(
-        "selector",
-        "selector",
-        str,
-        "only messages that this JMS selector selects, such as `region = 'EU' AND total > 100`; refused where the "
-        "broker grants none",
-    ),
+    *READ_OPTIONS,
     Option(
         "parts",
         "parts",
@@ -88,11 +45,5 @@ OPTIONS: Final = (
         "how long nothing may come without the broker saying that the end is reached; then an acquit broker's queue is "
         "an error, and another's is taken to be at its end",
     ),
-    Option(
-        "poison",
-        "poison",
-        read_choice(Poison, Poison.COLUMN, Poison.FAIL),
-        "a message that cannot be parsed: column (a row with `corrupt`), or fail",
-    ),
-    *BODY_OPTIONS,
+    poison_option(Poison.COLUMN, Poison.FAIL),
 )

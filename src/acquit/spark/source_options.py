@@ -6,14 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from acquit.errors import ConfigurationError
 from acquit.spark.columns import identity_finder
-from acquit.spark.decoding import BODY_OPTIONS, BodyAs, check_body
 from acquit.spark.options import (
-    CONNECTION_OPTIONS,
     HOUR_MS,
     YEAR_MS,
-    ConnectionOptions,
     Option,
     parse_options,
     read_choice,
@@ -22,21 +18,18 @@ from acquit.spark.options import (
     read_size,
     read_truth,
 )
+from acquit.spark.read_options import READ_OPTIONS, ReadOptions, poison_option
 from acquit.spark.spool import MissingIdentity, Poison, RetentionOptions
 from acquit.spark.spool.places import read_place
 
 _BATCH_BYTES_MAX: Final = 1 << 30
-_ADDRESSES_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceOptions(ConnectionOptions):
+class SourceOptions(ReadOptions):
     """Options of the streaming source; see `OPTIONS` for each."""
 
-    address: str | None = None
-    addresses: tuple[str, ...] = ()
     spool: str
-    selector: str | None = None
     parts: int = 2
     max_messages_per_batch: int = 50_000
     max_bytes_per_batch: int = 64 << 20
@@ -45,23 +38,7 @@ class SourceOptions(ConnectionOptions):
     missing_identity: MissingIdentity = MissingIdentity.FAIL
     identity_retention_ms: int = RetentionOptions().identity_retention_ms
     identity_limit: int = RetentionOptions().identity_limit
-    poison: Poison = Poison.COLUMN
     reject_is_dead_letter: bool = False
-    body_as: BodyAs = BodyAs.BYTES
-    body_schema: str | None = None
-
-    def __post_init__(self) -> None:
-        ConnectionOptions.__post_init__(self)
-        if self.address is None and not self.addresses:
-            raise ConfigurationError("option address is missing: the queue to read; or name several with addresses")
-        if self.address is not None and self.addresses:
-            raise ConfigurationError("option address is given, and addresses too: name all queues in addresses")
-        check_body(self.body_as, self.body_schema)
-
-    @property
-    def queues(self) -> tuple[str, ...]:
-        """The addresses that are read, at least one, each once."""
-        return self.addresses if self.address is None else (self.address,)
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -74,28 +51,13 @@ class SourceOptions(ConnectionOptions):
         return RetentionOptions(identity_retention_ms=self.identity_retention_ms, identity_limit=self.identity_limit)
 
 
-def read_addresses(text: str) -> tuple[str, ...]:
-    """Several queues."""
-    addresses = tuple(dict.fromkeys(name for part in text.split(",") if (name := part.strip())))
-    if not 1 <= len(addresses) <= _ADDRESSES_MAX:
-        raise ValueError(f"names of queues separated by commas, at most {_ADDRESSES_MAX}")
-    return addresses
-
-
 def _identity_field(text: str) -> str:
     identity_finder(text)
     return text
 
 
 OPTIONS: Final = (
-    *CONNECTION_OPTIONS,
-    Option("address", "address", str, "the queue to read; this or `addresses` is required"),
-    Option(
-        "addresses",
-        "addresses",
-        read_addresses,
-        "several queues to read, separated by commas; the column `queue` says from which a row is",
-    ),
+    *READ_OPTIONS,
     Option(
         "spool",
         "spool",
@@ -103,13 +65,6 @@ OPTIONS: Final = (
         "a folder of this query alone, shared by the driver and all workers (a local one with local[...] only), or "
         "s3://bucket/path",
         required=True,
-    ),
-    Option(
-        "selector",
-        "selector",
-        str,
-        "take only messages that this JMS selector selects, such as `region = 'EU' AND total > 100`; refused where the "
-        "broker grants none",
     ),
     Option(
         "parts",
@@ -152,13 +107,7 @@ OPTIONS: Final = (
     Option(
         "identityLimit", "identity_limit", read_count(1, 1_000_000_000), "how many identities are remembered at most"
     ),
-    Option(
-        "poison",
-        "poison",
-        read_choice(Poison, *Poison),
-        "a message that cannot be parsed: column (a row with `corrupt`), reject (to the broker), or fail",
-    ),
-    *BODY_OPTIONS,
+    poison_option(*Poison),
     Option(
         "rejectIsDeadLetter",
         "reject_is_dead_letter",
