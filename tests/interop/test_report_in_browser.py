@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from acquit.spark.audit.reconciled import Against, Example, Finding, Reconciliation
+from acquit.spark.audit.reconciled import Example, Finding
 from acquit.spark.report import Choice, page_of, render
 from tests.interop.java import in_ci
-from tests.support.audit_tables import BROKER, START, Row, account_of, balanced, day, minute, tables
+from tests.support.audit_tables import BROKER, START, Row, account_of, balanced, day, minute, reconciliation, tables
 from tests.support.chromium import Tab, browsing, find_chromium
 
 HOSTILE = "<script>document.title = 'ran'</script><img src=http://127.0.0.1:9/x onerror=alert(1)>"
@@ -41,18 +41,12 @@ def full_page() -> str:
         {"broker": broker, "folder": LONG, "first_segment": 1, "last_segment": 9, "missing": [], "unclean_stops": 1}
         for broker in (BROKER, OTHER)
     ]
-    found = Reconciliation(
-        against=Against.TABLE,
+    found = reconciliation(
+        {"posted-though-refused": 1 << 60},
         place=LONG,
-        broker=None,
         queue=HOSTILE,
         identity="message_id",
-        made_at_us=0,
         ledger_rows=1 << 60,
-        other_rows=1,
-        ranges=4096,
-        ranges_differing=1,
-        counts={Finding.POSTED_THOUGH_REFUSED: 1 << 60},
         examples=(
             Example(finding=Finding.POSTED_THOUGH_REFUSED, broker=BROKER, identity=LONG, ledger=LONG, other=HOSTILE),
         ),

@@ -24,14 +24,9 @@ from acquit.spark.audit import AuditOptions, audit
 from acquit.spark.audit.log import BrokerState
 from acquit.spark.audit.others import read_receipts, read_table
 from acquit.spark.audit.reconcile import ReconcileOptions, reconcile
-from acquit.spark.audit.reconciled import (
-    Against,
-    Finding,
-    Reconciliation,
-    read_reconciliations,
-    write_reconciliation,
-)
+from acquit.spark.audit.reconciled import Finding, read_reconciliations, write_reconciliation
 from acquit.spark.audit.results import AuditResults
+from tests.support.audit_tables import reconciliation
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -94,19 +89,8 @@ def test_a_table_that_has_each_once_is_equal(spark: SparkSession, seen: Seen, tm
     table = tmp_path / "table"
     write_deltalake(table, pa.table({"sequence": pa.array(seen.accepted.values(), pa.int64()), "body": ["x"] * 50}))
     (broker,) = AuditResults(seen.audit).brokers.values()
-    before = Reconciliation(
-        against=Against.TABLE,
-        place=str(table),
-        broker=broker.store,
-        queue=QUEUE,
-        identity="sequence",
-        made_at_us=1,
-        ledger_rows=1,
-        other_rows=0,
-        ranges=1,
-        ranges_differing=1,
-        counts={Finding.MISSING: 1},
-        findings="reconciliations/findings-before",
+    before = reconciliation(
+        {"missing": 1}, place=str(table), broker=broker.store, findings="reconciliations/findings-before"
     )
     write_reconciliation(seen.audit, before)
     (seen.audit / before.findings).mkdir()

@@ -1,14 +1,15 @@
-"""Tables as an audit leaves them, made up: for tests of the report that need no journal."""
+"""Tables and reconciliations as an audit leaves them, made up: for tests that need no journal."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 
+from acquit.spark.audit.reconciled import Against, Finding, Reconciliation
 from acquit.spark.report.tables import ENTERED, RETIRED, SCHEMAS, AuditTables
 
 Row = dict[str, Any]
@@ -52,6 +53,24 @@ def balanced(queue: str, broker: str = BROKER, **counts: int) -> Row:
     live = entered - retired
     said = {"entered": entered, "retired": retired, "live": live, "live_by_seal": live, "sums_agree": True}
     return {"broker": broker, "queue": queue, **counts, **said, "state": "balanced", "detail": ""}
+
+
+def reconciliation(counts: Mapping[str, int] | None = None, **said: Any) -> Reconciliation:
+    """Of the queue ``orders`` beside a table that has all of it; with `counts` of findings, or anything else said."""
+    usual = {
+        "against": Against.TABLE,
+        "place": "/lake/orders",
+        "broker": None,
+        "queue": "orders",
+        "identity": "sequence",
+        "made_at_us": 0,
+        "ledger_rows": 2,
+        "other_rows": 2,
+        "ranges": 1,
+        "ranges_differing": 1 if counts else 0,
+        "counts": {Finding(name): count for name, count in (counts or {}).items()},
+    }
+    return Reconciliation(**usual | said)
 
 
 def day(queue: str, seed: int, broker: str = BROKER, minutes: int = 720, load: int = 900) -> list[Row]:

@@ -9,24 +9,17 @@ import pytest
 
 from acquit.cli.exits import Exit
 from acquit.spark.audit import reconcile as pipeline
-from acquit.spark.audit.reconciled import Against, Example, Finding, Reconciliation
+from acquit.spark.audit.reconciled import Example, Finding, Reconciliation
+from tests.support.audit_tables import reconciliation
 from tests.support.shell import Shell
 
 
 def found(**counts: int) -> Reconciliation:
     named = {Finding(name.replace("_", "-")): count for name, count in counts.items()}
-    return Reconciliation(
-        against=Against.TABLE,
-        place="/lake/orders",
-        broker=None,
-        queue="orders",
-        identity="sequence",
-        made_at_us=0,
+    return reconciliation(
+        {finding.value: count for finding, count in named.items()},
         ledger_rows=1_000,
         other_rows=998,
-        ranges=3,
-        ranges_differing=1 if counts else 0,
-        counts=named,
         examples=tuple(
             Example(finding=finding, broker=None, identity="17", ledger="accepted", other="") for finding in named
         ),

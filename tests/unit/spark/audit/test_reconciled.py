@@ -12,23 +12,14 @@ from acquit.spark.audit.reconciled import (
     Against,
     Example,
     Finding,
-    Reconciliation,
     read_reconciliations,
     write_reconciliation,
 )
+from tests.support.audit_tables import reconciliation
 
-FOUND = Reconciliation(
-    against=Against.TABLE,
-    place="/lake/orders",
-    broker=None,
-    queue="orders",
-    identity="sequence",
+FOUND = reconciliation(
+    {"missing": 1},
     made_at_us=5,
-    ledger_rows=3,
-    other_rows=2,
-    ranges=1,
-    ranges_differing=1,
-    counts={Finding.MISSING: 1},
     examples=(Example(finding=Finding.MISSING, broker="b", identity="7", ledger="accepted", other=""),),
     findings="reconciliations/findings-1",
 )

@@ -4,9 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from acquit.spark.audit.reconciled import Against, Finding, Reconciliation
 from acquit.spark.report.page import ANOMALIES_MAX, REASONS_MAX, ROWS_MAX, Choice, Mood, Page, page_of
-from tests.support.audit_tables import BROKER, START, Row, account_of, balanced, minute, tables
+from tests.support.audit_tables import BROKER, START, Row, account_of, balanced, minute, reconciliation, tables
 
 OTHER = "0a1b2c3d-1111-4222-8333-944455566677"
 
@@ -17,22 +16,6 @@ def page(choice: Choice | None = None, **rows: list[Row]) -> Page:
 
 def anomaly(kind: str, sequence: int = 1, queue: str = "orders") -> Row:
     return {"broker": BROKER, "queue": queue, "sequence": sequence, "kind": kind, "detail": "so", "segment": 3}
-
-
-def reconciliation(**counts: int) -> Reconciliation:
-    return Reconciliation(
-        against=Against.TABLE,
-        place="/lake/orders",
-        broker=None,
-        queue="orders",
-        identity="sequence",
-        made_at_us=0,
-        ledger_rows=2,
-        other_rows=2,
-        ranges=1,
-        ranges_differing=1,
-        counts={Finding(name): count for name, count in counts.items()},
-    )
 
 
 def test_nothing_at_all_is_said_to_be_nothing() -> None:
@@ -82,10 +65,10 @@ def test_anomalies_that_are_notes_do_not() -> None:
 
 def test_a_reconciliation_that_differs_decides_and_an_answered_doubt_does_not() -> None:
     rows = tables(balance=[balanced("orders"), balanced("payments")])
-    assert page_of(rows, Choice(), [reconciliation(missing=1)]).mood is Mood.BAD
-    assert page_of(rows, Choice(), [reconciliation(**{"in-doubt-posted": 4})]).mood is Mood.GOOD
+    assert page_of(rows, Choice(), [reconciliation({"missing": 1})]).mood is Mood.BAD
+    assert page_of(rows, Choice(), [reconciliation({"in-doubt-posted": 4})]).mood is Mood.GOOD
     other = Choice(queues=("payments",))
-    assert page_of(rows, other, [reconciliation(missing=1)]).reconciliations == []
+    assert page_of(rows, other, [reconciliation({"missing": 1})]).reconciliations == []
 
 
 def test_faults_come_before_traffic_and_the_rest_has_no_charts() -> None:
