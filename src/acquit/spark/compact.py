@@ -26,8 +26,8 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from acquit.errors import ConfigurationError, PipelineFailed
-from acquit.spark.merging import FOLDER, Roll, bins, delta_files, merge, refuse_unhandled, row_groups, sync, sync_log
-from acquit.spark.tables import TableFiles, TableKind, table_files, table_kind
+from acquit.spark.merging import FOLDER, Roll, bins, delta_files, merge, row_groups, sync, sync_log
+from acquit.spark.tables import TableFiles, TableKind, open_delta, table_files, table_kind
 
 TARGET_BYTES: Final = 128 << 20
 _TARGET_MIN: Final = 1 << 10
@@ -126,9 +126,7 @@ def _kind(options: CompactOptions) -> TableKind:
 def _compact_delta(
     options: CompactOptions, before: TableFiles, on_progress: Progress
 ) -> tuple[int, int, tuple[str, ...]]:
-    opened = DeltaTable(options.table)
-    refuse_unhandled(opened)
-    planned = bins(delta_files(opened), options.target_bytes)
+    planned = bins(delta_files(open_delta(options.table)), options.target_bytes)
     merged = sum(len(one) for one in planned)
     if not options.dry_run:
         done = 0

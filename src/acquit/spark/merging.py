@@ -38,6 +38,7 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction
 
 from acquit.errors import ConfigurationError, PipelineFailed
+from acquit.spark.tables import Use, refuse_unhandled
 
 Partition: TypeAlias = tuple[tuple[str, str | None], ...]
 """Names and values, as the log writes them."""
@@ -53,8 +54,6 @@ _FILES_MAX: Final = 64
 """Files in the lowest tier that are merged however small they are."""
 _TRIES: Final = 20
 """Of a commit, while others commit. Each takes milliseconds."""
-_READER_FEATURES: Final = {"timestampNtz"}
-"""Of a table: what does not change how rows stand in its files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,8 @@ class DeltaFile:
 
 def delta_files(table: DeltaTable) -> list[DeltaFile]:
     """What the version that `table` has open consists of, the oldest first. Raises ConfigurationError for partitions
-    by a type that is not handled here."""
+    by a type that is not handled here, and for a table whose files do not hold its rows as they are."""
+    refuse_unhandled(table, Use.MERGE)
     actions = pa.table(table.get_add_actions()).to_pylist()
     return [
         DeltaFile(
@@ -134,16 +134,6 @@ def _neighbours(files: Sequence[DeltaFile], target_bytes: int) -> list[list[Delt
         found[-1].append(file)
         size += file.size_bytes
     return [one for one in found if len(one) > 1]
-
-
-def refuse_unhandled(table: DeltaTable) -> None:
-    """Raise ConfigurationError for a table whose files do not hold its rows as they are (deletion vectors, renamed
-    columns)."""
-    protocol = table.protocol()
-    beyond = set(protocol.reader_features or ()) - _READER_FEATURES
-    if beyond or protocol.min_reader_version == 2:
-        features = ", ".join(sorted(beyond)) or "columnMapping"
-        raise ConfigurationError(f"table {table.table_uri} uses {features}: compact it with what writes it")
 
 
 def merge(table: Path, files: Sequence[DeltaFile]) -> DeltaFile:

@@ -41,7 +41,7 @@ from acquit.spark.browse_options import BrowseOptions
 from acquit.spark.letters import dead_letters
 from acquit.spark.link import broker_id, connect_patiently
 from acquit.spark.session import QUERY_ERRORS, failure_of, reason_of, start_session
-from acquit.spark.tables import TableKind, refuse_beyond_files, table_files
+from acquit.spark.tables import readable_files
 
 DEAD_LETTER_QUEUE: Final = "DLQ"
 SHOWN: Final = 20
@@ -76,6 +76,12 @@ class RedriveOptions:
     user: str | None = None
     credential: str | None = None
     """Where the password is: ``env:NAME``, ``file:PATH`` or ``provider:module.function``."""
+    ca: Path | None = None
+    """A file (PEM) with the authorities that are trusted to sign the broker's certificate; by default the system's."""
+    cert: Path | None = None
+    """A file (PEM) with our certificate, seen under the same path by driver and workers; so is its key."""
+    key: Path | None = None
+    """A file (PEM) with its key, where that is not in the same file."""
     master: str | None = None
     """For a session that is started here: ``local[4]``, ``spark://host:7077``."""
     memory_mb: int = 1_024
@@ -229,10 +235,7 @@ def _chosen(session: SparkSession, options: RedriveOptions) -> DataFrame:
 
 def _marked(session: SparkSession, letters: DataFrame, table: Path) -> DataFrame:
     """With `in_table`: the posting has a row in the table. Reads one column of the table."""
-    found = table_files(table)
-    if found.kind is TableKind.DELTA:
-        refuse_beyond_files(table)
-    files = found.files
+    files = readable_files(table).files
     if not files:
         return letters.withColumn("in_table", sql.lit(False))
     names = pq.read_schema(files[0].path).names

@@ -1,4 +1,5 @@
-"""What lies in a table's folder: which kind of table it is, and which files its readers see.
+"""What lies in a table's folder: which kind of table it is, which files its readers see, and whether
+these are its rows.
 
 Three kinds. *Delta*: the log in ``_delta_log`` says. *Stream*: Parquet files that a Spark stream wrote, of which those
 count that the list in ``_spark_metadata`` names; Spark reads that list, other readers see every file, those of attempts
@@ -14,14 +15,17 @@ Needs pyarrow, and deltalake for Delta; no Spark.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 from acquit.errors import ConfigurationError, PipelineFailed
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
 
 DELTA_LOG: Final = "_delta_log"
 STREAM_LOG: Final = "_spark_metadata"
@@ -85,19 +89,67 @@ def table_kind(table: Path) -> TableKind:
     )
 
 
-def refuse_beyond_files(table: Path) -> None:
-    """Raise ConfigurationError for a Delta table whose files do not hold its rows as they are: some are deleted by
-    vectors beside them, or columns have other names in them. For who reads the files themselves."""
-    from deltalake import DeltaTable
+def readable_files(table: Path) -> TableFiles:
+    """As `table_files`, for who reads the files themselves: raises ConfigurationError, too, for a Delta table whose
+    files do not hold its rows as they are."""
+    found = table_files(table)
+    if found.kind is TableKind.DELTA:
+        refuse_unhandled(open_delta(table), Use.READ)
+    return found
 
-    protocol = DeltaTable(table).protocol()
-    beyond = {"deletionVectors", "columnMapping"} & set(protocol.reader_features or ())
-    if protocol.min_reader_version == 2:
-        beyond.add("columnMapping")
+
+def open_delta(table: Path) -> DeltaTable:
+    """A Delta table at its newest version. Raises ConfigurationError for a log that cannot be read, or asks for what
+    delta-rs does not know."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    try:
+        return DeltaTable(table)
+    except DeltaError as error:
+        first, *_ = str(error).splitlines()
+        raise ConfigurationError(f"table {table}: its log in {DELTA_LOG} cannot be read: {first}") from error
+
+
+class Use(Enum):
+    """What somebody does with the files of a Delta table. The value is what else can be done."""
+
+    READ = "name a copy of it, written as Parquet"
+    MERGE = "compact it with what writes it"
+
+
+_READ_ONLY: Final = frozenset({Use.READ})
+_FEATURES: Final[Mapping[str, frozenset[Use]]] = {
+    "timestampNtz": frozenset({Use.READ, Use.MERGE}),
+    # These say how the log is written, or how columns of some types are: rows are those of the files, as they stand.
+    "typeWidening": _READ_ONLY,
+    "typeWidening-preview": _READ_ONLY,
+    "v2Checkpoint": _READ_ONLY,
+    "vacuumProtocolCheck": _READ_ONLY,
+    "variantShredding-preview": _READ_ONLY,
+    "variantType": _READ_ONLY,
+    "variantType-preview": _READ_ONLY,
+    # Some rows are deleted by vectors beside the files; columns have other names in them.
+    "deletionVectors": frozenset(),
+    "columnMapping": frozenset(),
+}
+"""What can be done with the files of a table that has a reader feature, by that feature's name in the Delta protocol
+("Valid Feature Names in Table Features"). With one that is not here, nothing."""
+_COLUMN_MAPPING_VERSION: Final = 2
+"""The reader version that stands for that feature, of tables without a list of features."""
+
+
+def refuse_unhandled(opened: DeltaTable, use: Use) -> None:
+    """Raise ConfigurationError for a table whose files cannot be used so without regard to what its log says of them
+    besides."""
+    protocol = opened.protocol()
+    features = set(protocol.reader_features or ())
+    if protocol.min_reader_version == _COLUMN_MAPPING_VERSION:
+        features.add("columnMapping")
+    beyond = sorted(name for name in features if use not in _FEATURES.get(name, ()))
     if beyond:
-        raise ConfigurationError(
-            f"table {table} uses {', '.join(sorted(beyond))}: name a copy of it, written as Parquet"
-        )
+        place = unquote(urlsplit(opened.table_uri).path).rstrip("/")
+        raise ConfigurationError(f"table {place} uses {', '.join(beyond)}: {use.value}")
 
 
 def _what_is(path: Path) -> str:
@@ -105,9 +157,7 @@ def _what_is(path: Path) -> str:
 
 
 def _delta_files(table: Path) -> Iterator[TableFile]:
-    from deltalake import DeltaTable
-
-    for uri in DeltaTable(table).file_uris():
+    for uri in open_delta(table).file_uris():
         path = Path(uri.removeprefix("file://"))
         yield TableFile(path, path.stat().st_size if path.exists() else 0)
 

@@ -117,3 +117,15 @@ def test_what_cannot_be_merged_stays_as_it_is(
     appender.merge_small(63, 16 << 20)
     assert "its small files are not merged now: [Errno 28] No space left on device" in caplog.text
     assert len(rows(table)) == 64
+
+
+def test_a_table_that_lost_rows_to_vectors_beside_its_files_is_not_merged(
+    table: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    DeltaTable.create(table, SCHEMA, configuration={"delta.enableDeletionVectors": "true"})
+    appender = DeltaAppender(table, SCHEMA, "query-1")
+    for batch in range(64):
+        appender.commit(batch, write(table, batch, b"x"))
+    appender.merge_small(63, 16 << 20)
+    assert f"not merged now: table {table} uses deletionVectors: compact it with what writes it" in caplog.text
+    assert len(DeltaTable(table).file_uris()) == 64, "merged, rows that are deleted would be there again"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pytest
 from deltalake import write_deltalake
 
 from acquit.errors import ConfigurationError
-from acquit.spark.tables import TableKind, refuse_beyond_files, table_files
+from acquit.spark.tables import TableKind, Use, open_delta, readable_files, refuse_unhandled, table_files
 
 
 def test_a_delta_table_has_what_its_log_names(tmp_path: Path) -> None:
@@ -22,7 +23,7 @@ def test_a_delta_table_has_what_its_log_names(tmp_path: Path) -> None:
     assert (now.kind, len(before.files), len(now.files)) == (TableKind.DELTA, 2, 1)
     assert not set(now.files) & set(before.files)
     assert now.size_bytes == sum(file.path.stat().st_size for file in now.files)
-    refuse_beyond_files(tmp_path)
+    assert readable_files(tmp_path) == now
 
 
 @pytest.mark.parametrize(
@@ -32,4 +33,38 @@ def test_a_delta_table_has_what_its_log_names(tmp_path: Path) -> None:
 def test_a_table_whose_files_are_not_its_rows_is_refused(tmp_path: Path, setting: str, value: str, named: str) -> None:
     write_deltalake(tmp_path, pa.table({"sequence": [1]}), configuration={f"delta.{setting}": value})
     with pytest.raises(ConfigurationError, match=f"uses {named}: name a copy of it, written as Parquet"):
-        refuse_beyond_files(tmp_path)
+        readable_files(tmp_path)
+    with pytest.raises(ConfigurationError, match=f"table {tmp_path} uses {named}: compact it with what writes it"):
+        refuse_unhandled(open_delta(tmp_path), Use.MERGE)
+
+
+def with_features(table: Path, *features: str) -> Path:
+    """A table whose log says that its readers must know these."""
+    write_deltalake(table, pa.table({"sequence": [1]}))
+    log = table / "_delta_log" / f"{0:020}.json"
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features}
+    kept = [action for action in actions if "protocol" not in action]
+    log.write_text("\n".join(json.dumps(action) for action in [{"protocol": protocol}, *kept]))
+    return table
+
+
+def test_what_changes_no_row_may_be_read_and_is_not_merged(tmp_path: Path) -> None:
+    table = with_features(tmp_path / "table", "v2Checkpoint", "timestampNtz", "vacuumProtocolCheck")
+    assert len(readable_files(table).files) == 1
+    with pytest.raises(ConfigurationError, match="uses v2Checkpoint, vacuumProtocolCheck: compact it"):
+        refuse_unhandled(open_delta(table), Use.MERGE)
+    refuse_unhandled(open_delta(with_features(tmp_path / "times", "timestampNtz")), Use.MERGE)
+
+
+def test_a_log_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+    unknown = with_features(tmp_path / "unknown", "nobodyKnows")
+    (tmp_path / "empty" / "_delta_log").mkdir(parents=True)
+    damaged = with_features(tmp_path / "damaged")
+    (damaged / "_delta_log" / f"{0:020}.json").write_text("garbage")
+    for table, said in ((unknown, "nobodyKnows"), (tmp_path / "empty", "No files"), (damaged, "Json error")):
+        with pytest.raises(
+            ConfigurationError, match=f"{table}: its log in _delta_log cannot be read: .*{said}"
+        ) as caught:
+            table_files(table)
+        assert "\n" not in str(caught.value)

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody who reads Spark programs knows it
 
 from acquit.errors import ConfigurationError
-from acquit.spark.tables import TableKind, refuse_beyond_files, table_files, table_kind
+from acquit.spark.tables import TableKind, readable_files
 
 STATE_COLUMN: Final = "receipt_state"
 """The column that `read_receipts` adds."""
@@ -41,14 +41,12 @@ IN_DOUBT_WORDS: Final = ("indoubt", "deliveryindoubt", "unknown", "timeout", "se
 def read_table(spark: SparkSession, table: Path) -> DataFrame:
     """The rows that readers of the table see. Raises ConfigurationError where it is no table, or one whose files do not
     hold its rows as they are."""
-    kind = table_kind(table)
-    if kind is TableKind.DELTA:
-        refuse_beyond_files(table)
-    elif kind is TableKind.STREAM:
-        return spark.read.parquet(str(table))
-    paths = [str(file.path) for file in table_files(table).files]
-    if not paths:
+    found = readable_files(table)
+    if not found.files:
         raise ConfigurationError(f"table {table} has no rows yet")
+    if found.kind is TableKind.STREAM:
+        return spark.read.parquet(str(table))
+    paths = [str(file.path) for file in found.files]
     return spark.read.option("basePath", str(table)).option("mergeSchema", "true").parquet(*paths)
 
 
