@@ -34,7 +34,7 @@ def test_a_table_whose_files_are_not_its_rows_is_refused(tmp_path: Path, setting
     write_deltalake(tmp_path, pa.table({"sequence": [1]}), configuration={f"delta.{setting}": value})
     with pytest.raises(ConfigurationError, match=f"uses {named}: name a copy of it, written as Parquet"):
         readable_files(tmp_path)
-    with pytest.raises(ConfigurationError, match=f"table {tmp_path} uses {named}: compact it with what writes it"):
+    with pytest.raises(ConfigurationError, match=f"table {tmp_path} uses {named}.*: compact it with what writes it"):
         refuse_unhandled(open_delta(tmp_path), Use.MERGE)
 
 
