@@ -26,12 +26,11 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from acquit.errors import ConfigurationError, PipelineFailed
-from acquit.spark.merging import FOLDER, Roll, bins, delta_files, merge, row_groups, sync, sync_log
+from acquit.spark.merging import Roll, bins, delta_files, merge, row_groups, sync, sync_log
 from acquit.spark.tables import TableFiles, TableKind, open_delta, table_files, table_kind
 
 TARGET_BYTES: Final = 128 << 20
 _TARGET_MIN: Final = 1 << 10
-_DAY_S: Final = 86_400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,15 +143,7 @@ def _vacuum(table: Path, *, dry_run: bool) -> tuple[str, ...]:
     removed = DeltaTable(table).vacuum(dry_run=dry_run, full=True)
     if not dry_run:
         sync_log(table)
-        _remove_empty_folders(table / FOLDER)
     return tuple(sorted(set(removed)))
-
-
-def _remove_empty_folders(batches: Path) -> None:
-    """Folders of batches whose files are gone, and nobody's for a day."""
-    for folder in batches.glob("*-*"):
-        if folder.is_dir() and time.time() - folder.stat().st_mtime > _DAY_S and not any(folder.iterdir()):
-            folder.rmdir()
 
 
 def _copy(options: CompactOptions, before: TableFiles, on_progress: Progress) -> tuple[int, int, tuple[str, ...]]:

@@ -136,14 +136,14 @@ def test_vacuum_takes_old_attempts_and_leaves_the_querys_work(tmp_path: Path) ->
     table = delta_table(tmp_path / "table", 2)
     old = time.time() - 8 * 86_400
     work = table / "_acquit" / "spool" / "data" / "1-0-a.arrow"
-    died = table / "acquit" / "000000001-a" / "part-0.parquet"
-    young = table / "acquit" / "000000002-b" / "part-0.parquet"
+    died = table / "acquit" / "000000001-0-a-0.parquet"
+    young = table / "acquit" / "000000002-0-b-0.parquet"
     for path in (work, died, young):
-        path.parent.mkdir(parents=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"")
         os.utime(path, (old, old) if path is not young else None)
     planned = compact(CompactOptions(table=table, vacuum=True, dry_run=True))
-    assert planned.vacuumed == ("acquit/000000001-a/part-0.parquet",)
+    assert planned.vacuumed == ("acquit/000000001-0-a-0.parquet",)
     assert died.exists()
     done = compact(CompactOptions(table=table, vacuum=True))
     assert done.vacuumed == planned.vacuumed
