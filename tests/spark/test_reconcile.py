@@ -22,7 +22,6 @@ import acquit.spark.audit.reconcile as module
 from acquit.errors import ConfigurationError
 from acquit.spark.audit import AuditOptions, audit
 from acquit.spark.audit.log import BrokerState
-from acquit.spark.audit.others import read_receipts, read_table
 from acquit.spark.audit.reconcile import ReconcileOptions, reconcile
 from acquit.spark.audit.reconciled import Finding, read_reconciliations, write_reconciliation
 from acquit.spark.audit.results import AuditResults
@@ -231,13 +230,3 @@ def test_many_ranges_of_several_brokers(spark: SparkSession, tmp_path: Path, mon
         reconcile(replace(given, queue="nowhere"), spark=spark)
     with pytest.raises(ConfigurationError, match="none begins with c"):
         reconcile(replace(given, broker="c"), spark=spark)
-
-
-def test_places_that_are_none(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="there is no such file"):
-        read_receipts(spark, tmp_path / "none.csv", "outcome")
-    (tmp_path / "odd.xml").touch()
-    with pytest.raises(ConfigurationError, match=r"expected .csv, .json, .jsonl or .parquet"):
-        read_receipts(spark, tmp_path / "odd.xml", "outcome")
-    with pytest.raises(ConfigurationError, match="expected a folder with a table"):
-        read_table(spark, tmp_path / "none")

@@ -29,6 +29,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
@@ -40,8 +41,9 @@ from acquit.protocol.types import Value
 from acquit.spark.browse_options import BrowseOptions
 from acquit.spark.letters import dead_letters
 from acquit.spark.link import broker_id, connect_patiently
+from acquit.spark.options import BrokerAccess
 from acquit.spark.session import QUERY_ERRORS, failure_of, reason_of, start_session
-from acquit.spark.tables import readable_files
+from acquit.spark.tables import TableFile, readable_files
 
 DEAD_LETTER_QUEUE: Final = "DLQ"
 SHOWN: Final = 20
@@ -54,11 +56,9 @@ _ANSWER_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RedriveOptions:
+class RedriveOptions(BrokerAccess):
     """What to redrive, and where to. Raises ConfigurationError for what cannot be."""
 
-    url: str
-    """The broker: ``amqp://host:port``, without user and password."""
     queue: str = DEAD_LETTER_QUEUE
     """Where the letters are."""
     where: str = "true"
@@ -73,15 +73,6 @@ class RedriveOptions:
     """No more than so many in a second. By default as fast as the broker moves them."""
     dry_run: bool = False
     """Say what would go, and move nothing."""
-    user: str | None = None
-    credential: str | None = None
-    """Where the password is: ``env:NAME``, ``file:PATH`` or ``provider:module.function``."""
-    ca: Path | None = None
-    """A file (PEM) with the authorities that are trusted to sign the broker's certificate; by default the system's."""
-    cert: Path | None = None
-    """A file (PEM) with our certificate, seen under the same path by driver and workers; so is its key."""
-    key: Path | None = None
-    """A file (PEM) with its key, where that is not in the same file."""
     master: str | None = None
     """For a session that is started here: ``local[4]``, ``spark://host:7077``."""
     memory_mb: int = 1_024
@@ -98,8 +89,7 @@ class RedriveOptions:
 
     def browse_options(self) -> dict[str, str]:
         """As the batch source takes them."""
-        given = {"url": self.url, "address": self.queue, "user": self.user, "credential": self.credential}
-        return {name: value for name, value in given.items() if value is not None}
+        return {**self.access_options(), "address": self.queue}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +161,8 @@ def redrive(
     refuses: what was moved until then is moved, and the same call goes on with the rest.
     """
     started_s = time.monotonic()
+    if options.table is not None:
+        _known_by(options.table)  # what is wrong with it is told before Spark has started
     _refuse_foreign(options)
     session = spark if spark is not None else start_session(master=options.master, memory_mb=options.memory_mb)
     try:
@@ -235,16 +227,11 @@ def _chosen(session: SparkSession, options: RedriveOptions) -> DataFrame:
 
 def _marked(session: SparkSession, letters: DataFrame, table: Path) -> DataFrame:
     """With `in_table`: the posting has a row in the table. Reads one column of the table."""
-    files = readable_files(table).files
+    # Listed now: a row that came while Spark started counts.
+    files, column = _known_by(table)
     if not files:
         return letters.withColumn("in_table", sql.lit(False))
-    names = pq.read_schema(files[0].path).names
-    ours = next((mine for column, mine in _IDENTITIES.items() if column in names), None)
-    if ours is None:
-        raise ConfigurationError(
-            f"table {table}: expected a column {' or '.join(_IDENTITIES)} to know messages by, found {', '.join(names)}"
-        )
-    column = next(column for column, mine in _IDENTITIES.items() if mine == ours)
+    ours = _IDENTITIES[column]
     rows = session.read.parquet(*(str(file.path) for file in files)).select(sql.col(column).alias("known"))
     wanted = letters.select(sql.col(ours).alias("known")).distinct()
     known = rows.join(wanted, "known", "left_semi").distinct().withColumn("found", sql.lit(True))
@@ -254,6 +241,24 @@ def _marked(session: SparkSession, letters: DataFrame, table: Path) -> DataFrame
 
 _IDENTITIES: Final = {"sequence": "origin_sequence", "message_id": "message_id"}
 """A column of the table, and that of a letter which is the same for the same posting. The first there is counts."""
+
+
+def _known_by(table: Path) -> tuple[tuple[TableFile, ...], str]:
+    """The table's files, and the column of `_IDENTITIES` that they have; "" of a table without a file. Needs no Spark.
+    Raises ConfigurationError where there is no table, or one that cannot be read so, or it has no such column."""
+    files = readable_files(table).files
+    if not files:
+        return (), ""
+    try:
+        names = pq.read_schema(files[0].path).names
+    except pa.ArrowInvalid as error:
+        raise ConfigurationError(f"table {table}: {files[0].path} is no Parquet file: {error}") from error
+    column = next((column for column in _IDENTITIES if column in names), None)
+    if column is None:
+        raise ConfigurationError(
+            f"table {table}: expected a column {' or '.join(_IDENTITIES)} to know messages by, found {', '.join(names)}"
+        )
+    return files, column
 
 
 def _groups(chosen: DataFrame) -> tuple[LetterGroup, ...]:

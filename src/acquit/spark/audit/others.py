@@ -6,15 +6,16 @@ list beside them. Of receipts, the outcome is read by its meaning: there is no s
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody who reads Spark programs knows it
 
 from acquit.errors import ConfigurationError
-from acquit.spark.tables import TableKind, readable_files
+from acquit.spark.tables import TableFiles, TableKind, readable_files
 
 STATE_COLUMN: Final = "receipt_state"
 """The column that `read_receipts` adds."""
@@ -38,12 +39,34 @@ IN_DOUBT_WORDS: Final = ("indoubt", "deliveryindoubt", "unknown", "timeout", "se
 """Of an outcome, its letters in lower case. What is in neither list was refused."""
 
 
-def read_table(spark: SparkSession, table: Path) -> DataFrame:
-    """The rows that readers of the table see. Raises ConfigurationError where it is no table, or one whose files do not
-    hold its rows as they are."""
+def check_table(table: Path) -> TableFiles:
+    """Its files. Needs no Spark. Raises ConfigurationError where it is no table, has no rows yet, or is one whose files
+    do not hold its rows as they are; PipelineFailed where a file of it is not there."""
     found = readable_files(table)
     if not found.files:
         raise ConfigurationError(f"table {table} has no rows yet")
+    return found
+
+
+def check_receipts(place: Path) -> str:
+    """In what form they are: the key of `_FORMS`, or "" for the folder of a table. Needs no Spark. Raises
+    ConfigurationError where they are not there, or in none; and as `check_table`."""
+    if place.is_dir():
+        check_table(place)
+        return ""
+    if not place.exists():
+        raise ConfigurationError(f"receipts {place}: there is no such file")
+    form = place.name.removesuffix(".gz").rpartition(".")[2].lower()
+    if form not in _FORMS:
+        raise ConfigurationError(
+            f"receipts {place}: expected .csv, .json, .jsonl or .parquet, or the folder of a table"
+        )
+    return form
+
+
+def read_table(spark: SparkSession, table: Path) -> DataFrame:
+    """The rows that readers of the table see. Raises as `check_table`."""
+    found = check_table(table)
     if found.kind is TableKind.STREAM:
         return spark.read.parquet(str(table))
     paths = [str(file.path) for file in found.files]
@@ -52,7 +75,7 @@ def read_table(spark: SparkSession, table: Path) -> DataFrame:
 
 def read_receipts(spark: SparkSession, place: Path, outcome: str) -> DataFrame:
     """The rows of receipts, with a column `STATE_COLUMN` that says how the send ended (`ReceiptState`), by the column
-    `outcome`; where there is none, all were accepted. Raises ConfigurationError."""
+    `outcome`; where there is none, all were accepted. Raises as `check_receipts`."""
     rows = _rows(spark, place)
     if outcome not in rows.columns:
         return rows.withColumn(STATE_COLUMN, F.lit(ReceiptState.ACCEPTED.value))
@@ -66,19 +89,15 @@ def read_receipts(spark: SparkSession, place: Path, outcome: str) -> DataFrame:
 
 
 def _rows(spark: SparkSession, place: Path) -> DataFrame:
-    if place.is_dir():
-        return read_table(spark, place)
-    if not place.exists():
-        raise ConfigurationError(f"receipts {place}: there is no such file")
-    kind = place.name.removesuffix(".gz").rpartition(".")[2].lower()
-    match kind:
-        case "csv":
-            return spark.read.option("header", "true").csv(str(place))
-        case "json" | "jsonl" | "ndjson":
-            return spark.read.json(str(place))
-        case "parquet":
-            return spark.read.parquet(str(place))
-        case _:
-            raise ConfigurationError(
-                f"receipts {place}: expected .csv, .json, .jsonl or .parquet, or the folder of a table"
-            )
+    form = check_receipts(place)
+    return _FORMS[form](spark.read, str(place)) if form else read_table(spark, place)
+
+
+_FORMS: Final[Mapping[str, Callable[[DataFrameReader, str], DataFrame]]] = {
+    "csv": lambda read, path: read.option("header", "true").csv(path),
+    "json": DataFrameReader.json,
+    "jsonl": DataFrameReader.json,
+    "ndjson": DataFrameReader.json,
+    "parquet": lambda read, path: read.parquet(path),
+}
+"""How a file is read, by the end of its name (but for ``.gz``)."""

@@ -32,7 +32,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody who reads S
 
 from acquit.errors import ConfigurationError, PipelineFailed
 from acquit.ledger.events import RETIRING
-from acquit.spark.audit.others import STATE_COLUMN, ReceiptState, read_receipts, read_table
+from acquit.spark.audit.others import STATE_COLUMN, ReceiptState, check_receipts, check_table, read_receipts, read_table
 from acquit.spark.audit.reconciled import (
     FOLDER,
     Against,
@@ -136,11 +136,20 @@ def reconcile(
     say = on_progress or (lambda stage: None)
     results = AuditResults(options.audit)
     brokers = _brokers(results, options)
+    _check_place(options)
     session = spark if spark is not None else start_session(master=options.master, memory_mb=options.memory_mb)
     try:
         return _Comparison(session, results, options, brokers, say).run()
     except (PySparkException, Py4JError) as error:
         raise PipelineFailed(reason_of(error)) from error
+
+
+def _check_place(options: ReconcileOptions) -> None:
+    """What is wrong with the other side's path, told before Spark has started."""
+    if options.table is not None:
+        check_table(options.table)
+    elif options.receipts is not None:
+        check_receipts(options.receipts)
 
 
 def _brokers(results: AuditResults, options: ReconcileOptions) -> list[str]:

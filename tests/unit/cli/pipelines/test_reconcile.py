@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+import acquit
 from acquit.cli.exits import Exit
 from acquit.spark.audit import reconcile as pipeline
 from acquit.spark.audit.reconciled import Example, Finding, Reconciliation
 from tests.support.audit_tables import reconciliation
+from tests.support.audited import audited
 from tests.support.shell import Shell
 
 
@@ -94,3 +96,17 @@ def test_what_cannot_be_is_refused(shell: Shell, tmp_path: Path, words: tuple[st
     done = shell("pipeline", "reconcile", tmp_path, "--queue", "orders", *words)
     assert done.code == Exit.USAGE
     assert text in done.err
+
+
+def test_a_wrong_place_is_one_line_before_spark_starts(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(pipeline, "start_session", lambda **_: pytest.fail("Spark was started"))
+    with acquit.Broker(tmp_path / "data") as broker, acquit.connect(broker.url) as connection:
+        connection.session().sender("orders").send("one")
+    audited([tmp_path / "data"], tmp_path / "audit")
+    words = ("pipeline", "reconcile", tmp_path / "audit", "--queue", "orders")
+    for option, said in (("--table", "expected a folder with a table"), ("--receipts", "there is no such file")):
+        ran = shell(*words, option, tmp_path / "none")
+        assert (ran.code, len(ran.err.splitlines())) == (Exit.USAGE, 1)
+        assert said in ran.err

@@ -4,14 +4,18 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import acquit
 from acquit.broker.options import BrokerOptions, Security, User
 from acquit.cli.exits import Exit
+from acquit.errors import AcquitError
 from acquit.spark import redrive as module
 from acquit.spark.redrive import Letter, LetterGroup, RedriveOptions, RedriveProgress, RedriveSummary
 from acquit.store.options import JournalOptions
+from tests.support.guarded import ADA, CA, PASSWORD, guarded_broker
 from tests.support.shell import Shell
 
 
@@ -95,6 +99,24 @@ def test_wrong_use_is_named_before_spark_starts(shell: Shell, arguments: list[st
     assert "secret" not in ran.err
 
 
+def test_a_wrong_table_is_one_line_before_spark_starts(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(module, "start_session", lambda **_: pytest.fail("Spark was started"))
+    for name in ("other", "odd"):
+        (tmp_path / name).mkdir()
+    pq.write_table(pa.table({"number": [1]}), tmp_path / "other" / "part-0.parquet")
+    (tmp_path / "odd" / "part-0.parquet").write_text("nothing of the kind")
+    for table, said in (
+        (tmp_path / "none", "expected a folder with a table, found nothing"),
+        (tmp_path / "other", "expected a column sequence or message_id to know messages by, found number"),
+        (tmp_path / "odd", "part-0.parquet is no Parquet file"),
+    ):
+        ran = shell("pipeline", "redrive", "--table", table)
+        assert (ran.code, len(ran.err.splitlines())) == (Exit.USAGE, 1)
+        assert said in ran.err
+
+
 def test_a_wrong_password_is_one_line_before_spark_starts(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -108,3 +130,77 @@ def test_a_wrong_password_is_one_line_before_spark_starts(
     assert (ran.code, len(ran.err.splitlines())) == (Exit.FAILED, 1)
     assert "SASL" in ran.err
     assert "s3cret" not in ran.err
+
+
+class Reached(AcquitError):
+    """Connected, and about to start Spark."""
+
+
+@pytest.mark.parametrize(
+    ("login", "environment", "credential"),
+    [
+        (("--cert", ADA), {}, None),
+        (("--user", "bob"), {"ACQUIT_PASSWORD": PASSWORD}, "env:ACQUIT_PASSWORD"),
+        (("--user", "bob", "--password-file", "secret"), {"ACQUIT_PASSWORD": "wrong"}, "file:{}/secret"),
+        (("--user", "bob"), {"ACQUIT_PASSWORD_FILE": "secret"}, "file:{}/secret"),
+        (("--user", "bob", "--credential", "env:P"), {"ACQUIT_PASSWORD_FILE": "x", "P": PASSWORD}, "env:P"),
+        (("--cert", ADA), {"ACQUIT_PASSWORD_FILE": "secret", "ACQUIT_PASSWORD": "wrong"}, None),
+    ],
+)
+def test_logged_in_as_all_commands_are(
+    shell: Shell,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    login: tuple[object, ...],
+    environment: dict[str, str],
+    credential: str | None,
+) -> None:
+    """The password's place is handed on, and never the password."""
+    monkeypatch.chdir(tmp_path)
+    Path("secret").write_text(f"{PASSWORD}\n")
+    Path("x").write_text("wrong\n")
+    given: list[RedriveOptions] = []
+    whole = module.redrive
+
+    def redrive(options: RedriveOptions, *, on_progress: Any) -> RedriveSummary:
+        given.append(options)
+        return whole(options, on_progress=on_progress)
+
+    def start(**_: object) -> None:
+        raise Reached("Spark would be started")
+
+    monkeypatch.setattr(module, "redrive", redrive)
+    monkeypatch.setattr(module, "start_session", start)
+    with guarded_broker() as broker:
+        for name, value in ({"ACQUIT_URL": broker.url, "ACQUIT_CA": str(CA)} | environment).items():
+            monkeypatch.setenv(name, value)
+        ran = shell("pipeline", "redrive", *login)
+    assert ran.err == "acquit: Spark would be started\n"
+    assert given[0].credential == (None if credential is None else credential.format(tmp_path))
+    assert PASSWORD not in repr(given)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--user", "bob"), "--user needs a password: --password-file, ACQUIT_PASSWORD, or --credential"),
+        (("--user", "ada", "--cert", ADA), "without --user the certificate says who"),
+        (("--user", "bob", "--credential", "env:P", "--password-file", ADA), "expected one, both say the password"),
+        (("--password-file", ADA), "option credential is given without the option user"),
+        (("--ca", CA), "option ca is given, but the URL says amqp://"),
+        (("--url", "amqps://h", "--key", ADA), "option key is given without the option cert"),
+        (("--url", "amqps://h", "--ca", "nowhere"), "'nowhere' does not exist"),
+    ],
+)
+def test_halves_of_a_login_are_named(shell: Shell, arguments: tuple[object, ...], complaint: str) -> None:
+    ran = shell("pipeline", "redrive", *arguments)
+    assert ran.code == Exit.USAGE
+    assert complaint in ran.err
+
+
+def test_who_is_not_trusted_is_one_line_at_once(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.sleep", lambda _: pytest.fail("it was tried again"))
+    with guarded_broker() as broker:
+        ran = shell("pipeline", "redrive", "--url", broker.url, "--cert", ADA)
+    assert (ran.code, len(ran.err.splitlines())) == (Exit.UNREACHABLE, 1)
+    assert "the option ca says whom to trust" in ran.err
