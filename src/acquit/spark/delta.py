@@ -10,8 +10,13 @@ Traps that shaped this:
 - delta-rs stores the number and does not enforce it: it must be looked up, and the *same* table object committed
   with, so that a commit of somebody else in between is noticed as a conflict.
 - the application's name contains the query's id, because a new checkpoint counts its batches from 0 again.
+- it reports as a failed commit what no repetition mends as well (a feature of the table that it does not write), and
+  fails after a commit that succeeded. So a batch is done when the log says so, and a commit that did not come to that
+  is an error.
 - delta-rs does not sync local files. The spool's files go when the batch is committed, so rows are made durable by who
-  writes them, before the log names them, and the log here, before Spark is told.
+  writes them, before the log names them, and the log here, before Spark is told: all of it, as an entry of ours is
+  worth nothing without those before it. An entry that is found may be of a run that was killed before it had done so.
+- others may have been at the table since: its files are looked for right before the log names them.
 
 A stream makes a file for each part of each batch. Those of a slow one are small and many, so the appender merges them
 as it goes (`acquit.spark.merging`), into files of moderate size; `acquit.spark.compact` makes large ones.
@@ -21,14 +26,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, Transaction
 
 from acquit.errors import ConfigurationError, PipelineFailed
@@ -38,6 +43,12 @@ logger = logging.getLogger("acquit.spark")
 
 _MERGE_EVERY: Final = 8
 """Batches between two looks at what could be merged: a look reads the table's list of files."""
+_TRIES: Final = 20
+"""Of a commit, while others change the table. Each takes milliseconds."""
+_CONSTRAINT: Final = "delta.constraints."
+_MAPPING: Final = "delta.columnMapping.mode"
+_OF_FIELDS: Final = ("delta.generationExpression", "delta.invariants")
+"""What a table may ask of its writers, and this one does not do (Delta protocol)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +74,27 @@ class DeltaAppender:
         self._schema = schema
         self._application = f"acquit:{query_id}"
         self._partition_by = list(partition_by)
+        self._not_durable: int | None = None
+        """The version from which on the log may not be; None until this process has seen to it."""
 
     def is_done(self, batch_id: int) -> bool:
-        """Whether the table has the batch."""
-        return self._done(self._open(), batch_id)
+        """Whether the table has the batch, durably."""
+        done = self._done(self._open(), batch_id)
+        if done:
+            self._sync()
+        return done
 
     def commit(self, batch_id: int, files: Sequence[WrittenFile]) -> bool:
-        """Make `files` rows of the table, as batch `batch_id`. False, and nothing, when the table has that batch."""
-        for _ in range(2):
+        """Make `files` rows of the table, as batch `batch_id`. False, and nothing, when the table has that batch.
+
+        Raises PipelineFailed when it has not, and these files cannot be made rows of it: nothing has changed then.
+        """
+        failure: Exception | None = None
+        for _ in range(_TRIES):
             table = self._open()
             if self._done(table, batch_id):
-                return False
+                break
+            self._look_for(files)
             try:
                 table.create_write_transaction(
                     actions=[_add_action(file) for file in files],
@@ -82,12 +103,15 @@ class DeltaAppender:
                     partition_by=self._partition_by,
                     commit_properties=CommitProperties(app_transactions=[Transaction(self._application, batch_id)]),
                 )
-            except CommitFailedError:
-                # Somebody committed this application's number since we looked: another driver of this very query.
+            except CommitFailedError as error:
+                # Somebody changed the table since we looked, or another driver of this very query was faster.
+                failure = error
                 continue
-            sync_log(self._table)
+            self._sync()
             return True
-        return self.is_done(batch_id)
+        if self.is_done(batch_id):
+            return False
+        raise PipelineFailed(f"table {self._table}: batch {batch_id} cannot be committed: {_line(failure)}")
 
     def merge_small(self, batch_id: int, target_bytes: int) -> None:
         """After some of the batches: merge what is worth it now into files of up to `target_bytes`. What prevents that
@@ -97,8 +121,24 @@ class DeltaAppender:
         try:
             for files in tier_bins(delta_files(self._open()), target_bytes):
                 merge(self._table, files)
-        except (PipelineFailed, ConfigurationError, OSError) as error:
+        except (PipelineFailed, ConfigurationError, OSError, DeltaError, pa.ArrowException) as error:
             logger.warning("table %s: its small files are not merged now: %s", self._table, error)
+
+    def _look_for(self, files: Sequence[WrittenFile]) -> None:
+        for file in files:
+            try:
+                size_bytes = (self._table / file.path).stat().st_size
+            except FileNotFoundError:
+                size_bytes = 0
+            if size_bytes != file.size_bytes:
+                raise PipelineFailed(
+                    f"table {self._table}: a task wrote {file.path}, {file.size_bytes:,} bytes, and the driver finds "
+                    f"{size_bytes:,}: the table must be one folder for the driver and all workers, and no `vacuum` may "
+                    "remove files that are younger than a batch takes"
+                )
+
+    def _sync(self) -> None:
+        self._not_durable = sync_log(self._table, self._not_durable) + 1
 
     def _done(self, table: DeltaTable, batch_id: int) -> bool:
         version = table.transaction_version(self._application)
@@ -108,9 +148,9 @@ class DeltaAppender:
         try:
             table = DeltaTable(self._table)
         except TableNotFoundError:
-            return DeltaTable.create(
-                self._table, schema=self._schema, mode="ignore", partition_by=self._partition_by or None
-            )
+            # Somebody else may be faster, with another table.
+            DeltaTable.create(self._table, schema=self._schema, mode="ignore", partition_by=self._partition_by or None)
+            table = DeltaTable(self._table)
         check_table(table, self._table, self._schema.names, self._partition_by)
         found = pa.schema(table.schema().to_arrow())
         for have, want in zip(found, self._schema, strict=True):
@@ -122,7 +162,8 @@ class DeltaAppender:
 
 
 def check_table(opened: DeltaTable, table: Path, columns: Sequence[str], partition_by: Sequence[str]) -> None:
-    """Raise ConfigurationError unless the table has these columns, in this order, and these partitions."""
+    """Raise ConfigurationError unless the table has these columns, in this order, and these partitions, and asks
+    nothing of its writers that this one does not do."""
     found = [field.name for field in opened.schema().fields]
     if found != list(columns):
         only = ((f"only {side} has {', '.join(rest)}", rest) for side, rest in _differing(found, columns))
@@ -137,6 +178,20 @@ def check_table(opened: DeltaTable, table: Path, columns: Sequence[str], partiti
             f"table {table} is partitioned by {', '.join(partitions) or 'nothing'}; this pipeline writes partitions by "
             f"{', '.join(partition_by) or 'nothing'}"
         )
+    asked = next(_asked(opened), None)
+    if asked is not None:
+        raise ConfigurationError(f"table {table} has {asked}, which this pipeline does not see to: name another table")
+
+
+def _asked(opened: DeltaTable) -> Iterator[str]:
+    configuration = opened.metadata().configuration
+    yield from (f"the constraint {name.removeprefix(_CONSTRAINT)}" for name in configuration if _CONSTRAINT in name)
+    if configuration.get(_MAPPING, "none") != "none":
+        yield "columns with other names in its files (column mapping)"
+    for field in opened.schema().fields:
+        if not field.nullable:
+            yield f"a column {field.name} that must not be null"
+        yield from (f"a column {field.name} with {name}" for name in _OF_FIELDS if name in field.metadata)
 
 
 def _differing(found: Sequence[str], columns: Sequence[str]) -> tuple[tuple[str, list[str]], ...]:
@@ -144,6 +199,10 @@ def _differing(found: Sequence[str], columns: Sequence[str]) -> tuple[tuple[str,
         ("the table", [name for name in found if name not in columns]),
         ("the pipeline", [name for name in columns if name not in found]),
     )
+
+
+def _line(error: Exception | None) -> str:
+    return next(iter(str(error).splitlines()), "")
 
 
 def _add_action(file: WrittenFile) -> AddAction:

@@ -15,12 +15,16 @@ merged file is thrown away.
 1/8 to the target, and are merged when those of a tier make the next size. Each row is copied about once for each tier,
 not once for each batch.
 
-What is merged is made durable before the log names it, and the log before success is told.
+What is merged is made durable before the log names it, and the log before success is told. A commit may have happened
+although it failed: delta-rs writes checkpoints of the log after it, disks fill up, somebody interrupts. So a merged
+file is removed only where the log was seen not to name it; else it is left to the table's `vacuum`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import itertools
 import json
 import os
 import time
@@ -34,11 +38,11 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction
 
 from acquit.errors import ConfigurationError, PipelineFailed
-from acquit.spark.tables import Use, refuse_unhandled
+from acquit.spark.tables import DELTA_LOG, Use, refuse_unhandled
 
 Partition: TypeAlias = tuple[tuple[str, str | None], ...]
 """Names and values, as the log writes them."""
@@ -154,12 +158,20 @@ def merge(table: Path, files: Sequence[DeltaFile]) -> DeltaFile:
                 roll.write(group, table / file.path)
         roll.close()
         sync(path.parent)
-        merged = DeltaFile(name, path.stat().st_size, files[0].partition)
-        _commit(table, files, merged, roll.rows)
     except BaseException:
         path.unlink(missing_ok=True)
         raise
+    merged = DeltaFile(name, path.stat().st_size, files[0].partition)
+    try:
+        _commit(table, files, merged, roll.rows)
+    except _NotCommittedError:
+        path.unlink()
+        raise
     return merged
+
+
+class _NotCommittedError(PipelineFailed):
+    """The log does not name the file, and never will."""
 
 
 def _commit(table: Path, replaced: Sequence[DeltaFile], merged: DeltaFile, rows: int) -> None:
@@ -177,15 +189,22 @@ def _commit(table: Path, replaced: Sequence[DeltaFile], merged: DeltaFile, rows:
     ]
     stats = json.dumps({"numRecords": rows})
     actions.append(AddAction(merged.path, merged.size_bytes, partition, now_ms, False, stats))
-    for _ in range(_TRIES):
+    failure: Exception | None = None
+    looked_at = None
+    for tries in itertools.count():
         opened = DeltaTable(table)
+        looked_at = opened.version() if looked_at is None else looked_at
         present = {file.path for file in delta_files(opened)}
+        if merged.path in present:
+            break  # it was committed, and what comes after that failed
         gone = next((file.path for file in replaced if file.path not in present), None)
         if gone is not None:
-            raise PipelineFailed(
+            raise _NotCommittedError(
                 f"table {table}: somebody else took {gone} out of the table while it was being merged; the table is as "
                 "they left it"
             )
+        if tries == _TRIES:
+            raise _NotCommittedError(f"table {table}: a compaction could not be committed: {_line(failure)}")
         try:
             opened.create_write_transaction(
                 actions=actions,
@@ -194,13 +213,15 @@ def _commit(table: Path, replaced: Sequence[DeltaFile], merged: DeltaFile, rows:
                 partition_by=list(opened.metadata().partition_columns),
                 commit_properties=CommitProperties(max_commit_retries=0),
             )
-        except CommitFailedError:
-            continue  # somebody committed since we looked
-        sync_log(table)
-        return
-    raise PipelineFailed(
-        f"table {table}: others committed {_TRIES} times in a row before a compaction could: try again"
-    )
+        except (DeltaError, OSError) as error:
+            failure = error  # mostly: somebody committed since we looked
+            continue
+        break
+    sync_log(table, looked_at)
+
+
+def _line(error: Exception | None) -> str:
+    return next(iter(str(error).splitlines()), "")
 
 
 class Roll:
@@ -248,12 +269,28 @@ def row_groups(path: Path) -> Iterator[pa.Table]:
             yield pa.Table.from_batches([batch])
 
 
-def sync_log(table: Path) -> None:
-    """Make the newest entry of the table's log durable."""
-    log = table / "_delta_log"
-    newest: Iterable[Path] = sorted(log.glob("*.json"))[-1:]
-    for path in (*newest, log):
-        sync(path)
+def sync_log(table: Path, since: int | None = None) -> int:
+    """Make durable what the table's log says from version `since` on; None: from its last checkpoint. Returns the
+    newest version. Others' entries as well: what one of ours says is lost with an entry before it."""
+    log = table / DELTA_LOG
+    entries = {path: number for path in log.iterdir() if (number := _version(path)) is not None}
+    checkpoints = {path for path in entries if path.suffix == ".parquet"}
+    if since is None:
+        since = max((entries[path] for path in checkpoints), default=0)
+    newer = [path for path, number in entries.items() if number >= since]
+    if not checkpoints.isdisjoint(newer):
+        newer.append(log / "_last_checkpoint")
+    for path in newer:
+        with contextlib.suppress(FileNotFoundError):  # somebody cleaned the log
+            sync(path)
+    sync(log)
+    return max(entries.values())
+
+
+def _version(path: Path) -> int | None:
+    """Of an entry or a checkpoint of a Delta log."""
+    digits = path.name.partition(".")[0]
+    return int(digits) if digits.isdecimal() and path.suffix in (".json", ".parquet") else None
 
 
 def sync(path: Path) -> None:

@@ -108,6 +108,48 @@ def test_a_commit_between_look_and_commit_is_noticed(tmp_path: Path, monkeypatch
     assert sequences(table) == [0, 1, 2, 3, 4], "who only appends is in nobody's way"
 
 
+@pytest.mark.parametrize("failure", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_what_fails_after_the_commit_takes_no_rows_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: BaseException
+) -> None:
+    table = delta_table(tmp_path / "table", 4)
+
+    def fail(*_: object) -> None:
+        raise failure
+
+    monkeypatch.setattr("acquit.spark.merging.sync_log", fail)
+    with pytest.raises(type(failure)):
+        merge(table, delta_files(DeltaTable(table)))
+    assert sequences(table) == [0, 1, 2, 3]
+    assert len(table_files(table).files) == 1
+
+
+def test_a_commit_that_fails_after_it_happened_has_happened(tmp_path: Path) -> None:
+    """delta-rs writes a checkpoint after it, and cannot."""
+    table = delta_table(tmp_path / "table", 4)
+    DeltaTable(table).alter.set_table_properties({"delta.checkpointInterval": "1"})
+    in_its_way = table / "_delta_log" / f"{DeltaTable(table).version() + 1:020d}.checkpoint.parquet" / "x"
+    in_its_way.mkdir(parents=True)
+    merge(table, delta_files(DeltaTable(table)))
+    in_its_way.rmdir()
+    in_its_way.parent.rmdir()
+    assert sequences(table) == [0, 1, 2, 3]
+    assert len(table_files(table).files) == 1
+
+
+def test_a_commit_that_fails_for_ever_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = delta_table(tmp_path / "table", 4)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", full)
+    with pytest.raises(PipelineFailed, match="a compaction could not be committed: .*No space left on device"):
+        merge(table, delta_files(DeltaTable(table)))
+    assert not list((table / "acquit").iterdir())
+    assert sequences(table) == [0, 1, 2, 3]
+
+
 def test_partitions_stay_apart(tmp_path: Path) -> None:
     table = tmp_path / "table"
     days = [datetime.date(2026, 1, 2), None]
