@@ -42,9 +42,11 @@ A password on the command line could be read by every process of the machine, so
 first line of a file, in `ACQUIT_PASSWORD`, in a URL of `ACQUIT_URL`, or asked for on a terminal. The broker's
 certificate is always checked; where it signed itself, it is given as `--ca`.
 
-`acquit pipeline` is apart, because its tasks connect from wherever Spark runs them: one host, a password only by
-reference (`--credential env:NAME`), and no `--ca`: what signed the broker's certificate must be trusted by those
-machines.
+The tasks of `acquit pipeline` connect from wherever Spark runs them, and what they are told is in the query's plan. So
+they are told where to look, and each looks there: in the file of `--password-file`, in their own `ACQUIT_PASSWORD`
+(those of a local Spark have it from this process; on a cluster it is set on the hosts), or where `--credential` says;
+and in the files of `--ca`, `--cert` and `--key`, which are under the same path on every host. They take one host, and
+nobody can be asked.
 
 Of several hosts (`--url` more than once, URLs with spaces between them in `ACQUIT_URL`, or `failover:(...)` as JMS
 programs write it) the first that answers is taken. `send` and `receive` restore a connection that is lost for as long

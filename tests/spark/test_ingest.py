@@ -13,11 +13,13 @@ import pytest
 from deltalake import DeltaTable
 
 import acquit
+from acquit.client.tls import make_ssl_context
 from acquit.errors import ConfigurationError, PipelineFailed
 from acquit.protocol.message import Message
 from acquit.spark.audit.reconciled import Finding
 from acquit.spark.columns import BY_NAME
 from acquit.spark.ingest import IngestOptions, IngestProgress, IngestSummary, TableFormat, ingest
+from tests.support.guarded import ADA, CA, guarded_broker, split
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,6 +72,22 @@ def test_into_delta(spark: SparkSession, broker: acquit.Broker, address: str, tm
     assert pipeline.run().rows == 1
     assert delta_bodies(table) == sorted(f"m{number}" for number in range(51))
     assert pipeline.run().rows == 0, "nothing new, nothing done"
+
+
+def test_over_tls_with_a_certificate(spark: SparkSession, address: str, tmp_path: Path) -> None:
+    cert, key = split(tmp_path)
+    with guarded_broker() as broker:
+        shown = make_ssl_context(CA, ADA, None)
+        with acquit.connect(broker.url, ssl_context=shown) as connection, connection.session() as session:
+            session.sender(address).send(Message("m1"))
+        pipeline = Pipeline(spark, broker.url, address, tmp_path / "table", ca=CA, cert=cert, key=key)
+        assert pipeline.run().rows == 1
+        assert broker.inspect().queue(address).depth == 0
+        key.unlink()
+        with pytest.raises(PipelineFailed, match=f"option key = {key} on this worker: cannot be read") as caught:
+            pipeline.run()
+        assert isinstance(caught.value.__cause__, ConfigurationError)
+    assert delta_bodies(tmp_path / "table") == ["m1"]
 
 
 def test_into_parquet(spark: SparkSession, broker: acquit.Broker, address: str, tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""A password leaves no trace in plans, logs, checkpoint, spool, table or event log, nor in what a wrong one causes: of
-the stream, of a batch, and of the sink.
+"""A password, and the key of a certificate, leave no trace in plans, logs, checkpoint, spool, table or event log, nor in
+what a wrong password causes: of the stream, of a batch, and of the sink.
 
 Each place is shown to be looked at rightly by something that must be there.
 """
@@ -15,8 +15,10 @@ from pathlib import Path
 import pytest
 
 import acquit
-from acquit.broker.options import BrokerOptions, Security, User
+from acquit.broker.options import BrokerOptions, Security, Tls, User
+from acquit.client.tls import make_ssl_context
 from acquit.protocol.message import Message
+from tests.support.guarded import ADA, CA, FILES
 
 ROOT = Path(__file__).resolve().parents[2]
 USER, PASSWORD, WRONG = "spark-reader", "Xyzzy-4711-plugh", "Frobozz-0815-quux"
@@ -32,6 +34,12 @@ def traces(password: str) -> list[bytes]:
     return [raw, raw.hex().encode(), raw.hex().upper().encode(), *shifted]
 
 
+def key_lines() -> list[bytes]:
+    """Of the key of the certificate: base 64, line by line."""
+    _, _, rest = ADA.read_bytes().partition(b"-----BEGIN PRIVATE KEY-----")
+    return rest.partition(b"-----END")[0].split()
+
+
 @pytest.mark.parametrize("user", ["", "u", "us", "use"])
 def test_a_trace_is_found_in_whatever_way_it_is_written(user: str) -> None:
     frame = b"\0" + user.encode() + b"\0" + PASSWORD.encode()
@@ -42,14 +50,21 @@ def test_a_trace_is_found_in_whatever_way_it_is_written(user: str) -> None:
 
 def test_a_password_is_nowhere_to_be_found(tmp_path: Path, address: str) -> None:
     security = Security(anonymous="never", users={USER: User(password=PASSWORD)})
+    tls = Tls(
+        certificate_file=str(CA),
+        key_file=str(FILES / "key.pem"),
+        client_ca_file=str(FILES / "peers-ca.pem"),
+        client_certificates="required",
+    )
     folder = tmp_path / "work"
     folder.mkdir()
-    with acquit.Broker(tmp_path / "data", config=BrokerOptions(security=security)) as broker:
-        with acquit.connect(broker.url, username=USER, password=PASSWORD) as connection:
+    with acquit.Broker(tmp_path / "data", config=BrokerOptions(security=security, tls=tls)) as broker:
+        shown = make_ssl_context(CA, ADA, None)
+        with acquit.connect(broker.url, username=USER, password=PASSWORD, ssl_context=shown) as connection:
             connection.session().sender(address).send(Message("content-of-the-message", message_id="1"))
         command = [sys.executable, "-m", "tests.support.secret_program", broker.url, address, USER]
         done = subprocess.run(
-            [*command, f"env:{NAME}", f"env:{WRONG_NAME}", str(folder)],
+            [*command, f"env:{NAME}", f"env:{WRONG_NAME}", str(folder), str(CA), str(ADA)],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT), "JAVA_TOOL_OPTIONS": QUICK, NAME: PASSWORD, WRONG_NAME: WRONG},
             capture_output=True,
@@ -82,5 +97,7 @@ def test_a_password_is_nowhere_to_be_found(tmp_path: Path, address: str) -> None
         for password in (PASSWORD, WRONG):
             found = [trace for trace in traces(password) if trace in data]
             assert not found, f"{place}: {found}"
+        assert not [line for line in key_lines() if line in data], f"{place}: the key"
+    assert str(ADA).encode() in places["plans and errors"], "where the certificate is, was said"
     assert b"AppendData acquit" in places["events"], "the plan of the sink is there, too"
     assert b"AuthenticationFailed" in done.stdout, "the wrong one was tried"

@@ -1,6 +1,6 @@
 """A program of its own that uses a queue with a password in every way, and says all that Spark has to say of it.
 
-    python -m tests.support.secret_program URL ADDRESS USER CREDENTIAL WRONG FOLDER
+    python -m tests.support.secret_program URL ADDRESS USER CREDENTIAL WRONG FOLDER CA CERT
 
 It looks at the queue and writes what it sees into another (a batch and the sink), then reads it (the stream). All with
 the reference CREDENTIAL, and the stream once more with WRONG, which must fail. Standard output has the extended plans
@@ -48,7 +48,7 @@ def copy(spark: SparkSession, to: str, **options: str) -> None:
     sys.stdout.write(f"copied: {frame.count()}\n")
 
 
-def main(url: str, address: str, user: str, credential: str, wrong: str, folder: str) -> None:
+def main(url: str, address: str, user: str, credential: str, wrong: str, folder: str, ca: str, cert: str) -> None:
     logging.basicConfig(level=logging.DEBUG)
     root = Path(folder)
     (root / "events").mkdir()
@@ -59,7 +59,7 @@ def main(url: str, address: str, user: str, credential: str, wrong: str, folder:
     }
     spark = start_session(master="local[2]", memory_mb=512, log_level="INFO", settings=settings)
     spark.dataSource.register(AcquitDataSource)
-    given = {"url": url, "address": address, "user": user, "connectTimeout": "5s"}
+    given = {"url": url, "address": address, "user": user, "connectTimeout": "5s", "ca": ca, "cert": cert}
     copy(spark, f"{address}.copy", credential=credential, **given)
     read(spark, root, "right", credential=credential, **given)
     try:

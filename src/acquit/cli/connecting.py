@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from acquit.cli.options import DEFAULT_URL
+from acquit.cli.options import CREDENTIAL_VARIABLE, DEFAULT_URL, TLS_OPTIONS, password_file_option, user_option
 from acquit.cli.output import remark
 from acquit.errors import ConfigurationError
 
@@ -30,10 +30,8 @@ if TYPE_CHECKING:
 
 DELAY_MAX_MS: Final = 1_000
 """Between two attempts to restore a connection: somebody is watching."""
-_VARIABLE: Final = "ACQUIT_PASSWORD"
 _UNTOLD: Final = logging.NullHandler()
 """Where the client's log goes: the commands tell of the same by themselves."""
-_FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,32 +79,23 @@ class BrokerAt:
             return lines[0]
         if self.user is None:
             return None  # what the URL says, or nobody in particular
-        if (password := os.environ.get(_VARIABLE)) is not None:
+        if (password := os.environ.get(CREDENTIAL_VARIABLE)) is not None:
             return password
         if self.cert is not None:
             raise ConfigurationError("--user needs a password beside --cert; without --user the certificate says who")
         if not _asks():
-            raise ConfigurationError(f"--user needs a password: --password-file, {_VARIABLE}, or a terminal to ask on")
+            raise ConfigurationError(
+                f"--user needs a password: --password-file, {CREDENTIAL_VARIABLE}, or a terminal to ask on"
+            )
         asked: str = click.prompt(f"Password of {self.user}", hide_input=True, err=True)
         return asked
 
     def _ssl_context(self) -> ssl.SSLContext | None:
         if self.key is not None and self.cert is None:
             raise ConfigurationError("--key is given without the certificate (--cert) that it belongs to")
-        if self.ca is None and self.cert is None:
-            return None  # for amqps:// the system's authorities
-        try:
-            context = ssl.create_default_context(cafile=self.ca)
-        except ssl.SSLError as error:
-            raise ConfigurationError(f"--ca {self.ca}: expected certificates in PEM ({error.reason})") from error
-        if self.cert is not None:
-            try:
-                context.load_cert_chain(self.cert, self.key)
-            except ssl.SSLError as error:
-                raise ConfigurationError(
-                    f"--cert {self.cert}: expected a certificate and its key in PEM ({error.reason})"
-                ) from error
-        return context
+        from acquit.client.tls import make_ssl_context
+
+        return make_ssl_context(self.ca, self.cert, self.key, said="--{} {}", asks=True)
 
 
 def _asks() -> bool:
@@ -158,44 +147,7 @@ _OPTIONS: Final = (
         help="The broker: amqp://[USER:PASSWORD@]HOST[:PORT], or amqps:// for TLS. Several, of which the first that "
         "answers is taken, are given one by one or as failover:(URL,URL).",
     ),
-    click.option(
-        "--user",
-        envvar="ACQUIT_USER",
-        show_envvar=True,
-        metavar="NAME",
-        help=f"Who to log in as. The password is in --password-file or in {_VARIABLE}, or is asked for.",
-    ),
-    click.option(
-        "--password-file",
-        type=_FILE,
-        envvar="ACQUIT_PASSWORD_FILE",
-        show_envvar=True,
-        metavar="FILE",
-        help="Its first line is the password.",
-    ),
-    click.option(
-        "--ca",
-        type=_FILE,
-        envvar="ACQUIT_CA",
-        show_envvar=True,
-        metavar="FILE",
-        help="Trust these authorities (PEM), and not the system's, to sign the broker's certificate. One that signed "
-        "itself is its own authority.",
-    ),
-    click.option(
-        "--cert",
-        type=_FILE,
-        envvar="ACQUIT_CERT",
-        show_envvar=True,
-        metavar="FILE",
-        help="Our certificate (PEM), for brokers that ask for one.",
-    ),
-    click.option(
-        "--key",
-        type=_FILE,
-        envvar="ACQUIT_KEY",
-        show_envvar=True,
-        metavar="FILE",
-        help="Its key, where that is not in the same file.",
-    ),
+    user_option(f"The password is in --password-file or in {CREDENTIAL_VARIABLE}, or is asked for."),
+    password_file_option,
+    *TLS_OPTIONS,
 )

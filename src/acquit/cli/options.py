@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import click
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
 DEFAULT_URL = "amqp://127.0.0.1:5672"
+CREDENTIAL_VARIABLE: Final = "ACQUIT_PASSWORD"
+"""In the environment: the password of ``--user``. There is no option for one: command lines are for all to read."""
+_FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 def url_option(command: Command) -> Command:
@@ -24,6 +27,55 @@ def url_option(command: Command) -> Command:
         metavar="URL",
         help="The broker: amqp://[USER:PASSWORD@]HOST[:PORT], or amqps:// for TLS.",
     )(command)
+
+
+def user_option(text: str) -> Callable[[Command], Command]:
+    """``--user``: who to log in as; `text` says where the password is."""
+    return click.option(
+        "--user", envvar="ACQUIT_USER", show_envvar=True, metavar="NAME", help=f"Who to log in as. {text}"
+    )
+
+
+def password_file_option(command: Command) -> Command:
+    """``--password-file``: where the password is."""
+    return click.option(
+        "--password-file",
+        type=_FILE,
+        envvar="ACQUIT_PASSWORD_FILE",
+        show_envvar=True,
+        metavar="FILE",
+        help="Its first line is the password.",
+    )(command)
+
+
+TLS_OPTIONS: Final = (
+    click.option(
+        "--ca",
+        type=_FILE,
+        envvar="ACQUIT_CA",
+        show_envvar=True,
+        metavar="FILE",
+        help="Trust these authorities (PEM), and not the system's, to sign the broker's certificate. One that signed "
+        "itself is its own authority.",
+    ),
+    click.option(
+        "--cert",
+        type=_FILE,
+        envvar="ACQUIT_CERT",
+        show_envvar=True,
+        metavar="FILE",
+        help="Our certificate (PEM), for brokers that ask for one.",
+    ),
+    click.option(
+        "--key",
+        type=_FILE,
+        envvar="ACQUIT_KEY",
+        show_envvar=True,
+        metavar="FILE",
+        help="Its key, where that is not in the same file.",
+    ),
+)
+"""``--ca``, ``--cert`` and ``--key``: whom to trust, and what to show, over TLS."""
 
 
 def json_option(command: Command) -> Command:

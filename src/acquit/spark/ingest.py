@@ -42,7 +42,7 @@ from acquit.spark.columns import BY_NAME, schema_ddl
 from acquit.spark.decoding import body_ddl
 from acquit.spark.delta import DeltaAppender, WrittenFile, check_table
 from acquit.spark.metrics import metrics_of
-from acquit.spark.options import FORMAT_NAME
+from acquit.spark.options import FORMAT_NAME, BrokerAccess
 from acquit.spark.session import QUERY_ERRORS, failure_of, reason_of, start_session
 from acquit.spark.source import AcquitDataSource
 from acquit.spark.source_options import SourceOptions
@@ -72,11 +72,9 @@ class TableFormat(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IngestOptions:
+class IngestOptions(BrokerAccess):
     """What to ingest, and where to. Raises ConfigurationError for what cannot be."""
 
-    url: str
-    """The broker: ``amqp://host:port``, without user and password."""
     address: str | tuple[str, ...]
     """The queue, or several."""
     table: Path
@@ -93,9 +91,6 @@ class IngestOptions:
     16 MiB."""
     work: Path | None = None
     """Folder of the query's spool and checkpoint; by default `_acquit` in the table's folder."""
-    user: str | None = None
-    credential: str | None = None
-    """Where the password is: ``env:NAME``, ``file:PATH`` or ``provider:module.function``."""
     parts: int = 2
     """Tasks that read the queue in parallel."""
     source: Mapping[str, str] = field(default_factory=dict)
@@ -168,12 +163,10 @@ class IngestOptions:
         """As the source takes them."""
         queues = self.addresses
         return {
-            "url": self.url,
+            **self.access_options(),
             **({"address": queues[0]} if len(queues) == 1 else {"addresses": ",".join(queues)}),
             "spool": str(self.work_folder / "spool"),
             "parts": str(self.parts),
-            **({"user": self.user} if self.user is not None else {}),
-            **({"credential": self.credential} if self.credential is not None else {}),
             **self.source,
         }
 

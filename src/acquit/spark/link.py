@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import ssl
 import time
 from collections.abc import Callable, Sequence
 from typing import Final, cast
@@ -67,9 +68,11 @@ def connect_patiently(
 ) -> Connection:
     """Connect, trying again while the broker cannot be reached, for `connectTimeout`.
 
-    Raises ConnectionFailed naming the broker and the last reason; AuthenticationFailed and ConfigurationError at once.
+    Raises ConnectionFailed naming the broker and the last reason; at once where its certificate is not trusted, and so
+    AuthenticationFailed and ConfigurationError.
     """
     password = options.password()
+    ssl_context = options.ssl_context()
     ends_at = clock() + options.connect_timeout_ms / 1000
     pause_s = _RETRY_FIRST_S
     while True:
@@ -79,6 +82,7 @@ def connect_patiently(
                 options.url,
                 username=options.user,
                 password=password,
+                ssl_context=ssl_context,
                 options=ConnectOptions(
                     connect_timeout_ms=min(left_ms, 10_000),
                     ack_timeout_ms=options.ack_timeout_ms,
@@ -90,6 +94,8 @@ def connect_patiently(
         except AuthenticationFailed:
             raise
         except ConnectionFailed as error:
+            if isinstance(error.__cause__, ssl.SSLCertVerificationError):
+                raise ConnectionFailed(f"{error}; the option ca says whom to trust") from error
             if clock() + pause_s >= ends_at:
                 raise ConnectionFailed(
                     f"cannot reach the broker at {options.url} within {options.connect_timeout_ms / 1000:g} s "

@@ -4,10 +4,10 @@
 before anything runs. The tables are the references that the pages in `docs/` repeat (`default_text` writes a default as
 a user would). `ConnectionOptions` and `CONNECTION_OPTIONS` are what every format needs to reach a broker.
 
-**Passwords are never options.** Options are part of the query's plan, which Spark shows, logs and keeps. So a password
+**Secrets are never options.** Options are part of the query's plan, which Spark shows, logs and keeps. So a password
 is given by reference (`credential`), and the reference is followed in the task that needs it: ``env:NAME`` reads an
 environment variable, ``file:PATH`` the first line of a file, ``provider:module.function`` calls a function without
-arguments that returns the password.
+arguments that returns the password. Certificates and keys are files (`ca`, `cert`, `key`), which each task reads.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ import difflib
 import importlib
 import os
 import re
+import ssl
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final, NamedTuple, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
+from acquit.client.tls import make_ssl_context
 from acquit.errors import ConfigurationError
 
 T = TypeVar("T")
@@ -194,6 +196,16 @@ def read_credential(text: str) -> str:
     return text
 
 
+def _file_of(name: str) -> Callable[[str], Path]:
+    def read(text: str) -> Path:
+        if not (path := Path(text)).is_absolute():
+            # The text may be what belongs into the file.
+            raise ConfigurationError(f"option {name}: expected the absolute path of a file, which each task reads")
+        return path
+
+    return read
+
+
 def resolve_credential(reference: str) -> str:
     """The password that `reference` points at. Raises ConfigurationError, never showing it."""
     kind, _, where = reference.partition(":")
@@ -213,33 +225,73 @@ def resolve_credential(reference: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionOptions:
-    """How a broker is reached; see `CONNECTION_OPTIONS` for each."""
+class BrokerAccess:
+    """Where a broker is, and who we are there. The files are seen under the same paths by driver and workers."""
 
     url: str
+    """``amqp://host:port``, or ``amqps://`` for TLS; without user and password."""
     user: str | None = None
+    """Who to log in as. Without it whoever `cert` says, or ANONYMOUS."""
     credential: str | None = None
+    """Where the password is: ``env:NAME``, ``file:PATH`` or ``provider:module.function``."""
+    ca: Path | None = None
+    """A file (PEM) with the authorities that are trusted to sign the broker's certificate; by default the system's."""
+    cert: Path | None = None
+    """A file (PEM) with our certificate, for brokers that ask for one."""
+    key: Path | None = None
+    """A file (PEM) with its key, where that is not in the same file."""
+
+    def access_options(self) -> dict[str, str]:
+        """As every format takes them."""
+        given = {field.name: getattr(self, field.name) for field in fields(BrokerAccess)}
+        return {name: str(value) for name, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionOptions(BrokerAccess):
+    """How a broker is reached; see `CONNECTION_OPTIONS` for each."""
+
     connect_timeout_ms: int = 30_000
     ack_timeout_ms: int = 30_000
 
     def __post_init__(self) -> None:
         if self.credential is not None and self.user is None:
             raise ConfigurationError("option credential is given without the option user")
+        given = [name for name in ("ca", "cert", "key") if getattr(self, name) is not None]
+        if given and urlsplit(self.url).scheme != "amqps":
+            raise ConfigurationError(
+                f"option {given[0]} is given, but the URL says amqp://; for TLS it begins with amqps://"
+            )
+        if self.key is not None and self.cert is None:
+            raise ConfigurationError("option key is given without the option cert, the certificate that it belongs to")
 
     def password(self) -> str | None:
         """Follow `credential`. For the process that connects, when it connects. Raises ConfigurationError."""
         return None if self.credential is None else resolve_credential(self.credential)
 
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """Read `ca`, `cert` and `key`; None where none is given. For the process that connects, when it connects.
+        Raises ConfigurationError."""
+        return make_ssl_context(self.ca, self.cert, self.key, said="option {} = {} on this worker")
+
 
 CONNECTION_OPTIONS: Final = (
     Option("url", "url", read_url, "where the broker is: amqp://host:port, or amqps:// for TLS", required=True),
-    Option("user", "user", str, "user name for SASL PLAIN; without it ANONYMOUS"),
+    Option("user", "user", str, "who to log in as; without it whoever `cert` says, or ANONYMOUS"),
     Option(
         "credential",
         "credential",
         read_credential,
         "where the password is: env:NAME, file:PATH, provider:module.function",
     ),
+    Option(
+        "ca",
+        "ca",
+        _file_of("ca"),
+        "a file (PEM) with the authorities that are trusted to sign the broker's certificate, instead of the system's",
+    ),
+    Option("cert", "cert", _file_of("cert"), "a file (PEM) with our certificate, for brokers that ask for one"),
+    Option("key", "key", _file_of("key"), "a file (PEM) with its key, where that is not in the same file"),
     Option("connectTimeout", "connect_timeout_ms", read_duration(1, HOUR_MS), "how long to try to reach the broker"),
     Option("ackTimeout", "ack_timeout_ms", read_duration(1, HOUR_MS), "how long to wait for the broker's answers"),
 )

@@ -11,28 +11,18 @@ import click
 import pytest
 
 import acquit
-from acquit.broker.options import BrokerOptions, Security, Tls, User
 from acquit.cli import connecting
 from acquit.cli.exits import Exit
-from acquit.store.options import JournalOptions
+from tests.support.guarded import FILES, guarded_broker, split
 from tests.support.server import Server, serving
 from tests.support.shell import Shell
 
 LONG_S = 30
-FILES = Path(__file__).parents[2] / "support" / "tls"
 
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[acquit.Broker]:
-    """A broker that lets in ada by her certificate and bob by his password, over TLS alone."""
-    tls = Tls(
-        certificate_file=str(FILES / "certificate.pem"),
-        key_file=str(FILES / "key.pem"),
-        client_ca_file=str(FILES / "peers-ca.pem"),
-        client_certificates="optional",
-    )
-    security = Security(anonymous="never", users={"ada": User(), "bob": User(password="s3cret")}, refusal_delay_ms=1)
-    with acquit.Broker(config=BrokerOptions(security=security, tls=tls, journal=JournalOptions.small())) as broker:
+    with guarded_broker() as broker:
         yield broker
 
 
@@ -85,13 +75,7 @@ def test_no_password_is_taken_from_the_command_line(shell: Shell) -> None:
 
 def test_a_certificate_says_who_we_are(at_guarded: Shell, tmp_path: Path) -> None:
     assert at_guarded("send", "q", "x", "--cert", FILES / "ada.pem").code == Exit.OK
-    # The key in a file of its own:
-    pem = (FILES / "ada.pem").read_text()
-    begin = pem.index("-----BEGIN PRIVATE KEY-----")
-    end = pem.index("-----END PRIVATE KEY-----") + len("-----END PRIVATE KEY-----\n")
-    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    cert.write_text(pem[:begin] + pem[end:])
-    key.write_text(pem[begin:end])
+    cert, key = split(tmp_path)
     assert at_guarded("send", "q", "x", "--cert", cert, "--key", key).code == Exit.OK
     ran = at_guarded("send", "q", "x", "--cert", cert)
     assert (ran.code, ran.err.count("\n")) == (Exit.USAGE, 1)

@@ -18,6 +18,7 @@ from acquit.spark import link as link_module
 from acquit.spark.link import QueueDrain, QueueProbe, check_poison, connect_patiently
 from acquit.spark.source_options import SourceOptions
 from acquit.spark.spool import Outcome
+from tests.support.guarded import ADA, CA, PASSWORD, guarded_broker, split
 
 MANY = 1 << 20
 
@@ -217,6 +218,20 @@ def test_credentials_are_used_and_a_wrong_password_is_no_reason_for_patience(
         with pytest.raises(AuthenticationFailed) as caught:
             connect_patiently(chosen, sleep=pytest.fail)
     assert "wrong" not in str(caught.value)
+
+
+def test_over_tls_by_files(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACQUIT_TEST_PASSWORD", PASSWORD)
+    cert, key = split(tmp_path)
+    bob = {"user": "bob", "credential": "env:ACQUIT_TEST_PASSWORD"}
+    with guarded_broker() as broker:
+        for who in (bob, {"cert": str(ADA)}, {"cert": str(cert), "key": str(key)}):
+            connect_patiently(options(broker.url, address, ca=str(CA), **who)).close()
+        with pytest.raises(AuthenticationFailed):
+            connect_patiently(options(broker.url, address, ca=str(CA)), sleep=pytest.fail)
+        with pytest.raises(ConnectionFailed, match="the option ca says whom to trust"):
+            connect_patiently(options(broker.url, address, **bob), sleep=pytest.fail)
+        assert {one.user for one in broker.inspect().connections} <= {"ada", "bob"}
 
 
 def test_rejecting_elsewhere_needs_a_promise(address: str) -> None:

@@ -3,14 +3,16 @@ the streaming source stand for those of every format."""
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
 
 from acquit.errors import ConfigurationError
-from acquit.spark.options import default_text, resolve_credential
+from acquit.spark.options import BrokerAccess, default_text, resolve_credential
 from acquit.spark.source_options import OPTIONS, SourceOptions
 from acquit.spark.spool import Poison
+from tests.support.guarded import CA, split
 
 GOOD = {"url": "amqp://localhost:5672", "address": "orders", "spool": "/mnt/spool"}
 
@@ -98,6 +100,42 @@ def test_a_password_in_the_options_is_refused_and_not_repeated(wrong: dict[str, 
 def test_a_credential_needs_a_user() -> None:
     with pytest.raises(ConfigurationError, match="without the option user"):
         SourceOptions.parse({**GOOD, "credential": "env:X"})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"url": "amqp://host", "ca": "/ca.pem"}, "option ca is given, but the URL says amqp://"),
+        ({"url": "amqp://host", "cert": "/me.pem"}, "option cert is given, but the URL says amqp://"),
+        ({"url": "amqps://host", "key": "/key.pem"}, "option key is given without the option cert"),
+        ({"url": "amqps://host", "ca": "ca.pem"}, "option ca: expected the absolute path of a file"),
+        ({"url": "amqps://host", "cert": "me", "key": "-----BEGIN hunter2"}, "option cert: expected the absolute path"),
+        ({"url": "amqps://host", "cert": "/me", "key": "-----BEGIN hunter2"}, "option key: expected the absolute path"),
+    ],
+)
+def test_files_for_tls_that_cannot_be(wrong: dict[str, str], reason: str) -> None:
+    with pytest.raises(ConfigurationError, match=reason) as caught:
+        SourceOptions.parse({**GOOD, **wrong})
+    assert "hunter2" not in str(caught.value), "it may be the key itself"
+
+
+def test_files_for_tls_are_read_by_whoever_connects(tmp_path: Path) -> None:
+    assert SourceOptions.parse({**GOOD, "url": "amqps://host"}).ssl_context() is None
+    cert, key = split(tmp_path)
+    given = {**GOOD, "url": "amqps://host", "ca": str(CA), "cert": str(cert), "key": str(key)}
+    options = pickle.loads(pickle.dumps(SourceOptions.parse(given)))
+    context = options.ssl_context()
+    assert [one["serialNumber"] for one in context.get_ca_certs()] and context.check_hostname
+    key.unlink()
+    with pytest.raises(ConfigurationError, match=f"option key = {key} on this worker: cannot be read .No such file"):
+        options.ssl_context()
+
+
+def test_what_is_said_of_access_is_what_every_format_takes() -> None:
+    given = {"url": "amqps://h", "user": "u", "credential": "env:X", "ca": "/c", "cert": "/d", "key": "/e"}
+    options = SourceOptions.parse({**given, "address": "a", "spool": "/s"})
+    assert options.access_options() == given
+    assert BrokerAccess(url="amqp://h").access_options() == {"url": "amqp://h"}
 
 
 def provide() -> str:

@@ -18,7 +18,7 @@ BOTH = pytest.mark.parametrize("kind", list(KINDS))
 
 @BOTH
 def test_one_address_is_taken_as_it_is_and_several_are_separated_by_commas(
-    kind: type[BrowseOptions] | type[SourceOptions],
+    kind: type[BrowseOptions | SourceOptions],
 ) -> None:
     assert kind.parse({**KINDS[kind], "address": "a, b"}).queues == ("a, b",)
     assert kind.parse({**KINDS[kind], "addresses": " a, b,,a "}).queues == ("a", "b")
@@ -38,7 +38,7 @@ def test_one_address_is_taken_as_it_is_and_several_are_separated_by_commas(
     ],
 )
 def test_what_does_not_go_together(
-    kind: type[BrowseOptions] | type[SourceOptions], wrong: dict[str, str], reason: str
+    kind: type[BrowseOptions | SourceOptions], wrong: dict[str, str], reason: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=reason):
         kind.parse({**KINDS[kind], **wrong})

@@ -7,6 +7,7 @@ every `TOLD_EVERY_S` seconds. The exit codes are those of all commands (`acquit.
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import time
 from collections import deque
@@ -14,14 +15,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
+from pathlib import Path
 from typing import Final
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from acquit.cli.exits import Exit
-from acquit.cli.options import DEFAULT_URL
+from acquit.cli.options import CREDENTIAL_VARIABLE, DEFAULT_URL, TLS_OPTIONS, password_file_option, user_option
 from acquit.cli.output import remark
 from acquit.errors import ConfigurationError
 
@@ -74,12 +77,15 @@ class QueueAt:
     """A broker as tasks reach it: they run elsewhere, so no terminal can be asked, and no password be handed on."""
 
     url: str
-    user: str | None
-    credential: str | None
+    user: str | None = None
+    credential: str | None = None
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
 
 
 def queue_options(command: Callable[..., object]) -> Callable[..., object]:
-    """``--url``, ``--user`` and ``--credential``, given to the command as `queue`, a `QueueAt`."""
+    """``--url``, ``--user``, ``--ca`` and their kin, given to the command as `queue`, a `QueueAt`."""
 
     @click.option(
         "--url",
@@ -90,17 +96,56 @@ def queue_options(command: Callable[..., object]) -> Callable[..., object]:
         metavar="URL",
         help="The broker: amqp://HOST[:PORT], or amqps:// for TLS.",
     )
-    @click.option("--user", envvar="ACQUIT_USER", show_envvar=True, metavar="NAME", help="Who to log in as.")
+    @user_option(f"The password is in --password-file or in {CREDENTIAL_VARIABLE}, or where --credential says.")
+    @password_file_option
     @click.option(
         "--credential",
         metavar="REFERENCE",
         help="Where each task finds the password: env:NAME, file:PATH or provider:module.function.",
     )
     @wraps(command)
-    def run(*args: object, url: str, user: str | None, credential: str | None, **options: object) -> object:
-        return command(*args, queue=QueueAt(url=url, user=user, credential=credential), **options)
+    def run(
+        *args: object,
+        url: str,
+        user: str | None,
+        credential: str | None,
+        password_file: Path | None,
+        ca: Path | None,
+        cert: Path | None,
+        key: Path | None,
+        **options: object,
+    ) -> object:
+        queue = QueueAt(
+            url=url,
+            user=user,
+            credential=_reference(user, credential, password_file, certified=cert is not None),
+            ca=None if ca is None else ca.absolute(),
+            cert=None if cert is None else cert.absolute(),
+            key=None if key is None else key.absolute(),
+        )
+        return command(*args, queue=queue, **options)
 
+    for option in reversed(TLS_OPTIONS):
+        run = option(run)
     return run
+
+
+def _reference(user: str | None, credential: str | None, password_file: Path | None, *, certified: bool) -> str | None:
+    """Where tasks find the password: as all commands do, but that they are told where to look, and not what it is."""
+    source = click.get_current_context().get_parameter_source("password_file")
+    if credential is not None:
+        if password_file is not None and source is not ParameterSource.ENVIRONMENT:
+            raise ConfigurationError("--credential and --password-file are given: expected one, both say the password")
+        return credential
+    if password_file is not None and (user is not None or source is not ParameterSource.ENVIRONMENT):
+        return f"file:{password_file.absolute()}"
+    if user is None:
+        return None
+    if CREDENTIAL_VARIABLE in os.environ:
+        return f"env:{CREDENTIAL_VARIABLE}"
+    if certified:
+        raise ConfigurationError("--user needs a password beside --cert; without --user the certificate says who")
+    raise ConfigurationError(f"--user needs a password: --password-file, {CREDENTIAL_VARIABLE}, or --credential")
 
 
 class Size(click.ParamType[int]):

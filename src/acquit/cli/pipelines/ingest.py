@@ -93,7 +93,6 @@ def ingest(
     from acquit.spark import ingest as pipeline
 
     chosen = pipeline.IngestOptions(
-        url=queue.url,
         address=addresses[0] if len(addresses) == 1 else addresses,
         table=table.absolute(),
         format=pipeline.TableFormat(table_format),
@@ -102,8 +101,7 @@ def ingest(
         target_file_bytes=target_file,
         ledger=None if ledger is None else ledger.absolute(),
         work=None if work is None else work.absolute(),
-        user=queue.user,
-        credential=queue.credential,
+        **asdict(queue),
         parts=parts,
         source=dict(pair(text, "--option") for text in options),
         trigger=trigger,

@@ -69,7 +69,6 @@ def redrive(
     from acquit.spark import redrive as pipeline
 
     options = pipeline.RedriveOptions(
-        url=queue.url,
         queue=letters,
         where=where,
         to=to,
@@ -77,8 +76,7 @@ def redrive(
         limit=limit,
         rate=rate,
         dry_run=dry_run,
-        user=queue.user,
-        credential=queue.credential,
+        **asdict(queue),
         master=spark.master,
         memory_mb=spark.memory_mb,
     )
