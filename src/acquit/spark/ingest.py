@@ -48,8 +48,9 @@ from acquit.spark.source import AcquitDataSource
 from acquit.spark.source_options import SourceOptions
 from acquit.spark.spool import Spool, SpoolStatus, Totals, open_store
 from acquit.spark.spool.places import read_place, refuse_private
+from acquit.spark.spool.store import make_folders
 from acquit.spark.table_source import POSTED_DAY, FilesOrder, TableFilesSource
-from acquit.spark.tables import TableKind, table_kind
+from acquit.spark.tables import TableKind, open_delta, refuse_misread, table_kind
 
 if TYPE_CHECKING:
     from acquit.spark.audit.reconciled import Reconciliation
@@ -409,25 +410,41 @@ def _left(progress: Mapping[str, object]) -> int | None:
 def _check_table(options: IngestOptions) -> None:
     """What is known of the table before Spark starts. Raises ConfigurationError where it cannot be this pipeline's."""
     table = options.table
+    if options.format is TableFormat.DELTA:
+        refuse_misread(table)
     try:
-        table.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        raise ConfigurationError(f"table {table}: expected a folder, or nothing yet; found a file") from None
+        make_folders(table)
     except OSError as error:
+        if table.is_file():
+            raise ConfigurationError(f"table {table}: expected a folder, or nothing yet; found a file") from None
         raise ConfigurationError(f"table {table}: the folder cannot be made: {error.strerror}") from error
     try:
         kind = table_kind(table)
     except ConfigurationError:
         _check_empty(table)
+        _check_not_lost(options)
         return
     if kind is not _KINDS[options.format]:
         raise ConfigurationError(
             f"table {table}: expected nothing yet or a table of format {options.format}, found {_FOUND[kind]}"
         )
     if kind is TableKind.DELTA:
+        if not DeltaTable.is_deltatable(str(table)):  # killed before the log had its first entry
+            _check_not_lost(options)
+            return
         names = [*(options.columns or _columns_of(SourceOptions.parse(options.source_options())))]
         names += [POSTED_DAY] if POSTED_DAY in options.partition_by else []
-        check_table(DeltaTable(table), table, names, options.partition_by)
+        check_table(open_delta(table), table, names, options.partition_by)
+
+
+def _check_not_lost(options: IngestOptions) -> None:
+    """Raise ConfigurationError where there is no table and the query has one: its first batch makes it."""
+    checkpoint = options.work_folder / "checkpoint"
+    if any(path.name.isdecimal() for path in (checkpoint / "commits").glob("*")):
+        raise ConfigurationError(
+            f"table {options.table}: it is not there, and the query whose checkpoint is {checkpoint} has put batches "
+            f"into it. Name the table that it was; or, for a new one, remove {options.work_folder} too"
+        )
 
 
 def _check_empty(table: Path) -> None:

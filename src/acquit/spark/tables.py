@@ -15,6 +15,7 @@ Needs pyarrow, and deltalake for Delta; no Spark.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, StrEnum
@@ -98,12 +99,26 @@ def readable_files(table: Path) -> TableFiles:
     return found
 
 
+_MISREAD: Final = re.compile(r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f\x7f]")
+"""In a folder's name: delta-rs takes it for another folder, or for none."""
+
+
+def refuse_misread(table: Path) -> None:
+    """Raise ConfigurationError for a folder that delta-rs would take for another one."""
+    found = _MISREAD.search(str(table))
+    if found is not None:
+        raise ConfigurationError(
+            f"table {str(table)!r}: a Delta table cannot be in a folder whose name has {found[0]!r} in it"
+        )
+
+
 def open_delta(table: Path) -> DeltaTable:
     """A Delta table at its newest version. Raises ConfigurationError for a log that cannot be read, or asks for what
     delta-rs does not know."""
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
+    refuse_misread(table)
     try:
         return DeltaTable(table)
     except DeltaError as error:
@@ -157,8 +172,11 @@ def _what_is(path: Path) -> str:
 
 
 def _delta_files(table: Path) -> Iterator[TableFile]:
-    for uri in open_delta(table).file_uris():
-        path = Path(uri.removeprefix("file://"))
+    import pyarrow as pa
+
+    # Not `file_uris`: there the names of the table's own folders are quoted, and those within it are not.
+    for name in pa.table(open_delta(table).get_add_actions()).column("path").to_pylist():
+        path = table / unquote(name).removeprefix("file://")
         yield TableFile(path, path.stat().st_size if path.exists() else 0)
 
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
@@ -24,6 +25,22 @@ def test_a_delta_table_has_what_its_log_names(tmp_path: Path) -> None:
     assert not set(now.files) & set(before.files)
     assert now.size_bytes == sum(file.path.stat().st_size for file in now.files)
     assert readable_files(tmp_path) == now
+
+
+@pytest.mark.parametrize("name", ["a b", "é漢", "100%", "x#y", "q?r", " lead", "plus+x", "co:lon"])
+def test_a_delta_table_may_be_in_a_folder_of_most_names(tmp_path: Path, name: str) -> None:
+    table = tmp_path / name
+    write_deltalake(table, pa.table({"a": [1, 2], "queue": ["a b/=%é", "x%20y"]}), partition_by=["queue"])
+    files = table_files(table).files
+    assert sum(pq.read_metadata(file.path).num_rows for file in files) == 2
+
+
+@pytest.mark.parametrize("name", ["a%20b", "%41", "back\\slash", "new\nline"])
+def test_a_folder_that_is_taken_for_another_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name / "_delta_log").mkdir(parents=True)
+    with pytest.raises(ConfigurationError, match="a Delta table cannot be in a folder whose name has") as caught:
+        table_files(tmp_path / name)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ no file is ever removed for its age.
 from __future__ import annotations
 
 import contextlib
+import errno
 import mmap
 import os
 from collections.abc import Iterator
@@ -154,7 +155,7 @@ class FolderStore:
         folder = str(path.parent)
         if folder not in self._folders:
             with self._explained("create", folder):
-                _make_folders(path.parent)
+                make_folders(path.parent)
             self._folders.add(folder)
         return path
 
@@ -181,12 +182,14 @@ class FolderStore:
             raise SpoolError(f"spool {self._root}: cannot {verb} {name}: {error.strerror or error}") from error
 
 
-def _make_folders(folder: Path) -> None:
+def make_folders(folder: Path) -> None:
     """`mkdir -p` that leaves every new name durable in its parent."""
     missing = []
-    while not folder.is_dir():
+    while not folder.exists():
         missing.append(folder)
         folder = folder.parent
+    if not folder.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
     for path in reversed(missing):
         path.mkdir(exist_ok=True)
         _sync_folder(path.parent)

@@ -14,6 +14,7 @@ from deltalake import write_deltalake
 
 import acquit
 from acquit.cli.exits import Exit
+from acquit.errors import PipelineFailed
 from tests.support.shell import Shell
 
 
@@ -93,6 +94,24 @@ def test_a_queue_into_a_table(at_broker: Shell, broker: acquit.Broker, address: 
             lambda table: write_deltalake(table, pa.table({"a": [1]})),
             "has the columns a; this pipeline writes message_id",
         ),
+        (
+            lambda table: (
+                (table / "_delta_log").mkdir(parents=True),
+                (table / "_delta_log" / f"{0:020d}.json").write_text("{}"),
+            ),
+            "its log in _delta_log cannot be read",
+        ),
+        (
+            lambda table: (table / "_acquit" / "checkpoint" / "commits" / "0").mkdir(parents=True),
+            "it is not there, and the query whose checkpoint is",
+        ),
+        (
+            lambda table: (
+                (table / "_delta_log").mkdir(parents=True),
+                (table / "_acquit" / "checkpoint" / "commits" / "0").mkdir(parents=True),
+            ),
+            "it is not there, and the query whose checkpoint is",
+        ),
     ],
 )
 def test_a_table_that_cannot_be_this_pipelines_is_named_before_spark_starts(
@@ -102,6 +121,27 @@ def test_a_table_that_cannot_be_this_pipelines_is_named_before_spark_starts(
     ran = shell("pipeline", "ingest", "orders", tmp_path / "table")
     assert (ran.code, len(ran.err.splitlines())) == (Exit.USAGE, 1)
     assert complaint in ran.err
+
+
+def test_a_log_that_was_about_to_be_begun_is_begun(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a run that was killed."""
+    (tmp_path / "table" / "_delta_log").mkdir(parents=True)
+
+    def start_session(**_: object) -> None:
+        raise PipelineFailed("Spark is asked for")
+
+    monkeypatch.setattr("acquit.spark.ingest.start_session", start_session)
+    ran = shell("pipeline", "ingest", "orders", tmp_path / "table")
+    assert ran.err == "acquit: Spark is asked for\n"
+
+
+def test_a_folder_that_delta_takes_for_another_is_refused(shell: Shell, tmp_path: Path) -> None:
+    ran = shell("pipeline", "ingest", "orders", tmp_path / "a%20b")
+    assert (ran.code, len(ran.err.splitlines())) == (Exit.USAGE, 1)
+    assert ran.err.endswith("cannot be in a folder whose name has '%20' in it\n")
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_folder_of_something_else_is_left_alone(shell: Shell, tmp_path: Path) -> None:
