@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from acquit.ledger.events import EventKind
 from acquit.ledger.records import Attempt, Cause, RecordKind, Start
@@ -34,8 +35,7 @@ from acquit.store.reading import FolderReader
 from acquit.store.record import walk
 
 JUMP_US: Final = 1_000_000
-"""Events of a batch may stand in another order than they happened, so less than this is no sign of a clock that was set
-back. Where one message's own events go back, any amount is."""
+"""A clock that is corrected by less is said to drift. Where one message's own events go back, any amount is told."""
 REASONS_MAX: Final = 1_000
 """Different reasons of dead letters by queue and minute that one segment tells; the others are put together."""
 _ATTEMPT_HEAD: Final = bytes((RecordKind.ATTEMPT, 1)) + int(EVENTFUL).to_bytes(2, "little")
@@ -153,7 +153,7 @@ def fold(work: Work, verify: Verify, anomalies_max: int) -> Folded:
     )
     _note_range(facts, events)
     _note_balance(facts, everything, summary, before, work)
-    _note_clock(facts, everything["time_us"], work.skip, before)
+    _note_clock(facts, everything, work.skip, before)
     facts.letters = _letters(segment, events)
     merged = merge(of_events(events, segment.number, work.broker))
     lives = merged.lives
@@ -247,15 +247,45 @@ def _note_balance(facts: Facts, events: Events, summary: Summary | None, before:
         facts.start = seals.to_json(starts)
 
 
-def _note_clock(facts: Facts, times: Any, skip: int, before: Summary | None) -> None:
-    if not len(times):
-        return
-    latest = np.maximum.accumulate(times)
-    if before is not None and before.events:
-        latest = np.maximum(latest, before.last_us)
-    back = (latest - times)[skip:]
-    most = int(back.max()) if len(back) else 0
-    facts.backward_us = most if most > JUMP_US else 0
+def _note_clock(facts: Facts, events: Events, skip: int, before: Summary | None) -> None:
+    """By how much the clock went back, where that is more than a drift."""
+    # The first holds each event to too much, so it finds whatever there is, and takes a hundredth of the second.
+    for latest_before in (_latest_us, _known_before_us):
+        latest = latest_before(events)
+        if before is not None and before.events:
+            latest = np.maximum(latest, before.last_us)
+        most = int((latest - events["time_us"])[skip:].max(initial=0))
+        if most <= JUMP_US:
+            return
+    facts.backward_us = most
+
+
+def _latest_us(events: Events) -> npt.NDArray[np.int64]:
+    """For each event the latest time of those that stand before it, or its own."""
+    return np.maximum.accumulate(events["time_us"].astype(np.int64))
+
+
+def _known_before_us(events: Events) -> npt.NDArray[np.int64]:
+    """For each event the latest time of those that were certainly before it, or its own.
+
+    Not all that stand before it were: a batch has what entered a queue in one order, and what else happened in one
+    order, but the first may stand before the second whenever they happened, for outcomes gather as long as the disk
+    takes (`acquit.ledger.recorder`). So each is held to its own kind; and what happened to a message, to all that had
+    entered when that message did."""
+    entered = (events["kind"] - np.uint8(1) < 15) | (events["kind"] == EventKind.HELD)
+    entries, others = np.flatnonzero(entered), np.flatnonzero(~entered)
+    latest = events["time_us"].astype(np.int64)
+    latest[entries] = np.maximum.accumulate(latest[entries])
+    if len(entries):
+        entries = entries[np.argsort(events["sequence"][entries], kind="stable")]
+        sequences = events["sequence"][entries]
+        mine = events["sequence"][others]
+        place = np.minimum(np.searchsorted(sequences, mine), len(entries) - 1)
+        entry = entries[place]
+        seen = (sequences[place] == mine) & (entry < others)
+        latest[others[seen]] = np.maximum(latest[others[seen]], latest[entry[seen]])
+    latest[others] = np.maximum.accumulate(latest[others])
+    return latest
 
 
 def _note_lives(facts: Facts, lives: Lives, extras: Lives, most: int) -> None:

@@ -53,6 +53,11 @@ class Writer:
         self._opened.recorder.posted(sequence, queue, PAYLOAD, meta, self.us)
         return sequence
 
+    def hold(self) -> None:
+        """A posting in a transaction that does not end."""
+        meta = encode_posting_meta(b"orders", encode_id("held"))
+        self._opened.recorder.posted(self.take(), ORDERS, PAYLOAD, meta, self.us, kind=K.HELD, transaction=9)
+
     def event(self, kind: EventKind, sequence: int, *, queue: int = ORDERS, mark: int = MARK) -> None:
         self.us += 10
         self._opened.recorder.transition(kind, sequence, queue, mark, self.us, actor=7)
@@ -273,6 +278,54 @@ def test_a_clock_that_went_back(tmp_path: Path, spread: bool) -> None:
     assert "1 messages" in row["detail"]
     [_, minute] = sorted(AuditResults(tmp_path / "into").minutes().to_pylist(), key=lambda row: row["minute"])
     assert minute["latency"] == [], "no duration is made of it"
+
+
+@pytest.mark.parametrize("how", ["posted", "held"])
+def test_outcomes_that_gather_while_others_post_are_no_clock_that_went_back(tmp_path: Path, how: str) -> None:
+    """On a slow disk a batch has minutes of both: all that was posted, and then what became of messages."""
+    writer = Writer(tmp_path / "data")
+    sequences = [writer.post() for _ in range(3)]
+    for sequence in sequences:
+        writer.us += 60_000_000
+        writer.event(K.ACQUIRED, sequence)
+        writer.event(K.ACCEPTED, sequence)
+        writer.us += 60_000_000
+        if how == "held":
+            writer.hold()
+        else:
+            writer.post()
+    writer.next()
+    writer.life()
+    writer.stop()
+    assert audited([tmp_path / "data"], tmp_path / "into").anomalies == {}
+
+
+@pytest.mark.parametrize("what", ["what entered", "what became of it", "over segments"])
+def test_a_clock_that_went_back_between_two_messages(tmp_path: Path, what: str) -> None:
+    writer = Writer(tmp_path / "data")
+    first = writer.post()
+    if what == "what became of it":
+        second = writer.post()
+        writer.us += 200_000_000
+        writer.event(K.ACCEPTED, first)
+        writer.us -= 90_000_000
+        writer.event(K.ACCEPTED, second)
+    elif what == "over segments":
+        second = writer.post()
+        writer.us += 200_000_000
+        writer.event(K.ACCEPTED, first)
+        writer.next()
+        writer.us -= 90_000_000
+        writer.event(K.ACCEPTED, second)
+    else:
+        writer.us -= 90_000_000
+        writer.post()
+    writer.stop()
+    summary = audited([tmp_path / "data"], tmp_path / "into")
+    assert summary.anomalies == {"backward-clock": 1}
+    [row] = AuditResults(tmp_path / "into").anomalies().to_pylist()
+    assert "went back by 90.0" in row["detail"] or "went back by 89.9" in row["detail"]
+    assert "messages" not in row["detail"]
 
 
 def test_events_before_the_posting(tmp_path: Path) -> None:
