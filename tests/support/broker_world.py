@@ -41,7 +41,7 @@ from acquit.protocol.message import Message
 from acquit.protocol.options import ConnectionOptions
 from acquit.protocol.types import Described, ULong
 from acquit.store.disk import Disk
-from acquit.store.interface import Batch, Position
+from acquit.store.interface import Batch
 from acquit.store.memory import MemoryDisk
 from acquit.store.options import JournalOptions
 from tests.support.disk import FaultyDisk
@@ -325,14 +325,10 @@ class World:
         return bool(to_server or to_client)
 
     def _read_back(self) -> bool:
-        reads = self.core.take_reads()
-        for read in reads:
-            try:
-                payload = self.opened.journal.read(Position(read.position), read.size_hint).payload
-            except KeyError:
-                payload = None
-            self.core.loaded(read, payload)
-        return bool(reads)
+        lots = self.core.take_reads()
+        for reads in lots:
+            self.core.loaded(reads, self.opened.journal.read_payloads(reads.positions, reads.size_hints))
+        return bool(lots)
 
     def sync(self) -> bool:
         """Write and sync what is recorded. False where there was nothing, or no room."""

@@ -20,7 +20,7 @@ Inside, each concern is a module: `attaching` answers links, `posting` takes mes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from acquit.broker.access.admission import gate
@@ -43,7 +43,7 @@ from acquit.broker.links.crediting import Crediting
 from acquit.broker.links.endpoints import Consumer, Peer, Producer
 from acquit.broker.links.receivers import Receivers
 from acquit.broker.links.senders import Senders
-from acquit.broker.memory import Memory, Read
+from acquit.broker.memory import Memory, Reads
 from acquit.broker.nodes.addresses import Policies
 from acquit.broker.nodes.finding import Nodes
 from acquit.broker.nodes.node import Queue
@@ -256,10 +256,10 @@ class Core:
         self.scribe.synced(position)
         self.memory.retry()
 
-    def loaded(self, read: Read, payload: bytes | None) -> None:
-        """A body was read, or (None) was not where it was looked for: its record was moved just then."""
-        self.memory.loaded(read, payload)
-        self.life.wake(read.message.queue)
+    def loaded(self, reads: Reads, payloads: Sequence[bytes | None]) -> None:
+        """Bodies were read, or (None) were not where they were looked for: their records were moved just then."""
+        for queue in self.memory.loaded(reads.messages, payloads):
+            self.life.wake(queue)
 
     def clock_set(self, by_us: int) -> None:
         """The wall clock jumped, forward or (negative) back. What was to last for a while still does; what was to be at
@@ -316,8 +316,8 @@ class Core:
         touched, self.life.touched = self.life.touched, {}
         return touched
 
-    def take_reads(self) -> list[Read]:
-        """Bodies that are wanted; give each to `loaded`."""
+    def take_reads(self) -> list[Reads]:
+        """Bodies that are wanted; give each lot to `loaded`."""
         return self.memory.take_reads()
 
     @property

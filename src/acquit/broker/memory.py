@@ -8,8 +8,8 @@ wanted, `loaded` brings it. A volatile body has no other place; its senders get 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from acquit.broker.dispatching.groups import CLOSING
 from acquit.broker.intake.limits import UNLIMITED
@@ -19,21 +19,28 @@ from acquit.broker.queue import NodeState
 from acquit.protocol.codec import encode
 from acquit.protocol.sections import scan_sections
 from acquit.protocol.types import Symbol, UInt
+from acquit.store.interface import Position
 
 if TYPE_CHECKING:
     from acquit.broker.nodes.node import Queue
     from acquit.broker.options import BrokerLimits
 
-READ_AHEAD_MESSAGES = 256
+_ARCHIVED: Final = NodeState.ARCHIVED
+
+READ_AHEAD_MESSAGES: Final = 512
 """The most that is worth giving to `Memory.read_ahead`."""
+READS_AT_ONCE: Final = 256
+"""Of what is wanted, so many are read, restored and dispatched together; the next ones are read meanwhile."""
+_BESIDE_BODY_BYTES: Final = 512
+"""What a record mostly holds besides the message."""
 
 
-class Read(NamedTuple):
-    """A body to be read: `payload` of the journal's record at `position`."""
+class Reads(NamedTuple):
+    """Bodies to be read: the payloads of the journal's records at `positions`."""
 
-    message: Message
-    position: int
-    size_hint: int
+    messages: list[Message]
+    positions: list[Position]
+    size_hints: list[int]
 
 
 class Memory:
@@ -43,7 +50,7 @@ class Memory:
         self.bytes = 0
         """What all bodies in memory cost."""
         self.apply(limits)
-        self.wanted: list[Read] = []
+        self.wanted: list[Message] = []
         """To be read; see `take_reads`."""
         self._continuations: dict[Message, list[Callable[[Message], None]]] = {}
         """Who waits for each body that is being read; nobody, where it is read ahead."""
@@ -117,7 +124,7 @@ class Memory:
         looks for itself."""
         waiting = self._continuations.get(message)
         if waiting is None:
-            self._ask(message)
+            self.wanted.append(message)
             self._continuations[message] = [then]
         elif then not in waiting:
             waiting.append(then)
@@ -130,40 +137,50 @@ class Memory:
         for message in messages:
             if message.body is None and message not in self._continuations:
                 self._continuations[message] = []
-                self._ask(message)
+                self.wanted.append(message)
                 size += message.size_bytes
                 if size > self._limits.read_ahead_bytes:
                     break
         queue.reading = True  # also where all of it was asked for before: dispatch waits for it in the same way
 
-    def take_reads(self) -> list[Read]:
+    def take_reads(self) -> list[Reads]:
         """What is wanted since the last time."""
         wanted, self.wanted = self.wanted, []
-        return wanted
+        return [_where(wanted[at : at + READS_AT_ONCE]) for at in range(0, len(wanted), READS_AT_ONCE)]
 
-    def loaded(self, read: Read, payload: bytes | None) -> None:
-        """A body was read; None: it was not where it was looked for, because its record was just moved."""
-        message = read.message
-        if payload is None:
-            self._retry.append(message)
-            return
-        waiting = self._continuations.pop(message, [])
-        message.queue.reading = False
-        if message.body is None and message.state is not NodeState.ARCHIVED:
-            message.body = restore_body(message, payload)
-            self.hold(message)
-        for then in waiting:
-            then(message)
+    def loaded(self, messages: Sequence[Message], payloads: Sequence[bytes | None]) -> set[Queue]:
+        """Bodies were read, and queues may go on; None: one was not where it was looked for, because its record was
+        just moved."""
+        queues = set()
+        take_waiting = self._continuations.pop
+        for message, payload in zip(messages, payloads, strict=True):
+            if payload is None:
+                self._retry.append(message)
+                continue
+            queue = message.queue
+            if queue not in queues:
+                queues.add(queue)
+                queue.reading = False
+            waiting = take_waiting(message, None)
+            if message.body is None and message.state is not _ARCHIVED:
+                message.body = restore_body(message, payload)
+                self.hold(message)
+            if waiting:
+                for then in waiting:
+                    then(message)
+        return queues
 
     def retry(self) -> None:
         """A batch was synced: moved records can be read where they are now."""
         if self._retry:
-            messages, self._retry = self._retry, []
-            for message in messages:
-                self._ask(message)
+            self.wanted += self._retry
+            self._retry = []
 
-    def _ask(self, message: Message) -> None:
-        self.wanted.append(Read(message, message.position, message.size_bytes + 512))
+
+def _where(messages: list[Message]) -> Reads:
+    """Where they are now."""
+    positions = [Position(message.position) for message in messages]
+    return Reads(messages, positions, [message.size_bytes + _BESIDE_BODY_BYTES for message in messages])
 
 
 def tell_returns(message: Message) -> None:
@@ -195,4 +212,4 @@ def restore_body(message: Message, payload: bytes) -> bytes:
     return body
 
 
-__all__ = ["Memory", "Read", "restore_body", "tell_returns"]
+__all__ = ["READS_AT_ONCE", "READ_AHEAD_MESSAGES", "Memory", "Reads", "restore_body", "tell_returns"]

@@ -36,7 +36,7 @@ from acquit.broker.clock import Clock, compare_with_journal
 from acquit.broker.committer import Committer
 from acquit.broker.core import Core
 from acquit.broker.inspect import BrokerSnapshot
-from acquit.broker.memory import Read
+from acquit.broker.memory import Reads
 from acquit.broker.nodes.addresses import Policies
 from acquit.broker.options import BrokerOptions, Listen
 from acquit.broker.sockets import PeerSocket
@@ -55,8 +55,6 @@ from acquit.transport.pump import Pump, PumpOptions, endpoint_name
 logger = logging.getLogger("acquit.broker")
 
 TICK_S: Final = 1.0
-READS_AT_ONCE: Final = 64
-"""Bodies that the reader thread brings in one piece."""
 SWITCH_INTERVAL_S: Final = 0.0005
 
 CAPABILITIES: Final = (
@@ -470,25 +468,20 @@ class Server:
     # -- reading back -------------------------------------------------------------------------------------------------
 
     def _submit_reads(self) -> None:
-        reads = self._core.take_reads()
-        for at in range(0, len(reads), READS_AT_ONCE):
-            self._reader.submit(self._run_reads, reads[at : at + READS_AT_ONCE])
+        for reads in self._core.take_reads():
+            self._reader.submit(self._run_reads, reads)
 
-    def _run_reads(self, reads: list[Read]) -> None:
+    def _run_reads(self, reads: Reads) -> None:
         """On the reader thread."""
-        found: list[tuple[Read, bytes | None]] = []
         try:
-            wanted = [(Position(read.position), read.size_hint) for read in reads]
-            for read, record in zip(reads, self._opened.journal.read_many(wanted), strict=True):
-                found.append((read, None if record is None else record.payload))
+            payloads = self._opened.journal.read_payloads(reads.positions, reads.size_hints)
         except StoreError as error:
             self._tell(self._committer.fail, error)
         else:
-            self._tell(self._loaded, found)
+            self._tell(self._loaded, reads, payloads)
 
-    def _loaded(self, found: list[tuple[Read, bytes | None]]) -> None:
-        for read, payload in found:
-            self._core.loaded(read, payload)
+    def _loaded(self, reads: Reads, payloads: list[bytes | None]) -> None:
+        self._core.loaded(reads, payloads)
         self._turn()
 
     def _checkpoint(self, now_us: int) -> None:

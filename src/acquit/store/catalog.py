@@ -20,7 +20,7 @@ from acquit.errors import StoreCorrupt
 from acquit.store.disk import DiskFile, Mode, store_error
 from acquit.store.folder import Folder
 from acquit.store.interface import Position, Record, SegmentInfo
-from acquit.store.record import RECORD_HEAD_BYTES, RecordMalformed, decode_record, record_bytes
+from acquit.store.record import RECORD_HEAD_BYTES, RecordMalformed, decode_record, find_payload, record_bytes
 from acquit.store.segment import HEADER_BYTES, SEAL_HEAD_BYTES, Seal, decode_seal, decode_seal_head
 
 START: Final = Position(0)
@@ -80,27 +80,16 @@ _GAP_BYTES_MAX: Final = 64 * 1024
 _RUN_BYTES_MAX: Final = 1 << 20
 
 
-def _end_of_run(wanted: Sequence[tuple[Position, int]], at: int) -> int:
+def _end_of_run(positions: Sequence[Position], size_hints: Sequence[int], at: int) -> int:
     """Where the records end that are read together with the one at index `at`: neighbours, in the order of the file."""
-    first = before = wanted[at][0]
-    size = wanted[at][1]
-    for index in range(at + 1, len(wanted)):
-        position = wanted[index][0]
-        if not 0 < position - before <= size + _GAP_BYTES_MAX or position - first > _RUN_BYTES_MAX:
+    first = before = positions[at]
+    for index in range(at + 1, len(positions)):
+        position = positions[index]
+        gap_max = size_hints[index - 1] + _GAP_BYTES_MAX
+        if not 0 < position - before <= gap_max or position - first > _RUN_BYTES_MAX:
             return index
-        before, size = wanted[index]
-    return len(wanted)
-
-
-def _record_in(data: bytes, offset: int, position: Position) -> Record | None:
-    """The record at `offset`; None where it is not, or not whole, or not right: who reads it by itself says why."""
-    size = record_bytes(data[offset : offset + RECORD_HEAD_BYTES])
-    if not RECORD_HEAD_BYTES <= size <= len(data) - offset:
-        return None
-    try:
-        return decode_record(data[offset : offset + size], position)
-    except RecordMalformed:
-        return None
+        before = position
+    return len(positions)
 
 
 class RecordReader:
@@ -171,33 +160,33 @@ class RecordReader:
         except RecordMalformed as error:
             raise StoreCorrupt(str(error), path=path, offset=offset) from error
 
-    def read_many(self, wanted: Sequence[tuple[Position, int]]) -> list[Record | None]:
-        """See `Journal.read_many`."""
-        found: list[Record | None] = []
+    def read_payloads(self, positions: Sequence[Position], size_hints: Sequence[int]) -> list[bytes | None]:
+        """See `Journal.read_payloads`."""
+        found: list[bytes | None] = []
         at = 0
-        while at < len(wanted):
-            stop = _end_of_run(wanted, at)
-            data = self._span(wanted[at:stop]) if stop - at > 1 else b""
-            start = wanted[at][0]
-            for position, size_hint in wanted[at:stop]:
-                found.append(_record_in(data, position - start, position) or self._read_or_none(position, size_hint))
+        while at < len(positions):
+            stop = _end_of_run(positions, size_hints, at)
+            start, last = positions[at], positions[stop - 1]
+            data = self._span(start, Position(last + size_hints[stop - 1])) if stop - at > 1 else b""
+            for index in range(at, stop):
+                payload = find_payload(data, positions[index] - start)
+                if payload is None:  # not there, not whole, or not right: read by itself it says why
+                    payload = self._payload_or_none(positions[index], size_hints[index])
+                found.append(payload)
             at = stop
         return found
 
-    def _read_or_none(self, position: Position, size_hint: int) -> Record | None:
+    def _payload_or_none(self, position: Position, size_hint: int) -> bytes | None:
         try:
-            return self.read(position, size_hint)
+            return self.read(position, size_hint).payload
         except KeyError:
             return None
 
-    def _span(self, run: Sequence[tuple[Position, int]]) -> bytes:
-        """The bytes from the first of these records to the last, as far as they are synced and in one segment; none
-        where it is gone."""
-        start = run[0][0]
-        last, size_hint = run[-1]
+    def _span(self, start: Position, end: Position) -> bytes:
+        """The bytes between, as far as they are synced and in one segment; none where it is gone."""
         try:
             info = self._catalog.find(start)
-            end = min(last + size_hint, info.end if info.sealed else self._catalog.end)
+            end = min(end, info.end if info.sealed else self._catalog.end)
             with self._file(info.number) as file:
                 return file.read(end - start, HEADER_BYTES + start - info.base)
         except KeyError:

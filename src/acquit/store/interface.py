@@ -251,9 +251,10 @@ class Journal(Protocol):
         """
         ...
 
-    def read_many(self, wanted: Sequence[tuple[Position, int]]) -> list[Record | None]:
-        """The records at these positions, each with a guess of its size, in their order; None where `read` would raise
-        KeyError. Neighbours are read from the disk together. From any thread. Other errors as `read`."""
+    def read_payloads(self, positions: Sequence[Position], size_hints: Sequence[int]) -> list[bytes | None]:
+        """The payloads of the records at these positions, each with a guess of the record's size, in their order; None
+        where `read` would raise KeyError. Neighbours are read from the disk together. From any thread. Other errors as
+        `read`."""
         ...
 
     def read_seal(self, number: int) -> bytes:

@@ -242,8 +242,8 @@ class SegmentedJournal:
     def read(self, position: Position, size_hint: int = 4096) -> Record:
         return self._reader.read(position, size_hint)
 
-    def read_many(self, wanted: Sequence[tuple[Position, int]]) -> list[Record | None]:
-        return self._reader.read_many(wanted)
+    def read_payloads(self, positions: Sequence[Position], size_hints: Sequence[int]) -> list[bytes | None]:
+        return self._reader.read_payloads(positions, size_hints)
 
     def read_seal(self, number: int) -> bytes:
         return self._reader.read_seal(number).summary

@@ -51,6 +51,7 @@ RECORD_HEAD_BYTES: Final = 64
 _CRC: Final = Struct("<I")
 _HEAD_AFTER_CRC: Final = Struct("<IIBBH48s")
 _HEAD: Final = Struct("<IIIBBH48s")
+_SIZES: Final = Struct("<III")
 assert _HEAD.size == RECORD_HEAD_BYTES == 16 + EVENT_BYTES
 
 pack_crc = _CRC.pack
@@ -188,6 +189,20 @@ def split_events(batch: bytes, records: int) -> tuple[bytes, list[Record]]:
             others.append(Record(Position(0), kind, version, flags, event, meta, b"", payload_bytes, crc))
         offset += RECORD_HEAD_BYTES + meta_bytes + payload_bytes
     return b"".join(events), others
+
+
+def find_payload(data: bytes, offset: int) -> bytes | None:
+    """The payload of the record at `offset`, verified; None where no whole record is there, or not a right one."""
+    meta_at = offset + RECORD_HEAD_BYTES
+    if meta_at > len(data):
+        return None
+    crc, payload_bytes, meta_bytes = _SIZES.unpack_from(data, offset)
+    payload_at = meta_at + meta_bytes
+    end = payload_at + payload_bytes
+    if end > len(data):
+        return None
+    payload = data[payload_at:end]
+    return payload if crc32(data[offset + 4 : payload_at], crc32(payload)) == crc else None
 
 
 def record_bytes(head: bytes) -> int:

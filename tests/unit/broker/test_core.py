@@ -1268,8 +1268,8 @@ def test_a_body_that_moves_while_it_is_read_is_read_again() -> None:
     reads = world.core.take_reads()
     assert reads
     assert queue.held_up
-    for read in reads:
-        world.core.loaded(read, None)  # as if its segment had just left
+    for lot in reads:
+        world.core.loaded(lot, [None] * len(lot.messages))  # as if its segment had just left
     assert world.core.take_reads() == []
     client.post(client.sender("other", "other"), durable(b"x"))
     world.settle()  # a sync: moved records can be read where they are now

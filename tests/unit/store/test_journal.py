@@ -106,12 +106,12 @@ def test_many_records_are_read_as_each_by_itself(disk: FaultyDisk, seed: int, hi
     assert len(raw.journal.segments) > 2
     positions += [positions[0] + 1_000_000, positions[-1]]  # nothing was written there; and one again
     random.Random(seed).shuffle(positions) if seed else None
-    found = raw.journal.read_many([(position, hint) for position in positions])
-    for position, record in zip(positions, found, strict=True):
+    found = raw.journal.read_payloads(positions, [hint] * len(positions))
+    for position, payload in zip(positions, found, strict=True):
         try:
-            assert record == raw.journal.read(position)
+            assert payload == raw.journal.read(position).payload
         except KeyError:
-            assert record is None
+            assert payload is None
 
 
 def test_neighbours_are_read_together(disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,8 +121,8 @@ def test_neighbours_are_read_together(disk: FaultyDisk, monkeypatch: pytest.Monk
     opened = type(disk.open(disk.paths()[0], Mode.READ))
     read = opened.read
     monkeypatch.setattr(opened, "read", lambda *asked: reads.append(asked) or read(*asked))
-    found = raw.journal.read_many([(position, 100) for position in positions])
-    assert [record and record.payload for record in found] == [b"%d" % number * 10 for number in range(50)]
+    found = raw.journal.read_payloads(positions, [100] * len(positions))
+    assert found == [b"%d" % number * 10 for number in range(50)]
     assert len(reads) == 1
 
 

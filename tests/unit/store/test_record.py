@@ -19,6 +19,7 @@ from acquit.store.record import (
     decode_record,
     encode_batch_head,
     encode_record,
+    find_payload,
     padding,
     record_bytes,
     split_events,
@@ -158,6 +159,18 @@ def test_a_spoiled_record() -> None:
     data[-1] ^= 1
     with pytest.raises(RecordMalformed, match="checksum"):
         decode_record(bytes(data), Position(0))
+
+
+def test_a_payload_is_found_where_a_whole_and_right_record_is() -> None:
+    data = b"before" + record(payload=b"payload", meta=b"meta")
+    assert find_payload(data + b"after", 6) == b"payload"
+    assert find_payload(b"before" + record(payload=b""), 6) == b""
+    for cut in range(len(data)):
+        assert find_payload(data[:cut], 6) is None
+    for at in range(6, len(data)):
+        spoiled = bytearray(data)
+        spoiled[at] ^= 0x40
+        assert find_payload(bytes(spoiled), 6) is None
 
 
 def test_events_are_gathered_as_one_array() -> None:

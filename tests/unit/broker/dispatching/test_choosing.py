@@ -9,6 +9,7 @@ import pytest
 from acquit.broker.dispatching import interest as interest_module
 from acquit.broker.dispatching.choosing import barrier_of
 from acquit.broker.dispatching.interest import AHEAD_MAX, Interest
+from acquit.broker.memory import Reads
 from acquit.broker.message import Message as QueuedMessage
 from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions, ConnectionLimits
 from acquit.broker.selector import Fields
@@ -183,11 +184,11 @@ def test_bodies_are_read_back_once_to_be_judged(monkeypatch: pytest.MonkeyPatch)
     reads: list[int] = []
     take_reads = world.core.memory.take_reads
 
-    def noted() -> list[object]:
+    def noted() -> list[Reads]:
         taken = take_reads()
-        reads.extend(read.message.sequence for read in taken)
+        reads.extend(message.sequence for lot in taken for message in lot.messages)
         assert queue.memory_bytes < 3 * 65_536
-        return taken  # type: ignore[return-value]
+        return taken
 
     monkeypatch.setattr(world.core.memory, "take_reads", noted)
     links = [client.receiver("q", f"c{n}", selector=f"n = {n * 200 + 199}", credit=10) for n in range(10)]
