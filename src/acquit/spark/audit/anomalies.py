@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from acquit.ledger.events import EventKind
-from acquit.spark.audit.lives import Lives
+from acquit.spark.audit.lives import WRONG, LifeFlag, Lives, flagged
 
 
 class Anomaly(StrEnum):
@@ -103,6 +103,23 @@ def of_extras(extras: Lives, most: int) -> tuple[list[AnomalyRow], Counter[str]]
         if len(found):
             counts[kind.value] += len(found)
             rows += [row(life, kind, f"{_kind(life[field])} again", time) for life in found[:most]]
+    return rows, counts
+
+
+def of_flags(lives: Lives, most: int) -> tuple[list[AnomalyRow], Counter[str]]:
+    """Anomalies of lives that show in their flags, a clock that went back excepted."""
+    rows: list[AnomalyRow] = []
+    counts: Counter[str] = Counter()
+    if not flagged(lives, WRONG).any():
+        return rows, counts
+    for flag, kind, text in (
+        (LifeFlag.ALTERED, Anomaly.ALTERED, "its events disagree on its size or checksum"),
+        (LifeFlag.EARLY, Anomaly.BEFORE_POSTING, "its posting is not its first event"),
+    ):
+        found = lives[flagged(lives, flag)]
+        if len(found):
+            counts[kind.value] += len(found)
+            rows += [row(life, kind, text) for life in found[:most]]
     return rows, counts
 
 

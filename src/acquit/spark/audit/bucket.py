@@ -21,11 +21,10 @@ import numpy as np
 from acquit.ledger.events import EventKind
 from acquit.spark.audit import counters as counting
 from acquit.spark.audit import tables
-from acquit.spark.audit.anomalies import Anomaly, AnomalyRow, of_extras, row
+from acquit.spark.audit.anomalies import Anomaly, AnomalyRow, of_extras, of_flags, row
 from acquit.spark.audit.counters import Counters
 from acquit.spark.audit.lives import NO_LIVES, LifeFlag, Lives, concatenate, flagged, merge
 from acquit.spark.audit.seals import sums_by
-from acquit.spark.audit.segment import of_flags
 from acquit.spark.audit.tables import DataFile
 
 Sums = dict[str, list[int]]

@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from acquit.spark.audit.anomalies import AnomalyRow
+from acquit.spark.audit.dead_letters import cause_name
 from acquit.spark.audit.plan import Plan, tasks
-from acquit.spark.audit.segment import Work, cause_name
+from acquit.spark.audit.segment import Work
 from acquit.spark.ledger.names import names_at
 from acquit.spark.ledger.options import Verify
 from acquit.spark.ledger.segments import KINDS, Details, read_events

@@ -123,6 +123,12 @@ def of_events(events: Events, segment: int, broker: int) -> Lives:
     return lives
 
 
+def entering(events: Events) -> Mask:
+    """Which enter a queue."""
+    found: Mask = events["kind"] - np.uint8(1) < EventKind.ACCEPTED - 1
+    return found
+
+
 def merge(pieces: Lives) -> Merged:
     """Put the pieces of each message together. Those of one message must be in the journal's order among each other."""
     if not len(pieces):

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Final
 
-import numpy as np
-
 from acquit.errors import StoreCorrupt
+from acquit.spark.audit.lives import entering
 from acquit.spark.audit.log import BrokerState
 from acquit.spark.audit.segment import Work
 from acquit.spark.ledger.chain import READABLE, Segment, State
@@ -135,7 +134,7 @@ def _entered_from(segments: Sequence[Segment], hole: int) -> int:
     for segment in segments:
         if segment.number > hole and segment.state in READABLE:
             events = read_events(segment, Verify.QUICK)
-            entered = events["sequence"][events["kind"] - np.uint8(1) < 15]
+            entered = events["sequence"][entering(events)]
             if len(entered):
                 return int(entered.min())
     return SEQUENCE_MAX

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from acquit.errors import ConfigurationError
 from acquit.ledger.events import ENTERING, RETIRING, EventKind
-from acquit.spark.audit import anomalies, balance, counters, histories, tables
+from acquit.spark.audit import anomalies, balance, counters, dead_letters, histories, tables
 from acquit.spark.audit.counters import FIRST, LATENCY, MINUTE_US, WAIT, Counters
 from acquit.spark.audit.histogram import BUCKETS
 from acquit.spark.audit.log import AuditLog, BrokerState, Entry
@@ -99,22 +99,10 @@ class AuditResults:
 
     def dead_letters(self) -> pa.Table:
         """How many messages were dead-lettered, by queue, minute and reason; null where no reason is on record."""
-        schema = pa.schema(
-            [
-                ("broker", pa.string()),
-                ("queue", pa.string()),
-                ("minute", _TIME),
-                ("cause", pa.string()),
-                ("condition", pa.string()),
-                ("count", pa.int64()),
-            ]
-        )
-        found = self._all("dead_letters", schema)
-        keys = schema.names[:-1]
+        found = self._all("dead_letters", dead_letters.SCHEMA)
+        keys = dead_letters.SCHEMA.names[:-1]
         summed = found.group_by(keys, use_threads=False).aggregate([("count", "sum")])
-        return (
-            summed.rename_columns([*keys, "count"]).select(schema.names).sort_by([(key, "ascending") for key in keys])
-        )
+        return summed.rename_columns([*keys, "count"]).sort_by([(key, "ascending") for key in keys])
 
     def coverage(self) -> pa.Table:
         """A row for each broker: how far the audit has come. Of what is `missing` and `deleted` (by retention, before

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from acquit.ledger.events import EventKind
 from acquit.ledger.totals import HASH_MODULUS, QueueTotals, RowFlag, Summary
+from acquit.spark.audit.lives import entering
 from acquit.spark.ledger.segments import Events
 
 DIFFERENCES_MAX: Final = 10
@@ -33,7 +34,7 @@ def totals_of(events: Events) -> Totals:
     keys, counts = np.unique(queues.astype(np.uint64) << np.uint64(8) | kinds, return_counts=True)
     for key, count in zip(keys.tolist(), counts.tolist(), strict=True):
         found.setdefault(key >> 8, QueueTotals()).counts[key & 0xFF] = count
-    entered, retired = kinds - np.uint8(1) < 15, kinds - np.uint8(16) < 16
+    entered, retired = entering(events), kinds - np.uint8(16) < 16
     for queue, value in sums_by(events[entered], events["queue"][entered]).items():
         found[queue].entered_sum = value[1]
     for queue, value in sums_by(events[retired], events["queue"][retired]).items():

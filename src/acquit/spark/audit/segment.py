@@ -13,32 +13,25 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from acquit.ledger.events import EventKind
-from acquit.ledger.records import Attempt, Cause, RecordKind, Start
+from acquit.ledger.records import RecordKind, Start
 from acquit.ledger.totals import Summary
 from acquit.spark.audit import counters as counting
 from acquit.spark.audit import seals
-from acquit.spark.audit.anomalies import Anomaly, AnomalyRow, of_extras, row
-from acquit.spark.audit.counters import MINUTE_US, Counters
-from acquit.spark.audit.lives import WRONG, LifeFlag, Lives, complete, flagged, merge, of_events
+from acquit.spark.audit.anomalies import Anomaly, AnomalyRow, of_extras, of_flags
+from acquit.spark.audit.clock import went_back_us
+from acquit.spark.audit.counters import Counters
+from acquit.spark.audit.dead_letters import Letters, dead_letters
+from acquit.spark.audit.lives import LifeFlag, Lives, complete, entering, flagged, merge, of_events
 from acquit.spark.ledger.chain import Segment, State, read_seal
 from acquit.spark.ledger.names import declared_at, names_at
 from acquit.spark.ledger.options import Verify
 from acquit.spark.ledger.segments import Events, read_events
-from acquit.store.interface import EVENTFUL
 from acquit.store.reading import FolderReader
 from acquit.store.record import walk
-
-JUMP_US: Final = 1_000_000
-"""A clock that is corrected by less is said to drift. Where one message's own events go back, any amount is told."""
-REASONS_MAX: Final = 1_000
-"""Different reasons of dead letters by queue and minute that one segment tells; the others are put together."""
-_ATTEMPT_HEAD: Final = bytes((RecordKind.ATTEMPT, 1)) + int(EVENTFUL).to_bytes(2, "little")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +92,7 @@ class Facts:
     """By how much the clock went back, where that shows in the order of events."""
     backward_messages: int = 0
     """Messages whose own events go back."""
-    letters: list[tuple[int, int, str | None, str | None, int]] = field(default_factory=list)
+    letters: list[Letters] = field(default_factory=list)
     """Dead letters by queue, minute, cause and condition: how many."""
     anomalies: list[AnomalyRow] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
@@ -153,8 +146,8 @@ def fold(work: Work, verify: Verify, anomalies_max: int) -> Folded:
     )
     _note_range(facts, events)
     _note_balance(facts, everything, summary, before, work)
-    _note_clock(facts, everything, work.skip, before)
-    facts.letters = _letters(segment, events)
+    facts.backward_us = went_back_us(everything, work.skip, before)
+    facts.letters = dead_letters(segment, events)
     merged = merge(of_events(events, segment.number, work.broker))
     lives = merged.lives
     _note_lives(facts, lives, merged.extras, anomalies_max)
@@ -213,7 +206,7 @@ def _note_range(facts: Facts, events: Events) -> None:
     if not len(events):
         return
     facts.first_us, facts.last_us = int(events["time_us"].min()), int(events["time_us"].max())
-    entered = events["sequence"][events["kind"] - np.uint8(1) < 15]
+    entered = events["sequence"][entering(events)]
     if len(entered):
         facts.entered_min, facts.entered_max = int(entered.min()), int(entered.max())
 
@@ -247,47 +240,6 @@ def _note_balance(facts: Facts, events: Events, summary: Summary | None, before:
         facts.start = seals.to_json(starts)
 
 
-def _note_clock(facts: Facts, events: Events, skip: int, before: Summary | None) -> None:
-    """By how much the clock went back, where that is more than a drift."""
-    # The first holds each event to too much, so it finds whatever there is, and takes a hundredth of the second.
-    for latest_before in (_latest_us, _known_before_us):
-        latest = latest_before(events)
-        if before is not None and before.events:
-            latest = np.maximum(latest, before.last_us)
-        most = int((latest - events["time_us"])[skip:].max(initial=0))
-        if most <= JUMP_US:
-            return
-    facts.backward_us = most
-
-
-def _latest_us(events: Events) -> npt.NDArray[np.int64]:
-    """For each event the latest time of those that stand before it, or its own."""
-    return np.maximum.accumulate(events["time_us"].astype(np.int64))
-
-
-def _known_before_us(events: Events) -> npt.NDArray[np.int64]:
-    """For each event the latest time of those that were certainly before it, or its own.
-
-    Not all that stand before it were: a batch has what entered a queue in one order, and what else happened in one
-    order, but the first may stand before the second whenever they happened, for outcomes gather as long as the disk
-    takes (`acquit.ledger.recorder`). So each is held to its own kind; and what happened to a message, to all that had
-    entered when that message did."""
-    entered = (events["kind"] - np.uint8(1) < 15) | (events["kind"] == EventKind.HELD)
-    entries, others = np.flatnonzero(entered), np.flatnonzero(~entered)
-    latest = events["time_us"].astype(np.int64)
-    latest[entries] = np.maximum.accumulate(latest[entries])
-    if len(entries):
-        entries = entries[np.argsort(events["sequence"][entries], kind="stable")]
-        sequences = events["sequence"][entries]
-        mine = events["sequence"][others]
-        place = np.minimum(np.searchsorted(sequences, mine), len(entries) - 1)
-        entry = entries[place]
-        seen = (sequences[place] == mine) & (entry < others)
-        latest[others[seen]] = np.maximum(latest[others[seen]], latest[entry[seen]])
-    latest[others] = np.maximum.accumulate(latest[others])
-    return latest
-
-
 def _note_lives(facts: Facts, lives: Lives, extras: Lives, most: int) -> None:
     facts.backward_messages = int(flagged(lives, LifeFlag.BACKWARD).sum())
     counts = Counter(facts.counts)
@@ -298,61 +250,3 @@ def _note_lives(facts: Facts, lives: Lives, extras: Lives, most: int) -> None:
     wrong, more = of_flags(lives, most)
     facts.anomalies += wrong
     facts.counts = dict(counts + more)
-
-
-def of_flags(lives: Lives, most: int) -> tuple[list[AnomalyRow], Counter[str]]:
-    """Anomalies of lives that show in their flags, a clock that went back excepted."""
-    rows: list[AnomalyRow] = []
-    counts: Counter[str] = Counter()
-    if not flagged(lives, WRONG).any():
-        return rows, counts
-    for flag, kind, text in (
-        (LifeFlag.ALTERED, Anomaly.ALTERED, "its events disagree on its size or checksum"),
-        (LifeFlag.EARLY, Anomaly.BEFORE_POSTING, "its posting is not its first event"),
-    ):
-        found = lives[flagged(lives, flag)]
-        if len(found):
-            counts[kind.value] += len(found)
-            rows += [row(life, kind, text) for life in found[:most]]
-    return rows, counts
-
-
-def _letters(segment: Segment, events: Events) -> list[tuple[int, int, str | None, str | None, int]]:
-    """Of the messages that were dead-lettered, by queue, minute and reason."""
-    letters = events[events["kind"] == EventKind.DEAD_LETTERED]
-    if not len(letters):
-        return []
-    reasons = _reasons(segment)
-    counts: Counter[tuple[int, int, str | None, str | None]] = Counter()
-    for letter in letters:
-        cause, condition = reasons.get(int(letter["sequence"]), (None, None))
-        key = (int(letter["queue"]), int(letter["time_us"]) // MINUTE_US, cause, condition)
-        if key not in counts and len(counts) >= REASONS_MAX:
-            key = (*key[:2], None, "(others)")
-        counts[key] += 1
-    return [(*key, count) for key, count in counts.items()]
-
-
-def _reasons(segment: Segment) -> dict[int, tuple[str | None, str | None]]:
-    """Cause and condition of each dead letter that a record of its own tells of. These are few: only batches that have
-    the head of such a record are taken apart."""
-    found: dict[int, tuple[str | None, str | None]] = {}
-    with FolderReader(segment.folder).open(segment.number) as opened:
-        for head, data in opened.batches():
-            if _ATTEMPT_HEAD not in data:
-                continue
-            for record in walk(head, data):
-                if record.kind != RecordKind.ATTEMPT:
-                    continue
-                attempt = Attempt.decode(record)
-                if attempt.event.kind == EventKind.DEAD_LETTERED:
-                    found[attempt.event.sequence] = (cause_name(attempt.cause), attempt.condition or None)
-    return found
-
-
-def cause_name(cause: int) -> str:
-    """By name, where it has one."""
-    try:
-        return Cause(cause).name
-    except ValueError:
-        return f"CAUSE_{cause}"

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from acquit.spark.audit.anomalies import Anomaly, AnomalyRow
 from acquit.spark.audit.bucket import BucketFacts
+from acquit.spark.audit.lives import entering
 from acquit.spark.audit.plan import Plan
 from acquit.spark.audit.segment import Facts, Work
 from acquit.spark.ledger.options import Verify
@@ -115,7 +116,7 @@ def _late_task(
             for number in batch.column(0).to_pylist():
                 work, mark = again[number]
                 events = read_events(work.segment, verify)[work.skip :]
-                events = events[(events["kind"] - np.uint8(1) < 15) & (events["sequence"] <= mark)][:most]
+                events = events[entering(events) & (events["sequence"] <= mark)][:most]
                 columns = [
                     pa.repeat(pa.scalar(work.broker, pa.int32()), len(events)),
                     pa.array(events["queue"].astype(np.int64)),
