@@ -7,6 +7,7 @@ visible or not. `plan`, `jobs` and `run` are Spark's part; `results` reads what 
 
 from __future__ import annotations
 
-from acquit.spark.audit.run import AuditOptions, AuditProgress, AuditSummary, audit, summary_json
+from acquit.spark.audit.options import AuditOptions, AuditProgress, AuditSummary, summary_json
+from acquit.spark.audit.run import audit
 
 __all__ = ["AuditOptions", "AuditProgress", "AuditSummary", "audit", "summary_json"]

@@ -7,7 +7,7 @@ for a whole segment (a clock that went back, a seal that does not fit its events
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -127,7 +127,7 @@ def _kind(number: Any) -> str:
     return EventKind(int(number)).name
 
 
-def table(rows: Iterable[AnomalyRow], brokers: dict[int, str], names: dict[tuple[int, int], str]) -> pa.Table:
+def table(rows: Iterable[AnomalyRow], brokers: Mapping[int, str], names: Mapping[tuple[int, int], str]) -> pa.Table:
     """The table, in order."""
     ordered = sorted(set(rows), key=lambda r: (r.broker, r.segment, r.queue, r.sequence, r.kind, r.detail))
     return pa.table(

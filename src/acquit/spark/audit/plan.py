@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Final
+from typing import Any, Final
 
 from acquit.errors import StoreCorrupt
 from acquit.spark.audit.lives import entering
-from acquit.spark.audit.log import BrokerState
-from acquit.spark.audit.segment import Work
+from acquit.spark.audit.log import BrokerState, Partial
+from acquit.spark.audit.segment import Facts, Work
 from acquit.spark.ledger.chain import READABLE, Segment, State
 from acquit.spark.ledger.options import Verify
 from acquit.spark.ledger.segments import read_events
@@ -153,3 +153,39 @@ def tasks(works: Sequence[Work], parallelism: int) -> list[list[Work]]:
         found[-1].append(work)
         size += work.segment.length
     return found
+
+
+def advance(plan: Plan, facts: Iterable[Facts]) -> None:
+    """Bring the states of its brokers to the end of the run: these segments were folded, in order."""
+    by_number = {broker.number: broker for broker in plan.brokers}
+    for hole in plan.holes:
+        broker = by_number[hole.broker]
+        (broker.deleted if hole.deleted else broker.missing).append([hole.first, hole.last])
+        if hole.last > broker.through:
+            broker.through, broker.sha256 = hole.last, ""
+    for fact in facts:
+        broker = by_number[fact.broker]
+        segment = plan.segments[fact.broker, fact.number]
+        broker.first = broker.first or fact.number
+        if fact.folded:
+            broker.first_us = min(broker.first_us or fact.first_us, fact.first_us)
+            broker.last_us = max(broker.last_us, fact.last_us)
+        broker.events += fact.folded
+        broker.unclean_stops += fact.unclean
+        broker.entered_max = max(broker.entered_max, fact.entered_max)
+        if fact.sealed:
+            broker.partial = None
+            if fact.number > broker.through:
+                broker.through, broker.sha256 = fact.number, segment.sha256.hex()
+        else:
+            broker.partial = Partial(number=fact.number, events=fact.events, digest=fact.digest, length=segment.length)
+
+
+def covered(plan: Plan) -> list[dict[str, Any]]:
+    """What a run folds: for each broker first, last, and the SHA-256 of the last."""
+    found: dict[int, dict[str, Any]] = {}
+    stores = {broker.number: broker.store for broker in plan.brokers}
+    for (broker, number), segment in plan.segments.items():
+        own = found.setdefault(broker, {"broker": stores[broker], "first": number})
+        own["last"], own["sha256"] = number, segment.sha256.hex()
+    return list(found.values())

@@ -43,6 +43,8 @@ _AGAIN: Final = {
     Anomaly.RETIRED_WITHOUT_POSTING.value: Anomaly.RETIRED_TWICE.value,
     Anomaly.ACQUIRED_WITHOUT_POSTING.value: Anomaly.ACQUIRED_AFTER_RETIREMENT.value,
 }
+SUSPECT: Final = frozenset(_AGAIN)
+"""Kinds of what a bucket found without a posting, before it is explained."""
 _FOUND: Final = "broker STRING, queue_number BIGINT, sequence BIGINT"
 _FOUND_SCHEMA: Final = pa.schema([("broker", pa.string()), ("queue_number", pa.int64()), ("sequence", pa.int64())])
 Key = tuple[int, int, int]

@@ -1,0 +1,102 @@
+"""What an audit is asked for, what it tells as it goes, and what it has done in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from acquit.errors import ConfigurationError
+from acquit.spark.ledger.options import Verify
+
+BUCKETS: Final = 32
+"""A task holds one bucket's pieces and open messages in memory, about 110 bytes each."""
+ANOMALIES_MAX: Final = 10_000
+HISTORIES_MAX: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditOptions:
+    """What to audit, and where to keep it. Raises ConfigurationError for what cannot be."""
+
+    folders: Sequence[Path]
+    """The data folders of the brokers: absolute, seen under the same path by driver and executors."""
+    into: Path
+    """The audit's folder, made if it is not there: absolute, and seen by all, too."""
+    verify: Verify = Verify.FULL
+    """``full`` reads every byte of each new segment; ``quick`` its side file where there is one."""
+    histories: int = HISTORIES_MAX
+    """Of so many messages that anomalies name, the events are kept."""
+    anomalies: int = ANOMALIES_MAX
+    """So many anomalies of a run are kept as rows; all are counted."""
+    buckets: int = BUCKETS
+    """Of a new audit: in how many parts messages are put together that are not complete in one segment."""
+    master: str | None = None
+    """For a session that is started here: ``local[4]``, ``spark://host:7077``."""
+    memory_mb: int = 1_024
+    """For a session that is started here: memory of the driver's JVM."""
+
+    def __post_init__(self) -> None:
+        for name, path in (*(("folders", folder) for folder in self.folders), ("into", self.into)):
+            if not path.is_absolute():
+                raise ConfigurationError(f"{name}: expected an absolute path, got {path}")
+        if not self.folders:
+            raise ConfigurationError("folders: expected at least one data folder of a broker")
+        for name, value, least in (
+            ("histories", self.histories, 0),
+            ("anomalies", self.anomalies, 1),
+            ("buckets", self.buckets, 1),
+        ):
+            if value < least:
+                raise ConfigurationError(f"{name}: expected a number from {least} on, got {value}")
+        if self.verify not in list(Verify):
+            raise ConfigurationError(f"verify: expected full or quick, got {self.verify}")
+        object.__setattr__(self, "verify", Verify(self.verify))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditProgress:
+    """So far."""
+
+    stage: str
+    """What is being done: `planning`, `folding`, `explaining` or `committing`."""
+    segments: int
+    """Folded, about: tasks that have ended."""
+    segments_total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditSummary:
+    """What a run did, and how the audit then stands."""
+
+    into: Path
+    entry: int
+    """Number of the newest entry in the audit's log."""
+    changed: bool
+    """This run committed it; else there was nothing new."""
+    brokers: int
+    segments: int
+    """Folded by this run."""
+    events: int
+    """Folded by this run."""
+    closed: int
+    """Messages whose retirement this run found."""
+    open: int
+    """Messages that are live, as far as the journals were read."""
+    anomalies: dict[str, int] = field(default_factory=dict)
+    """Found by this run, by kind, notes included (`acquit.spark.audit.anomalies.NOTES`)."""
+    balance: dict[str, int] = field(default_factory=dict)
+    """Queues by the state of their balance: `balanced`, `differs`, `incomplete`."""
+    differing: tuple[str, ...] = ()
+    """The first queues whose balance does not hold, and why."""
+    sound: bool
+    """Every balance holds, and this run found no anomaly that is more than a note. A gap in a journal is one."""
+    shuffled_bytes: int = 0
+    """Handed to the shuffle by tasks, before it compresses."""
+    duration_s: float
+
+
+def summary_json(summary: AuditSummary) -> dict[str, Any]:
+    """As plain values, for machines."""
+    return asdict(summary) | {"into": str(summary.into), "duration_s": round(summary.duration_s, 3)}
