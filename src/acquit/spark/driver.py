@@ -18,8 +18,9 @@ back.
 came to the end of the queue.
 
 **Refusals.** An offset whose epoch is finished in the spool is from an older checkpoint; an offset that says there were
-epochs while the spool holds none means that the spool was lost or is another one. Both stop the query, because going on
-would lose or double.
+epochs while the spool holds none, or has finished fewer, means that the spool was lost, or is another one or an older
+one. All of them stop the query, because going on would lose or double. So that there is something to miss from the very
+first epoch on, its plan is in the spool before Spark knows of it.
 """
 
 from __future__ import annotations
@@ -39,6 +40,10 @@ Offset: TypeAlias = Mapping[str, int]
 _BACKOFF_FIRST_S: Final = 0.1
 _BACKOFF_MAX_S: Final = 5.0
 _WEIGHED_FOR_S: Final = 5.0
+_IF_GONE: Final = (
+    "if it is gone for good, start a new query with a new checkpoint and a new spool: messages that were taken and not "
+    "yet acknowledged may then appear twice, and what an epoch took that is not in the table is lost"
+)
 
 
 class Probe(Protocol):
@@ -133,6 +138,8 @@ class Driver:
         held = self._published.get(epoch, 0)
         if not depths and not held:
             return start
+        if epoch == 1:
+            self._spool.plan(epoch, durable=True)
         self._begun = epoch
         self._assigned = spread(depths or dict.fromkeys(self._options.queues), max(self._options.parts, held))
         return {"epoch": self._begun, "parts": len(self._assigned)}
@@ -144,7 +151,7 @@ class Driver:
             return []
         self._open(start["epoch"])
         state = self._spool.state()
-        self._refuse_lost(start["epoch"], state)
+        self._refuse_lost(start["epoch"], state, begun=epoch)
         if epoch <= state.floor:
             raise SpoolFenced(
                 f"spool {self._spool.place}: epoch {epoch} is finished (the floor is {state.floor}): the checkpoint is "
@@ -211,16 +218,25 @@ class Driver:
             self._spool.prove()
             state = self._spool.state()
             self._refuse_lost(done, state)
+            self._refuse_older(done, state)
             for epoch, part in state.decided:
                 self._published[epoch] = max(self._published.get(epoch, 0), part + 1)
             self._probed_store = True
 
-    def _refuse_lost(self, started: int, state: LogState) -> None:
-        if started > 0 and not state.next_slot and self._spool.untouched():
+    def _refuse_lost(self, done: int, state: LogState, *, begun: int = 0) -> None:
+        """`begun` is the newest epoch that the checkpoint has, `done` the newest that it has as done."""
+        if max(done, begun) > 0 and not state.next_slot and self._spool.untouched():
             raise SpoolDamaged(
-                f"spool {self._spool.place} is empty, but the checkpoint is at epoch {started}: the spool was lost, or "
-                "`spool` names another folder. Name the old one; or, if it is gone for good, start a new query with a "
-                "new checkpoint: messages that were taken and not yet acknowledged may then appear twice"
+                f"spool {self._spool.place} is empty, but the checkpoint is at epoch {done or begun}: the spool was "
+                f"lost, or `spool` names another folder. Name the old one; or, {_IF_GONE}"
+            )
+
+    def _refuse_older(self, done: int, state: LogState) -> None:
+        # The floor is raised to an epoch when the one after it is begun.
+        if state.floor < done - 1:
+            raise SpoolDamaged(
+                f"spool {self._spool.place} has finished epoch {state.floor}, but the checkpoint is at epoch {done}: "
+                f"the spool is older than the checkpoint. Restore the newer one; or, {_IF_GONE}"
             )
 
     def _worth_reading(self, done: int) -> Mapping[str, int | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -190,6 +191,33 @@ def test_a_lost_spool_is_refused(tmp_path: Path) -> None:
         query.driver.latest_offset({"epoch": 7, "parts": 2}, 4)
     with pytest.raises(SpoolDamaged, match="is empty, but the checkpoint is at epoch 7"):
         query.driver.partitions({"epoch": 7, "parts": 2}, {"epoch": 8, "parts": 2})
+
+
+def test_a_spool_that_is_lost_within_the_first_epoch_is_refused(tmp_path: Path) -> None:
+    """What it took is acknowledged, and not in the table."""
+    queue = QueueDouble(*(posting(number) for number in range(1, 5)))
+    first = Query(tmp_path / "spool", queue)
+    start = first.driver.initial_offset()
+    end = first.driver.latest_offset(start, 4)
+    # Spark writes the offset now. Killed right after that, nothing is lost, and it goes on.
+    assert Query(tmp_path / "spool", queue).batch(start, end) == numbered(1, 2, 3, 4)
+    shutil.rmtree(tmp_path / "spool")
+    queue.post(posting(5))
+    with pytest.raises(SpoolDamaged, match="is empty, but the checkpoint is at epoch 1"):
+        Query(tmp_path / "spool", queue).batch(start, end)
+    assert len(queue.available) == 1
+
+
+def test_a_spool_that_is_older_than_the_checkpoint_is_refused(tmp_path: Path) -> None:
+    queue = QueueDouble(*(posting(number) for number in range(1, 9)))
+    query = Query(tmp_path / "spool", queue)
+    _, end = query.run(query.driver.initial_offset(), rows_max=4)
+    shutil.copytree(tmp_path / "spool", tmp_path / "backup")
+    queue.post(*(posting(number) for number in range(9, 17)))
+    _, end = query.run(end, rows_max=4)
+    assert Query(tmp_path / "spool", queue).driver.latest_offset(end, 4) == end
+    with pytest.raises(SpoolDamaged, match="has finished epoch 1, but the checkpoint is at epoch 4"):
+        Query(tmp_path / "backup", queue).driver.latest_offset(end, 4)
 
 
 def test_a_task_elsewhere_is_told_that_the_spool_is_not_shared(tmp_path: Path) -> None:

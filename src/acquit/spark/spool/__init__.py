@@ -145,10 +145,10 @@ class Spool:
             )
         self._proven = True
 
-    def plan(self, epoch: int) -> str:
+    def plan(self, epoch: int, *, durable: bool = False) -> str:
         """Leave a nonce for the tasks of `epoch` and return it. For the driver."""
         nonce = uuid4().hex
-        self._store.put(f"plans/{epoch}-{nonce}", b"", durable=False)
+        self._store.put(f"plans/{epoch}-{nonce}", b"", durable=durable)
         return nonce
 
     def check_plan(self, epoch: int, nonce: str) -> None:
