@@ -80,10 +80,14 @@ def test_over_tls_with_a_certificate(spark: SparkSession, address: str, tmp_path
         shown = make_ssl_context(CA, ADA, None)
         with acquit.connect(broker.url, ssl_context=shown) as connection, connection.session() as session:
             session.sender(address).send(Message("m1"))
-        pipeline = Pipeline(spark, broker.url, address, tmp_path / "table", ca=CA, cert=cert, key=key)
+        tls = {"ca": CA, "cert": cert, "key": key}
+        pipeline = Pipeline(spark, broker.url, address, tmp_path / "table", **tls)
         assert pipeline.run().rows == 1
         assert broker.inspect().queue(address).depth == 0
         key.unlink()
+        with pytest.raises(ConfigurationError, match=f"option key = {key} on this worker: cannot be read"):
+            pipeline.run()
+        pipeline = Pipeline(spark, broker.url, address, tmp_path / "table", create=True, **tls)  # not asked before
         with pytest.raises(PipelineFailed, match=f"option key = {key} on this worker: cannot be read") as caught:
             pipeline.run()
         assert isinstance(caught.value.__cause__, ConfigurationError)
@@ -137,6 +141,23 @@ def test_a_failure_is_one_line(spark: SparkSession, broker: acquit.Broker, addre
         pipeline.run()
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith("cannot reach the broker at amqp://127.0.0.1:9")
+    # Of the query itself, where nothing was asked before.
+    source = {"connectTimeout": "1ms", **source}
+    pipeline = Pipeline(spark, "amqp://127.0.0.1:9", address, tmp_path / "t", create=True, source=source)
+    with pytest.raises(PipelineFailed) as caught:
+        pipeline.run()
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith("cannot reach the broker at amqp://127.0.0.1:9")
+
+
+def test_a_queue_that_is_not_there_is_refused_unless_it_may_be_made(
+    spark: SparkSession, broker: acquit.Broker, address: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigurationError, match=f"there is no queue '{address}'"):
+        Pipeline(spark, broker.url, address, tmp_path / "t").run()
+    assert all(queue.name != address for queue in broker.inspect().queues)
+    assert Pipeline(spark, broker.url, address, tmp_path / "t", create=True).run().rows == 0
+    assert broker.inspect().queue(address).depth == 0
 
 
 def test_several_queues_with_decoded_bodies_into_partitions(

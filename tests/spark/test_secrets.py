@@ -1,5 +1,5 @@
-"""A password, and the key of a certificate, leave no trace in plans, logs, checkpoint, spool, table or event log, nor in
-what a wrong password causes: of the stream, of a batch, and of the sink.
+"""A password, and the key of a certificate, leave no trace in plans, logs, checkpoint, spool, table or event log, nor
+in what a wrong password causes: of the stream, of a batch, and of the sink.
 
 Each place is shown to be looked at rightly by something that must be there.
 """

@@ -43,6 +43,7 @@ from acquit.protocol.types import Described, Symbol, UInt, ULong, Value
 from acquit.spark.browse_options import BrowseOptions
 from acquit.spark.columns import MessageColumns
 from acquit.spark.driver import spread
+from acquit.spark.existing import refuse_missing
 from acquit.spark.link import LAST_SEQUENCE_PROPERTY, broker_id, connect_patiently
 from acquit.spark.spool import Poison
 
@@ -74,11 +75,13 @@ class BrowsePart:
 def plan_browse(options: BrowseOptions) -> list[BrowsePart]:
     """Ask the broker once, and share what there is. For the driver.
 
-    Raises ConfigurationError where an address cannot be browsed, and what `connect_patiently` raises.
+    Raises ConfigurationError where an address is not there or cannot be browsed, and what `connect_patiently` raises.
     """
     connection = connect_patiently(options)
     try:
         broker = broker_id(connection)
+        if broker is not None and not options.create:
+            refuse_missing(connection, options)
         depths: dict[str, int | None] = {}
         until: int | None = None
         for address in options.queues:

@@ -22,7 +22,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -37,13 +37,15 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import DateType, StructType
 
-from acquit.errors import ConfigurationError
+from acquit.errors import ConfigurationError, ConnectionFailed, EndpointError, PipelineFailed
 from acquit.spark.columns import BY_NAME, schema_ddl
 from acquit.spark.decoding import body_ddl
 from acquit.spark.delta import DeltaAppender, WrittenFile, check_table
+from acquit.spark.existing import refuse_missing
+from acquit.spark.link import broker_id, connect_patiently
 from acquit.spark.metrics import metrics_of
 from acquit.spark.options import FORMAT_NAME, BrokerAccess
-from acquit.spark.session import QUERY_ERRORS, failure_of, reason_of, start_session
+from acquit.spark.session import QUERY_ERRORS, check_start, failure_of, reason_of, start_session
 from acquit.spark.source import AcquitDataSource
 from acquit.spark.source_options import SourceOptions
 from acquit.spark.spool import Spool, SpoolStatus, Totals, open_store
@@ -92,6 +94,9 @@ class IngestOptions(BrokerAccess):
     16 MiB."""
     work: Path | None = None
     """Folder of the query's spool and checkpoint; by default `_acquit` in the table's folder."""
+    create: bool = False
+    """Whether a queue that is not there is made by reading it, instead of being a mistake. For a run with a `trigger`
+    that may begin before its producers. Brokers other than acquit do as they do."""
     parts: int = 2
     """Tasks that read the queue in parallel."""
     source: Mapping[str, str] = field(default_factory=dict)
@@ -168,6 +173,7 @@ class IngestOptions(BrokerAccess):
             **({"address": queues[0]} if len(queues) == 1 else {"addresses": ",".join(queues)}),
             "spool": str(self.work_folder / "spool"),
             "parts": str(self.parts),
+            "create": str(self.create).lower(),
             **self.source,
         }
 
@@ -216,6 +222,9 @@ def ingest(
     """
     started_s = time.monotonic()
     _check_table(options)
+    if spark is None:
+        check_start(options.master)
+    _check_queues(options)
     session = spark if spark is not None else start_session(master=options.master, memory_mb=options.memory_mb)
     session.dataSource.register(AcquitDataSource)
     session.dataSource.register(TableFilesSource)
@@ -445,6 +454,21 @@ def _check_not_lost(options: IngestOptions) -> None:
             f"table {options.table}: it is not there, and the query whose checkpoint is {checkpoint} has put batches "
             f"into it. Name the table that it was; or, for a new one, remove {options.work_folder} too"
         )
+
+
+def _check_queues(options: IngestOptions) -> None:
+    """Raise ConfigurationError for a queue that is not there, unless it may be made, and PipelineFailed where no broker
+    answers: in less time than it takes to start Spark. The source asks again, should the connection be lost here."""
+    source = SourceOptions.parse(options.source_options())
+    if source.create:
+        return
+    try:
+        connection = connect_patiently(source)
+    except ConnectionFailed as error:
+        raise PipelineFailed(str(error)) from error
+    with suppress(EndpointError), connection:
+        if broker_id(connection) is not None:
+            refuse_missing(connection, source)
 
 
 def _check_empty(table: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 
 from acquit.errors import ConfigurationError
 from acquit.spark.decoding import BODY_OPTIONS, BodyAs, check_body
-from acquit.spark.options import CONNECTION_OPTIONS, ConnectionOptions, Option, read_choice
+from acquit.spark.options import CONNECTION_OPTIONS, ConnectionOptions, Option, read_choice, read_truth
 from acquit.spark.spool import Poison
 
 _ADDRESSES_MAX: Final = 1_000
@@ -31,6 +31,7 @@ class ReadOptions(ConnectionOptions):
     selector: str | None = None
     body_as: BodyAs = BodyAs.BYTES
     body_schema: str | None = None
+    create: bool = False
     poison: Poison = Poison.COLUMN
 
     def __post_init__(self) -> None:
@@ -71,6 +72,13 @@ READ_OPTIONS: Final = (
         "broker grants none",
     ),
     *BODY_OPTIONS,
+    Option(
+        "create",
+        "create",
+        read_truth,
+        "a queue that an acquit broker does not have: true (it is made, if its policy allows), or false (that is an "
+        "error, which names queues like it)",
+    ),
 )
 
 

@@ -39,6 +39,7 @@ from acquit.errors import AcquitError, ConfigurationError, PipelineFailed, Unaut
 from acquit.protocol.message import Message
 from acquit.protocol.types import Value
 from acquit.spark.browse_options import BrowseOptions
+from acquit.spark.existing import refuse_missing
 from acquit.spark.letters import dead_letters
 from acquit.spark.link import broker_id, connect_patiently
 from acquit.spark.options import BrokerAccess
@@ -89,7 +90,9 @@ class RedriveOptions(BrokerAccess):
 
     def browse_options(self) -> dict[str, str]:
         """As the batch source takes them."""
-        return {**self.access_options(), "address": self.queue}
+        # The queue of dead letters is made by the first letter: where there is none yet, there is nothing to redrive.
+        create = str(self.queue == DEAD_LETTER_QUEUE).lower()
+        return {**self.access_options(), "address": self.queue, "create": create}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,12 +206,15 @@ def _cached(frame: DataFrame) -> Iterator[DataFrame]:
 
 
 def _refuse_foreign(options: RedriveOptions) -> None:
-    with connect_patiently(BrowseOptions.parse(options.browse_options())) as connection:
+    browse = BrowseOptions.parse(options.browse_options())
+    with connect_patiently(browse) as connection:
         if broker_id(connection) is None:
             raise ConfigurationError(
                 f"the broker at {options.url} is no acquit broker: its dead letters do not say what was tried, and it "
                 "cannot be asked to move chosen ones"
             )
+        if not browse.create:
+            refuse_missing(connection, browse, advice="")
 
 
 def _chosen(session: SparkSession, options: RedriveOptions) -> DataFrame:

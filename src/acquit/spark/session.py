@@ -39,6 +39,8 @@ _REPEATING: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _LOGGED: Final = ("KeyboardInterrupt while sending command.", "Exception while sending command.")
 """What py4j logs with a traceback, and raises as well."""
 _MASTER: Final = re.compile(r"local(-cluster)?(\[[\d*, ]+\])?|(spark|k8s)://.+|yarn")
+_LOCAL: Final = "local[*]"
+_GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
 _NO_ANSWER: Final = "Answer from Java side is empty"
 _LOG_CONFIGURATION: Final = Path(__file__).with_name("log4j2.properties")
 _OUR_ERROR: Final = re.compile(r"^(?:.*\s)?acquit\.errors\.(\w+): (.+)$", re.MULTILINE)
@@ -69,14 +71,10 @@ def start_session(
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
-    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started the JVM and says where
+    if _GATEWAY in os.environ:  # spark-submit has started the JVM and says where
         return SparkSession.builder.appName(name).getOrCreate()
-    master = master or "local[*]"
-    if _MASTER.fullmatch(master) is None:
-        raise ConfigurationError(
-            f"master {master!r}: expected local, local[4], spark://host:7077, k8s://https://host:6443 or yarn"
-        )
-    use_java()
+    master = master or _LOCAL
+    check_start(master)
     if master.startswith("local"):
         # Workers must be this very Python, with this very acquit. Elsewhere its user may know better.
         os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -109,6 +107,18 @@ def start_session(
     for logger in _REPEATING:
         PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
     return session
+
+
+def check_start(master: str | None = None) -> None:
+    """What `start_session` says where it could not even begin, and nothing else: for whoever has more to look at before
+    that. Raises ConfigurationError when there is no Java, or `master` names no Spark."""
+    if SparkSession.getActiveSession() is not None or _GATEWAY in os.environ:
+        return
+    if _MASTER.fullmatch(master or _LOCAL) is None:
+        raise ConfigurationError(
+            f"master {master!r}: expected local, local[4], spark://host:7077, k8s://https://host:6443 or yarn"
+        )
+    use_java()
 
 
 def _tells(record: logging.LogRecord) -> bool:

@@ -29,6 +29,7 @@ _BATCH_BYTES_MAX: Final = 1 << 30
 class SourceOptions(ReadOptions):
     """Options of the streaming source; see `OPTIONS` for each."""
 
+    create: bool = True
     spool: str
     parts: int = 2
     max_messages_per_batch: int = 50_000

@@ -86,6 +86,15 @@ def test_one_moment_for_several_queues(broker: acquit.Broker, address: str) -> N
     assert [seen(chosen, part) for part in parts] == [numbers(2), numbers(2, start=10)]
 
 
+def test_a_queue_that_is_not_there_is_refused_and_not_made(broker: acquit.Broker, address: str) -> None:
+    post(broker, address, [])
+    with pytest.raises(ConfigurationError, match=f"there is no queue '{address}x' .* did you mean .*'{address}'"):
+        plan_browse(options(broker, f"{address}x"))
+    assert all(queue.name != f"{address}x" for queue in broker.inspect().queues)
+    assert seen_together(options(broker, f"{address}x", create="true")) == []
+    assert broker.inspect().queue(f"{address}x").depth == 0
+
+
 def test_an_empty_queue_is_one_empty_task(broker: acquit.Broker, address: str) -> None:
     post(broker, address, [])
     assert seen_together(options(broker, address)) == []
@@ -151,6 +160,7 @@ def test_a_batch_is_of_one_broker(broker: acquit.Broker, address: str) -> None:
 def test_a_broker_that_does_not_let_anybody_look_is_named(
     broker: acquit.Broker, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    post(broker, address, [])
     # As RabbitMQ before 4.3: it answers what was asked, and does not do it.
     monkeypatch.setattr(core, "product_of", lambda _: Product(repeats_source=True))
     with pytest.raises(ConfigurationError, match=rf"{broker.url} does not let {address} be looked at.*does not let us"):
@@ -161,6 +171,8 @@ def test_a_topic_is_not_looked_at(tmp_path: Path) -> None:
     config = BrokerOptions(address=(AddressRule("news", {"routing": "multicast"}),))
     with (
         acquit.Broker(tmp_path / "data", config=config) as broker,
+        acquit.connect(broker.url) as connection,
+        connection.session().sender("news"),
         pytest.raises(ConfigurationError, match="does not let news be looked at"),
     ):
         plan_browse(options(broker, "news"))

@@ -286,6 +286,24 @@ def test_the_probe_of_several_addresses_tells_them_apart(broker: acquit.Broker, 
     probe.close()
 
 
+def test_the_probe_asks_for_queues_that_are_not_there_once_and_only_if_told_to(
+    broker: acquit.Broker, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asks = QueueProbe(options(broker.url, address, create="false"))
+    with pytest.raises(ConfigurationError, match=f"there is no queue '{address}'"):
+        asks.last_sequence()
+    assert all(queue.name != address for queue in broker.inspect().queues)
+    post(broker.url, address, "a")
+    assert asks.available(address) == 1
+    asks.close()
+    monkeypatch.setattr(link_module, "refuse_missing", pytest.fail)
+    assert asks.available(address) == 1, "a queue that goes later, as by auto_delete, ends no stream"
+    asks.close()
+    other = QueueProbe(options(broker.url, f"{address}.other"))
+    assert other.available(f"{address}.other") == 0, "a stream waits for its producers"
+    other.close()
+
+
 def test_a_broker_that_does_not_tell_is_asked_for_nothing(
     broker: acquit.Broker, address: str, probe: QueueProbe, monkeypatch: pytest.MonkeyPatch
 ) -> None:

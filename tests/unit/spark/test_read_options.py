@@ -44,6 +44,11 @@ def test_what_does_not_go_together(
         kind.parse({**KINDS[kind], **wrong})
 
 
+def test_only_a_stream_makes_queues_by_default() -> None:
+    assert SourceOptions.parse({**KINDS[SourceOptions], "address": "a"}).create is True
+    assert BrowseOptions.parse({**KINDS[BrowseOptions], "address": "a"}).create is False
+
+
 def test_a_batch_cannot_reject() -> None:
     reject = {"address": "a", "poison": "reject"}
     assert SourceOptions.parse({**KINDS[SourceOptions], **reject}).poison is Poison.REJECT

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from acquit.cli.exits import Exit, exit_of
 from acquit.errors import ConfigurationError
-from acquit.spark.session import QUERY_ERRORS, failure_of, reason_of, start_session
+from acquit.spark.session import QUERY_ERRORS, check_start, failure_of, reason_of, start_session
 
 TASK = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage failure: Task 1
 in stage 3.0 failed 1 times, most recent failure: Lost task 1.0 in stage 3.0 (TID 5) (host executor driver):
@@ -76,3 +76,20 @@ def test_a_master_that_is_none_is_named_before_java_starts(master: str, monkeypa
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     with pytest.raises(ConfigurationError, match="expected local, local"):
         start_session(master=master)
+
+
+def test_what_keeps_a_session_from_being_started_is_known_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    monkeypatch.setattr("acquit.spark.java._bundled", lambda: None)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    with pytest.raises(ConfigurationError, match="master 'here': expected local"):
+        check_start("here")
+    with pytest.raises(ConfigurationError, match="Spark needs Java 17"):
+        check_start()
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    check_start("here")
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT")
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: "one that runs, which is taken as it is")
+    check_start("here")

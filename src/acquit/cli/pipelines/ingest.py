@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="Spool and checkpoint, which belong to this table alone.  [default: TABLE/_acquit]",
 )
+@click.option("--create", is_flag=True, help="Make an ADDRESS that is not there yet, instead of refusing it.")
 @click.option("--parts", type=click.IntRange(min=1), default=2, show_default=True, help="Tasks that read in parallel.")
 @click.option(
     "--option",
@@ -72,6 +73,7 @@ def ingest(
     table_format: str,
     columns: str | None,
     work: Path | None,
+    create: bool,
     parts: int,
     options: tuple[str, ...],
     partition_by: str | None,
@@ -102,6 +104,7 @@ def ingest(
         ledger=None if ledger is None else ledger.absolute(),
         work=None if work is None else work.absolute(),
         **asdict(queue),
+        create=create,
         parts=parts,
         source=dict(pair(text, "--option") for text in options),
         trigger=trigger,

@@ -14,7 +14,8 @@ from deltalake import write_deltalake
 
 import acquit
 from acquit.cli.exits import Exit
-from acquit.errors import PipelineFailed
+from acquit.errors import AcquitError, PipelineFailed
+from acquit.spark import ingest as module
 from tests.support.shell import Shell
 
 
@@ -64,6 +65,41 @@ def test_without_spark_it_says_what_to_install(shell: Shell, tmp_path: Path, mon
     ran = shell("pipeline", "ingest", "orders", tmp_path / "table")
     assert ran.code == Exit.USAGE
     assert ran.err == "acquit: this needs deltalake: pip install 'acquit[spark]'\n"
+
+
+def test_a_queue_that_is_not_there_is_named_before_spark_starts(
+    at_broker: Shell, broker: acquit.Broker, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "start_session", lambda **_: pytest.fail("Spark was started"))
+    at_broker("send", address, "one")
+    ran = at_broker("pipeline", "ingest", f"{address}s", tmp_path / "table")
+    assert (ran.code, len(ran.err.splitlines())) == (Exit.USAGE, 1)
+    assert f"there is no queue '{address}s' at {broker.url}; did you mean " in ran.err
+    assert f"'{address}'" in ran.err
+    assert "--create" in ran.err
+    assert all(queue.name != f"{address}s" for queue in broker.inspect().queues)
+
+
+@pytest.mark.parametrize("arguments", [("--create",), ("--option", "create=true")])
+def test_a_queue_may_be_made(
+    at_broker: Shell, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    def start(**_: object) -> None:
+        raise AcquitError("Spark would be started")
+
+    monkeypatch.setattr(module, "start_session", start)
+    ran = at_broker("pipeline", "ingest", address, tmp_path / "table", *arguments)
+    assert ran.err == "acquit: Spark would be started\n"
+
+
+def test_no_broker_is_told_before_spark_starts(
+    shell: Shell, unused_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "start_session", lambda **_: pytest.fail("Spark was started"))
+    where = ("--url", f"amqp://127.0.0.1:{unused_port}", "--option", "connectTimeout=1ms")
+    ran = shell("pipeline", "ingest", "orders", tmp_path / "table", *where)
+    assert (ran.code, len(ran.err.splitlines())) == (Exit.UNREACHABLE, 1)
+    assert "cannot reach the broker at" in ran.err
 
 
 @pytest.mark.spark
@@ -133,7 +169,7 @@ def test_a_log_that_was_about_to_be_begun_is_begun(
         raise PipelineFailed("Spark is asked for")
 
     monkeypatch.setattr("acquit.spark.ingest.start_session", start_session)
-    ran = shell("pipeline", "ingest", "orders", tmp_path / "table")
+    ran = shell("pipeline", "ingest", "orders", tmp_path / "table", "--create")
     assert ran.err == "acquit: Spark is asked for\n"
 
 

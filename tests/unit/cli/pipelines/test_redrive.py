@@ -204,3 +204,21 @@ def test_who_is_not_trusted_is_one_line_at_once(shell: Shell, monkeypatch: pytes
         ran = shell("pipeline", "redrive", "--url", broker.url, "--cert", ADA)
     assert (ran.code, len(ran.err.splitlines())) == (Exit.UNREACHABLE, 1)
     assert "the option ca says whom to trust" in ran.err
+
+
+def test_a_queue_that_is_not_there_is_no_queue_without_letters(
+    at_broker: Shell, address: str, broker: acquit.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(**_: object) -> None:
+        raise Reached("Spark would be started")
+
+    monkeypatch.setattr(module, "start_session", start)
+    at_broker("send", f"DLQ.{address}", "one")
+    ran = at_broker("pipeline", "redrive", f"DLQ{address}")
+    assert (ran.code, len(ran.err.splitlines())) == (Exit.USAGE, 1)
+    assert f"there is no queue 'DLQ{address}'" in ran.err
+    assert f"'DLQ.{address}'" in ran.err
+    assert "--create" not in ran.err
+    assert at_broker("pipeline", "redrive").err == "acquit: Spark would be started\n", (
+        "DLQ begins with its first letter"
+    )

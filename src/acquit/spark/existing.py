@@ -1,0 +1,104 @@
+"""Whether the queues that are to be read are there, asked of an acquit broker before anything is attached to them.
+
+A link to an address that is not there makes a queue of it, unless the address's policy says otherwise: whoever posts
+first, or waits first, need not ask anybody. For whoever reads what is there *now* it makes an empty queue of a mistyped
+name, and success of nothing. AMQP has no attach for existing nodes only (a source names an address, or asks for a new
+one by `dynamic`, 3.5.3), so the management node is asked.
+
+Who asks, unless the option `create` says otherwise:
+
+- A **batch** and a **pipeline**: they look at what is there, or somebody has just typed the name.
+- Not a **stream** of somebody's own. It is set up once and then started again and again, often before its producers,
+  whose first message makes the queue; and a queue with `auto_delete` may be gone whenever it was empty. A stream that
+  does ask does so once, as it starts.
+
+Other brokers are not asked: they have policies of their own, and say `amqp:not-found` where a queue is not to be made.
+"""
+
+from __future__ import annotations
+
+import difflib
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from acquit.client.blocking import Connection, Receiver, Sender
+from acquit.errors import ConfigurationError, ConnectTimeout
+from acquit.protocol.message import Message
+from acquit.protocol.types import Value
+from acquit.spark.read_options import ReadOptions
+
+CREATE_ADVICE: Final = "with the option create = true (--create) it would be made"
+
+_MANAGEMENT: Final = "$management"
+_QUEUE: Final = "acquit:queue"
+_NOT_FOUND: Final = 404
+_CLOSE_MAX: Final = 3
+_SEPARATOR: Final = "::"
+"""Between an address and one of its queues; a queue is the one of its own address."""
+
+
+def refuse_missing(connection: Connection, options: ReadOptions, *, advice: str = CREATE_ADVICE) -> None:
+    """Raise ConfigurationError where a queue of `options` is not there, naming those whose names are close.
+
+    For acquit brokers. What the user may not ask about counts as there: to attach to it will say what is wrong.
+    """
+    with _asking(connection, options.ack_timeout_ms / 1000) as asking:
+        missing = [address for address in options.queues if not asking.knows(address)]
+        if not missing:
+            return
+        names = asking.names()
+    close = [match for address in missing for match in difflib.get_close_matches(address, names, _CLOSE_MAX)]
+    absent = ", ".join(map(repr, missing))
+    hint = f"; did you mean {' or '.join(map(repr, dict.fromkeys(close)))}?" if close else ""
+    raise ConfigurationError(
+        f"there {'is no queue' if len(missing) == 1 else 'are no queues'} {absent} at {options.url}{hint}"
+        f"{f' ({advice})' if advice else ''}"
+    )
+
+
+class _Asking:
+    """Questions to the management node, one after the other."""
+
+    def __init__(self, sender: Sender, receiver: Receiver, reply_to: str, timeout_s: float) -> None:
+        self._sender = sender
+        self._receiver = receiver
+        self._reply_to = reply_to
+        self._timeout_s = timeout_s
+
+    def knows(self, address: str) -> bool:
+        """Whether there is a queue or topic of this name, or it may not be asked about."""
+        node, _, name = address.partition(_SEPARATOR)
+        answer = self._ask(None, operation="READ", name=node if node == name else address)
+        return answer.application_properties.get("statusCode") != _NOT_FOUND
+
+    def names(self) -> Sequence[str]:
+        """Of all queues that the user may know of."""
+        body = self._ask({"attributeNames": list[Value](["name"])}, operation="QUERY").body
+        rows = body.get("results") if isinstance(body, dict) else None
+        return [str(row[0]) for row in rows if isinstance(row, list) and row] if isinstance(rows, list) else []
+
+    def _ask(self, body: Value, **properties: str) -> Message:
+        identity = str(uuid.uuid4())
+        asked: dict[str, object] = {"type": _QUEUE, **properties}
+        self._sender.send(Message(body, message_id=identity, reply_to=self._reply_to, application_properties=asked))
+        while (answer := self._receiver.receive(timeout=self._timeout_s)) is not None:
+            if answer.correlation_id == identity:
+                return answer
+        raise ConnectTimeout(f"the broker does not say which queues it has, within {self._timeout_s:g} s")
+
+
+@contextmanager
+def _asking(connection: Connection, timeout_s: float) -> Iterator[_Asking]:
+    # Answers come to a link's target, because a temporary node for them would take the permission to create.
+    reply_to = f"acquit-spark-{uuid.uuid4()}"
+    with (
+        connection.session() as session,
+        session.receiver(_MANAGEMENT, target=reply_to, prefetch=10) as receiver,
+        session.sender(_MANAGEMENT) as sender,
+    ):
+        yield _Asking(sender, receiver, reply_to, timeout_s)
+
+
+__all__ = ["CREATE_ADVICE", "refuse_missing"]
