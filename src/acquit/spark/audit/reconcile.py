@@ -19,7 +19,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import reduce
 from pathlib import Path
@@ -31,34 +31,26 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812  # as everybody who reads Spark programs knows it
 
 from acquit.errors import ConfigurationError, PipelineFailed
-from acquit.ledger.events import RETIRING
+from acquit.spark.audit.judging import Judge, fate
 from acquit.spark.audit.others import STATE_COLUMN, ReceiptState, check_receipts, check_table, read_receipts, read_table
+from acquit.spark.audit.ranges import MESSAGE_ID, SEQUENCE, compared, marked, totals_of, within
 from acquit.spark.audit.reconciled import (
     FOLDER,
     Against,
     Example,
     Finding,
     Reconciliation,
-    read_reconciliations,
-    write_reconciliation,
+    replace_reconciliation,
 )
 from acquit.spark.audit.results import AuditResults
 from acquit.spark.ledger.options import FORMAT_NAME
 from acquit.spark.session import reason_of, start_session
 
-RANGE_BITS: Final = 20
-"""Sequences in a range."""
-PREFIX_BITS: Final = 12
-"""Of the hash of a message id."""
 EXAMPLES_MAX: Final = 20
 """Of each finding."""
-SEQUENCE: Final = "sequence"
-MESSAGE_ID: Final = "message_id"
 TAKEN: Final = ("ACCEPTED", "CONSUMED")
 """Outcomes whose messages a table is expected to have."""
-FATES: Final = ("live", *(kind.name.lower() for kind in sorted(RETIRING)))
 _BROADCAST_MAX: Final = 100_000
-_LOW: Final = (1 << 32) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +157,16 @@ def _brokers(results: AuditResults, options: ReconcileOptions) -> list[str]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What was written of messages that differ."""
+
+    folder: str = ""
+    """Below the audit's; "" where there is none."""
+    counts: Mapping[Finding, int] = field(default_factory=dict)
+    examples: tuple[Example, ...] = ()
+
+
 class _Comparison:
     def __init__(
         self,
@@ -186,32 +188,31 @@ class _Comparison:
         other = self._other()
         by = self._by(other)
         per_broker = "broker" in other.columns or by == SEQUENCE
-        other = self._placed(other, per_broker=per_broker)
+        other = self._placed(other, by, per_broker=per_broker)
         ledger = self._ledger(by, per_broker=per_broker)
         self._say("comparing ranges")
-        compared = _compared(_marked(ledger, by, F.col("due")), _marked(other, by, _counts())).cache()
+        accepted = F.col("state") == ReceiptState.ACCEPTED.value
+        sums = compared(marked(ledger, by, F.col("due")), marked(other, by, accepted)).cache()
         try:
-            totals = compared.agg(
-                F.count("range").alias("ranges"),
-                F.count_if("differs").alias("differing"),
-                F.coalesce(F.sum("ledger_rows"), F.lit(0)).alias("ledger"),
-                F.coalesce(F.sum("other_rows"), F.lit(0)).alias("other"),
-                F.coalesce(F.sum(F.when(F.col("range").isNull(), F.col("all_rows"))), F.lit(0)).alias("nameless"),
-            ).collect()[0]
-            counts = {Finding.NAMELESS: totals["nameless"]} if totals["nameless"] else {}
-            examples: list[Example] = []
-            folder = ""
+            totals = totals_of(sums)
+            kept = _Kept()
             if totals["differing"]:
                 self._say(f"looking into {totals['differing']:,} of {totals['ranges']:,} ranges")
-                ranges = compared.where("differs").select("scope", "range")
+                ranges = sums.where("differs").select("scope", "range")
                 if totals["differing"] <= _BROADCAST_MAX:
                     ranges = F.broadcast(ranges)
-                found = self._judged(_within(ledger, ranges, by), _within(other, ranges, by), by)
-                folder, more, examples = self._kept(found)
-                counts |= more
+                judge = Judge(
+                    against=options.against,
+                    by=by,
+                    complete=options.complete,
+                    brokers=list(self._results.brokers.values()),
+                )
+                kept = self._kept(judge.judged(within(ledger, ranges, by), within(other, ranges, by)))
         finally:
-            compared.unpersist()
-        reconciliation = Reconciliation(
+            sums.unpersist()
+        nameless = {Finding.NAMELESS: totals["nameless"]} if totals["nameless"] else {}
+        counts = {**kept.counts, **nameless}
+        found = Reconciliation(
             against=options.against,
             place=str(options.place),
             broker=self._brokers[0] if len(self._brokers) == 1 else None,
@@ -223,15 +224,11 @@ class _Comparison:
             ranges=totals["ranges"],
             ranges_differing=totals["differing"],
             counts={finding: counts[finding] for finding in Finding if finding in counts},
-            examples=tuple(examples),
-            findings=folder,
+            examples=kept.examples,
+            findings=kept.folder,
         )
-        before = [each for each in read_reconciliations(options.audit) if each.name == reconciliation.name]
-        write_reconciliation(options.audit, reconciliation)
-        for old in before:
-            if old.findings:
-                shutil.rmtree(options.audit / old.findings, ignore_errors=True)
-        return reconciliation
+        replace_reconciliation(options.audit, found)
+        return found
 
     # -- the two sides ------------------------------------------------------------------------------------------------
 
@@ -259,10 +256,9 @@ class _Comparison:
             )
         return by
 
-    def _placed(self, other: DataFrame, *, per_broker: bool) -> DataFrame:
+    def _placed(self, other: DataFrame, by: str, *, per_broker: bool) -> DataFrame:
         """The other side as rows of scope, key and state."""
         options = self._options
-        by = self._by(other)
         kind = "bigint" if by == SEQUENCE else "string"
         scope: Column = F.lit("")
         if per_broker:
@@ -307,8 +303,8 @@ class _Comparison:
             "broker",
             "sequence",
             "origin",
-            F.when(mine, _fate()).otherwise(0).alias("here"),
-            F.when(mine, 0).otherwise(_fate()).alias("there"),
+            F.when(mine, fate()).otherwise(0).alias("here"),
+            F.when(mine, 0).otherwise(fate()).alias("there"),
             counted.alias("counted"),
             (counted & F.coalesce(in_time, F.lit(False))).alias("due"),
             (mine & ~counted & F.col("outcome").isNotNull()).alias("otherwise"),
@@ -340,80 +336,8 @@ class _Comparison:
 
     # -- where they differ --------------------------------------------------------------------------------------------
 
-    def _judged(self, ledger: DataFrame, other: DataFrame, by: str) -> DataFrame:
-        """A row for each message about which something is to be said."""
-        flags = ("counted", "due", "otherwise", "live", "elsewhere")
-        said = ledger.groupBy("scope", "key").agg(
-            *(F.count_if(flag).alias(flag) for flag in flags),
-            F.bit_or("here").alias("here"),
-            F.bit_or("there").alias("there"),
-        )
-        held = other.groupBy("scope", "key").agg(
-            *(F.count_if(F.col("state") == state.value).alias(state.value) for state in ReceiptState),
-            F.count("*").alias("rows"),
-        )
-        joined = said.join(held, ["scope", "key"], "full")
-        joined = joined.na.fill(0, [*flags, "here", "there", *(state.value for state in ReceiptState), "rows"])
-        times = F.concat(F.lit(" × "), F.col("counted").cast("string"))
-        return (
-            joined.withColumn("finding", self._finding(by))
-            .where(F.col("finding").isNotNull())
-            .select(
-                "finding",
-                F.when(F.col("scope") != "", F.col("scope")).alias("broker"),
-                F.col("key").cast("string").alias("identity"),
-                F.concat(_fates(), F.when(F.col("counted") > 1, times).otherwise("")).alias("ledger"),
-                self._held().alias("other"),
-            )
-        )
-
-    def _finding(self, by: str) -> Column:
-        if self._options.table is not None:
-            return self._of_table(by)
-        counted, rows = F.col("counted"), F.col("rows")
-        accepted, in_doubt = F.col(ReceiptState.ACCEPTED.value), F.col(ReceiptState.IN_DOUBT.value)
-        unknown = F.when(F.col("due") > 0, Finding.UNKNOWN_TO_PRODUCER.value) if self._options.complete else F.lit(None)
-        return (
-            F.when((counted > 0) & (rows == 0), unknown)
-            .when((counted > 0) & (accepted + in_doubt == 0), Finding.POSTED_THOUGH_REFUSED.value)
-            .when((counted > 0) & (counted > accepted + in_doubt), Finding.POSTED_TWICE.value)
-            .when((counted > 0) & (accepted == 0), Finding.IN_DOUBT_POSTED.value)
-            .when((counted == 0) & (accepted > 0), Finding.NEVER_POSTED.value)
-            .when((counted == 0) & (in_doubt > 0), Finding.IN_DOUBT_NOT_POSTED.value)
-        )
-
-    def _of_table(self, by: str) -> Column:
-        counted, rows = F.col("counted"), F.col("rows")
-        foreign = F.when(F.col("otherwise") > 0, Finding.NOT_ACCEPTED.value)
-        foreign = foreign.when(F.col("live") > 0, Finding.STILL_LIVE.value)
-        foreign = foreign.when(F.col("elsewhere") > 0, Finding.OTHER_QUEUE.value)
-        if by == SEQUENCE:
-            states = {broker.store: broker for broker in self._results.brokers.values()}
-            newest = _of_scope({name: state.entered_max for name, state in states.items()})
-            oldest = _of_scope({name: state.below for name, state in states.items()})
-            foreign = foreign.when(F.col("key") > newest, Finding.LATER.value)
-            foreign = foreign.when(F.col("key") < oldest, Finding.EARLIER.value)
-        return (
-            F.when((counted > 0) & (rows > counted), Finding.DOUBLED.value)
-            .when((F.col("due") > 0) & (rows < counted), Finding.MISSING.value)
-            .when((counted == 0) & (rows > 0), foreign.otherwise(Finding.UNKNOWN.value))
-        )
-
-    def _held(self) -> Column:
-        """What the other side has of a message, in words."""
-        if self._options.table is not None:
-            return F.when(F.col("rows") > 0, F.concat(F.col("rows").cast("string"), F.lit("×"))).otherwise("")
-        parts = [
-            F.when(
-                F.col(state.value) > 0,
-                F.concat(F.lit(f"{state.words} "), F.col(state.value).cast("string"), F.lit("×")),
-            )
-            for state in ReceiptState
-        ]
-        return F.concat_ws(", ", *parts)
-
-    def _kept(self, found: DataFrame) -> tuple[str, dict[Finding, int], list[Example]]:
-        """Write what was found; how many of each, and some."""
+    def _kept(self, found: DataFrame) -> _Kept:
+        """Write what was found."""
         name = f"{FOLDER}/findings-{secrets.token_hex(8)}"
         place = str(self._options.audit / name)
         found.write.parquet(place)
@@ -426,10 +350,10 @@ class _Comparison:
         rows = some.where(F.col("place") <= EXAMPLES_MAX).collect()
         if not rows:
             shutil.rmtree(place, ignore_errors=True)
-            return "", {}, []
+            return _Kept()
         order = list(Finding)
         rows.sort(key=lambda row: (order.index(Finding(row["finding"])), row["place"]))
-        examples = [
+        examples = tuple(
             Example(
                 finding=Finding(row["finding"]),
                 broker=row["broker"],
@@ -438,82 +362,5 @@ class _Comparison:
                 other=row["other"],
             )
             for row in rows
-        ]
-        return name, {Finding(row["finding"]): row["of_kind"] for row in rows}, examples
-
-
-def _fate() -> Column:
-    """What became of a message, as a bit of its own: sums of these are quick, sets of words are not."""
-    bit = F.when(F.col("outcome").isNull(), 1)
-    for place, fate in enumerate(FATES[1:], 1):
-        bit = bit.when(F.col("outcome") == fate.upper(), 1 << place)
-    return bit.otherwise(0)
-
-
-def _fates() -> Column:
-    """In words."""
-    return F.concat_ws(
-        ", ",
-        *(
-            F.when(F.col(column).bitwiseAND(F.lit(1 << place)) != 0, f"{fate.replace('_', ' ')}{suffix}")
-            for column, suffix in (("here", ""), ("there", " elsewhere"))
-            for place, fate in enumerate(FATES)
-        ),
-    )
-
-
-def _counts() -> Column:
-    return F.col("state") == ReceiptState.ACCEPTED.value
-
-
-def _range(by: str) -> Column:
-    if by == SEQUENCE:
-        return F.shiftright("key", RANGE_BITS)
-    return F.when(F.col("key").isNotNull(), F.shiftrightunsigned(F.xxhash64("key"), 64 - PREFIX_BITS))
-
-
-def _marked(rows: DataFrame, by: str, counts: Column) -> DataFrame:
-    """For each range: how many rows count, the two halves of the sum of their hashes, and how many rows do not count.
-
-    Halves, because a sum of whole hashes leaves 64 bits, which Spark takes for an error."""
-    digest = F.xxhash64("key")
-    marks = rows.select("scope", _range(by).alias("range"), digest.alias("digest"), counts.alias("counts"))
-    one = F.when(F.col("counts"), 1).otherwise(0)
-    return marks.groupBy("scope", "range").agg(
-        F.sum(one).alias("rows"),
-        F.sum(F.when(F.col("counts"), F.col("digest").bitwiseAND(F.lit(_LOW))).otherwise(0)).alias("low"),
-        F.sum(F.when(F.col("counts"), F.shiftrightunsigned("digest", 32)).otherwise(0)).alias("high"),
-        F.sum(1 - one).alias("beside"),
-    )
-
-
-def _compared(ledger: DataFrame, other: DataFrame) -> DataFrame:
-    """Both sides of each range. One differs where the sums do, or where the other side has rows that do not count
-    there: receipts of sends that were refused, or are in doubt."""
-    left = ledger.select("scope", "range", *(F.col(name).alias(f"l_{name}") for name in ("rows", "low", "high")))
-    right = other.select(
-        "scope", "range", *(F.col(name).alias(f"o_{name}") for name in ("rows", "low", "high", "beside"))
-    )
-    both = left.join(right, ["scope", "range"], "full").na.fill(0, ["l_rows", "o_rows", "o_beside"])
-    same = reduce(
-        lambda a, b: a & b,
-        (F.coalesce(f"l_{name}", F.lit(0)) == F.coalesce(f"o_{name}", F.lit(0)) for name in ("rows", "low", "high")),
-    )
-    return both.select(
-        "scope",
-        "range",
-        F.col("l_rows").alias("ledger_rows"),
-        (F.col("o_rows") + F.col("o_beside")).alias("all_rows"),
-        F.col("o_rows").alias("other_rows"),
-        (F.col("range").isNotNull() & (~same | (F.col("o_beside") > 0))).alias("differs"),
-    )
-
-
-def _within(rows: DataFrame, ranges: DataFrame, by: str) -> DataFrame:
-    return rows.withColumn("range", _range(by)).join(ranges, ["scope", "range"], "left_semi").drop("range")
-
-
-def _of_scope(values: Mapping[str, int]) -> Column:
-    """The value of a row's broker; null where it has none."""
-    pairs = [F.lit(item) for pair in values.items() for item in pair]
-    return F.create_map(*pairs)[F.col("scope")]
+        )
+        return _Kept(name, {Finding(row["finding"]): row["of_kind"] for row in rows}, examples)

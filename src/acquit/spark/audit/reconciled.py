@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -127,6 +128,15 @@ def write_reconciliation(folder: Path, found: Reconciliation) -> Path:
     beside.write_text(json.dumps(asdict(found), indent=1), encoding="utf-8")
     beside.replace(target)
     return target
+
+
+def replace_reconciliation(folder: Path, found: Reconciliation) -> None:
+    """As `write_reconciliation`, and delete the rows that an earlier one of the same comparison named."""
+    before = [each for each in read_reconciliations(folder) if each.name == found.name]
+    write_reconciliation(folder, found)
+    for old in before:
+        if old.findings:
+            shutil.rmtree(folder / old.findings, ignore_errors=True)
 
 
 def read_reconciliations(folder: Path) -> list[Reconciliation]:
