@@ -38,12 +38,11 @@ from acquit.errors import (
     SessionEnded,
     Unauthorized,
 )
-from acquit.protocol._definitions import AmqpCondition
 from acquit.protocol.types import Described, Symbol, UInt, ULong, Value
+from acquit.spark.beforehand import refuse_missing, refuse_selector
 from acquit.spark.browse_options import BrowseOptions
 from acquit.spark.columns import MessageColumns
 from acquit.spark.driver import spread
-from acquit.spark.existing import refuse_missing
 from acquit.spark.link import LAST_SEQUENCE_PROPERTY, broker_id, connect_patiently
 from acquit.spark.spool import Poison
 
@@ -185,8 +184,7 @@ def _attach(connection: Connection, options: BrowseOptions, part: BrowsePart, *,
     except (NotFound, Unauthorized):
         raise
     except (LinkDetached, SessionEnded) as error:
-        if error.condition == AmqpCondition.INVALID_FIELD and options.selector is not None:
-            raise ConfigurationError(f"option selector = {options.selector!r}: {error}") from error
+        refuse_selector(error, options)
         raise ConfigurationError(
             f"the broker at {options.url} does not let {part.address} be looked at as it was asked: {error}. Without "
             "that it would hand messages out for good; take them with spark.readStream instead (docs/brokers.md says "

@@ -38,10 +38,10 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import DateType, StructType
 
 from acquit.errors import ConfigurationError, ConnectionFailed, EndpointError, PipelineFailed
+from acquit.spark.beforehand import check_beforehand
 from acquit.spark.columns import BY_NAME, schema_ddl
 from acquit.spark.decoding import body_ddl
 from acquit.spark.delta import DeltaAppender, WrittenFile, check_table
-from acquit.spark.existing import refuse_missing
 from acquit.spark.link import broker_id, connect_patiently
 from acquit.spark.metrics import metrics_of
 from acquit.spark.options import FORMAT_NAME, BrokerAccess
@@ -457,10 +457,11 @@ def _check_not_lost(options: IngestOptions) -> None:
 
 
 def _check_queues(options: IngestOptions) -> None:
-    """Raise ConfigurationError for a queue that is not there, unless it may be made, and PipelineFailed where no broker
-    answers: in less time than it takes to start Spark. The source asks again, should the connection be lost here."""
+    """Raise ConfigurationError for a queue that is not there, unless it may be made, and for a selector that is none;
+    PipelineFailed where no broker answers. The source asks the same, but only when Spark has started; so if the
+    connection is lost here, it is left to that."""
     source = SourceOptions.parse(options.source_options())
-    if source.create:
+    if source.create and source.selector is None:
         return
     try:
         connection = connect_patiently(source)
@@ -468,7 +469,7 @@ def _check_queues(options: IngestOptions) -> None:
         raise PipelineFailed(str(error)) from error
     with suppress(EndpointError), connection:
         if broker_id(connection) is not None:
-            refuse_missing(connection, source)
+            check_beforehand(connection, source)
 
 
 def _check_empty(table: Path) -> None:

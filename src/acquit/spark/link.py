@@ -37,7 +37,7 @@ from acquit.errors import (
 from acquit.protocol._definitions import AmqpCondition, Error, Rejected
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.delivery import Outcome as WireOutcome
-from acquit.spark.existing import refuse_missing
+from acquit.spark.beforehand import check_beforehand
 from acquit.spark.options import ConnectionOptions
 from acquit.spark.source_options import SourceOptions
 from acquit.spark.spool import Outcome, Poison, Received
@@ -225,8 +225,8 @@ class QueueProbe:
         self._session: Session | None = None
         self._receivers: dict[str, Receiver] = {}
         self.broker_id: UUID | None = None
-        self._sought = options.create
-        """Whether nothing, or nothing more, is to be asked about queues that are not there."""
+        self._asked = False
+        """Once: a queue that goes later, as by auto_delete, ends no stream."""
 
     def available(self, address: str) -> int | None:
         """How many messages are available now, selected or not; None where the broker does not tell."""
@@ -264,9 +264,9 @@ class QueueProbe:
                 self._connection = connect_patiently(self._options)
                 self.broker_id = broker_id(self._connection)
                 check_poison(self._options, self.broker_id)
-                if self.broker_id is not None and not self._sought:
-                    refuse_missing(self._connection, self._options)
-                    self._sought = True
+                if self.broker_id is not None and not self._asked:
+                    check_beforehand(self._connection, self._options)
+                    self._asked = True
                 self._session = None if self.broker_id is None else self._connection.session("no-ack")
             if self._session is None:
                 return None

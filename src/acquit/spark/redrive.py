@@ -38,8 +38,8 @@ from pyspark.sql import functions as sql
 from acquit.errors import AcquitError, ConfigurationError, PipelineFailed, Unauthorized
 from acquit.protocol.message import Message
 from acquit.protocol.types import Value
+from acquit.spark.beforehand import refuse_missing
 from acquit.spark.browse_options import BrowseOptions
-from acquit.spark.existing import refuse_missing
 from acquit.spark.letters import dead_letters
 from acquit.spark.link import broker_id, connect_patiently
 from acquit.spark.options import BrokerAccess

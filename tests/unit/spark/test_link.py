@@ -269,6 +269,17 @@ def test_a_selector_is_refused_where_the_broker_does_not_apply_it(
         QueueDrain(options(broker.url, address, selector="odd"), address, 100, MANY)
 
 
+def test_a_selector_that_is_none_is_named_before_there_is_a_message(broker: acquit.Broker, address: str) -> None:
+    probe = QueueProbe(options(broker.url, address, selector="odd ="))
+    for ask in (lambda: probe.available(address), probe.last_sequence):
+        with pytest.raises(ConfigurationError, match="option selector = 'odd =': .*character 6: found the end"):
+            ask()
+    probe.close()
+    good = QueueProbe(options(broker.url, address, selector="odd"))
+    assert good.available(address) == 0
+    good.close()
+
+
 def test_a_selector_that_is_none_is_named(broker: acquit.Broker, address: str) -> None:
     with pytest.raises(acquit.AcquitError, match="selector, character 6: found the end"):
         QueueDrain(options(broker.url, address, selector="odd ="), address, 100, MANY)
@@ -296,12 +307,12 @@ def test_the_probe_asks_for_queues_that_are_not_there_once_and_only_if_told_to(
     post(broker.url, address, "a")
     assert asks.available(address) == 1
     asks.close()
-    monkeypatch.setattr(link_module, "refuse_missing", pytest.fail)
-    assert asks.available(address) == 1, "a queue that goes later, as by auto_delete, ends no stream"
-    asks.close()
     other = QueueProbe(options(broker.url, f"{address}.other"))
     assert other.available(f"{address}.other") == 0, "a stream waits for its producers"
     other.close()
+    monkeypatch.setattr(link_module, "check_beforehand", pytest.fail)
+    assert asks.available(address) == 1, "a queue that goes later, as by auto_delete, ends no stream"
+    asks.close()
 
 
 def test_a_broker_that_does_not_tell_is_asked_for_nothing(

@@ -80,6 +80,18 @@ def test_a_queue_that_is_not_there_is_named_before_spark_starts(
     assert all(queue.name != f"{address}s" for queue in broker.inspect().queues)
 
 
+@pytest.mark.parametrize("arguments", [(), ("--create",)])
+def test_a_selector_that_is_none_is_named_before_spark_starts(
+    at_broker: Shell, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(module, "start_session", lambda **_: pytest.fail("Spark was started"))
+    at_broker("send", address, "one")
+    ran = at_broker("pipeline", "ingest", address, tmp_path / "table", "--option", "selector=region ==", *arguments)
+    assert (ran.code, len(ran.err.splitlines())) == (Exit.USAGE, 1)
+    assert ran.err.startswith("acquit: option selector = 'region ==': ")
+    assert "character 9" in ran.err
+
+
 @pytest.mark.parametrize("arguments", [("--create",), ("--option", "create=true")])
 def test_a_queue_may_be_made(
     at_broker: Shell, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]

@@ -1,18 +1,22 @@
-"""Whether the queues that are to be read are there, asked of an acquit broker before anything is attached to them.
+"""What an acquit broker is asked as a reading begins, so that what was mistyped is told at once.
 
-A link to an address that is not there makes a queue of it, unless the address's policy says otherwise: whoever posts
-first, or waits first, need not ask anybody. For whoever reads what is there *now* it makes an empty queue of a mistyped
-name, and success of nothing. AMQP has no attach for existing nodes only (a source names an address, or asks for a new
-one by `dynamic`, 3.5.3), so the management node is asked.
-
-Who asks, unless the option `create` says otherwise:
+**Queues that are not there.** A link to an address that is not there makes a queue of it, unless the address's policy
+says otherwise: whoever posts first, or waits first, need not ask anybody. For whoever reads what is there *now* it
+makes an empty queue of a mistyped name, and success of nothing. AMQP has no attach for existing nodes only (a source
+names an address, or asks for a new one by `dynamic`, 3.5.3), so the management node is asked. Who asks, unless the
+option `create` says otherwise:
 
 - A **batch** and a **pipeline**: they look at what is there, or somebody has just typed the name.
 - Not a **stream** of somebody's own. It is set up once and then started again and again, often before its producers,
   whose first message makes the queue; and a queue with `auto_delete` may be gone whenever it was empty. A stream that
   does ask does so once, as it starts.
 
-Other brokers are not asked: they have policies of their own, and say `amqp:not-found` where a queue is not to be made.
+**Selectors.** The tasks of a stream attach with the selector, and an acquit broker's queue has tasks only when there is
+something in it. So the selector is tried as the stream starts, on a link without credit. The broker's word is asked for
+and not that of a parser here: it is the broker's language and the broker's limits.
+
+Other brokers are not asked. They say `amqp:not-found` where a queue is not to be made, and there tasks attach at once,
+because nothing else says whether there is something.
 """
 
 from __future__ import annotations
@@ -24,7 +28,8 @@ from contextlib import contextmanager
 from typing import Final
 
 from acquit.client.blocking import Connection, Receiver, Sender
-from acquit.errors import ConfigurationError, ConnectTimeout
+from acquit.errors import ConfigurationError, ConnectTimeout, LinkDetached, SessionEnded
+from acquit.protocol._definitions import AmqpCondition
 from acquit.protocol.message import Message
 from acquit.protocol.types import Value
 from acquit.spark.read_options import ReadOptions
@@ -56,6 +61,27 @@ def refuse_missing(connection: Connection, options: ReadOptions, *, advice: str 
         f"there {'is no queue' if len(missing) == 1 else 'are no queues'} {absent} at {options.url}{hint}"
         f"{f' ({advice})' if advice else ''}"
     )
+
+
+def check_beforehand(connection: Connection, options: ReadOptions) -> None:
+    """Raise ConfigurationError for queues that are not there, if they are not to be made, and for a selector that is
+    none. For acquit brokers, as a stream begins."""
+    if not options.create:
+        refuse_missing(connection, options)
+    if options.selector is None:
+        return
+    try:
+        with connection.session("no-ack") as session:
+            session.receiver(options.queues[0], prefetch=0, browse=True, selector=options.selector).close()
+    except LinkDetached as error:
+        refuse_selector(error, options)
+        raise
+
+
+def refuse_selector(error: LinkDetached | SessionEnded, options: ReadOptions) -> None:
+    """Raise ConfigurationError if this is what an acquit broker says of a selector that is none."""
+    if error.condition == AmqpCondition.INVALID_FIELD and options.selector is not None:
+        raise ConfigurationError(f"option selector = {options.selector!r}: {error}") from error
 
 
 class _Asking:
@@ -101,4 +127,4 @@ def _asking(connection: Connection, timeout_s: float) -> Iterator[_Asking]:
         yield _Asking(sender, receiver, reply_to, timeout_s)
 
 
-__all__ = ["CREATE_ADVICE", "refuse_missing"]
+__all__ = ["CREATE_ADVICE", "check_beforehand", "refuse_missing", "refuse_selector"]

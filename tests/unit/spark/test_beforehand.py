@@ -1,4 +1,4 @@
-"""Queues that are not there: named, with those whose names are close, and not made by asking."""
+"""Queues that are not there: named, with those whose names are close, and not made by asking; and selectors."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ import pytest
 import acquit
 from acquit.broker.options import BrokerOptions, Role, Security, User
 from acquit.errors import ConfigurationError, ConnectTimeout
+from acquit.spark.beforehand import CREATE_ADVICE, check_beforehand, refuse_missing
 from acquit.spark.browse_options import BrowseOptions
-from acquit.spark.existing import CREATE_ADVICE, refuse_missing
 from acquit.store.options import JournalOptions
 
 
 @pytest.fixture(scope="module")
 def stocked() -> Iterator[acquit.Broker]:
     """With the queues orders, orders.eu and returns, and the topic prices with the subscription mine."""
-    roles = {"limited": Role(browse=("orders",), consume=("#",), create=("#",)), "all": Role(manage=("#",))}
+    roles = {
+        "limited": Role(browse=("orders",), consume=("#",), create=("#",)),
+        "all": Role(browse=("#",), manage=("#",)),
+    }
     users = {"eve": User(password="x", roles=("limited",)), "root": User(password="x", roles=("all",))}
     config = BrokerOptions(
         security=Security(anonymous="never", users=users, roles=roles), journal=JournalOptions.small()
@@ -81,3 +84,18 @@ def test_a_broker_without_an_answer_is_not_waited_for_for_ever(
     monkeypatch.setattr("acquit.client.blocking.Receiver.receive", lambda *_, **__: None)
     with pytest.raises(ConnectTimeout, match="does not say which queues it has, within 30 s"):
         ask(stocked, "orders")
+
+
+def test_both_are_asked_for_what_was_given(stocked: acquit.Broker) -> None:
+    given = {"url": stocked.url, "addresses": "orders,new"}
+    with acquit.connect(stocked.url, username="root", password="x") as connection:
+        for more, complaint in (
+            ({}, "there is no queue 'new'"),
+            ({"selector": "a ="}, "there is no queue 'new'"),
+            ({"selector": "a =", "create": "true"}, "option selector = 'a =': .*character 4: found the end"),
+        ):
+            with pytest.raises(ConfigurationError, match=complaint):
+                check_beforehand(connection, BrowseOptions.parse(given | more))
+        for more in ({"create": "true"}, {"create": "true", "selector": "a = 1"}):
+            check_beforehand(connection, BrowseOptions.parse(given | more))
+    assert "new" not in names(stocked)
