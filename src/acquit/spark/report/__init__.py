@@ -1,7 +1,8 @@
 """The audit as a page: one HTML file with its charts in it, that needs no network, no script and no server.
 
 `tables` reads what an audit left, `series` makes intervals of minutes, `charts` draws them and `svg` fits the drawing
-into a page; `page` decides what is said, and the template says it. Nothing of it needs Spark.
+into a page; `page` decides what is said, with its `queues` and its `faults`, as values of `said`, and the template says
+it. Nothing of it needs Spark.
 
 Names of queues, reasons and the like come from whoever sends messages. The template escapes them all, the pictures
 have none of them outside escaped titles, and the page's own policy forbids whatever would be fetched or run.
@@ -18,8 +19,10 @@ import jinja2
 
 from acquit.errors import ConfigurationError
 from acquit.spark.audit.reconciled import MEANING, read_reconciliations
+from acquit.spark.report.choice import Choice
 from acquit.spark.report.formats import count_text, duration_text, time_text
-from acquit.spark.report.page import Choice, Page, page_of
+from acquit.spark.report.page import page_of
+from acquit.spark.report.said import Page
 from acquit.spark.report.tables import AuditTables, read_tables
 
 _FOLDER: Final = Path(__file__).parent

@@ -52,3 +52,18 @@ def time_text(time_us: int | None, *, exact: bool = False) -> str:
     if exact:
         return f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03}"
     return f"{moment:%Y-%m-%d %H:%M}"
+
+
+def name_of(column: str) -> str:
+    """A column of counts, or a kind of event, as people call it."""
+    return column.lower().replace("dead_lettered", "dead-lettered").replace("_", " ")
+
+
+def plural(count: int, one: str, many: str) -> str:
+    """A count with its noun."""
+    return f"{count_text(count)} {one if count == 1 else many}"
+
+
+def moment_us(moment: datetime | None) -> int | None:
+    """Microseconds since the epoch; None for none."""
+    return None if moment is None else round(moment.timestamp() * 1_000_000)

@@ -4,7 +4,11 @@ from datetime import timedelta
 
 import pytest
 
-from acquit.spark.report.page import ANOMALIES_MAX, REASONS_MAX, ROWS_MAX, Choice, Mood, Page, page_of
+from acquit.spark.report.choice import Choice
+from acquit.spark.report.faults import ANOMALIES_MAX
+from acquit.spark.report.page import page_of
+from acquit.spark.report.queues import REASONS_MAX, ROWS_MAX
+from acquit.spark.report.said import Mood, Page
 from tests.support.audit_tables import BROKER, START, Row, account_of, balanced, minute, reconciliation, tables
 
 OTHER = "0a1b2c3d-1111-4222-8333-944455566677"
