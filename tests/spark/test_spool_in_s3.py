@@ -36,7 +36,7 @@ def test_into_a_table_by_way_of_an_object_store(
         point_to(monkeypatch, server.endpoint)
         place = f"s3://{make_bucket()}/spools/orders"
         command = ["pipeline", "ingest", address, table, "--url", broker.url, "--json", "--memory", 512]
-        options = [f"--option=spool={place}", "--option=maxMessagesPerBatch=40"]
+        options = [f"--spool={place}", "--option=maxMessagesPerBatch=40"]
         done = subprocess.run(
             [sys.executable, "-m", "acquit", *map(str, command), *options],
             env=dict(os.environ),

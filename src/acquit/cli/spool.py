@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -12,7 +11,7 @@ from acquit.cli.exits import Exit
 from acquit.cli.jsonform import Json, to_json
 from acquit.cli.options import json_option
 from acquit.cli.output import emit_json, remark, table, time_text
-from acquit.cli.pipelines.common import counted, need
+from acquit.cli.pipelines.common import counted, need, spool_place
 from acquit.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -181,12 +180,9 @@ def repair(place: str, dry_run: bool, stopped: bool, forget: bool, take_over: st
 def _open(place: str) -> SpoolStore:
     """The store of a spool that is there. Raises ConfigurationError."""
     need("pyarrow", "numpy")
-    from acquit.spark.spool.places import open_store, read_place
+    from acquit.spark.spool.places import open_store
 
-    try:
-        store = open_store(read_place(place if "://" in place else str(Path(place).absolute())))
-    except ValueError as error:
-        raise ConfigurationError(f"SPOOL {place!r}: expected {error}") from None
+    store = open_store(spool_place(place))
     # By their names: the folder of an audit has a log, too, and any folder may have files.
     ours = (name.startswith("owner") for name in store.names(""))
     if not any((*ours, *(name.isdecimal() for name in store.names("log")), *store.names("plans"))):

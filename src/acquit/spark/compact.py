@@ -39,7 +39,7 @@ class CompactOptions:
 
     table: Path
     """Its folder."""
-    target_bytes: int = TARGET_BYTES
+    target_file_bytes: int = TARGET_BYTES
     """Size of the files to make, about. Files of half that size and more are left alone."""
     vacuum: bool = False
     """Delta: also remove files that no version within the table's retention time (7 days) needs."""
@@ -49,8 +49,10 @@ class CompactOptions:
     """Say what would be done, and do nothing."""
 
     def __post_init__(self) -> None:
-        if self.target_bytes < _TARGET_MIN:
-            raise ConfigurationError(f"target size: expected at least {_TARGET_MIN} bytes, got {self.target_bytes}")
+        if self.target_file_bytes < _TARGET_MIN:
+            raise ConfigurationError(
+                f"target file size: expected at least {_TARGET_MIN} bytes, got {self.target_file_bytes}"
+            )
         if self.into is not None and self.into.exists():
             raise ConfigurationError(f"into {self.into}: expected a folder that is not there yet")
 
@@ -118,14 +120,14 @@ def _kind(options: CompactOptions) -> TableKind:
     if options.vacuum:
         raise ConfigurationError(f"table {options.table} is no Delta table: there is nothing to vacuum")
     if options.into is None:
-        raise ConfigurationError(f"table {options.table}: {_WHY_NOT_IN_PLACE[kind]}. --into FOLDER writes a copy")
+        raise ConfigurationError(f"table {options.table}: {_WHY_NOT_IN_PLACE[kind]}. --into DIR writes a copy")
     return kind
 
 
 def _compact_delta(
     options: CompactOptions, before: TableFiles, on_progress: Progress
 ) -> tuple[int, int, tuple[str, ...]]:
-    planned = bins(delta_files(open_delta(options.table)), options.target_bytes)
+    planned = bins(delta_files(open_delta(options.table)), options.target_file_bytes)
     merged = sum(len(one) for one in planned)
     if not options.dry_run:
         done = 0
@@ -151,12 +153,12 @@ def _copy(options: CompactOptions, before: TableFiles, on_progress: Progress) ->
     into = options.into
     assert into is not None
     if options.dry_run:
-        return -(-before.size_bytes // options.target_bytes), len(before.files), ()
+        return -(-before.size_bytes // options.target_file_bytes), len(before.files), ()
     rows_all = sum(pq.read_metadata(file.path).num_rows for file in before.files)
     folder = into.with_name(f".{into.name}.{uuid.uuid4().hex}")
     folder.mkdir(parents=True)
     numbers = itertools.count()
-    roll = Roll(lambda: folder / f"part-{next(numbers):05d}.parquet", options.target_bytes)
+    roll = Roll(lambda: folder / f"part-{next(numbers):05d}.parquet", options.target_file_bytes)
     for file in before.files:
         for group in row_groups(file.path):
             roll.write(group, file.path)

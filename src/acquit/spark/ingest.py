@@ -94,6 +94,8 @@ class IngestOptions(BrokerAccess):
     16 MiB."""
     work: Path | None = None
     """Folder of the query's spool and checkpoint; by default `_acquit` in the table's folder."""
+    spool: str | None = None
+    """The spool, where it is not to be in `work`: an absolute path, or ``s3://bucket/path``."""
     create: bool = False
     """Whether a queue that is not there is made by reading it, instead of being a mistake. For a run with a `trigger`
     that may begin before its producers. Brokers other than acquit do as they do."""
@@ -171,7 +173,7 @@ class IngestOptions(BrokerAccess):
         return {
             **self.access_options(),
             **({"address": queues[0]} if len(queues) == 1 else {"addresses": ",".join(queues)}),
-            "spool": str(self.work_folder / "spool"),
+            "spool": self.spool or str(self.work_folder / "spool"),
             "parts": str(self.parts),
             "create": str(self.create).lower(),
             **self.source,

@@ -196,7 +196,7 @@ def test_vacuum_takes_old_attempts_and_leaves_the_querys_work(tmp_path: Path) ->
 def test_what_a_stream_lists_is_copied_and_not_touched(tmp_path: Path) -> None:
     table = stream_table(tmp_path / "table")
     assert table_files(table).kind is TableKind.STREAM
-    with pytest.raises(ConfigurationError, match="_spark_metadata, which nobody can change .* --into FOLDER"):
+    with pytest.raises(ConfigurationError, match="_spark_metadata, which nobody can change .* --into DIR"):
         compact(CompactOptions(table=table))
     told: list[tuple[int, int]] = []
     done = compact(
@@ -228,7 +228,7 @@ def test_a_copy_rolls_at_the_size(tmp_path: Path) -> None:
     for number in range(6):
         rows = pa.table({"sequence": [number], "body": [os.urandom(3_000)]})
         pq.write_table(rows, table / f"{number}.parquet")
-    done = compact(CompactOptions(table=table, into=tmp_path / "copy", target_bytes=30_000))
+    done = compact(CompactOptions(table=table, into=tmp_path / "copy", target_file_bytes=30_000))
     assert 1 < done.files_after < 6
     assert len(table_files(tmp_path / "copy").files) == done.files_after
     assert sequences(tmp_path / "copy") == list(range(6))
@@ -255,7 +255,7 @@ def test_what_is_no_table_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="there is nothing to vacuum"):
         compact(CompactOptions(table=tmp_path, vacuum=True))
     with pytest.raises(ConfigurationError, match="at least 1024 bytes, got 5"):
-        CompactOptions(table=tmp_path, target_bytes=5)
+        CompactOptions(table=tmp_path, target_file_bytes=5)
     missing = stream_table(tmp_path / "stream")
     next(missing.glob("*a 1.parquet")).unlink()
     with pytest.raises(PipelineFailed, match=r"its list names .*a 1\.parquet, which is not there"):

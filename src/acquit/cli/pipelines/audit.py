@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("folders", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument(
+    "folders", metavar="DATA...", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False, path_type=Path)
+)
 @click.option(
     "--into",
     type=click.Path(file_okay=False, path_type=Path),
@@ -62,7 +64,7 @@ def audit(
     spark: SparkAt,
     as_json: bool,
 ) -> Exit:
-    """Audit the journals in the brokers' data FOLDERS: what has come since the last run joins the audit in DIR.
+    """Audit the journals in DATA, brokers' folders of data: what has come since the last run joins the audit in DIR.
 
     Ends with 4 when a balance does not hold, or a journal says what cannot be.
     """

@@ -73,7 +73,7 @@ def spark_options(command: Callable[..., object]) -> Callable[..., object]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueAt:
+class BrokerByReference:
     """A broker as tasks reach it: they run elsewhere, so no terminal can be asked, and no password be handed on."""
 
     url: str
@@ -84,25 +84,9 @@ class QueueAt:
     key: Path | None = None
 
 
-def queue_options(command: Callable[..., object]) -> Callable[..., object]:
-    """``--url``, ``--user``, ``--ca`` and their kin, given to the command as `queue`, a `QueueAt`."""
+def task_broker_options(command: Callable[..., object]) -> Callable[..., object]:
+    """``--url``, ``--user``, ``--ca`` and their kin, given to the command as `broker`, a `BrokerByReference`."""
 
-    @click.option(
-        "--url",
-        envvar="ACQUIT_URL",
-        default=DEFAULT_URL,
-        show_default=True,
-        show_envvar=True,
-        metavar="URL",
-        help="The broker: amqp://HOST[:PORT], or amqps:// for TLS.",
-    )
-    @user_option(f"The password is in --password-file or in {CREDENTIAL_VARIABLE}, or where --credential says.")
-    @password_file_option
-    @click.option(
-        "--credential",
-        metavar="REFERENCE",
-        help="Where each task finds the password: env:NAME, file:PATH or provider:module.function.",
-    )
     @wraps(command)
     def run(
         *args: object,
@@ -115,7 +99,7 @@ def queue_options(command: Callable[..., object]) -> Callable[..., object]:
         key: Path | None,
         **options: object,
     ) -> object:
-        queue = QueueAt(
+        broker = BrokerByReference(
             url=url,
             user=user,
             credential=_reference(user, credential, password_file, certified=cert is not None),
@@ -123,11 +107,32 @@ def queue_options(command: Callable[..., object]) -> Callable[..., object]:
             cert=None if cert is None else cert.absolute(),
             key=None if key is None else key.absolute(),
         )
-        return command(*args, queue=queue, **options)
+        return command(*args, broker=broker, **options)
 
-    for option in reversed(TLS_OPTIONS):
+    for option in reversed(_BROKER_OPTIONS):
         run = option(run)
     return run
+
+
+_BROKER_OPTIONS: Final = (
+    click.option(
+        "--url",
+        envvar="ACQUIT_URL",
+        default=DEFAULT_URL,
+        show_default=True,
+        show_envvar=True,
+        metavar="URL",
+        help="The broker: amqp://HOST[:PORT], or amqps:// for TLS.",
+    ),
+    user_option(f"The password is in --password-file or in {CREDENTIAL_VARIABLE}, or where --credential says."),
+    password_file_option,
+    click.option(
+        "--credential",
+        metavar="REFERENCE",
+        help="Where each task finds the password: env:NAME, file:PATH or provider:module.function.",
+    ),
+    *TLS_OPTIONS,
+)
 
 
 def _reference(user: str | None, credential: str | None, password_file: Path | None, *, certified: bool) -> str | None:
@@ -146,6 +151,16 @@ def _reference(user: str | None, credential: str | None, password_file: Path | N
     if certified:
         raise ConfigurationError("--user needs a password beside --cert; without --user the certificate says who")
     raise ConfigurationError(f"--user needs a password: --password-file, {CREDENTIAL_VARIABLE}, or --credential")
+
+
+def spool_place(text: str) -> str:
+    """A spool as it was typed: a relative folder is one of this process. Raises ConfigurationError."""
+    from acquit.spark.spool.places import read_place
+
+    try:
+        return read_place(text if "://" in text else str(Path(text).absolute()))
+    except ValueError as error:
+        raise ConfigurationError(f"SPOOL {text!r}: expected {error}") from None
 
 
 class Size(click.ParamType[int]):

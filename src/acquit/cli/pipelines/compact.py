@@ -17,9 +17,14 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("table", type=click.Path(path_type=Path))
+@click.argument("table", metavar="TABLE", type=click.Path(path_type=Path))
 @click.option(
-    "--target", type=Size(), default="128m", show_default=True, metavar="SIZE", help="Size of the files to make, about."
+    "--target-file-size",
+    type=Size(),
+    default="128m",
+    show_default=True,
+    metavar="SIZE",
+    help="Size of the files to make, about.",
 )
 @click.option(
     "--vacuum",
@@ -29,12 +34,12 @@ if TYPE_CHECKING:
 @click.option(
     "--into",
     type=click.Path(path_type=Path),
-    metavar="FOLDER",
+    metavar="DIR",
     help="Write a compacted copy of a Parquet table into a new folder.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @json_option
-def compact(table: Path, target: int, vacuum: bool, into: Path | None, dry_run: bool, as_json: bool) -> Exit:
+def compact(table: Path, target_file_size: int, vacuum: bool, into: Path | None, dry_run: bool, as_json: bool) -> Exit:
     """Merge the small files of the table in the folder TABLE.
 
     A Delta table is compacted in place, while others read it and append to it. Of Parquet files, those that a Spark
@@ -45,7 +50,7 @@ def compact(table: Path, target: int, vacuum: bool, into: Path | None, dry_run: 
 
     options = pipeline.CompactOptions(
         table=table.absolute(),
-        target_bytes=target,
+        target_file_bytes=target_file_size,
         vacuum=vacuum,
         into=None if into is None else into.absolute(),
         dry_run=dry_run,

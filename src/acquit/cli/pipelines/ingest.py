@@ -13,15 +13,16 @@ from acquit.cli.jsonform import to_json
 from acquit.cli.options import json_option, pair
 from acquit.cli.output import emit_json
 from acquit.cli.pipelines.common import (
-    QueueAt,
+    BrokerByReference,
     Size,
     SparkAt,
     counted,
     ended,
     following,
     need,
-    queue_options,
     spark_options,
+    spool_place,
+    task_broker_options,
 )
 
 if TYPE_CHECKING:
@@ -34,25 +35,38 @@ if TYPE_CHECKING:
 @click.argument("addresses", metavar="ADDRESS...", nargs=-1, required=True)
 @click.argument("table", type=click.Path(path_type=Path))
 @click.option("--format", "table_format", type=click.Choice(["delta", "parquet"]), default="delta", show_default=True)
-@click.option("--columns", metavar="NAME,...", help="Columns that the table has; by default all of the source.")
+@click.option("--columns", metavar="COLUMN,...", help="Columns that the table has; by default all of the source.")
 @click.option(
     "--work",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
     help="Spool and checkpoint, which belong to this table alone.  [default: TABLE/_acquit]",
 )
+@click.option(
+    "--spool",
+    "spool",
+    metavar="SPOOL",
+    help="The spool, where it is not to be in the DIR of --work: a folder, or s3://bucket/path.",
+)
 @click.option("--create", is_flag=True, help="Make an ADDRESS that is not there yet, instead of refusing it.")
-@click.option("--parts", type=click.IntRange(min=1), default=2, show_default=True, help="Tasks that read in parallel.")
+@click.option(
+    "--parts",
+    type=click.IntRange(min=1),
+    default=2,
+    show_default=True,
+    metavar="N",
+    help="Tasks that read in parallel.",
+)
 @click.option(
     "--option",
     "options",
     multiple=True,
-    metavar="NAME=VALUE",
+    metavar="KEY=VALUE",
     help="An option of the source: selector, bodyAs, poison, ... May be repeated.",
 )
-@click.option("--partition-by", metavar="NAME,...", help="Columns to make partitions by; posted_day is one, too.")
+@click.option("--partition-by", metavar="COLUMN,...", help="Columns to make partitions by; posted_day is one, too.")
 @click.option(
-    "--target-file",
+    "--target-file-size",
     type=Size(),
     metavar="SIZE",
     help="Delta: merge small files into files of about this size as it goes; 0 for never.  [default: 16m]",
@@ -64,7 +78,7 @@ if TYPE_CHECKING:
     help="The broker's folder of data: at the end, is each message that was accepted in the table, once?",
 )
 @click.option("--trigger", metavar="INTERVAL", help="Go on until interrupted, a batch each INTERVAL ('2 seconds').")
-@queue_options
+@task_broker_options
 @spark_options
 @json_option
 def ingest(
@@ -73,14 +87,15 @@ def ingest(
     table_format: str,
     columns: str | None,
     work: Path | None,
+    spool: str | None,
     create: bool,
     parts: int,
     options: tuple[str, ...],
     partition_by: str | None,
-    target_file: int | None,
+    target_file_size: int | None,
     ledger: Path | None,
     trigger: str | None,
-    queue: QueueAt,
+    broker: BrokerByReference,
     spark: SparkAt,
     as_json: bool,
 ) -> Exit:
@@ -100,10 +115,11 @@ def ingest(
         format=pipeline.TableFormat(table_format),
         columns=_names(columns),
         partition_by=_names(partition_by),
-        target_file_bytes=target_file,
+        target_file_bytes=target_file_size,
         ledger=None if ledger is None else ledger.absolute(),
         work=None if work is None else work.absolute(),
-        **asdict(queue),
+        **asdict(broker),
+        spool=None if spool is None else spool_place(spool),
         create=create,
         parts=parts,
         source=dict(pair(text, "--option") for text in options),

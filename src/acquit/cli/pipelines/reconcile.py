@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from acquit.cli import output
 from acquit.cli.options import json_option
-from acquit.cli.output import emit_json, table
+from acquit.cli.output import emit_json
 from acquit.cli.pipelines.common import SparkAt, ended, following, need, spark_options
 
 if TYPE_CHECKING:
@@ -21,12 +22,11 @@ _TIMES = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
 
 @click.command()
 @click.argument("audit", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--queue", required=True, metavar="NAME", help="Whose messages.")
+@click.option("--queue", required=True, metavar="QUEUE", help="Whose messages.")
 @click.option(
     "--table",
-    "place",
     type=click.Path(path_type=Path),
-    metavar="DIR",
+    metavar="TABLE",
     help="A Delta table, or a folder of Parquet files.",
 )
 @click.option(
@@ -43,12 +43,17 @@ _TIMES = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
     type=click.Choice(["sequence", "message_id"]),
     help="What rows are matched by.  [default: what the table has of these; for receipts the message id first]",
 )
-@click.option("--column", metavar="NAME", help="The column with that, if it has another name.")
+@click.option("--column", metavar="COLUMN", help="The column with that, if it has another name.")
 @click.option(
     "--outcome", default="outcome", show_default=True, metavar="COLUMN", help="Of receipts: how the send ended."
 )
-@click.option("--since", type=_TIMES, help="Expect only what was posted at that time (UTC) or later.")
-@click.option("--until", type=_TIMES, help="Expect only what was posted before that time (UTC).")
+@click.option(
+    "--since",
+    type=_TIMES,
+    metavar="TIME",
+    help="Expect only what was posted then or later: 2026-01-31, or 2026-01-31T12:00 (UTC).",
+)
+@click.option("--until", type=_TIMES, metavar="TIME", help="Expect only what was posted before then.")
 @click.option(
     "--some", is_flag=True, help="The receipts are not of all who post: what they do not mention is no fault."
 )
@@ -57,7 +62,7 @@ _TIMES = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
 def reconcile(
     audit: Path,
     queue: str,
-    place: Path | None,
+    table: Path | None,
     receipts: Path | None,
     broker: str | None,
     by: str | None,
@@ -79,7 +84,7 @@ def reconcile(
     options = pipeline.ReconcileOptions(
         audit=audit.absolute(),
         queue=queue,
-        table=None if place is None else place.absolute(),
+        table=None if table is None else table.absolute(),
         receipts=None if receipts is None else receipts.absolute(),
         broker=broker,
         by=by,
@@ -135,7 +140,7 @@ def _report(found: Reconciliation, audit: Path, *, as_json: bool) -> None:
         first: dict[str, str] = {}
         for each in found.examples:
             first.setdefault(each.finding.value, each.identity)
-        table(
+        output.table(
             ["finding", "count", "such as", "meaning"],
             [(f.value, count, first.get(f.value), MEANING[f]) for f, count in found.counts.items()],
         )

@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING
 
 import click
 
+from acquit.cli import output
 from acquit.cli.jsonform import to_json
 from acquit.cli.options import json_option
-from acquit.cli.output import emit_json, table
+from acquit.cli.output import emit_json
 from acquit.cli.pipelines.common import (
-    QueueAt,
+    BrokerByReference,
     SparkAt,
     counted,
     ended,
     following,
     need,
-    queue_options,
     spark_options,
+    task_broker_options,
 )
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("letters", metavar="[QUEUE]", default="DLQ")
+@click.argument("queue", metavar="[QUEUE]", default="DLQ")
 @click.option(
     "--where",
     default="true",
@@ -38,26 +39,25 @@ if TYPE_CHECKING:
 @click.option("--to", metavar="QUEUE", help="Where they go.  [default: each to the queue where it died]")
 @click.option(
     "--table",
-    "sink",
     type=click.Path(path_type=Path),
     metavar="TABLE",
     help="Letters whose posting has a row in this table stay.",
 )
-@click.option("--limit", type=click.IntRange(min=1), metavar="NUMBER", help="No more than these, the oldest first.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="NUMBER", help="No more in a second.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="No more than these, the oldest first.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="No more in a second.")
 @click.option("--dry-run", is_flag=True, help="Show which would go, and move nothing.")
-@queue_options
+@task_broker_options
 @spark_options
 @json_option
 def redrive(
-    letters: str,
+    queue: str,
     where: str,
     to: str | None,
-    sink: Path | None,
+    table: Path | None,
     limit: int | None,
     rate: float | None,
     dry_run: bool,
-    queue: QueueAt,
+    broker: BrokerByReference,
     spark: SparkAt,
     as_json: bool,
 ) -> Exit:
@@ -69,18 +69,18 @@ def redrive(
     from acquit.spark import redrive as pipeline
 
     options = pipeline.RedriveOptions(
-        queue=letters,
+        queue=queue,
         where=where,
         to=to,
-        table=None if sink is None else sink.absolute(),
+        table=None if table is None else table.absolute(),
         limit=limit,
         rate=rate,
         dry_run=dry_run,
-        **asdict(queue),
+        **asdict(broker),
         master=spark.master,
         memory_mb=spark.memory_mb,
     )
-    with following(f"redriving {letters}", "letters") as follower:
+    with following(f"redriving {queue}", "letters") as follower:
         summary = pipeline.redrive(
             options, on_progress=lambda told: follower.at(told.moved, left=told.of - told.moved, place="to go")
         )
@@ -97,7 +97,7 @@ def _report(summary: RedriveSummary, *, as_json: bool) -> None:
             (one.sequence, one.message_id, one.target, one.cause, one.condition, _fate(one.target, one.in_table))
             for one in summary.shown
         ]
-        table(("sequence", "message id", "target", "cause", "condition", ""), rows)
+        output.table(("sequence", "message id", "target", "cause", "condition", ""), rows)
         click.echo()
     for group in summary.groups:
         why = ", ".join(text for text in (group.cause, group.condition) if text) or "no reason given"

@@ -11,14 +11,16 @@ from acquit.cli.pipelines.common import need
 
 
 @click.command()
-@click.argument("folder", metavar="AUDIT", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("audit", metavar="AUDIT", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.argument("out", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--title", metavar="TEXT", help="What heads the page.  [default: Audit]")
 @click.option("--broker", "brokers", multiple=True, metavar="UUID", help="Only this broker: the beginning of its uuid.")
 @click.option("--queue", "queues", multiple=True, metavar="PATTERN", help="Only queues like this: * and ? as in files.")
-@click.option("--top", type=click.IntRange(min=0), default=12, show_default=True, help="How many queues have charts.")
+@click.option(
+    "--top", type=click.IntRange(min=0), default=12, show_default=True, metavar="N", help="How many queues have charts."
+)
 def report(
-    folder: Path, out: Path, title: str | None, brokers: tuple[str, ...], queues: tuple[str, ...], top: int
+    audit: Path, out: Path, title: str | None, brokers: tuple[str, ...], queues: tuple[str, ...], top: int
 ) -> int:
     """Write the audit in the folder AUDIT as one HTML page, FILE: charts, the balance sheet, anomalies.
 
@@ -27,6 +29,6 @@ def report(
     need("jinja2", "matplotlib", "pyarrow", "pyspark")
     from acquit.spark.report import report as write
 
-    written = write(folder, out, title=title, brokers=brokers, queues=queues, top=top)
+    written = write(audit, out, title=title, brokers=brokers, queues=queues, top=top)
     click.echo(f"{written}: {written.stat().st_size:,} bytes")
     return Exit.OK

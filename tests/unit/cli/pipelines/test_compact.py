@@ -40,7 +40,7 @@ def test_what_a_stream_writes_is_copied_only(shell: Shell, tmp_path: Path) -> No
     )
     refused = shell("pipeline", "compact", table)
     assert (refused.code, len(refused.err.splitlines())) == (Exit.USAGE, 1)
-    assert "--into FOLDER writes a copy" in refused.err
+    assert "--into DIR writes a copy" in refused.err
     assert shell("pipeline", "compact", table, "--into", tmp_path / "copy").code == Exit.OK
     assert pq.read_table(tmp_path / "copy")["sequence"].to_pylist() == [1, 2]
 
@@ -48,8 +48,8 @@ def test_what_a_stream_writes_is_copied_only(shell: Shell, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--target", "big"], "expected a size such as 65536, 512k, 64m or 1g, found 'big'"),
-        (["--target", "1"], "target size: expected at least 1024 bytes, got 1"),
+        (["--target-file-size", "big"], "expected a size such as 65536, 512k, 64m or 1g, found 'big'"),
+        (["--target-file-size", "1"], "target file size: expected at least 1024 bytes, got 1"),
         ([], "expected a folder with a table, found nothing"),
     ],
 )

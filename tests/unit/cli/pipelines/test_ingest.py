@@ -22,6 +22,7 @@ from tests.support.shell import Shell
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
+        (["--spool", "hdfs://bucket/spool"], "SPOOL 'hdfs://bucket/spool': expected an absolute path"),
         (["--columns", "body,colour"], "columns: colour given; the source has"),
         (["--url", "amqp://me:secret@127.0.0.1"], "url"),
         (["--option", "parts=many"], "parts"),
@@ -29,7 +30,7 @@ from tests.support.shell import Shell
         (["--credential", "secret"], "credential"),
         (["--trigger", "soon"], "trigger: expected an interval such as '2 seconds', got 'soon'"),
         (
-            ["--format", "parquet", "--target-file", "1m"],
+            ["--format", "parquet", "--target-file-size", "1m"],
             "the files of a Parquet table that Spark lists are not merged",
         ),
         (["--partition-by", "body"], "partition by body: expected posted_day, or a column of type STRING or BOOLEAN"),
@@ -90,6 +91,31 @@ def test_a_selector_that_is_none_is_named_before_spark_starts(
     assert (ran.code, len(ran.err.splitlines())) == (Exit.USAGE, 1)
     assert ran.err.startswith("acquit: option selector = 'region ==': ")
     assert "character 9" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "place"),
+    [
+        ((), "{}/table/_acquit/spool"),
+        (("--work", "mine"), "{}/mine/spool"),
+        (("--work", "mine", "--spool", "spool"), "{}/spool"),
+        (("--spool", "s3://bucket/spool"), "s3://bucket/spool"),
+    ],
+)
+def test_where_the_spool_is(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], place: str
+) -> None:
+    given: list[module.IngestOptions] = []
+
+    def ingest(options: module.IngestOptions, **_: object) -> None:
+        given.append(options)
+        raise AcquitError("that is all")
+
+    monkeypatch.setattr(module, "ingest", ingest)
+    monkeypatch.chdir(tmp_path)
+    ran = shell("pipeline", "ingest", "orders", "table", *arguments)
+    assert ran.err == "acquit: that is all\n"
+    assert given[0].source_options()["spool"] == place.format(tmp_path)
 
 
 @pytest.mark.parametrize("arguments", [("--create",), ("--option", "create=true")])
