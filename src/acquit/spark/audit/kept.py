@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from acquit.spark.audit import tables
 from acquit.spark.audit.balance import BrokerTotals
 from acquit.spark.audit.log import Entry
 
@@ -19,10 +19,10 @@ Names: TypeAlias = dict[int, dict[int, tuple[str, str]]]
 
 
 def read_names(root: Path, entry: Entry | None) -> Names:
-    """As earlier runs found them. Raises OSError."""
+    """As earlier runs found them. Raises as `tables.read`."""
     found: Names = {}
     if entry is not None:
-        for row in pq.read_table(root / entry.state["queues"]).to_pylist():
+        for row in tables.read(root / entry.state["queues"]).to_pylist():
             queues = found.setdefault(row["broker_number"], {})
             queues[row["queue_number"]] = (row["queue"] or "", row["address"] or "")
     return found
@@ -44,10 +44,10 @@ def names_table(names: Names) -> pa.Table:
 
 
 def read_totals(root: Path, entry: Entry | None) -> dict[int, BrokerTotals]:
-    """By the broker's number. Raises OSError."""
+    """By the broker's number. Raises as `tables.read`."""
     if entry is None:
         return {}
-    rows = pq.read_table(root / entry.state["totals"]).to_pylist()
+    rows = tables.read(root / entry.state["totals"]).to_pylist()
     return {row["broker_number"]: BrokerTotals.from_json(json.loads(row["totals"])) for row in rows}
 
 

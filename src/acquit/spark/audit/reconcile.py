@@ -19,18 +19,18 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import reduce
 from pathlib import Path
 from typing import Final
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812  # as everybody who reads Spark programs knows it
 
-from acquit.errors import ConfigurationError, PipelineFailed
+from acquit.errors import ConfigurationError
+from acquit.spark.audit.failures import cause_of
 from acquit.spark.audit.judging import Judge, fate
 from acquit.spark.audit.others import STATE_COLUMN, ReceiptState, check_receipts, check_table, read_receipts, read_table
 from acquit.spark.audit.ranges import MESSAGE_ID, SEQUENCE, compared, marked, totals_of, within
@@ -44,7 +44,7 @@ from acquit.spark.audit.reconciled import (
 )
 from acquit.spark.audit.results import AuditResults
 from acquit.spark.ledger.options import FORMAT_NAME
-from acquit.spark.session import reason_of, start_session
+from acquit.spark.session import QUERY_ERRORS, start_session
 
 EXAMPLES_MAX: Final = 20
 """Of each finding."""
@@ -122,8 +122,9 @@ def reconcile(
 ) -> Reconciliation:
     """Compare, and keep what was found with the audit, where the report shows it.
 
-    `on_progress` is told what is being done. Raises ConfigurationError for what can be known beforehand, and
-    PipelineFailed with the reason in one line when a job fails; then an earlier comparison is kept as it was.
+    `on_progress` is told what is being done. Raises ConfigurationError for what can be known beforehand; StoreCorrupt
+    for a journal, or an audit, that is damaged; PipelineFailed with the reason in one line when a job fails;
+    KeyboardInterrupt. Then an earlier comparison is kept as it was.
     """
     say = on_progress or (lambda stage: None)
     results = AuditResults(options.audit)
@@ -132,8 +133,8 @@ def reconcile(
     session = spark if spark is not None else start_session(master=options.master, memory_mb=options.memory_mb)
     try:
         return _Comparison(session, results, options, brokers, say).run()
-    except (PySparkException, Py4JError) as error:
-        raise PipelineFailed(reason_of(error)) from error
+    except QUERY_ERRORS as error:
+        raise cause_of(error)  # noqa: B904  # its cause says what kind it is
 
 
 def _check_place(options: ReconcileOptions) -> None:
@@ -209,7 +210,8 @@ class _Comparison:
                 )
                 kept = self._kept(judge.judged(within(ledger, ranges, by), within(other, ranges, by)))
         finally:
-            sums.unpersist()
+            with suppress(*QUERY_ERRORS):
+                sums.unpersist()
         nameless = {Finding.NAMELESS: totals["nameless"]} if totals["nameless"] else {}
         counts = {**kept.counts, **nameless}
         found = Reconciliation(

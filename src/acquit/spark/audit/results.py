@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from acquit.errors import ConfigurationError
 from acquit.ledger.events import ENTERING, RETIRING, EventKind
@@ -70,7 +69,7 @@ class AuditResults:
 
     def queues(self) -> pa.Table:
         """broker, queue_number, queue, address: what the numbers stand for."""
-        names = pq.read_table(self.folder / self.entry.state["queues"])
+        names = tables.read(self.folder / self.entry.state["queues"])
         stores = pa.array([self.brokers[number].store for number in names["broker_number"].to_pylist()], pa.string())
         return names.drop_columns(["broker_number"]).add_column(0, "broker", stores)
 
@@ -87,7 +86,7 @@ class AuditResults:
 
     def balance(self) -> pa.Table:
         """A row for each queue."""
-        return pq.read_table(self.folder / self.entry.state["balance"], schema=balance.SCHEMA)
+        return tables.read(self.folder / self.entry.state["balance"], schema=balance.SCHEMA)
 
     def anomalies(self) -> pa.Table:
         """Of all runs, oldest first."""
@@ -177,11 +176,11 @@ class AuditResults:
         return [file.path for file in self._files(table)]
 
     def _all(self, table: str, schema: pa.Schema) -> pa.Table:
-        parts = [pq.read_table(self.folder / path).select(schema.names).cast(schema) for path in self._paths(table)]
+        parts = [tables.read(self.folder / path).select(schema.names).cast(schema) for path in self._paths(table)]
         return pa.concat_tables(parts) if parts else schema.empty_table()
 
     def _names(self) -> dict[tuple[int, int], str | None]:
-        names = pq.read_table(self.folder / self.entry.state["queues"]).to_pylist()
+        names = tables.read(self.folder / self.entry.state["queues"]).to_pylist()
         return {(row["broker_number"], row["queue_number"]): row["queue"] for row in names}
 
 

@@ -12,25 +12,23 @@ anomalies name (`suspects`, `histories`), and commits (`log`).
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from acquit.errors import ConfigurationError, PipelineFailed, StoreCorrupt
+from acquit.errors import ConfigurationError
 from acquit.spark.audit import anomalies, dead_letters, histories, kept, suspects, tables
 from acquit.spark.audit import balance as balancing
 from acquit.spark.audit.anomalies import NOTES, AnomalyRow
 from acquit.spark.audit.balance import BrokerTotals, QueueBalance
 from acquit.spark.audit.bucket import Place
+from acquit.spark.audit.failures import cause_of
 from acquit.spark.audit.jobs import BLOCK, RESULT, fold_task, merge_task
 from acquit.spark.audit.log import RUNS, AuditLog, Entry, remove_superseded
 from acquit.spark.audit.options import AuditOptions, AuditProgress, AuditSummary
@@ -38,14 +36,12 @@ from acquit.spark.audit.plan import Plan, advance, covered, plan_run, tasks
 from acquit.spark.audit.tables import DataFile
 from acquit.spark.audit.told import Told
 from acquit.spark.ledger.chain import plan as plan_segments
-from acquit.spark.session import reason_of, start_session
+from acquit.spark.session import QUERY_ERRORS, start_session
 
 _ANOMALIES_A_PIECE: Final = 1_000
 """Rows that one segment or bucket tells of."""
 _POLL_S: Final = 0.5
 _TASKS_A_CORE: Final = 4
-_DAMAGE: Final = re.compile(r"(?P<path>.+), offset (?P<offset>\d+): (?P<message>.+)")
-"""As StoreCorrupt puts it."""
 
 
 def audit(
@@ -113,9 +109,9 @@ class _Run:
             entry = self._entry(session, plan, folder)
             self._say("committing")
             self._log.commit(entry)
-        except (PySparkException, Py4JError) as error:
+        except QUERY_ERRORS as error:
             self._log.check_wanted(self._number, folder)
-            raise _failure(error) from error
+            raise cause_of(error)  # noqa: B904  # its cause says what kind it is
         except OSError:
             self._log.check_wanted(self._number, folder)
             raise
@@ -184,14 +180,18 @@ class _Run:
         ended = threading.Event()
         tracker = session.sparkContext.statusTracker()
 
+        def look() -> None:
+            for job in tracker.getJobIdsForGroup(group):
+                info = tracker.getJobInfo(job)
+                stages = [tracker.getStageInfo(stage) for stage in info.stageIds] if info is not None else []
+                for stage in stages:
+                    if stage is not None and stage.numTasks == len(sizes):
+                        self._done = max(self._done, sum(sizes[: stage.numCompletedTasks]))
+
         def follow() -> None:
             while not ended.wait(_POLL_S):
-                for job in tracker.getJobIdsForGroup(group):
-                    info = tracker.getJobInfo(job)
-                    stages = [tracker.getStageInfo(stage) for stage in info.stageIds] if info is not None else []
-                    for stage in stages:
-                        if stage is not None and stage.numTasks == len(sizes):
-                            self._done = max(self._done, sum(sizes[: stage.numCompletedTasks]))
+                with suppress(*QUERY_ERRORS):  # what has become of the JVM is said by who waits for the result
+                    look()
                 self._say("folding")
 
         follower = threading.Thread(target=follow, name="acquit-audit-progress", daemon=True)
@@ -299,20 +299,6 @@ class _Run:
             duration_s=time.monotonic() - started_s,
             **said,
         )
-
-
-def _failure(error: BaseException) -> BaseException:
-    """What made a task fail: damage in a journal as what it is. An interrupt makes Spark fail on the way out."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, KeyboardInterrupt):
-            return cause
-        cause = cause.__context__
-    reason = reason_of(error)
-    damage = _DAMAGE.fullmatch(reason)
-    if damage is None or "acquit.errors.StoreCorrupt: " not in str(error):
-        return PipelineFailed(reason)
-    return StoreCorrupt(damage["message"], path=damage["path"], offset=int(damage["offset"]))
 
 
 def _said(

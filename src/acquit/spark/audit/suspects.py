@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from acquit.spark.audit import tables
 from acquit.spark.audit.anomalies import Anomaly, AnomalyRow
 from acquit.spark.audit.bucket import BucketFacts
 from acquit.spark.audit.lives import entering
@@ -157,9 +157,8 @@ def _lives_task(
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for path in groups[number]:
-                    table = pq.read_table(
-                        path, columns=_FOUND_SCHEMA.names, filters=pc.field("sequence").isin(sequences)
-                    ).cast(_FOUND_SCHEMA)
+                    among = pc.field("sequence").isin(sequences)
+                    table = tables.read(path, columns=_FOUND_SCHEMA.names, filters=among).cast(_FOUND_SCHEMA)
                     rows = [row for row in table.to_pylist() if tuple(row.values()) in wanted]
                     yield pa.RecordBatch.from_pylist(rows, schema=_FOUND_SCHEMA)
 

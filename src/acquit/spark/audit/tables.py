@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from acquit.errors import StoreCorrupt
 from acquit.ledger.events import EventKind
 from acquit.spark.audit.counters import COUNTER, Counters
 from acquit.spark.audit.lives import LIFE, LifeFlag, Lives
@@ -74,6 +76,25 @@ def write(
         os.fsync(file.fileno())
         size = file.tell()
     return DataFile(name, path, table.num_rows, size, day, broker, bucket)
+
+
+def read(path: Path, **how: Any) -> pa.Table:
+    """A file of a run; `how` as `pyarrow.parquet.read_table` has it. Raises StoreCorrupt where it is not there, or not
+    what was written; OSError."""
+    with _whole(path):
+        # Else names of folders such as broker=... would be columns.
+        return pq.read_table(path, partitioning=None, **how)
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise StoreCorrupt("a file that the audit's log names is not there", path=str(path), offset=0) from error
+    except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
+        text = str(error).splitlines()[0]
+        raise StoreCorrupt(f"not the file that the audit wrote: {text}", path=str(path), offset=0) from error
 
 
 def closed_files(lives: Lives, brokers: dict[int, str], root: Path, folder: str, label: str) -> list[DataFile]:
@@ -185,7 +206,7 @@ _OPEN_FIELDS: Final = {
 
 def open_lives(path: Path) -> Lives:
     """The lives of a file of `open`, as they were written."""
-    table = pq.read_table(path, columns=list(_OPEN_FIELDS))
+    table = read(path, columns=list(_OPEN_FIELDS))
     lives = np.zeros(table.num_rows, LIFE)
     for column, name in _OPEN_FIELDS.items():
         values = table[column].combine_chunks()
@@ -203,7 +224,8 @@ def live_metadata(live: Mapping[str, list[int]]) -> dict[bytes, bytes]:
 
 def live_of(path: Path) -> dict[str, list[int]]:
     """What a file of `open` says of itself: for each broker and queue, how many, and the sum of their hashes."""
-    metadata = pq.read_metadata(path).metadata or {}
+    with _whole(path):
+        metadata = pq.read_metadata(path).metadata or {}
     found: dict[str, list[int]] = json.loads(metadata[LIVE_KEY])
     return found
 
@@ -215,7 +237,7 @@ def counter_table(counters: Counters) -> pa.Table:
 
 def read_counters(path: Path) -> Counters:
     """As they were written."""
-    table = pq.read_table(path)
+    table = read(path)
     counters = np.zeros(table.num_rows, COUNTER)
     for name in _COUNTER_FIELDS:
         counters[name] = table[name].to_numpy()

@@ -104,7 +104,7 @@ def plan(folders: Iterable[Path], *, seals: bool = False) -> list[Segment]:
     """
     found: list[Segment] = []
     owner: dict[UUID, Path] = {}
-    for folder in folders:
+    for folder in dict.fromkeys(folders):  # who is named twice is read once
         segments = plan_folder(folder, seals=seals)
         other = owner.setdefault(segments[0].store, folder)
         if other != folder:
