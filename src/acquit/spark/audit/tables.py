@@ -82,8 +82,7 @@ def read(path: Path, **how: Any) -> pa.Table:
     """A file of a run; `how` as `pyarrow.parquet.read_table` has it. Raises StoreCorrupt where it is not there, or not
     what was written; OSError."""
     with _whole(path):
-        # Else names of folders such as broker=... would be columns.
-        return pq.read_table(path, partitioning=None, **how)
+        return pq.read_table(path, **how)
 
 
 @contextmanager

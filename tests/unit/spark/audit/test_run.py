@@ -38,14 +38,6 @@ def test_a_folder_that_is_named_twice_is_read_once(folder: LedgerFolder, tmp_pat
     assert balance_by_seals([folder.path, folder.path]) == balance_by_seals([folder.path])
 
 
-def test_folders_whose_names_look_like_columns(folder: LedgerFolder, tmp_path: Path) -> None:
-    audited([folder.path], tmp_path / "into")
-    odd = tmp_path / "stage=test" / "queue=5" / "sequence=x"
-    audited([until(folder.path, tmp_path / "first", 3)], odd)
-    audited([folder.path], odd)
-    assert all_of(odd) == all_of(tmp_path / "into")
-
-
 def run_again(folder: Path, into: Path) -> None:
     audited([folder], into)
 
@@ -107,9 +99,7 @@ def test_damage_that_a_task_finds_is_damage(folder: LedgerFolder, tmp_path: Path
         """Tells of a task as Spark does."""
 
         def range(self, start: int, end: int, step: int, partitions: int) -> Frame:
-            raise PySparkException(
-                "no\n acquit.errors.StoreCorrupt: /data/3.seg, offset 17: segment 3: altered\n at"
-            )
+            raise PySparkException("no\n acquit.errors.StoreCorrupt: /data/3.seg, offset 17: segment 3: altered\n at")
 
     with pytest.raises(StoreCorrupt, match="segment 3: altered") as caught:
         audited([folder.path], tmp_path / "into", Failing())
