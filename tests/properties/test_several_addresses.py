@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -45,7 +45,7 @@ class Mortal(DrainDouble):
             raise Died
         return received
 
-    def settle(self, outcomes: Sequence[tuple[Received, Outcome]]) -> bool:
+    def settle(self, outcomes: Mapping[Outcome, Sequence[Received]]) -> bool:
         if outcomes and self._point == "published":
             raise Died
         return super().settle(outcomes)

@@ -218,7 +218,7 @@ def _change_link(module: ModuleType) -> None:
             pass_point(_Task.folder, "drained")
         return received
 
-    def settle_and_pass(self: Any, outcomes: Sequence[Any]) -> Any:
+    def settle_and_pass(self: Any, outcomes: Any) -> Any:
         answered = settle(self, outcomes)
         if outcomes:
             pass_point(_Task.folder, "settled")
@@ -334,7 +334,7 @@ def _settle_first(module: ModuleType) -> None:
 
     def receive_and_settle(self: Any, rows_max: int) -> Any:
         received = receive(self, rows_max)
-        settle(self, [(one, Outcome.ACCEPTED) for one in received])
+        settle(self, {Outcome.ACCEPTED: received})
         return received
 
     module.QueueDrain.receive = receive_and_settle

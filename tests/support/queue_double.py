@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 from uuid import UUID
 
 from acquit.protocol.message import Message
@@ -57,6 +58,12 @@ class QueueDouble:
         return dict(self.settled)
 
 
+class Delivered(NamedTuple):
+    """A `Received`."""
+
+    payload: bytes
+
+
 class DrainDouble:
     """One link to a `QueueDouble`, which gives at most `chunk` messages at a time."""
 
@@ -73,12 +80,13 @@ class DrainDouble:
         found, self._queue.available = self._queue.available[:count], self._queue.available[count:]
         self._held += found
         self.exhausted = not found
-        return [Received(payload, payload) for payload in found]
+        return [Delivered(payload) for payload in found]
 
-    def settle(self, outcomes: Sequence[tuple[Received, Outcome]]) -> bool:
-        for received, outcome in outcomes:
-            self._held.remove(received.payload)
-            self._queue.settled.append((received.payload, outcome))
+    def settle(self, outcomes: Mapping[Outcome, Sequence[Received]]) -> bool:
+        for outcome, messages in outcomes.items():
+            for received in messages:
+                self._held.remove(received.payload)
+                self._queue.settled.append((received.payload, outcome))
         return self._queue.answers
 
     def detach(self) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -110,13 +110,12 @@ class _Link:
         for message in found:
             message.link = self
         self.exhausted = not found
-        return [Received(message.payload, message) for message in found]
+        return found
 
-    def settle(self, outcomes: Sequence[tuple[Received, Outcome]]) -> bool:
+    def settle(self, outcomes: Mapping[Outcome, Sequence[Received]]) -> bool:
         # One turn for each: a restart may come in the middle.
-        for received, outcome in outcomes:
+        for outcome, message in [(outcome, one) for outcome, messages in outcomes.items() for one in messages]:
             self._actor.pause()
-            message = received.handle
             assert isinstance(message, _Message)
             if not self.lost:
                 assert message.link is self

@@ -119,8 +119,8 @@ def browse(options: BrowseOptions, part: BrowsePart, reader: MessageColumns) -> 
             )
         receiver = _attach(connection, options, part, prefetch=_PREFETCH)
         for messages in _chunks(_received(receiver, options, part)):
-            identified = [reader.identify(message.payload, found) for message in messages]
-            rows = reader.rows(identified, found)
+            identified = reader.identify([message.payload for message in messages], found)
+            rows = reader.rows(identified.messages, found)
             if rows.corrupt and options.poison is Poison.FAIL:
                 raise MessageUnusable(
                     f"{len(rows.corrupt)} of {len(messages)} messages of {part.address} cannot be parsed, the first: "

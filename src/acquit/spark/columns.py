@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from struct import Struct
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, NamedTuple, TypeAlias, TypeVar, cast
 from uuid import UUID
 
 import numpy as np
@@ -40,8 +40,8 @@ from acquit.protocol.message import AmqpSequence, AmqpValue, Data, Message
 from acquit.protocol.sections import PropertyIndex, Sections, decode_header, map_value, scan_sections
 from acquit.spark.decoding import BodyAs, BodyDecoder, body_ddl, decoder_for
 from acquit.spark.options import FORMAT_NAME
-from acquit.spark.plain import PATTERNS_MAX, Plain, read_plain
-from acquit.spark.spool.drain import Identified, Identity, Rows
+from acquit.spark.plain import TIME_MAX_MS, Lot, Mask, Places, identify_plain, read_lot
+from acquit.spark.spool.drain import Identified, Rows
 
 SEQUENCE_ANNOTATION: Final = "x-opt-acquit-sequence"
 POSTED_AT_ANNOTATION: Final = "x-opt-acquit-posted-at"
@@ -110,11 +110,15 @@ _BATCH_ROWS: Final = 10_000
 _BATCH_BYTES: Final = 16 * 1024 * 1024
 
 _TIME_MIN_MS: Final = -62_135_596_800_000
-_TIME_MAX_MS: Final = 253_402_300_799_999
-"""Years 1 to 9999, as far as Spark's and Python's calendars go."""
+"""The year 1; with `TIME_MAX_MS` as far as Spark's and Python's calendars go."""
 _INT64_MAX: Final = (1 << 63) - 1
 _UINT32: Final = Struct(">I").unpack_from
 _SEQUENCE_AND_TIME: Final = Struct(">Qq").unpack
+
+
+def _sequence_key(broker_id: UUID) -> bytes:
+    """How the identity of a posting begins: the sequence follows, in eight bytes."""
+    return b"s" + broker_id.bytes
 
 
 def _symbol(text: str) -> bytes:
@@ -191,7 +195,7 @@ class MessageColumns:
     identity_field: str | None = None
     decoder: BodyDecoder | None = None
 
-    def identify(self, payload: bytes, broker_id: UUID | None) -> Identified:
+    def identify(self, payloads: Sequence[bytes], broker_id: UUID | None) -> Identified:
         """Identity in this order: `identity_field` where the user names one, the broker's sequence, message-id.
 
         A field that the user names says which messages are one, whoever posted them and however often: a producer that
@@ -199,53 +203,31 @@ class MessageColumns:
         nobody said so, is believed less: two deliveries on one unbroken link are two messages. Fields identify within
         one queue: the copies of a topic's message in two subscriptions are two messages. Never raises.
         """
-        if broker_id is not None and self.identity_field is None and (plain := read_plain(payload)) is not None:
-            identity = Identity(b"s" + broker_id.bytes + plain.sequence.to_bytes(8, "big"), True)
-            return Identified(identity, payload[plain.properties_at :], plain.sequence, plain)
-        message = _read(payload)
-        sections = message.sections
-        bare = sections.bare_message if message.damage is None else payload[sections.bounds[s.PROPERTIES] :]
-        sequence = None if broker_id is None else _try(lambda: _sequence(sections))
-        if self.identity_field is not None:
-            key = self._field_key(self.identity_field, sections)
-            if key is not None:
-                return Identified(Identity(key, True), bare, sequence, message)
-        if broker_id is not None and sequence is not None:
-            identity = Identity(b"s" + broker_id.bytes + sequence.to_bytes(8, "big"), True)
-            return Identified(identity, bare, sequence, message)
-        key = self._field_key("message-id", sections)
-        return Identified(None if key is None else Identity(key, False), bare, sequence, message)
+        if broker_id is None or self.identity_field is not None:
+            return Identified.of(self._identify(payload, broker_id) for payload in payloads)
+        parts = []
+        for chunk in _chunks(payloads):
+            plain, part = identify_plain(chunk, _sequence_key(broker_id))
+            for row in np.flatnonzero(~plain).tolist():
+                for column, value in zip(part, self._identify(chunk[row], broker_id), strict=True):
+                    cast("list[object]", column)[row] = value
+            parts.append(part)
+        return Identified.join(parts)
 
-    def rows(self, messages: Sequence[Identified], broker_id: UUID | None) -> Rows:
+    def rows(self, messages: Sequence[object], broker_id: UUID | None) -> Rows:
         """Rows in the form of a data file; `select` makes the source's columns of them. Never raises."""
-        rows: list[_Row] = []
         corrupt: dict[int, str] = {}
-        patterns: dict[tuple[bytes, int, int, bytes], _Row] = {}
-        for number, identified in enumerate(messages):
-            message, plain = identified.message, None
-            if type(message) is Plain:
-                like = patterns.get(message.pattern)
-                if like is not None and 0 <= message.posted_ms <= _TIME_MAX_MS:
-                    rows.append(_row_like(like, message))
-                    continue
-                plain, message = message, _read(message.payload)
-            assert isinstance(message, _Message)
-            try:
-                if message.damage is not None:
-                    raise message.damage
-                row = _parse(message.sections, self.address, broker_id)
-                rows.append(row)
-                if plain is not None and len(patterns) < PATTERNS_MAX:
-                    patterns[plain.pattern] = row
-            except (DecodeError, _NoColumnHoldsIt) as error:
-                corrupt[number] = str(error)
-                rows.append(_corrupt_row(message.payload, self.address, identified.sequence))
+        batches = []
         metadata = {
             _PARSER_KEY: PARSER_VERSION,
             _BROKER_KEY: b"" if broker_id is None else broker_id.bytes,
             _QUEUE_KEY: self.address.encode(),
         }
-        batches = list(_batches(rows, _FILE_SCHEMA.with_metadata(metadata)))
+        start = 0
+        for chunk in _chunks(messages):
+            batch = self._batch(chunk, broker_id, start, corrupt)
+            batches.append(batch.replace_schema_metadata(metadata))
+            start += len(chunk)
         if self.decoder is not None:
             batches = _decode(batches, self.decoder, corrupt)
         return Rows(batches, corrupt)
@@ -265,8 +247,67 @@ class MessageColumns:
             else:
                 broker = UUID(bytes=metadata[_BROKER_KEY]) if metadata.get(_BROKER_KEY) else None
                 kept = batch.select(["head", "body", "tail"]).to_pylist()
-                messages = [self.identify(whole_message(row), broker) for row in kept]
-                yield from self.select(self.rows(messages, broker).batches, schema)
+                identified = self.identify([whole_message(row) for row in kept], broker)
+                yield from self.select(self.rows(identified.messages, broker).batches, schema)
+
+    def _identify(
+        self, payload: bytes, broker_id: UUID | None
+    ) -> tuple[bytes | None, bool, bytes | memoryview, int | None, object]:
+        """The columns of `Identified`, of one message, the long way."""
+        message = _read(payload, broker_id)
+        sections, sequence = message.sections, message.sequence
+        bare = sections.bare_message if message.damage is None else payload[sections.bounds[s.PROPERTIES] :]
+        if self.identity_field is not None:
+            key = self._field_key(self.identity_field, sections)
+            if key is not None:
+                return key, True, bare, sequence, message
+        if broker_id is not None and sequence is not None:
+            return _sequence_key(broker_id) + sequence.to_bytes(8, "big"), True, bare, sequence, message
+        return self._field_key("message-id", sections), False, bare, sequence, message
+
+    def _batch(
+        self, messages: Sequence[object], broker_id: UUID | None, start: int, corrupt: dict[int, str]
+    ) -> pa.RecordBatch:
+        """The rows of messages, of which the first is number `start`; who cannot be parsed is added to `corrupt`."""
+        short = np.array([type(message) is bytes for message in messages], np.bool_)
+        lot = read_lot([message for message in messages if type(message) is bytes])
+        numbers, examples = lot.patterns()
+        read = [self._try_parse(_read(lot.payload(row), broker_id), broker_id) for row in examples.tolist()]
+        good = np.array([isinstance(row, _Row) for row in read], np.bool_)[numbers]
+        short[short] = good
+        parts = []
+        if good.any():
+            parts.append(_batch_like([row for row in read if isinstance(row, _Row)], lot, good, numbers))
+        rows = []
+        for number in np.flatnonzero(~short).tolist():
+            message = messages[number]
+            if type(message) is bytes:
+                message = _read(message, broker_id)
+            assert isinstance(message, _Message)
+            row = self._try_parse(message, broker_id)
+            if not isinstance(row, _Row):
+                corrupt[start + number] = row
+                row = _corrupt_row(message.payload, self.address, message.sequence)
+            rows.append(row)
+        if rows:
+            arrays = [
+                pa.array(column, type_)
+                for column, type_ in zip(zip(*rows, strict=True), _FILE_SCHEMA.types, strict=True)
+            ]
+            parts.append(pa.RecordBatch.from_arrays(arrays, schema=_FILE_SCHEMA))
+        if len(parts) == 1:
+            return parts[0]
+        order = np.argsort(np.concatenate((np.flatnonzero(short), np.flatnonzero(~short))))
+        return pa.concat_batches(parts).take(pa.array(order))
+
+    def _try_parse(self, message: _Message, broker_id: UUID | None) -> _Row | str:
+        """Its row, or why there is none."""
+        try:
+            if message.damage is not None:
+                raise message.damage
+            return _parse(message.sections, self.address, broker_id)
+        except (DecodeError, _NoColumnHoldsIt) as error:
+            return str(error)
 
     def _field_key(self, field: str, sections: Sections) -> bytes | None:
         """The identity that a field gives, if it is there. Encoded as AMQP: the string "1", the ulong 1 and the binary
@@ -352,13 +393,17 @@ class _Message:
     sections: Sections
     """Those in front of the damage, where there is some."""
     damage: DecodeError | None
+    sequence: int | None
+    """The broker's, where it is an acquit broker."""
 
 
-def _read(payload: bytes) -> _Message:
+def _read(payload: bytes, broker_id: UUID | None) -> _Message:
+    damage = None
     try:
-        return _Message(payload, scan_sections(payload), None)
+        sections = scan_sections(payload)
     except DecodeError as error:
-        return _Message(payload, _readable_start(payload), error)
+        sections, damage = _readable_start(payload), error
+    return _Message(payload, sections, damage, None if broker_id is None else _try(lambda: _sequence(sections)))
 
 
 def _parse(sections: Sections, address: str, broker_id: UUID | None) -> _Row:
@@ -388,28 +433,23 @@ def _parse(sections: Sections, address: str, broker_id: UUID | None) -> _Row:
     )
 
 
-def _row_like(row: _Row, message: Plain) -> _Row:
-    """What `_parse` makes of a message that differs from that of `row` in nothing but what varies (`spark.plain`)."""
-    payload, at = message.payload, message.body_at
-    return _Row(
-        payload[:at],
-        b"",
-        message.message_id,
-        message.sequence,
-        row.correlation_id,
-        row.subject,
-        row.address,
-        row.content_type,
-        row.application_properties,
-        row.annotations,
-        row.delivery_count,
-        row.redelivered,
-        message.posted_ms * 1_000,
-        row.created_at,
-        payload[at:],
-        row.body_type,
-        None,
-    )
+def _batch_like(read: Sequence[_Row], lot: Lot, good: Mask, numbers: Places) -> pa.RecordBatch:
+    """What `_parse` makes of the `good` ones of plain messages. `read` is what it made of one of each pattern, and
+    `numbers` says which message has which."""
+    rows = np.flatnonzero(good)
+    patterns = pa.array(np.unique(numbers[rows], return_inverse=True)[1])
+    starts, ends = lot.starts[rows], lot.ends[rows]
+    found = {
+        "head": lot.slices(starts, lot.body_at[rows]),
+        "message_id": lot.slices(lot.id_at[rows], lot.id_end[rows]).view(_TEXT),
+        "sequence": pa.array(lot.sequences[rows]),
+        "posted_at": pa.array(lot.posted_ms[rows] * 1_000).view(_TIME),
+        "body": lot.slices(lot.body_at[rows], ends),
+    }
+    for field, values in zip(_FILE_SCHEMA, zip(*read, strict=True), strict=True):
+        if field.name not in found:
+            found[field.name] = pa.array(values, field.type).take(patterns)
+    return pa.RecordBatch.from_arrays([found[name] for name in _FILE_SCHEMA.names], schema=_FILE_SCHEMA)
 
 
 def _corrupt_row(payload: bytes, address: str, sequence: int | None) -> _Row:
@@ -542,7 +582,7 @@ def _sequence_column(value: object) -> int | None:
 def _micros(value: object, name: str) -> int | None:
     if value is None:
         return None
-    if not isinstance(value, int) or not _TIME_MIN_MS <= value <= _TIME_MAX_MS:
+    if not isinstance(value, int) or not _TIME_MIN_MS <= value <= TIME_MAX_MS:
         raise _NoColumnHoldsIt(f"{name} is {value!s:.40}, beyond any calendar")
     return int(value) * 1_000
 
@@ -589,13 +629,11 @@ def _plain(value: object) -> object:
             return str(value)
 
 
-def _batches(rows: Sequence[_Row], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Few enough rows and bytes in each that 32-bit offsets hold and a reader's memory is bounded."""
+def _chunks(messages: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Few enough messages and bytes in each that 32-bit offsets hold and a reader's memory is bounded."""
     start = size = 0
-    for end, row in enumerate(rows, 1):
-        size += len(row.head) + (len(row.body or b"") if row.tail is not None else 0)
-        if end - start == _BATCH_ROWS or size >= _BATCH_BYTES or end == len(rows):
-            columns = zip(*rows[start:end], strict=True)
-            arrays = [pa.array(column, type_) for column, type_ in zip(columns, schema.types, strict=True)]
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+    for end, message in enumerate(messages, 1):
+        size += len(message.payload if isinstance(message, _Message) else message)  # type: ignore[arg-type]
+        if end - start == _BATCH_ROWS or size >= _BATCH_BYTES or end == len(messages):
+            yield messages[start:end]
             start, size = end, 0

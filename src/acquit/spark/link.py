@@ -19,7 +19,7 @@ import contextlib
 import logging
 import ssl
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, cast
 from uuid import UUID
 
@@ -49,6 +49,9 @@ LAST_SEQUENCE_PROPERTY: Final = "acquit:last-sequence"
 
 _QUIET_S: Final = 0.02
 """When nothing came for so long, the broker is asked whether there is more: one round trip."""
+_LOT_ROWS: Final = 2_048
+_LOT_BYTES: Final = 4 << 20
+"""Until so much has come, or none for a while, it is not handed on: messages are understood many at once."""
 _RETRY_FIRST_S: Final = 0.1
 _RETRY_MAX_S: Final = 2.0
 _CLOSE_TIMEOUT_S: Final = 5.0
@@ -154,6 +157,7 @@ class QueueDrain:
                 ) from error
             raise
         self._ends_at = time.monotonic() + options.drain_timeout_ms / 1000
+        self._lot_bytes = min(_LOT_BYTES, bytes_max)
         self._received = 0
         self.exhausted = False
 
@@ -169,13 +173,25 @@ class QueueDrain:
             self.exhausted = False
             return []
         self._received += len(messages)
-        return [Received(message.payload, message) for message in messages]
+        return messages
 
     def _receive(self, rows_max: int) -> list[ReceivedMessage]:
-        left_s = self._ends_at - time.monotonic()
-        if left_s <= 0:
-            return []
-        messages = self._receiver.receive_many(rows_max, min(_QUIET_S, left_s))
+        messages: list[ReceivedMessage] = []
+        size = 0
+        while len(messages) < min(rows_max, _LOT_ROWS) and size < self._lot_bytes:
+            left_s = self._ends_at - time.monotonic()
+            if left_s <= 0:
+                return messages
+            try:
+                more = self._receiver.receive_many(rows_max - len(messages), min(_QUIET_S, left_s))
+            except EndpointError:
+                if not messages:
+                    raise
+                return messages  # the next call raises it
+            if not more:
+                break
+            messages += more
+            size += sum([len(message.payload) for message in more])
         if messages:
             return messages
         left_s = max(0.0, self._ends_at - time.monotonic())
@@ -192,15 +208,12 @@ class QueueDrain:
         for_us = self._received > 0 and self._options.selector is None
         return not answered or (for_us and (self._receiver.available or 0) > 0)
 
-    def settle(self, outcomes: Sequence[tuple[Received, Outcome]]) -> bool:
+    def settle(self, outcomes: Mapping[Outcome, Sequence[Received]]) -> bool:
         """See `Drain`: one call and one frame or few for each outcome."""
-        by_outcome: dict[Outcome, list[ReceivedMessage]] = {}
-        for received, outcome in outcomes:
-            by_outcome.setdefault(outcome, []).append(cast(ReceivedMessage, received.handle))
         try:
             receipts = [
-                self._session.settle(messages, _OUTCOMES[outcome], sync=False)
-                for outcome, messages in by_outcome.items()
+                self._session.settle(cast(Sequence[ReceivedMessage], messages), _OUTCOMES[outcome], sync=False)
+                for outcome, messages in outcomes.items()
             ]
             status = max((receipt.result() for receipt in receipts), default=ReceiptStatus.APPLIED)
         except AcquitError as error:

@@ -1,103 +1,189 @@
-"""The short way to a row: for messages of an acquit broker that say the same as one that was read before.
+"""The short way to rows: for messages of an acquit broker in their usual form, many at once.
 
-`spark.columns` reads a message section by section. Most messages of a queue differ in nothing but their sequence, the
-time of posting, the message-id and the body; what else they say, they say with the same bytes. So what the long way
-found in one message, a *pattern*, is remembered under those bytes, and holds for the next message that has them.
+`spark.columns` reads a message section by section. Most messages of a queue are laid out alike, and differ in little
+but their sequence, the time of posting, the message-id and the body. So here the layout of all messages of a lot is
+read together, column by column, over their bytes joined. What else a message says is its *pattern*: each pattern is
+read once, the long way, for all messages that have it, so the two ways cannot disagree about the meaning of bytes; a
+property test holds them to the same rows.
 
 A message is *plain* when it is laid out like this, each part in its short form::
 
-    header | our annotations, and no others | properties, beginning with a message-id | application-properties or none
-    | one data section, or one value that is a string or binary | nothing behind it
+    header or none | our annotations, and no others | properties, beginning with a message-id of ASCII
+    | application-properties or none | one data section, or one value that is ASCII text or binary | nothing behind it
 
-Anything else is None here, and goes the long way. What stands in a pattern is taken from the row that the long way
-made, so the two cannot disagree about the meaning of bytes; a property test holds them to the same rows. A pattern that
-varies all the time (a creation-time in each message) costs a look-up that fails; `PATTERNS_MAX` bounds what is kept.
+Anything else goes the long way.
+
+``words[at]`` is the eight bytes from `at` on as one number, whatever `at` is: so what stands at each of many places is
+one gather. A place that is computed from bytes that turn out to be wrong may lie anywhere; it is kept within the bytes,
+and a message is plain only if in the end all of its parts together are as long as it.
 """
 
 from __future__ import annotations
 
-from struct import Struct, error
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
 
-PATTERNS_MAX: Final = 1_024
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
+from acquit.spark.spool.drain import Identified
+
+Places: TypeAlias = NDArray[np.int64]
+Mask: TypeAlias = NDArray[np.bool_]
+_Words: TypeAlias = NDArray[np.uint64]
+
+_SEQUENCE_NAME: Final = b"\x00\x53\x72\xc1\x42\x04\xa3\x15x-opt-acquit-sequence\x80"
+_TIME_NAME: Final = b"\xa3\x16x-opt-acquit-posted-at\x83"
+_OWN_BYTES: Final = len(_SEQUENCE_NAME) + 8 + len(_TIME_NAME) + 8
+assert _SEQUENCE_NAME[4] == _OWN_BYTES - 5
 _HEADER: Final = b"\x00\x53\x70\xc0"
-_BEFORE_SEQUENCE: Final = b"\x00\x53\x72\xc1\x42\x04\xa3\x15x-opt-acquit-sequence\x80"
-_BEFORE_TIME: Final = b"\xa3\x16x-opt-acquit-posted-at\x83"
-_OWN: Final = Struct(f">Q{len(_BEFORE_TIME)}sq")
-_OWN_BYTES: Final = len(_BEFORE_SEQUENCE) + _OWN.size
-assert _BEFORE_SEQUENCE[4] == _OWN_BYTES - 5
 _PROPERTIES: Final = b"\x00\x53\x73\xc0"
-_STR8: Final = 0xA1
 _APPLICATION_PROPERTIES: Final = b"\x00\x53\x74"
+_STR8: Final = 0xA1
 _MAP8: Final = 0xC1
 _MAP32: Final = 0xD1
-_UINT32: Final = Struct(">I").unpack_from
-
-_BODIES: Final = {
-    b"\x00\x53\x75\xa0": False,
-    b"\x00\x53\x77\xa0": False,
-    b"\x00\x53\x77\xa1": False,
-    b"\x00\x53\x75\xb0": True,
-    b"\x00\x53\x77\xb0": True,
-    b"\x00\x53\x77\xb1": True,
-}
-"""How a body of one piece begins, and whether its size has four bytes."""
-_TEXTS: Final = frozenset((0xA1, 0xB1))
-_SEQUENCE_MAX: Final = (1 << 63) - 1
+_SHORT_BODIES: Final = (b"\x00\x53\x75\xa0", b"\x00\x53\x77\xa0", b"\x00\x53\x77\xa1")
+_LONG_BODIES: Final = (b"\x00\x53\x75\xb0", b"\x00\x53\x77\xb0", b"\x00\x53\x77\xb1")
+"""How a body of one piece begins; its size follows, in one byte or in four."""
+_TEXTS: Final = (0xA1, 0xB1)
+TIME_MAX_MS: Final = 253_402_300_799_999
+"""The last millisecond of the year 9999: later times go the long way, which says that no column holds them."""
+_PADDING: Final = bytes(128)
+"""Behind the last message, so that what is gathered from its end on is there."""
 
 
-class Plain(NamedTuple):
-    """What varies in a plain message, and where."""
+@dataclass(frozen=True, slots=True)
+class Lot:
+    """Messages, joined, and where their parts are. All arrays are over the messages."""
 
-    payload: bytes
-    pattern: tuple[bytes, int, int, bytes]
-    """All that does not vary: header, number of properties, how long they are behind the message-id, and everything
-    from there to the form of the body. Together they say where one section ends and the next begins."""
-    sequence: int
-    posted_ms: int
-    message_id: str
-    properties_at: int
-    """Where the bare message begins."""
-    body_at: int
+    data: bytes
+    starts: Places
+    ends: Places
+    plain: Mask
+    """What is said below holds for these alone."""
+    sequences: NDArray[np.int64]
+    posted_ms: NDArray[np.int64]
+    bare_at: Places
+    """Where the bare message begins, which is with its properties."""
+    id_at: Places
+    id_end: Places
+    form_end: Places
+    """Behind the first four bytes of the body's section."""
+    body_at: Places
+
+    def slices(self, starts: Places, ends: Places) -> pa.BinaryArray:
+        """The bytes between, one for each; the places ascend."""
+        count = len(starts)
+        # An array whose elements lie side by side: ours, and what is between them, in turns.
+        offsets = np.empty(2 * count + 1, np.int32)
+        offsets[0:-1:2], offsets[1::2] = starts, ends
+        offsets[-1] = ends[-1] if count else 0
+        every = pa.BinaryArray.from_buffers(
+            pa.binary(), 2 * count, [None, pa.py_buffer(offsets), pa.py_buffer(self.data)]
+        )
+        return every.take(pa.array(np.arange(0, 2 * count, 2)))
+
+    def payload(self, row: int) -> bytes:
+        """One message."""
+        return self.data[self.starts[row] : self.ends[row]]
+
+    def patterns(self) -> tuple[Places, Places]:
+        """Where all are plain: for each the number of its pattern, and for each pattern a message that has it."""
+        octets = np.frombuffer(self.data, np.uint8)
+        parts = (
+            _numbered(self.slices(self.starts, self.bare_at - _OWN_BYTES)),
+            _numbered(self.slices(self.id_end, self.form_end)),
+            octets[self.bare_at + 5].astype(np.int64),
+            # How long the properties are behind the message-id: where one section ends and the next begins.
+            octets[self.bare_at + 4].astype(np.int64) - octets[self.bare_at + 7],
+        )
+        numbers = np.zeros(len(self.starts), np.int64)
+        for part in parts:
+            # Numbered anew after each, so that they stay as small as there are messages.
+            part = part - part.min(initial=0)
+            numbers = np.unique(numbers * (int(part.max(initial=0)) + 1) + part, return_inverse=True)[1]
+        return numbers, np.unique(numbers, return_index=True)[1]
 
 
-def read_plain(payload: bytes) -> Plain | None:
-    """Take the message apart; None where it is not plain. Never raises."""
-    try:
-        start = 5 + payload[4] if payload.startswith(_HEADER) else 0
-        if not payload.startswith(_BEFORE_SEQUENCE, start):
-            return None
-        sequence, between, posted_ms = _OWN.unpack_from(payload, start + len(_BEFORE_SEQUENCE))
-        at = start + _OWN_BYTES
-        if between != _BEFORE_TIME or not payload.startswith(_PROPERTIES, at) or payload[at + 6] != _STR8:
-            return None
-        end = at + 5 + payload[at + 4]
-        id_end = at + 8 + payload[at + 7]
-        if id_end > end or not payload[at + 5]:
-            return None
-        body = end
-        if payload.startswith(_APPLICATION_PROPERTIES, end):
-            form = payload[end + 3]
-            if form == _MAP8:
-                body = end + 5 + payload[end + 4]
-            elif form == _MAP32:
-                body = end + 8 + _UINT32(payload, end + 4)[0]
-        wide = _BODIES.get(payload[body : body + 4])
-        if wide is None:
-            return None
-        if wide:
-            content = body + 8
-            size = _UINT32(payload, body + 4)[0]
-        else:
-            content = body + 5
-            size = payload[body + 4]
-        if content + size != len(payload) or not 0 < sequence <= _SEQUENCE_MAX:
-            return None
-        if payload[body + 3] in _TEXTS and not payload[content:].isascii():
-            return None
-        message_id = payload[at + 8 : id_end].decode()
-    except (IndexError, UnicodeDecodeError, error):
-        return None
-    pattern = (payload[:start], payload[at + 5], end - id_end, payload[id_end : body + 4])
-    return Plain(payload, pattern, sequence, posted_ms, message_id, at, content)
+def read_lot(payloads: Sequence[bytes]) -> Lot:
+    """The layout of these messages, which have less than 2 GiB together."""
+    data = b"".join([*payloads, _PADDING])
+    ends = np.cumsum(np.fromiter(map(len, payloads), np.int64, len(payloads)))
+    starts = np.concatenate(([0], ends[:-1])) if len(payloads) else ends
+    octets = np.frombuffer(data, np.uint8)
+    words: _Words = np.ndarray((len(data) - 7,), "<u8", data, 0, (1,))
+    numbers: _Words = np.ndarray((len(data) - 7,), ">u8", data, 0, (1,))
+    last = len(data) - len(_PADDING)
+
+    def within(places: Places) -> Places:
+        return np.minimum(places, last)
+
+    headed = _begins(words, starts, _HEADER)
+    own_at = within(starts + np.where(headed, 5 + octets[starts + 4].astype(np.int64), 0))
+    plain = _begins(words, own_at, _SEQUENCE_NAME)
+    sequences = numbers[own_at + len(_SEQUENCE_NAME)].astype(np.int64)
+    plain &= _begins(words, own_at + len(_SEQUENCE_NAME) + 8, _TIME_NAME) & (sequences > 0)
+    posted_ms = numbers[own_at + _OWN_BYTES - 8].astype(np.int64)
+    plain &= (posted_ms >= 0) & (posted_ms <= TIME_MAX_MS)
+    bare_at = within(own_at + _OWN_BYTES)
+    plain &= _begins(words, bare_at, _PROPERTIES) & (octets[bare_at + 6] == _STR8) & (octets[bare_at + 5] > 0)
+    id_at = bare_at + 8
+    id_end = within(id_at + octets[bare_at + 7])
+    properties_end = within(bare_at + 5 + octets[bare_at + 4])
+    plain &= id_end <= properties_end
+    form = octets[properties_end + 3]
+    described = _begins(words, properties_end, _APPLICATION_PROPERTIES)
+    skipped = np.where(form == _MAP8, 5 + octets[properties_end + 4].astype(np.int64), 0)
+    skipped += np.where(form == _MAP32, 8 + (numbers[properties_end + 4] >> np.uint64(32)).astype(np.int64), 0)
+    section_at = within(properties_end + np.where(described, skipped, 0))
+    short = _any_begins(words, section_at, _SHORT_BODIES)
+    long = _any_begins(words, section_at, _LONG_BODIES)
+    form_end = within(section_at + 4)
+    body_at = form_end + np.where(long, 4, 1)
+    size = np.where(long, (numbers[form_end] >> np.uint64(32)).astype(np.int64), octets[form_end])
+    plain &= (short | long) & (body_at + size == ends)
+    text = np.isin(octets[section_at + 3], _TEXTS)
+    lot = Lot(data, starts, ends, plain, sequences, posted_ms, bare_at, id_at, id_end, form_end, body_at)
+    for some, at, end in ((plain, id_at, id_end), (plain & text, body_at, ends)):
+        rows = np.flatnonzero(some)
+        plain[rows] = pc.string_is_ascii(lot.slices(at[rows], end[rows]).view(pa.string())).to_numpy(False)
+    return lot
+
+
+def identify_plain(payloads: Sequence[bytes], sequence_key: bytes) -> tuple[Mask, Identified]:
+    """Which of these are plain, and what those are. Of others it says something that is not true."""
+    lot = read_lot(payloads)
+    bare_at = (lot.bare_at - lot.starts).tolist()
+    sequence_at = (lot.bare_at - lot.starts - _OWN_BYTES + len(_SEQUENCE_NAME)).tolist()
+    keys = [sequence_key + payload[at : at + 8] for payload, at in zip(payloads, sequence_at, strict=True)]
+    bares = [payload[at:] for payload, at in zip(payloads, bare_at, strict=True)]
+    posting = [True] * len(payloads)
+    return lot.plain, Identified([*keys], posting, [*bares], lot.sequences.tolist(), [*payloads])
+
+
+def _begins(words: _Words, at: Places, wanted: bytes) -> Mask:
+    """Do the bytes at these places begin so?"""
+    different = np.zeros(len(at), np.uint64)
+    for offset in range(0, len(wanted), 8):
+        piece = wanted[offset : offset + 8]
+        mask = np.uint64((1 << 8 * len(piece)) - 1)
+        different |= (words[at + offset] ^ np.uint64(int.from_bytes(piece, "little"))) & mask
+    same: Mask = different == 0
+    return same
+
+
+def _any_begins(words: _Words, at: Places, wanted: Sequence[bytes]) -> Mask:
+    """The same of any of these."""
+    found = np.zeros(len(at), np.bool_)
+    for one in wanted:
+        found |= _begins(words, at, one)
+    return found
+
+
+def _numbered(values: pa.BinaryArray) -> NDArray[np.int64]:
+    """A number for each value, the same for the same."""
+    numbers: Places = pc.dictionary_encode(values).indices.to_numpy().astype(np.int64)
+    return numbers

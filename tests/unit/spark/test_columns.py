@@ -7,6 +7,7 @@ import re
 import uuid
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -40,7 +41,7 @@ def table(rows: Rows) -> list[dict[str, object]]:
 
 
 def make(payloads: list[bytes], broker_id: uuid.UUID | None) -> Rows:
-    return READER.rows([READER.identify(payload, broker_id) for payload in payloads], broker_id)
+    return READER.rows(READER.identify(payloads, broker_id).messages, broker_id)
 
 
 def row(message: Message, broker_id: uuid.UUID | None = BROKER) -> dict[str, object]:
@@ -156,7 +157,6 @@ def test_what_cannot_be_a_row_is_kept_whole(payload: bytes) -> None:
 
 @given(st.binary(max_size=200))
 def test_no_bytes_raise(payload: bytes) -> None:
-    READER.identify(payload, BROKER)
     rows = make([payload], BROKER)
     kept = rows.batches[0].select(["head", "body", "tail"]).to_pylist()[0]
     assert whole_message(kept) == payload
@@ -175,7 +175,6 @@ def test_no_damage_raises_and_none_changes_what_is_kept(data: st.DataObject) -> 
     for _ in range(data.draw(st.integers(1, 3))):
         payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
     damaged = bytes(payload[: data.draw(st.integers(0, len(payload)))])
-    READER.identify(damaged, BROKER)
     rows = make([damaged], BROKER)
     assert whole_message(rows.batches[0].select(["head", "body", "tail"]).to_pylist()[0]) == damaged
 
@@ -183,9 +182,22 @@ def test_no_damage_raises_and_none_changes_what_is_kept(data: st.DataObject) -> 
 # -- identity ---------------------------------------------------------------------------------------------------------
 
 
+class One(NamedTuple):
+    """A row of `Identified`."""
+
+    key: bytes | None
+    names_posting: bool
+    bare: bytes | memoryview
+    sequence: int | None
+
+
+def identify(reader: MessageColumns, payload: bytes, broker_id: uuid.UUID | None) -> One:
+    found = reader.identify([payload], broker_id)
+    return One(found.keys[0], found.names_posting[0], found.bares[0], found.sequences[0])
+
+
 def key(message: Message, broker_id: uuid.UUID | None = None, field: str | None = None) -> bytes | None:
-    identity = MessageColumns("queue", field).identify(message.encode(), broker_id).identity
-    return None if identity is None else identity.key
+    return identify(MessageColumns("queue", field), message.encode(), broker_id).key
 
 
 def test_the_brokers_sequence_comes_first_and_elsewhere_the_named_field_then_message_id() -> None:
@@ -196,8 +208,8 @@ def test_the_brokers_sequence_comes_first_and_elsewhere_the_named_field_then_mes
         annotations={"x-opt-acquit-sequence": ULong(3), "x-opt-key": "a"},
         application_properties={"order": 9},
     )
-    found = MessageColumns("queue").identify(message.encode(), BROKER)
-    assert found.identity is not None and found.identity.names_posting and found.sequence == 3
+    found = identify(READER, message.encode(), BROKER)
+    assert found.key is not None and found.names_posting and found.sequence == 3
     ids = [
         key(message, BROKER),
         key(message, uuid.uuid4()),
@@ -220,22 +232,22 @@ def test_ids_of_different_types_are_different() -> None:
 def test_content_is_the_bare_message_so_redelivery_changes_nothing() -> None:
     first = Message(b"body", message_id="m", annotations={"x-opt-acquit-sequence": ULong(1)})
     again = Message(b"body", message_id="m", delivery_count=3, annotations={"x-opt-acquit-sequence": ULong(1)})
-    assert READER.identify(first.encode(), BROKER).bare == READER.identify(again.encode(), BROKER).bare
+    assert identify(READER, first.encode(), BROKER).bare == identify(READER, again.encode(), BROKER).bare
     other = Message(b"body", message_id="n")
-    assert READER.identify(first.encode(), None).bare != READER.identify(other.encode(), None).bare
+    assert identify(READER, first.encode(), None).bare != identify(READER, other.encode(), None).bare
 
 
 def test_a_damaged_body_is_still_recognised() -> None:
     payload = Message(b"body", message_id="m", annotations={"x-opt-acquit-sequence": ULong(5)}).encode()
-    assert READER.identify(payload[:-1], BROKER).sequence == 5
+    assert identify(READER, payload[:-1], BROKER).sequence == 5
     unordered = encode(1) + payload
-    assert READER.identify(unordered, BROKER).identity is None
+    assert identify(READER, unordered, BROKER).key is None
 
 
 def test_a_sequence_inside_of_another_annotation_is_not_believed() -> None:
     inner = encode(Symbol("x-opt-acquit-sequence")) + encode(ULong(99))
     message = Message(b"", annotations={"x-opt-other": inner, "x-opt-acquit-sequence": ULong(1)})
-    assert READER.identify(message.encode(), BROKER).sequence == 1
+    assert identify(READER, message.encode(), BROKER).sequence == 1
 
 
 def test_a_field_that_the_user_names_comes_before_the_sequence() -> None:
@@ -245,18 +257,18 @@ def test_a_field_that_the_user_names_comes_before_the_sequence() -> None:
         Message("x", message_id="id-1", annotations={"x-opt-acquit-sequence": ULong(number)}).encode()
         for number in (1, 2)
     )
-    one, other = reader.identify(first, BROKER), reader.identify(again, BROKER)
-    assert one.identity == other.identity
-    assert one.identity is not None
-    assert one.identity.names_posting, "so that it is set aside on one unbroken link as well"
+    one, other = identify(reader, first, BROKER), identify(reader, again, BROKER)
+    assert one.key == other.key
+    assert one.key is not None
+    assert one.names_posting, "so that it is set aside on one unbroken link as well"
     assert (one.sequence, other.sequence) == (1, 2)
-    assert READER.identify(first, BROKER).identity != READER.identify(again, BROKER).identity
+    assert identify(READER, first, BROKER).key != identify(READER, again, BROKER).key
 
 
 def test_without_the_named_field_the_sequence_is_the_identity() -> None:
     message = Message("x", message_id="id-1", annotations={"x-opt-acquit-sequence": ULong(1)}).encode()
-    named = MessageColumns("queue", "application-properties.order").identify(message, BROKER)
-    assert named.identity == READER.identify(message, BROKER).identity
+    named = identify(MessageColumns("queue", "application-properties.order"), message, BROKER)
+    assert named.key == identify(READER, message, BROKER).key
 
 
 @pytest.mark.parametrize("field", ["subject", "application-properties", "application-properties.", "footer.x", ""])
@@ -283,7 +295,7 @@ def test_the_short_way_through_the_brokers_own_annotations_says_what_the_long_wa
         patch.setattr(columns_module, "_OWN_SECTION", re.compile(b"(?!)"))
         long = make([payload], BROKER)
     assert table(short) == table(long) and short.corrupt == long.corrupt
-    assert READER.identify(payload, BROKER).sequence == (sequence if 0 < sequence < 1 << 63 else None)
+    assert identify(READER, payload, BROKER).sequence == (sequence if 0 < sequence < 1 << 63 else None)
 
 
 def own_annotations(sequence: int, posted_ms: int) -> bytes:
@@ -299,9 +311,9 @@ def test_fields_identify_within_one_queue_and_a_sequence_anywhere() -> None:
     """A topic's message lies in each of its subscriptions, and a query that reads two of them has two rows."""
     message = Message(b"x", message_id="m", annotations={"x-opt-acquit-sequence": ULong(3)}).encode()
     here, there = MessageColumns("a"), MessageColumns("b")
-    assert here.identify(message, None).identity != there.identify(message, None).identity
-    assert here.identify(message, BROKER).identity == there.identify(message, BROKER).identity
-    named = [MessageColumns(queue, "message-id").identify(message, BROKER).identity for queue in ("a", "b")]
+    assert identify(here, message, None).key != identify(there, message, None).key
+    assert identify(here, message, BROKER).key == identify(there, message, BROKER).key
+    named = [identify(MessageColumns(queue, "message-id"), message, BROKER).key for queue in ("a", "b")]
     assert named[0] != named[1]
 
 
@@ -322,7 +334,7 @@ def schema_of(kind: pa.DataType | None) -> pa.Schema:
 
 def drained(reader: MessageColumns, *bodies: bytes) -> Rows:
     payloads = [Message(body, message_id=f"id-{number}").encode() for number, body in enumerate(bodies)]
-    return reader.rows([reader.identify(payload, None) for payload in payloads], None)
+    return reader.rows(reader.identify(payloads, None).messages, None)
 
 
 def selected(reader: MessageColumns, rows: Rows, schema: pa.Schema) -> list[dict[str, object]]:
@@ -382,7 +394,7 @@ def test_values_that_were_made_when_a_message_was_drained_are_not_made_again(mon
 def test_a_damaged_message_and_one_without_a_body_have_no_value() -> None:
     reader = decoding(NARROW)
     damaged = Message(b'{"id": 1}', message_id="m").encode()[:-1]
-    rows = reader.rows([reader.identify(payload, None) for payload in (damaged, b"")], None)
+    rows = reader.rows(reader.identify([damaged, b""], None).messages, None)
     assert list(rows.corrupt) == [0]
     found = selected(reader, rows, schema_of(NARROW))
     assert [one["json"] for one in found] == [None, None] and [one["corrupt"] for one in found] == [damaged, None]
@@ -391,7 +403,7 @@ def test_a_damaged_message_and_one_without_a_body_have_no_value() -> None:
 def test_an_amqp_map_is_read_as_the_object_that_it_is() -> None:
     reader = decoding(WIDE)
     payload = Message({"id": 7, "name": "n"}, message_id="m").encode()
-    rows = reader.rows([reader.identify(payload, None)], None)
+    rows = reader.rows(reader.identify([payload], None).messages, None)
     assert selected(reader, rows, schema_of(WIDE))[0]["json"] == {"id": 7, "name": "n"}
 
 

@@ -33,7 +33,7 @@ class ProbeDouble:
         return len(self.queue.available) if self.tells else None
 
     def last_sequence(self) -> int | None:
-        return max((READER.identify(one, BROKER).sequence or 0 for one in self.queue.available), default=0)
+        return max((sequence or 0 for sequence in READER.identify(self.queue.available, BROKER).sequences), default=0)
 
     def close(self) -> None:
         self.closed = True
@@ -264,7 +264,7 @@ class Several(Query):
 
     def last_sequence(self) -> int | None:
         waiting = [one for queue in self.queues.values() for one in queue.available]
-        return max((READER.identify(one, BROKER).sequence or 0 for one in waiting), default=0) if self.tells else None
+        return max((one or 0 for one in READER.identify(waiting, BROKER).sequences), default=0) if self.tells else None
 
     def close(self) -> None:
         raise AssertionError

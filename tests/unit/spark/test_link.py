@@ -88,7 +88,7 @@ def test_a_broker_that_holds_more_back_than_it_gives_is_not_exhausted(tmp_path: 
         taken = [one for _ in range(3) for one in first.receive(100)]
         assert len(taken) == 3
         assert not first.receive(100) and not first.exhausted
-        assert first.settle([(one, Outcome.ACCEPTED) for one in taken])
+        assert first.settle({Outcome.ACCEPTED: taken})
         first.detach()
         rest = QueueDrain(options(broker.url, address), address, 100, MANY)
         assert len(drain_all(rest)) == 2 and rest.exhausted
@@ -136,8 +136,9 @@ def test_outcomes_arrive(broker: acquit.Broker, address: str, probe: QueueProbe)
     received = []
     while batch := drain.receive(10):
         received += batch
-    outcomes = [Outcome.REJECTED if b"bad" in one.payload else Outcome.ACCEPTED for one in received]
-    assert drain.settle(list(zip(received, outcomes, strict=True)))
+    bad = [one for one in received if b"bad" in one.payload]
+    good = [one for one in received if one not in bad]
+    assert drain.settle({Outcome.ACCEPTED: good, Outcome.REJECTED: bad})
     drain.detach()
     assert probe.available(address) == 0
     with acquit.connect(broker.url) as connection, connection.session() as session:
@@ -167,7 +168,7 @@ def test_a_broker_that_goes_away_ends_a_drain_and_settles_nothing(tmp_path: Path
         received = drain.receive(10)
         assert received
     assert drain_all(drain) == [] and not drain.exhausted
-    assert not drain.settle([(one, Outcome.ACCEPTED) for one in received])
+    assert not drain.settle({Outcome.ACCEPTED: received})
     drain.detach()
 
 

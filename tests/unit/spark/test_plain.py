@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from unittest import mock
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -16,7 +18,8 @@ from acquit.protocol.message import AmqpValue, Message
 from acquit.protocol.sections import scan_sections
 from acquit.spark import columns
 from acquit.spark.columns import MessageColumns
-from acquit.spark.plain import PATTERNS_MAX, read_plain
+from acquit.spark.plain import Mask, identify_plain, read_lot
+from acquit.spark.spool import Identified
 
 BROKER = uuid.UUID("6f5c1b1e-6d0e-4f5b-9d43-4b8a55d6a2c1")
 
@@ -24,10 +27,16 @@ BROKER = uuid.UUID("6f5c1b1e-6d0e-4f5b-9d43-4b8a55d6a2c1")
 def made(payloads: list[bytes], *, short: bool, field: str | None = None) -> tuple[object, ...]:
     """Identities and rows."""
     reader = MessageColumns("queue", field)
-    with mock.patch.object(columns, "read_plain", read_plain if short else lambda payload: None):
-        identified = [reader.identify(payload, BROKER) for payload in payloads]
-        rows = reader.rows(identified, BROKER)
-    return [one[:3] for one in identified], pa.Table.from_batches(rows.batches) if rows.batches else None, rows.corrupt
+    with contextlib.nullcontext() if short else mock.patch.object(columns, "identify_plain", nothing_is_plain):
+        identified = reader.identify(payloads, BROKER)
+        assert short or bytes not in map(type, identified.messages)
+        rows = reader.rows(identified.messages, BROKER)
+    return identified[:4], pa.Table.from_batches(rows.batches) if rows.batches else None, rows.corrupt
+
+
+def nothing_is_plain(payloads: list[bytes], sequence_key: bytes) -> tuple[Mask, Identified]:
+    plain, identified = identify_plain(payloads, sequence_key)
+    return np.zeros_like(plain), identified
 
 
 def handed_out(message: Message, sequence: int, posted_ms: int) -> bytes:
@@ -89,30 +98,64 @@ def test_also_when_bytes_are_spoiled(data: st.DataObject) -> None:
     assert made(payloads, short=True) == made(payloads, short=False)
 
 
+@given(st.lists(_payloads, min_size=1, max_size=6))
+def test_a_lot_says_of_each_message_what_it_says_of_it_alone(payloads: list[bytes]) -> None:
+    lot = read_lot(payloads)
+    for row, payload in enumerate(payloads):
+        alone = read_lot([payload])
+        assert lot.plain[row] == alone.plain[0]
+        assert lot.payload(row) == payload
+        if lot.plain[row]:
+            assert lot.sequences[row] == alone.sequences[0] and lot.posted_ms[row] == alone.posted_ms[0]
+            for places in ("bare_at", "id_at", "id_end", "form_end", "body_at", "ends"):
+                assert getattr(lot, places)[row] - lot.starts[row] == getattr(alone, places)[0]
+
+
 @pytest.mark.parametrize("body", [b"x", bytes(300), AmqpValue("text"), AmqpValue("t" * 300), AmqpValue(b"binary")])
 @pytest.mark.parametrize("durable", [False, True])
 def test_what_is_plain(body: object, durable: bool) -> None:
     message = Message(body, message_id="id", durable=durable, application_properties={"k": "v"})
     payload = handed_out(message, 7, 8)
-    plain = read_plain(payload)
-    assert plain is not None
-    assert (plain.sequence, plain.posted_ms, plain.message_id) == (7, 8, "id")
-    assert read_plain(payload + b"\x00") is None
-    assert not [size for size in range(len(payload)) if read_plain(payload[:size]) is not None]
+    lot = read_lot([payload])
+    assert lot.plain.all()
+    assert (lot.sequences[0], lot.posted_ms[0], payload[lot.id_at[0] : lot.id_end[0]]) == (7, 8, b"id")
+    assert not read_lot([payload + b"\x00", *(payload[:size] for size in range(len(payload)))]).plain.any()
 
 
 def test_a_pattern_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read = []
     parse = columns._parse
     monkeypatch.setattr(columns, "_parse", lambda *given: read.append(1) or parse(*given))
-    payloads = [handed_out(Message(b"%d" % n, message_id=f"id-{n}"), n, n) for n in range(1, 50)]
+    payloads = [handed_out(Message(b"%d" % n, message_id=f"id-{n}", subject=f"{n % 3}"), n, n) for n in range(1, 50)]
     made(payloads, short=True)
-    assert len(read) == 1
+    assert len(read) == 3
 
 
-def test_patterns_that_vary_all_the_time_are_not_kept_without_end() -> None:
+def test_each_pattern_has_rows_of_its_own() -> None:
     payloads = [
-        handed_out(Message(b"b", message_id="id", creation_time=Timestamp(n)), 1 + n, n)
-        for n in range(PATTERNS_MAX + 10)
+        handed_out(
+            Message(
+                b"b" * (n % 3 * 150),
+                message_id="i" * (n % 7),
+                subject="s" * (n % 5),
+                creation_time=Timestamp(n % 11) if n % 2 else None,
+                application_properties={"a": n % 4} if n % 3 else None,
+                durable=bool(n % 2),
+                delivery_count=n % 3,
+            ),
+            1 + n,
+            n,
+        )
+        for n in range(500)
     ]
+    assert read_lot(payloads).plain.all()
     assert made(payloads, short=True) == made(payloads, short=False)
+
+
+def test_lots_are_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    payloads = [handed_out(Message(b"b", message_id=f"id-{n}"), 1 + n, n) for n in range(25)] + [b"damaged"]
+    whole = made(payloads, short=True)
+    monkeypatch.setattr(columns, "_BATCH_ROWS", 10)
+    assert made(payloads, short=True) == whole
+    monkeypatch.setattr(columns, "_BATCH_BYTES", 100)
+    assert made(payloads, short=True) == whole

@@ -29,7 +29,7 @@ from uuid import uuid4
 
 from acquit.errors import SpoolNotShared, SpoolOwned, SpoolUnfit
 from acquit.spark.spool.attempt import MissingIdentity, Part, Poison, Result, acknowledgement_name, take_part
-from acquit.spark.spool.drain import Drain, Identified, Identity, MessageReader, Received, Rows
+from acquit.spark.spool.drain import Drain, Identified, MessageReader, Received, Rows
 from acquit.spark.spool.entries import Forgotten, Totals
 from acquit.spark.spool.housekeeping import RetentionOptions, finish_epochs, number_of
 from acquit.spark.spool.identities import Outcome
@@ -44,7 +44,6 @@ __all__ = [
     "Forgotten",
     "Held",
     "Identified",
-    "Identity",
     "LogState",
     "MessageReader",
     "MissingIdentity",

@@ -33,11 +33,9 @@ from acquit.errors import MessageUnusable, SpoolDamaged, SpoolFenced
 from acquit.spark.spool.data import decode_batches, encode_batches, spans, without
 from acquit.spark.spool.drain import Drain, Identified, MessageReader, Received
 from acquit.spark.spool.entries import Publication, Totals
-from acquit.spark.spool.identities import U8, UNKNOWN, Fingerprint, Identities, Mask, Outcome, fingerprint
+from acquit.spark.spool.identities import U8, UNKNOWN, Identities, Mask, Outcome, join
 from acquit.spark.spool.log import Log, LogState
 from acquit.spark.spool.store import SpoolStore
-
-_OUTCOMES: Final = {int(outcome): outcome for outcome in Outcome}
 
 NEWER_MAX: Final = 1_000
 """An AvailableNow part ends after this many messages posted after the run began: with priorities, older ones may
@@ -147,34 +145,56 @@ def _refuse_finished(state: LogState, part: Part, store: SpoolStore) -> None:
         )
 
 
-class _Drained(NamedTuple):
-    received: Received
-    identified: Identified
-    fingerprint: Fingerprint | None
+class _Drained:
+    """What was drained, in its order."""
+
+    def __init__(self) -> None:
+        self.received: list[Received] = []
+        self.messages: list[object] = []
+        self.named: list[bool] = []
+        """Has it an identity?"""
+        self.names_posting: list[bool] = []
+        self._identities: list[Identities] = []
+
+    def add(self, received: Sequence[Received], identified: Identified, rows: Sequence[int]) -> None:
+        """These of what was received."""
+        keys, bares = identified.keys, identified.bares
+        named = [keys[row] is not None for row in rows]
+        found = [(key, bares[row]) for row in rows if (key := keys[row]) is not None]
+        self.received += [received[row] for row in rows]
+        self.messages += [identified.messages[row] for row in rows]
+        self.named += named
+        self.names_posting += [identified.names_posting[row] for row in rows]
+        self._identities.append(Identities.of([key for key, _ in found], [bare for _, bare in found]))
+
+    def identities(self) -> Identities:
+        """Of those that have one."""
+        return join(self._identities)
 
 
-def _drain(drain: Drain, part: Part, reader: MessageReader) -> tuple[list[_Drained], bool]:
+def _drain(drain: Drain, part: Part, reader: MessageReader) -> tuple[_Drained, bool]:
     """What the limits allow, and whether the part ended before them. What is too new is held, and not returned."""
-    taken: list[_Drained] = []
+    drained = _Drained()
     size = newer = 0
-    while len(taken) + newer < part.rows_max and size < part.bytes_max:
-        messages = drain.receive(part.rows_max - len(taken) - newer)
-        if not messages:
-            return taken, drain.exhausted
-        for received in messages:
-            if size >= part.bytes_max:
-                return taken, False
-            identified = reader.identify(received.payload, drain.broker_id)
-            if part.until_sequence is not None and (identified.sequence or 0) > part.until_sequence:
-                newer += 1
-                continue
-            identity = identified.identity
-            named = None if identity is None else fingerprint(identity.key, identified.bare)
-            taken.append(_Drained(received, identified, named))
-            size += len(received.payload)
+    while len(drained.received) + newer < part.rows_max and size < part.bytes_max:
+        received = drain.receive(part.rows_max - len(drained.received) - newer)
+        if not received:
+            return drained, drain.exhausted
+        identified = reader.identify([one.payload for one in received], drain.broker_id)
+        rows: Sequence[int] = range(len(received))
+        if part.until_sequence is not None:
+            until = part.until_sequence
+            rows = [row for row, sequence in enumerate(identified.sequences) if (sequence or 0) <= until]
+            newer += len(received) - len(rows)
+        sizes = np.cumsum([size, *(len(received[row].payload) for row in rows)])
+        count = int(np.searchsorted(sizes, part.bytes_max))
+        drained.add(received, identified, rows[:count])
+        if count < len(rows):
+            return drained, False
+        size = int(sizes[-1])
         if newer >= NEWER_MAX:
-            return taken, True
-    return taken, newer > 0
+            return drained, True
+    return drained, newer > 0
 
 
 class _Attempt:
@@ -185,7 +205,7 @@ class _Attempt:
         part: Part,
         reader: MessageReader,
         broker_id: UUID | None,
-        drained: Sequence[_Drained],
+        drained: _Drained,
         ended: bool,
     ) -> None:
         self.nonce = uuid4().hex
@@ -195,28 +215,27 @@ class _Attempt:
         self._broker_id = broker_id
         self._drained = drained
         self._ended = ended
-        self._named = np.array([one.fingerprint is not None for one in drained], np.bool_)
-        self._identities = Identities.collect(
-            (one.fingerprint, Outcome.ACCEPTED) for one in drained if one.fingerprint is not None
-        )
+        count = len(drained.received)
+        self._named = np.array(drained.named, np.bool_)
+        self._identities = drained.identities()
         if part.missing_identity is MissingIdentity.FAIL and not self._named.all():
             raise MessageUnusable(
-                f"{int((~self._named).sum())} of {len(drained)} messages have no identity (no sequence of an acquit "
+                f"{int((~self._named).sum())} of {count} messages have no identity (no sequence of an acquit "
                 "broker, not the field of `identityField`, no message-id), so a redelivery could not be recognised; "
                 "they are still in the queue. Name a field with `identityField`, or accept duplicates with "
                 "`missingIdentity = at-least-once`"
             )
         self._repeats = self._find_repeats()
-        self._repeated: Mask = np.zeros(len(drained), np.bool_)
+        self._repeated: Mask = np.zeros(count, np.bool_)
         self._repeated[list(self._repeats)] = True
         self._seen_slot = -1
-        self._recorded: U8 = np.full(len(drained), UNKNOWN, np.uint8)
+        self._recorded: U8 = np.full(count, UNKNOWN, np.uint8)
         """The outcome that an earlier entry records; UNKNOWN for new messages."""
-        self._conflict: Mask = np.zeros(len(drained), np.bool_)
-        self._rejected: Mask = np.zeros(len(drained), np.bool_)
+        self._conflict: Mask = np.zeros(count, np.bool_)
+        self._rejected: Mask = np.zeros(count, np.bool_)
         self._file_rows = np.arange(0)
         """Of each row of the data file, which drained message it is."""
-        self._corrupt: Mask = np.zeros(len(drained), np.bool_)
+        self._corrupt: Mask = np.zeros(count, np.bool_)
         self._data: str | None = None
 
     def look_up(self, state: LogState) -> None:
@@ -229,7 +248,7 @@ class _Attempt:
     def make_rows(self, store: SpoolStore) -> None:
         """Rows of the new messages, in a data file of our own."""
         rows = np.flatnonzero(~self._again())
-        made = self._reader.rows([self._drained[row].identified for row in rows.tolist()], self._broker_id)
+        made = self._reader.rows([self._drained.messages[row] for row in rows.tolist()], self._broker_id)
         corrupt = rows[sorted(made.corrupt)]
         if len(corrupt) and self._part.poison is Poison.FAIL:
             raise MessageUnusable(
@@ -283,12 +302,11 @@ class _Attempt:
             ).sort(),
         )
 
-    def answers(self) -> list[tuple[Received, Outcome]]:
+    def answers(self) -> dict[Outcome, list[Received]]:
         """What to settle, once published."""
-        return [
-            (one.received, _OUTCOMES[outcome])
-            for one, outcome in zip(self._drained, self._outcomes().tolist(), strict=True)
-        ]
+        received, outcomes = self._drained.received, self._outcomes()
+        found = {one: np.flatnonzero(outcomes == one).tolist() for one in Outcome}
+        return {one: [received[row] for row in rows] for one, rows in found.items() if rows}
 
     def _again(self) -> Mask:
         recorded: Mask = self._recorded != UNKNOWN
@@ -303,11 +321,6 @@ class _Attempt:
 
     def _find_repeats(self) -> dict[int, int]:
         """Deliveries of a posting that came earlier in this drain (a lock ran out), and that earlier one."""
-        firsts: dict[bytes, int] = {}
-        repeats = {}
-        for row, one in enumerate(self._drained):
-            if one.fingerprint is not None and one.identified.identity is not None:
-                first = firsts.setdefault(one.fingerprint.match, row)
-                if first != row and one.identified.identity.names_posting:
-                    repeats[row] = first
-        return repeats
+        rows = np.flatnonzero(self._named).tolist()
+        repeats = {rows[later]: rows[first] for later, first in self._identities.repeats().items()}
+        return {row: first for row, first in repeats.items() if self._drained.names_posting[row]}

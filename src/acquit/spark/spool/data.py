@@ -16,11 +16,18 @@ from acquit.spark.spool.entries import Span
 
 def encode_batches(batches: Sequence[pa.RecordBatch]) -> memoryview:
     """The file. `batches` has at least one, all of one schema."""
-    sink = pa.BufferOutputStream()
+    measure = pa.MockOutputStream()
+    _write(batches, measure)
+    # A buffer that grows would be copied each time that it does.
+    buffer = pa.allocate_buffer(measure.size())
+    _write(batches, pa.FixedSizeBufferWriter(buffer))
+    return memoryview(buffer)
+
+
+def _write(batches: Sequence[pa.RecordBatch], sink: pa.NativeFile) -> None:
     with pa.ipc.new_file(sink, batches[0].schema) as writer:
         for batch in batches:
             writer.write_batch(batch)
-    return memoryview(sink.getvalue())
 
 
 def decode_batches(data: memoryview) -> list[pa.RecordBatch]:

@@ -1,14 +1,15 @@
 """What the spool protocol needs from a link to a queue, and from whoever understands messages.
 
 Three small interfaces keep AMQP and Spark out of the protocol: a `Drain` is one attached link; a `MessageReader` finds
-identities and makes rows; both have an implementation over acquit's client (`spark.client_drain`, `spark.columns`), and
+identities and makes rows; both have an implementation over acquit's client (`spark.link`, `spark.columns`), and
 the tests have a model of a broker that forgets, restarts and redelivers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
@@ -17,11 +18,12 @@ import pyarrow as pa
 from acquit.spark.spool.identities import Outcome
 
 
-class Received(NamedTuple):
-    """One unsettled delivery: the message as it was transferred, and the drain's own handle on it."""
+class Received(Protocol):
+    """One unsettled delivery, of the drain that gave it."""
 
-    payload: bytes
-    handle: object
+    @property
+    def payload(self) -> bytes:
+        """The message as it was transferred."""
 
 
 class Drain(Protocol):
@@ -38,33 +40,40 @@ class Drain(Protocol):
     def receive(self, rows_max: int) -> Sequence[Received]:
         """At least one message, or none at the end of the queue, of the time, or of the link."""
 
-    def settle(self, outcomes: Sequence[tuple[Received, Outcome]]) -> bool:
+    def settle(self, outcomes: Mapping[Outcome, Sequence[Received]]) -> bool:
         """Settle these and wait for the answers. False when any answer is missing: they may come again."""
 
     def detach(self) -> None:
         """Give back what is unsettled and let the link go. Never raises; may be called again."""
 
 
-class Identity(NamedTuple):
-    """What says that two deliveries are the same message."""
-
-    key: bytes
-    """Unambiguous over all kinds of identity."""
-    names_posting: bool
-    """Given by the broker for each posting, or by a field that the user names. Else two deliveries on one unbroken link
-    are two messages with one id."""
-
-
 class Identified(NamedTuple):
-    """What a message is, before anything is made of it."""
+    """What messages are, before anything is made of them. Each column is over the messages."""
 
-    identity: Identity | None
-    bare: bytes | memoryview
-    """The bare message (3.2), over which content is compared."""
-    sequence: int | None
-    """The broker's sequence, where `broker_id` is known."""
-    message: object
-    """What the reader keeps of it until rows are made."""
+    keys: list[bytes | None]
+    """Identities: what says that two deliveries are the same message. Unambiguous over all kinds of identity; None for
+    a message that has none."""
+    names_posting: list[bool]
+    """Is the identity given by the broker for each posting, or by a field that the user names? Else two deliveries on
+    one unbroken link are two messages with one id."""
+    bares: list[bytes | memoryview]
+    """The bare messages (3.2), over which content is compared."""
+    sequences: list[int | None]
+    """The broker's, where `broker_id` is known."""
+    messages: list[object]
+    """What the reader keeps of each until rows are made."""
+
+    @classmethod
+    def of(cls, each: Iterable[tuple[bytes | None, bool, bytes | memoryview, int | None, object]]) -> Identified:
+        """From what each message is."""
+        columns = [list(column) for column in zip(*each, strict=True)]
+        return cls(*columns) if columns else cls([], [], [], [], [])
+
+    @classmethod
+    def join(cls, parts: Iterable[Identified]) -> Identified:
+        """One after the other."""
+        columns = [list(chain.from_iterable(column)) for column in zip(*parts, strict=True)]
+        return cls(*columns) if columns else cls([], [], [], [], [])
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +88,8 @@ class Rows:
 class MessageReader(Protocol):
     """Understands messages."""
 
-    def identify(self, payload: bytes, broker_id: UUID | None) -> Identified:
+    def identify(self, payloads: Sequence[bytes], broker_id: UUID | None) -> Identified:
         """Never raises, whatever the bytes are."""
 
-    def rows(self, messages: Sequence[Identified], broker_id: UUID | None) -> Rows:
-        """Never raises, whatever the bytes are."""
+    def rows(self, messages: Sequence[object], broker_id: UUID | None) -> Rows:
+        """Of `messages` of what was identified. Never raises."""

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import sha256
-from typing import Final, NamedTuple, Self, TypeAlias
+from typing import Final, Protocol, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,25 +40,17 @@ class Outcome(IntEnum):
     REJECTED = 1
 
 
+class _Hash(Protocol):
+    def digest(self) -> bytes: ...
+
+
 UNKNOWN: Final = 255
 """In the answer of `Identities.outcomes`: not named here."""
 
 
-class Fingerprint(NamedTuple):
-    """24 bytes for a message."""
-
-    identity: bytes
-    match: bytes
-
-
-def fingerprint(identity: bytes, bare: bytes | memoryview) -> Fingerprint:
-    """The fingerprint of a bare message (3.2) with `identity`, which is unambiguous bytes (see `spark.identity`)."""
-    return Fingerprint(sha256(identity).digest()[:8], sha256(identity + sha256(bare).digest()).digest()[:16])
-
-
 @dataclass(frozen=True, slots=True)
 class Identities:
-    """Fingerprints and outcomes as columns, sorted by `identity`, or as they came where `collect` made them."""
+    """Fingerprints and outcomes as columns, sorted by `identity`, or as they came where `of` made them."""
 
     identity: U64
     match_low: U64
@@ -69,16 +61,12 @@ class Identities:
         return len(self.identity)
 
     @classmethod
-    def collect(cls, named: Iterable[tuple[Fingerprint, Outcome]]) -> Self:
-        """In the order given: look-ups answer in this order. Sort before encoding."""
-        pairs = list(named)
-        match = np.frombuffer(b"".join(found.match for found, _ in pairs), _U64)
-        return cls(
-            np.frombuffer(b"".join(found.identity for found, _ in pairs), _U64),
-            match[0::2],
-            match[1::2],
-            np.fromiter((outcome for _, outcome in pairs), np.uint8, len(pairs)),
-        )
+    def of(cls, keys: Sequence[bytes], bares: Sequence[bytes | memoryview]) -> Self:
+        """The fingerprints of bare messages (3.2) and of their identities, which are unambiguous bytes; all accepted.
+        In the order given: look-ups answer in this order. Sort before encoding."""
+        identity = _digests(sha256(key) for key in keys)
+        match = _digests(sha256(key + sha256(bare).digest()) for key, bare in zip(keys, bares, strict=True))
+        return cls(identity[0], match[0], match[1], np.full(len(keys), Outcome.ACCEPTED, np.uint8))
 
     @classmethod
     def decode(cls, data: bytes | memoryview, count: int) -> Self:
@@ -92,6 +80,17 @@ class Identities:
         """The columns one after the other, little-endian."""
         words = (self.identity, self.match_low, self.match_high)
         return b"".join(column.astype(_U64, copy=False).tobytes() for column in words) + self.outcome.tobytes()
+
+    def repeats(self) -> dict[int, int]:
+        """Rows whose match is that of an earlier row, and the first one that has it."""
+        order = np.lexsort((self.match_high, self.match_low))  # stable: the first of equal ones comes first
+        low, high = self.match_low[order], self.match_high[order]
+        same = np.flatnonzero((low[1:] == low[:-1]) & (high[1:] == high[:-1])) + 1
+        found: dict[int, int] = {}
+        for later in same.tolist():
+            before, row = int(order[later - 1]), int(order[later])
+            found[row] = found.get(before, before)
+        return found
 
     def sort(self) -> Identities:
         """Sorted by identity."""
@@ -128,19 +127,31 @@ class Identities:
             at[pending] += 1
 
 
-NONE: Final = Identities.collect([])
+def _digests(hashes: Iterable[_Hash]) -> U64:
+    """A column for each eight bytes of them."""
+    return np.frombuffer(b"".join([one.digest() for one in hashes]), _U64).reshape(-1, 4).T
+
+
+NONE: Final = Identities.of([], [])
+
+
+def join(blocks: Sequence[Identities]) -> Identities:
+    """One after the other."""
+    if not blocks:
+        return NONE
+    return Identities(
+        np.concatenate([block.identity for block in blocks]),
+        np.concatenate([block.match_low for block in blocks]),
+        np.concatenate([block.match_high for block in blocks]),
+        np.concatenate([block.outcome for block in blocks]),
+    )
 
 
 def merge(blocks: Sequence[Identities]) -> Identities:
     """All of `blocks`, oldest first, as one sorted block; of equal matches the newest is kept."""
     if not blocks:
         return NONE
-    whole = Identities(
-        np.concatenate([block.identity for block in blocks]),
-        np.concatenate([block.match_low for block in blocks]),
-        np.concatenate([block.match_high for block in blocks]),
-        np.concatenate([block.outcome for block in blocks]),
-    ).sort()
+    whole = join(blocks).sort()
     # The sort is stable, so of equal neighbours the last is the newest. Equal matches with another in between (one id
     # with two contents, in turns) both stay: harmless, and rare.
     same = (

@@ -19,7 +19,7 @@ from acquit.spark.spool.entries import (
     encode_entry,
     encode_run,
 )
-from acquit.spark.spool.identities import Identities, Outcome, fingerprint
+from acquit.spark.spool.identities import Identities
 
 PUBLICATION = Publication(
     epoch=7,
@@ -30,7 +30,7 @@ PUBLICATION = Publication(
     totals=Totals(rows=3, set_aside=3, corrupt=1, conflicts=1),
     ended=True,
     written_at_ms=1_700_000_000_000,
-    identities=Identities.collect([(fingerprint(b"a", b"1"), Outcome.REJECTED)]),
+    identities=Identities.of([b"a"], [b"1"]),
 )
 CHECKPOINT = Checkpoint(
     nonce="n",
@@ -75,7 +75,7 @@ def test_another_format_is_refused_by_its_number() -> None:
 
 
 def test_runs_are_mapped_not_copied() -> None:
-    block = Identities.collect([(fingerprint(bytes([n]), b""), Outcome.ACCEPTED) for n in range(5)]).sort()
+    block = Identities.of([bytes([n]) for n in range(5)], [b""] * 5).sort()
     data = encode_run(block)
     run = Run(name="r", count=5, oldest_ms=0, newest_ms=0)
     assert decode_run(memoryview(data), run, "identities/r").encode() == block.encode()

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acquit.spark.spool.identities import (
-    BYTES_EACH,
-    NONE,
-    UNKNOWN,
-    Fingerprint,
-    Identities,
-    Outcome,
-    fingerprint,
-    merge,
-)
+from acquit.spark.spool.identities import BYTES_EACH, NONE, UNKNOWN, Identities, Outcome, join, merge
+
+
+class Fingerprint(NamedTuple):
+    identity: bytes
+    match: bytes
+
 
 # Few values, so that equal identities, and equal identities with other content, are common.
 _eight = st.integers(0, 3).map(lambda n: n.to_bytes(8, "little"))
@@ -27,13 +26,24 @@ _named = st.tuples(
 )
 
 
-def _collect(*prints: Fingerprint) -> Identities:
-    return Identities.collect((one, Outcome.ACCEPTED) for one in prints)
+def collect(named: list[tuple[Fingerprint, Outcome]]) -> Identities:
+    match = np.frombuffer(b"".join(found.match for found, _ in named), "<u8")
+    identity = np.frombuffer(b"".join(found.identity for found, _ in named), "<u8")
+    return Identities(identity, match[0::2], match[1::2], np.array([outcome for _, outcome in named], np.uint8))
+
+
+def test_what_a_fingerprint_is() -> None:
+    found = Identities.of([b"id", b""], [b"content", memoryview(b"")])
+    assert found.outcome.tolist() == [Outcome.ACCEPTED] * 2
+    for row, (key, bare) in enumerate([(b"id", b"content"), (b"", b"")]):
+        assert found.identity[row].tobytes() == sha256(key).digest()[:8]
+        match = found.match_low[row].tobytes() + found.match_high[row].tobytes()
+        assert match == sha256(key + sha256(bare).digest()).digest()[:16]
 
 
 def test_content_and_identity_both_count() -> None:
-    known = _collect(fingerprint(b"id", b"content")).sort()
-    wanted = _collect(fingerprint(b"id", b"content"), fingerprint(b"id", b"other"), fingerprint(b"other", b"content"))
+    known = Identities.of([b"id"], [b"content"]).sort()
+    wanted = Identities.of([b"id", b"id", b"other"], [b"content", b"other", b"content"])
     found, conflict = known.outcomes(wanted)
     assert found.tolist() == [Outcome.ACCEPTED, UNKNOWN, UNKNOWN]
     assert conflict.tolist() == [False, True, False]
@@ -43,7 +53,7 @@ def test_content_and_identity_both_count() -> None:
 def test_look_ups_answer_as_a_dictionary_would(
     known: list[tuple[Fingerprint, Outcome]], wanted: list[tuple[Fingerprint, Outcome]]
 ) -> None:
-    found, conflict = merge([Identities.collect([one]) for one in known]).outcomes(Identities.collect(wanted))
+    found, conflict = merge([collect([one]) for one in known]).outcomes(collect(wanted))
     for (want, _), outcome, other in zip(wanted, found.tolist(), conflict.tolist(), strict=True):
         same = {result for one, result in known if one == want}
         assert outcome in same if same else outcome == UNKNOWN
@@ -54,7 +64,7 @@ def test_look_ups_answer_as_a_dictionary_would(
 def test_a_merge_keeps_each_match_and_of_neighbours_the_newest(
     blocks: list[list[tuple[Fingerprint, Outcome]]],
 ) -> None:
-    merged = merge([Identities.collect(block).sort() for block in blocks])
+    merged = merge([collect(block).sort() for block in blocks])
     rows = list(zip(merged.identity.tolist(), merged.match_low.tolist(), merged.match_high.tolist(), strict=True))
     wanted = {tuple(np.frombuffer(one.identity + one.match, "<u8").tolist()) for block in blocks for one, _ in block}
     assert set(rows) == wanted
@@ -62,15 +72,22 @@ def test_a_merge_keeps_each_match_and_of_neighbours_the_newest(
     assert all(one != other for one, other in pairwise(rows))
 
 
+@given(st.lists(_named))
+def test_what_repeats_is_told_with_the_first_one(named: list[tuple[Fingerprint, Outcome]]) -> None:
+    matches = [one.match for one, _ in named]
+    found = join([collect([one]) for one in named]).repeats()
+    assert found == {row: first for row, match in enumerate(matches) if (first := matches.index(match)) != row}
+
+
 def test_the_newest_outcome_wins() -> None:
-    one = fingerprint(b"id", b"content")
-    old, new = Identities.collect([(one, Outcome.REJECTED)]), Identities.collect([(one, Outcome.ACCEPTED)])
+    one = Fingerprint(b"identity", b"matchmatchmatch.")
+    old, new = collect([(one, Outcome.REJECTED)]), collect([(one, Outcome.ACCEPTED)])
     assert merge([old, new]).outcome.tolist() == [Outcome.ACCEPTED]
 
 
 @given(st.lists(_named))
 def test_columns_round_trip(named: list[tuple[Fingerprint, Outcome]]) -> None:
-    block = Identities.collect(named)
+    block = collect(named)
     data = block.encode()
     assert len(data) == len(named) * BYTES_EACH
     again = Identities.decode(data, len(named))
