@@ -27,7 +27,8 @@ from deltalake import DeltaTable
 
 from acquit.errors import ConfigurationError, PipelineFailed
 from acquit.spark.merging import Roll, bins, delta_files, merge, row_groups, sync, sync_log
-from acquit.spark.tables import TableFiles, TableKind, open_delta, table_files, table_kind
+from acquit.spark.spool.store import make_folders
+from acquit.spark.tables import TableFile, TableFiles, TableKind, open_delta, table_files, table_kind
 
 TARGET_BYTES: Final = 128 << 20
 _TARGET_MIN: Final = 1 << 10
@@ -149,7 +150,8 @@ def _vacuum(table: Path, *, dry_run: bool) -> tuple[str, ...]:
 
 
 def _copy(options: CompactOptions, before: TableFiles, on_progress: Progress) -> tuple[int, int, tuple[str, ...]]:
-    """Write the rows into another folder, which is there when all of them are."""
+    """Write the rows into another folder, which is there when all of them are. Folders within are values of columns
+    that are not in the files: they stay."""
     into = options.into
     assert into is not None
     if options.dry_run:
@@ -158,15 +160,26 @@ def _copy(options: CompactOptions, before: TableFiles, on_progress: Progress) ->
     folder = into.with_name(f".{into.name}.{uuid.uuid4().hex}")
     folder.mkdir(parents=True)
     numbers = itertools.count()
-    roll = Roll(lambda: folder / f"part-{next(numbers):05d}.parquet", options.target_file_bytes)
-    for file in before.files:
-        for group in row_groups(file.path):
-            roll.write(group, file.path)
-            on_progress(roll.rows, rows_all)
-    roll.close()
+    inside = folder
+    roll = Roll(lambda: inside / f"part-{next(numbers):05d}.parquet", options.target_file_bytes)
+    origin = options.table.resolve()
+    by_folder = itertools.groupby(sorted(before.files, key=_folder), key=_folder)
+    for parent, files in by_folder:
+        inside = folder / parent.resolve().relative_to(origin)
+        make_folders(inside)
+        for file in files:
+            for group in row_groups(file.path):
+                roll.write(group, file.path)
+                on_progress(roll.rows, rows_all)
+        roll.close()
+        sync(inside)
     if roll.rows != rows_all:
         raise PipelineFailed(f"wrote {roll.rows} rows of {rows_all} into {folder}: the files changed meanwhile")
     sync(folder)
     folder.rename(into)
     sync(into.parent)
     return next(numbers), len(before.files), ()
+
+
+def _folder(file: TableFile) -> Path:
+    return file.path.parent

@@ -258,15 +258,35 @@ class Roll:
 
 
 def row_groups(path: Path) -> Iterator[pa.Table]:
-    """The rows of a file, in groups of a size that memory holds."""
-    with pq.ParquetFile(path) as file:
+    """The rows of a file, in groups of a size that memory holds.
+
+    Times as Spark writes them by default (INT96) become instants in microseconds, which Spark reads as the same type.
+    """
+    with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
         metadata = file.metadata
+        instants = None
+        if any(file.schema.column(index).physical_type == "INT96" for index in range(len(file.schema))):
+            # By itself pyarrow reads INT96 as nanoseconds: so one sees which they are.
+            instants = pa.schema([_instant(field) for field in pq.read_schema(path)])
         if not metadata.num_rows:
             return
         raw_bytes = sum(metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups))
         rows = max(1, min(_GROUP_ROWS, _GROUP_BYTES * metadata.num_rows // max(1, raw_bytes)))
         for batch in file.iter_batches(batch_size=rows):
-            yield pa.Table.from_batches([batch])
+            group = pa.Table.from_batches([batch])
+            yield group if instants is None else group.cast(instants)
+
+
+def _instant(field: pa.Field) -> pa.Field:
+    """With instants in microseconds in the place of times in nanoseconds."""
+    kind = field.type
+    if pa.types.is_struct(kind):
+        return field.with_type(pa.struct([_instant(inner) for inner in kind]))
+    if pa.types.is_list(kind):
+        return field.with_type(pa.list_(_instant(kind.value_field)))
+    if pa.types.is_map(kind):
+        return field.with_type(pa.map_(_instant(kind.key_field), _instant(kind.item_field)))
+    return field.with_type(pa.timestamp("us", "UTC")) if kind == pa.timestamp("ns") else field
 
 
 def sync_log(table: Path, since: int | None = None) -> int:

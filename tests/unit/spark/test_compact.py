@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 import os
 import time
@@ -20,6 +21,8 @@ from acquit.spark.merging import DeltaFile, bins, delta_files, merge, tier_bins
 from acquit.spark.tables import TableKind, table_files
 
 SMALL = 20
+MICROSECONDS = pa.timestamp("us")
+NESTED = pa.struct([("at", pa.list_(MICROSECONDS)), ("by", pa.map_(pa.string(), MICROSECONDS))])
 
 
 def delta_table(folder: Path, files: int = SMALL) -> Path:
@@ -232,6 +235,42 @@ def test_a_copy_rolls_at_the_size(tmp_path: Path) -> None:
     assert 1 < done.files_after < 6
     assert len(table_files(tmp_path / "copy").files) == done.files_after
     assert sequences(tmp_path / "copy") == list(range(6))
+
+
+def test_a_copy_keeps_the_folders_of_partitions(tmp_path: Path) -> None:
+    """Their values are nowhere else."""
+    table = tmp_path / "table"
+    for queue, number in itertools.product(("a", "b%20c"), range(2)):
+        (table / f"queue={queue}" / "day=1").mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({"sequence": [number]}), table / f"queue={queue}" / "day=1" / f"{number}.parquet")
+    done = compact(CompactOptions(table=table, into=tmp_path / "copy"))
+    assert (done.files_before, done.files_after) == (4, 2)
+    found = {str(file.path.parent.relative_to(tmp_path / "copy")) for file in table_files(tmp_path / "copy").files}
+    assert found == {"queue=a/day=1", "queue=b%20c/day=1"}
+    assert sequences(tmp_path / "copy") == [0, 0, 1, 1]
+
+
+def test_times_as_spark_writes_them_stay_what_they_are(tmp_path: Path) -> None:
+    """Spark reads no nanoseconds, which pyarrow makes of them, and what is beyond those must not be another time."""
+    table = tmp_path / "table"
+    table.mkdir()
+    instant = datetime.datetime(9999, 12, 31, 23, 59, 59, 123456, datetime.UTC)
+    far = instant.replace(tzinfo=None)
+    times = pa.array([far, None], pa.timestamp("us"))
+    nested = pa.array([{"at": [far], "by": [("x", far)]}, None], NESTED)
+    for number in range(2):
+        rows = pa.table({"at": times, "json": nested, "sequence": [number, number]})
+        pq.write_table(rows, table / f"{number}.parquet", use_deprecated_int96_timestamps=True)
+    compact(CompactOptions(table=table, into=tmp_path / "copy"))
+    (file,) = table_files(tmp_path / "copy").files
+    found = pq.read_table(file.path)
+    assert found["at"].to_pylist() == [instant, None] * 2
+    assert found["json"].to_pylist()[0] == {"at": [instant], "by": [("x", instant)]}
+    written = pq.ParquetFile(file.path).schema
+    kinds = {
+        str(column.logical_type) for index in range(len(written)) if "at" in (column := written.column(index)).path
+    }
+    assert all("isAdjustedToUTC=true, timeUnit=microseconds" in kind for kind in kinds)
 
 
 def test_a_copy_of_two_tables_is_refused_and_leaves_nothing_named(tmp_path: Path) -> None:
