@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from acquit.errors import ConfigurationError
+from acquit.errors import ConfigurationError, StoreCorrupt
 from acquit.spark.audit import anomalies, dead_letters, histories, kept, suspects, tables
 from acquit.spark.audit import balance as balancing
 from acquit.spark.audit.anomalies import NOTES, AnomalyRow
@@ -112,7 +112,7 @@ class _Run:
         except QUERY_ERRORS as error:
             self._log.check_wanted(self._number, folder)
             raise cause_of(error)  # noqa: B904  # its cause says what kind it is
-        except OSError:
+        except (OSError, StoreCorrupt):  # files of the run before go once two others have been committed
             self._log.check_wanted(self._number, folder)
             raise
         self._log.clean()

@@ -131,6 +131,22 @@ def test_of_two_runs_one_is_committed(folder: LedgerFolder, tmp_path: Path) -> N
     assert not audited([folder.path], into).changed
 
 
+def test_a_run_that_others_overtake_twice(folder: LedgerFolder, tmp_path: Path) -> None:
+    """What it goes on from is deleted then, which is no damage."""
+    into = tmp_path / "into"
+    parts = [until(folder.path, tmp_path / str(number), number) for number in (2, 3, 4)]
+    audited([parts[0]], into)
+
+    class Slow(PlainSession):
+        def setJobGroup(self, group: str, description: str) -> None:  # noqa: N802
+            for part in parts[1:]:
+                audited([part], into)
+
+    with pytest.raises(PipelineFailed, match=r"another run of the audit in .* was committed while this one ran"):
+        audited([folder.path], into, Slow())
+    assert AuditLog(into).numbers() == [1, 2, 3]
+
+
 def test_an_interrupt_is_one_although_spark_fails_on_the_way_out(folder: LedgerFolder, tmp_path: Path) -> None:
     class Interrupted(PlainSession):
         def range(self, start: int, end: int, step: int, partitions: int) -> Frame:
