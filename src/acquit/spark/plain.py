@@ -1,6 +1,6 @@
 """The short way to rows: for messages of an acquit broker in their usual form, many at once.
 
-`spark.columns` reads a message section by section. Most messages of a queue are laid out alike, and differ in little
+`spark.parsing` reads a message section by section. Most messages of a queue are laid out alike, and differ in little
 but their sequence, the time of posting, the message-id and the body. So here the layout of all messages of a lot is
 read together, column by column, over their bytes joined. What else a message says is its *pattern*: each pattern is
 read once, the long way, for all messages that have it, so the two ways cannot disagree about the meaning of bytes; a
@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from acquit.spark.parsing import TIME_MAX_MS
 from acquit.spark.spool.drain import Identified
 
 Places: TypeAlias = NDArray[np.int64]
@@ -49,8 +50,6 @@ _SHORT_BODIES: Final = (b"\x00\x53\x75\xa0", b"\x00\x53\x77\xa0", b"\x00\x53\x77
 _LONG_BODIES: Final = (b"\x00\x53\x75\xb0", b"\x00\x53\x77\xb0", b"\x00\x53\x77\xb1")
 """How a body of one piece begins; its size follows, in one byte or in four."""
 _TEXTS: Final = (0xA1, 0xB1)
-TIME_MAX_MS: Final = 253_402_300_799_999
-"""The last millisecond of the year 9999: later times go the long way, which says that no column holds them."""
 _PADDING: Final = bytes(128)
 """Behind the last message, so that what is gathered from its end on is there."""
 

@@ -18,6 +18,7 @@ from acquit.errors import ConfigurationError
 from acquit.protocol.codec import Decimal64, Symbol, Timestamp, ULong, encode
 from acquit.protocol.message import AmqpSequence, AmqpValue, Data, Message
 from acquit.spark import columns as columns_module
+from acquit.spark import parsing
 from acquit.spark.columns import (
     BY_NAME,
     FIELDS,
@@ -292,7 +293,7 @@ def test_the_short_way_through_the_brokers_own_annotations_says_what_the_long_wa
         payload = own_annotations(sequence, posted_ms) + Message(b"").encode()
     short = make([payload], BROKER)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns_module, "_OWN_SECTION", re.compile(b"(?!)"))
+        patch.setattr(parsing, "_OWN_SECTION", re.compile(b"(?!)"))
         long = make([payload], BROKER)
     assert table(short) == table(long) and short.corrupt == long.corrupt
     assert identify(READER, payload, BROKER).sequence == (sequence if 0 < sequence < 1 << 63 else None)

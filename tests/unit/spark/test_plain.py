@@ -124,8 +124,8 @@ def test_what_is_plain(body: object, durable: bool) -> None:
 
 def test_a_pattern_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read = []
-    parse = columns._parse
-    monkeypatch.setattr(columns, "_parse", lambda *given: read.append(1) or parse(*given))
+    parse = columns.parse
+    monkeypatch.setattr(columns, "parse", lambda *given: read.append(1) or parse(*given))
     payloads = [handed_out(Message(b"%d" % n, message_id=f"id-{n}", subject=f"{n % 3}"), n, n) for n in range(1, 50)]
     made(payloads, short=True)
     assert len(read) == 3
