@@ -4,10 +4,10 @@ A `Poster` connects, finds out what the broker grants, and is then given row aft
 `maxInFlight` of them, and their bytes, wait for their answers; beyond, the task waits for the oldest. The link's credit
 is the broker's, so a slow broker slows the task down and fills nobody's memory.
 
-**What is in flight is kept** until it is answered, in order. So whatever happens to the link, a restart of the broker
-included, the poster attaches again and sends what has no answer; while the broker takes nothing at all, no longer than
-`sendTimeout`. A broker that knows the rows (`Mechanism`) posts none of them twice by that; otherwise it is at least
-once.
+**What is in flight is kept** until it is answered, in order. So whatever happens to the connection, a restart of the
+broker included, the poster attaches again and sends what has no answer; while the broker takes nothing at all, no
+longer than `sendTimeout`. A link that the broker ends is an error: it had a reason. A broker that knows the rows
+(`Mechanism`) posts none of them twice by that; otherwise it is at least once.
 
 **With a mark** (docs/duplicates.md) the attach tells how far an earlier attempt came. Rows below are left out; the row
 at the mark is sent, because its answer says that all of that is on the disk. When it attaches again, the mark must not
@@ -410,7 +410,7 @@ class Poster:
         while True:
             lost = isinstance(error, ConnectionFailed) or isinstance(error.__cause__, ConnectionFailed)
             if not lost and not self._connection.closed:
-                if isinstance(error, LinkDetached):
+                if isinstance(error, LinkDetached) or isinstance(error.__cause__, LinkDetached):
                     raise error
                 raise self._stalled(str(error)) from error
             self.close()

@@ -13,11 +13,15 @@ import pytest
 import acquit
 from acquit.broker.options import AddressRule, BrokerOptions, ConnectionLimits
 from acquit.errors import ConfigurationError, DeliveryInDoubt, LinkDetached, RowRejected, RowsChanged
+from acquit.protocol._definitions import Error
+from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.delivery import Delivery, DeliveryState
 from acquit.spark.sink.options import SinkOptions
 from acquit.spark.sink.poster import Mechanism, Origin, Poster, Row, choose_mechanism
 from acquit.spark.sink.rows import RowEncoder, Values
 from acquit.spark.sink.writers import TaskResult, in_order, write_rows
 from acquit.testing import Proxy
+from tests.support.server import Server, serving
 
 ORIGIN = Origin("query", 3, 1)
 
@@ -296,6 +300,24 @@ def test_a_queue_that_stays_full_is_an_error_in_time() -> None:
 def test_an_address_that_may_not_be_written_to(broker: acquit.Broker) -> None:
     with pytest.raises(LinkDetached):
         write(broker.url, texts(1), address="$management.no")
+
+
+def test_a_link_that_the_broker_ends_says_why() -> None:
+    server = Server()
+    why = Error(condition="amqp:internal-error", description="closed in the midst")
+
+    def end(delivery: Delivery) -> DeliveryState | None:
+        if len(server.taken) != 3:
+            return ACCEPTED
+        delivery.link.detach(error=why)
+        return None
+
+    server.verdict = end
+    with (
+        serving(server) as running,
+        pytest.raises(DeliveryInDoubt, match=r"^no outcome was heard: .* closed in the midst"),
+    ):
+        write(running.url, texts(5), guarantee="at-least-once")
 
 
 # -- losses ----------------------------------------------------------------------------------------------------------
