@@ -153,11 +153,13 @@ def test_receipts_of_a_producer(spark: SparkSession, seen: Seen, tmp_path: Path)
 
 def test_some_receipts_that_are_as_the_ledger_has_them(spark: SparkSession, seen: Seen, tmp_path: Path) -> None:
     receipts = tmp_path / "receipts.csv"
-    receipts.write_text(f"id,result\n{seen.accepted[1]},accepted\n{seen.accepted[2]},In-Doubt\n")
-    given = {"receipts": receipts, "by": "sequence", "column": "id", "outcome": "result", "complete": False}
+    receipts.write_text(f"its.id,result\n{seen.accepted[1]},accepted\n{seen.accepted[2]},In-Doubt\n")
+    given = {"receipts": receipts, "by": "sequence", "column": "its.id", "outcome": "result", "complete": False}
     found = reconcile(seen.options(**given), spark=spark)
     assert found.equal
     assert kinds(found.counts) == {"in-doubt-posted": 1}
+    with pytest.raises(ConfigurationError, match=r"has no column message_id; it has its\.id, result\. Say"):
+        reconcile(seen.options(**{**given, "by": "message_id", "column": None}), spark=spark)
 
 
 def test_many_ranges_of_several_brokers(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody who reads Spark programs knows it
 
 from acquit.errors import ConfigurationError
@@ -79,13 +79,18 @@ def read_receipts(spark: SparkSession, place: Path, outcome: str) -> DataFrame:
     rows = _rows(spark, place)
     if outcome not in rows.columns:
         return rows.withColumn(STATE_COLUMN, F.lit(ReceiptState.ACCEPTED.value))
-    letters = F.regexp_replace(F.lower(F.coalesce(F.col(outcome).cast("string"), F.lit(""))), "[^a-z]", "")
+    letters = F.regexp_replace(F.lower(F.coalesce(named(outcome).cast("string"), F.lit(""))), "[^a-z]", "")
     state = (
         F.when(letters.isin(*ACCEPTED_WORDS), ReceiptState.ACCEPTED.value)
         .when(letters.isin(*IN_DOUBT_WORDS), ReceiptState.IN_DOUBT.value)
         .otherwise(ReceiptState.REFUSED.value)
     )
     return rows.withColumn(STATE_COLUMN, state)
+
+
+def named(column: str) -> Column:
+    """The column of that name, dots and all."""
+    return F.col("`" + column.replace("`", "``") + "`")
 
 
 def _rows(spark: SparkSession, place: Path) -> DataFrame:

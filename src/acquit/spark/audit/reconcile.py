@@ -32,10 +32,18 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody who reads S
 from acquit.errors import ConfigurationError
 from acquit.spark.audit.failures import cause_of
 from acquit.spark.audit.judging import Judge, fate
-from acquit.spark.audit.others import STATE_COLUMN, ReceiptState, check_receipts, check_table, read_receipts, read_table
+from acquit.spark.audit.others import (
+    STATE_COLUMN,
+    ReceiptState,
+    check_receipts,
+    check_table,
+    named,
+    read_receipts,
+    read_table,
+)
 from acquit.spark.audit.ranges import MESSAGE_ID, SEQUENCE, compared, marked, totals_of, within
 from acquit.spark.audit.reconciled import (
-    FOLDER,
+    FINDINGS,
     Against,
     Example,
     Finding,
@@ -247,8 +255,9 @@ class _Comparison:
         by = options.by or next((name for name in order if name in other.columns), None)
         if by is None or (options.column or by) not in other.columns:
             wanted = options.column or by or f"{order[0]} or {order[1]}"
+            there = [name for name in other.columns if name != STATE_COLUMN]
             raise ConfigurationError(
-                f"{options.place} has no column {wanted}; it has {', '.join(other.columns)}. "
+                f"{options.place} has no column {wanted}; it has {', '.join(there) or 'none'}. "
                 "Say which one, and what it is, with `by` and `column`"
             )
         if by == SEQUENCE and "broker" not in other.columns and len(self._brokers) > 1:
@@ -267,7 +276,7 @@ class _Comparison:
             scope = F.coalesce(F.col("broker"), F.lit("")) if "broker" in other.columns else F.lit(self._brokers[0])
         rows = other.select(
             scope.alias("scope"),
-            F.col(options.column or by).cast(kind).alias("key"),
+            named(options.column or by).cast(kind).alias("key"),
             (F.col(STATE_COLUMN) if options.receipts is not None else F.lit(ReceiptState.ACCEPTED.value)).alias(
                 "state"
             ),
@@ -340,7 +349,7 @@ class _Comparison:
 
     def _kept(self, found: DataFrame) -> _Kept:
         """Write what was found."""
-        name = f"{FOLDER}/findings-{secrets.token_hex(8)}"
+        name = f"{FINDINGS}-{secrets.token_hex(8)}"
         place = str(self._options.audit / name)
         found.write.parquet(place)
         written = self._spark.read.schema(found.schema).parquet(place)

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -19,6 +20,10 @@ from typing import Final
 from acquit.errors import StoreCorrupt
 
 FOLDER: Final = "reconciliations"
+FINDINGS: Final = f"{FOLDER}/findings"
+"""With a hyphen and a name behind it: where rows that differ are."""
+_ABANDONED_S: Final = 86_400
+"""What no reconciliation names is of one that was killed, when it is this old; or of one that is being made."""
 
 
 class Against(StrEnum):
@@ -131,12 +136,16 @@ def write_reconciliation(folder: Path, found: Reconciliation) -> Path:
 
 
 def replace_reconciliation(folder: Path, found: Reconciliation) -> None:
-    """As `write_reconciliation`, and delete the rows that an earlier one of the same comparison named."""
-    before = [each for each in read_reconciliations(folder) if each.name == found.name]
+    """As `write_reconciliation`, and delete the rows that an earlier one of the same comparison named, and those of
+    comparisons that were killed."""
+    before = read_reconciliations(folder)
     write_reconciliation(folder, found)
-    for old in before:
-        if old.findings:
-            shutil.rmtree(folder / old.findings, ignore_errors=True)
+    replaced = {each.findings for each in before if each.name == found.name and each.findings}
+    kept = {each.findings for each in (*before, found)} - replaced
+    for path in folder.glob(f"{FINDINGS}-*"):
+        place = path.relative_to(folder).as_posix()
+        if place in replaced or (place not in kept and time.time() - path.stat().st_mtime > _ABANDONED_S):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def read_reconciliations(folder: Path) -> list[Reconciliation]:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from acquit.spark.audit.reconciled import (
     Example,
     Finding,
     read_reconciliations,
+    replace_reconciliation,
     write_reconciliation,
 )
 from tests.support.audit_tables import reconciliation
@@ -45,6 +48,20 @@ def test_the_same_comparison_takes_the_place_of_the_one_before(tmp_path: Path) -
         replace(FOUND, place="/lake/b"),
     )
     assert len({each.name for each in (FOUND, *others)}) == 5
+
+
+def test_rows_of_what_was_replaced_or_killed_go(tmp_path: Path) -> None:
+    other = replace(FOUND, queue="payments", findings="reconciliations/findings-2")
+    for found in (FOUND, other):
+        write_reconciliation(tmp_path, found)
+    places = {name: tmp_path / f"reconciliations/findings-{name}" for name in ("1", "2", "3", "killed", "running")}
+    for name, place in places.items():
+        place.mkdir()
+        (place / "part-0.parquet").touch()
+        age_s = 0 if name == "running" else 2 * 86_400
+        os.utime(place, (time.time() - age_s,) * 2)
+    replace_reconciliation(tmp_path, replace(FOUND, findings="reconciliations/findings-3"))
+    assert {name for name, place in places.items() if place.exists()} == {"2", "3", "running"}
 
 
 @pytest.mark.parametrize("finding", Finding)
