@@ -18,7 +18,7 @@ from __future__ import annotations
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -32,6 +32,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody who reads S
 from acquit.errors import ConfigurationError
 from acquit.spark.audit.failures import cause_of
 from acquit.spark.audit.judging import Judge, fate
+from acquit.spark.audit.log import BrokerState
 from acquit.spark.audit.others import (
     STATE_COLUMN,
     ReceiptState,
@@ -53,6 +54,7 @@ from acquit.spark.audit.reconciled import (
 from acquit.spark.audit.results import AuditResults
 from acquit.spark.ledger.options import FORMAT_NAME
 from acquit.spark.session import QUERY_ERRORS, start_session
+from acquit.store.reading import FolderReader
 
 EXAMPLES_MAX: Final = 20
 """Of each finding."""
@@ -174,6 +176,23 @@ class _Kept:
     """Below the audit's; "" where there is none."""
     counts: Mapping[Finding, int] = field(default_factory=dict)
     examples: tuple[Example, ...] = ()
+
+
+def journals_of(brokers: Iterable[BrokerState]) -> list[str]:
+    """The data folders of these brokers. Raises ConfigurationError where one holds another journal by now, whose ids
+    would be taken for none, and as `FolderReader.contents`."""
+    folders = []
+    for broker in brokers:
+        store = str(FolderReader(Path(broker.folder)).contents().identity.store)
+        if store != broker.store:
+            raise ConfigurationError(
+                f"{broker.folder} holds the journal of broker {store}; when it was audited, that of {broker.store}: "
+                "message ids are read from the journal"
+            )
+        if "," in broker.folder:
+            raise ConfigurationError(f"{broker.folder}: message ids cannot be read from a folder with a comma")
+        folders.append(broker.folder)
+    return folders
 
 
 class _Comparison:
@@ -329,7 +348,7 @@ class _Comparison:
     def _with_ids(self, rows: DataFrame) -> DataFrame:
         """With the message ids of postings. A copy (a second subscription, a dead letter, what a transaction held) has
         that of the message that it is a copy of."""
-        folders = sorted({broker.folder for broker in self._results.brokers.values() if broker.store in self._brokers})
+        folders = journals_of(broker for broker in self._results.brokers.values() if broker.store in self._brokers)
         ids = (
             self._spark.read.format(FORMAT_NAME)
             .schema("broker string, sequence bigint, message_id string")

@@ -129,7 +129,8 @@ def fold(work: Work, verify: Verify, anomalies_max: int) -> Folded:
     everything = read_events(segment, verify)
     if work.resumed and digest_of(everything[: work.skip]) != work.digest:
         raise segment.corrupt(
-            f"its first {work.skip} events are not those that an earlier run of this audit has folded"
+            f"its first {work.skip} events are not those that an earlier run of this audit has folded: audit this "
+            "journal into a new folder"
         )
     events = everything[work.skip :]
     summary, before = _seals(work)
