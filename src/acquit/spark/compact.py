@@ -24,6 +24,7 @@ from typing import Final
 
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from acquit.errors import ConfigurationError, PipelineFailed
 from acquit.spark.merging import Roll, bins, delta_files, merge, row_groups, sync, sync_log
@@ -31,6 +32,7 @@ from acquit.spark.spool.store import make_folders
 from acquit.spark.tables import TableFile, TableFiles, TableKind, open_delta, table_files, table_kind
 
 TARGET_BYTES: Final = 128 << 20
+_VACUUM_MIN_HOURS: Final = 24
 _TARGET_MIN: Final = 1 << 10
 
 
@@ -43,7 +45,7 @@ class CompactOptions:
     target_file_bytes: int = TARGET_BYTES
     """Size of the files to make, about. Files of half that size and more are left alone."""
     vacuum: bool = False
-    """Delta: also remove files that no version within the table's retention time (7 days) needs."""
+    """Delta: also remove files that no version within the table's retention time (7 days; a day at least) needs."""
     into: Path | None = None
     """A folder that is not there yet, for a compacted copy. Delta tables are compacted in place."""
     dry_run: bool = False
@@ -143,7 +145,11 @@ def _compact_delta(
 def _vacuum(table: Path, *, dry_run: bool) -> tuple[str, ...]:
     """Files that no version needs, those of attempts that died among them. Names that begin with an underscore are
     nobody's rows: the spool and the checkpoint stay."""
-    removed = DeltaTable(table).vacuum(dry_run=dry_run, full=True)
+    try:
+        # The files of a batch that is being written are in no log yet, however short the table's retention time is.
+        removed = DeltaTable(table).vacuum(_VACUUM_MIN_HOURS, dry_run=dry_run, full=True)
+    except DeltaError:  # it is longer
+        removed = DeltaTable(table).vacuum(dry_run=dry_run, full=True)
     if not dry_run:
         sync_log(table)
     return tuple(sorted(set(removed)))

@@ -126,6 +126,12 @@ class IngestOptions(BrokerAccess):
                 )
             if self.target_file_bytes < 0:
                 raise ConfigurationError(f"target file size: expected bytes, got {self.target_file_bytes}")
+        work = self.work_folder
+        if work.is_relative_to(self.table) and not str(work.relative_to(self.table)).startswith("_"):
+            raise ConfigurationError(
+                f"work {work}: within the table's folder it must have a name that begins with _ there: what else "
+                "is in it and not of the table is removed by a vacuum"
+            )
         if self.ledger is not None:
             self._check_ledger(self.ledger)
         source = SourceOptions.parse(self.source_options())

@@ -196,6 +196,16 @@ def test_vacuum_takes_old_attempts_and_leaves_the_querys_work(tmp_path: Path) ->
     assert sequences(table) == [0, 1]
 
 
+def test_vacuum_leaves_what_a_batch_has_just_written_whatever_the_table_says(tmp_path: Path) -> None:
+    table = delta_table(tmp_path / "table", 2)
+    DeltaTable(table).alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 0 seconds"})
+    (table / "acquit").mkdir()
+    young = table / "acquit" / "000000002-0-b-0.parquet"
+    young.touch()
+    assert compact(CompactOptions(table=table, vacuum=True)).vacuumed == ()
+    assert young.exists()
+
+
 def test_what_a_stream_lists_is_copied_and_not_touched(tmp_path: Path) -> None:
     table = stream_table(tmp_path / "table")
     assert table_files(table).kind is TableKind.STREAM

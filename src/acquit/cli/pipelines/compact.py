@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option(
     "--vacuum",
     is_flag=True,
-    help="Delta: also remove files that no version of the last 7 days (or as the table says) needs.",
+    help="Delta: also remove files that no version of the last 7 days (or as the table says, a day at least) needs.",
 )
 @click.option(
     "--into",
