@@ -76,8 +76,14 @@ class Senders:
             raise Refused("an address is needed", condition=AmqpCondition.INVALID_FIELD)
         else:
             peer.rights.check("send", target.address)
-            node = self._nodes.to_send_to(peer, target.address, wants_topic(target.capabilities))
+            # The mark first: a link that is refused it leaves no node behind.
             claim = self._claim(peer, asked)
+            try:
+                node = self._nodes.to_send_to(peer, target.address, wants_topic(target.capabilities))
+            except Refused:
+                if claim is not None:
+                    self._marks.release(claim)
+                raise
             self._answer(link, _target(target.address, _capabilities(node)), claim)
             producer = _producer(peer, link, node)
             producer.mark = claim
@@ -85,7 +91,7 @@ class Senders:
         return producer
 
     def _claim(self, peer: Peer, asked: Attach) -> Claim | None:
-        """The mark that it wants, if it wants one: the last thing that may be refused."""
+        """The mark that it wants, if it wants one. Who is refused something afterwards lets go of it."""
         name = (asked.properties or {}).get(SENDER_MARK)
         return None if name is None else self._marks.claim(peer.user, name)
 
