@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from acquit.spark.audit.anomalies import NOTES, Anomaly
-from acquit.spark.report.formats import moment_us, name_of, time_text
+from acquit.spark.report.formats import name_of, time_text
 from acquit.spark.report.said import AnomalyKind, Instance, Mood, Step
+from acquit.spark.report.tables import rows_of
 
 Row = dict[str, Any]
 
@@ -38,12 +39,12 @@ def faults(anomalies: pa.Table, histories: pa.Table) -> list[AnomalyKind]:
     """All kinds that there are, those that are more than notes first."""
     counts = Counter({row["kind"]: row["kind_count"] for row in _counted(anomalies, "kind")})
     steps: dict[tuple[str, str, int], list[Row]] = defaultdict(list)
-    for row in histories.to_pylist():
+    for row in rows_of(histories):
         steps[row["broker"], row["queue"], row["sequence"]].append(row)
     found = []
     for kind, count in counts.items():
         mood, meaning = Mood.NOTE if kind in NOTES else Mood.BAD, MEANINGS.get(kind, "")
-        rows = anomalies.filter(pc.equal(anomalies["kind"], kind)).slice(0, ANOMALIES_MAX).to_pylist()
+        rows = rows_of(anomalies.filter(pc.equal(anomalies["kind"], kind)).slice(0, ANOMALIES_MAX))
         shown = [_anomaly(row, steps.get((row["broker"], row["queue"], row["sequence"]), [])) for row in rows]
         found.append(AnomalyKind(kind=kind, mood=mood, meaning=meaning, count=count, shown=shown))
     return sorted(found, key=lambda each: (each.mood is not Mood.BAD, each.kind))
@@ -61,7 +62,7 @@ def _anomaly(row: Row, steps: list[Row]) -> Instance:
         broker=row["broker"] or "",
         where=", ".join(part for part in where if part),
         detail=row["detail"] or "",
-        time=time_text(moment_us(row["time"]), exact=True) if row["time"] else "",
+        time="" if row["time"] is None else time_text(row["time"], exact=True),
         steps=[_step(step) for step in sorted(steps, key=lambda step: (step["segment"] or 0, step["index"] or 0))],
     )
 
@@ -69,9 +70,7 @@ def _anomaly(row: Row, steps: list[Row]) -> Instance:
 def _step(row: Row) -> Step:
     reason = ": ".join(part for part in (row["cause"], row["condition"]) if part)
     attempt = "" if row["attempt"] is None else str(row["attempt"])
-    return Step(
-        time_text(moment_us(row["time"]), exact=True), name_of(row["kind"] or ""), attempt, row["actor"] or "", reason
-    )
+    return Step(time_text(row["time"], exact=True), name_of(row["kind"] or ""), attempt, row["actor"] or "", reason)
 
 
 def _numbered(what: str, number: int | None) -> str:

@@ -62,8 +62,3 @@ def name_of(column: str) -> str:
 def plural(count: int, one: str, many: str) -> str:
     """A count with its noun."""
     return f"{count_text(count)} {one if count == 1 else many}"
-
-
-def moment_us(moment: datetime | None) -> int | None:
-    """Microseconds since the epoch; None for none."""
-    return None if moment is None else round(moment.timestamp() * 1_000_000)

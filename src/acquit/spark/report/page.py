@@ -17,20 +17,22 @@ from acquit.errors import ConfigurationError
 from acquit.spark.audit.reconciled import Reconciliation
 from acquit.spark.report.choice import Choice
 from acquit.spark.report.faults import faults
-from acquit.spark.report.formats import count_text, moment_us, plural, time_text
+from acquit.spark.report.formats import count_text, plural, time_text
 from acquit.spark.report.queues import Sources, broker_sections, by_name
 from acquit.spark.report.said import BADNESS, MOODS, AnomalyKind, Coverage, Mood, Page, QueueRow, Tile
-from acquit.spark.report.series import Minutes
-from acquit.spark.report.tables import DEAD, RETIRED, AuditTables
+from acquit.spark.report.series import Minutes, drawable
+from acquit.spark.report.tables import DEAD, RETIRED, AuditTables, rows_of
 
 Row = dict[str, Any]
 
 
 def page_of(tables: AuditTables, choice: Choice, reconciliations: Sequence[Reconciliation] = ()) -> Page:
     """The page of these tables. Raises ConfigurationError where the choice leaves nothing: that would look well."""
-    minutes = Minutes(choice.of(tables.minutes))
-    balance = by_name(choice.of(tables.balance).to_pylist())
-    coverage = [_coverage(row) for row in tables.coverage.to_pylist() if choice.takes_broker(row["broker"])]
+    chosen = choice.of(tables.minutes)
+    drawn = drawable(chosen)
+    minutes = Minutes(drawn)
+    balance = by_name(rows_of(choice.of(tables.balance)))
+    coverage = [_coverage(row) for row in rows_of(tables.coverage) if choice.takes_broker(row["broker"])]
     folders = {covered.broker: covered.folder for covered in coverage}
     anomalies = faults(choice.of(tables.anomalies), choice.of(tables.histories))
     reconciled = [found for found in reconciliations if choice.takes(found.broker, found.queue)]
@@ -52,8 +54,15 @@ def page_of(tables: AuditTables, choice: Choice, reconciliations: Sequence[Recon
         anomalies=anomalies,
         reconciliations=reconciled,
         coverage=coverage,
-        left_out="" if choice.all else f"Only {choice.text}.",
+        left_out=_left_out(choice, chosen.num_rows - drawn.num_rows),
     )
+
+
+def _left_out(choice: Choice, undrawn: int) -> str:
+    said = [] if choice.all else [f"Only {choice.text}."]
+    if undrawn:
+        said.append(f"{plural(undrawn, 'minute is', 'minutes are')} too far off to be drawn.")
+    return " ".join(said)
 
 
 def _coverage(row: Row) -> Coverage:
@@ -62,8 +71,8 @@ def _coverage(row: Row) -> Coverage:
         folder=row["folder"] or "",
         segments=f"{row['first_segment']}–{row['last_segment']}",
         events=row["events"] or 0,
-        first=time_text(moment_us(row["first_time"])),
-        last=time_text(moment_us(row["last_time"])),
+        first=time_text(row["first_time"]),
+        last=time_text(row["last_time"]),
         missing=_numbers(row["missing"] or []),
         deleted=_numbers(row["deleted"] or []),
         unclean_stops=row["unclean_stops"] or 0,
@@ -83,10 +92,10 @@ def _numbers(numbers: Sequence[int]) -> str:
 
 
 def _span(coverage: pa.Table, choice: Choice) -> str:
-    rows = [row for row in coverage.to_pylist() if choice.takes_broker(row["broker"])]
-    first = min((row["first_time"] for row in rows if row["first_time"]), default=None)
-    last = max((row["last_time"] for row in rows if row["last_time"]), default=None)
-    return f"{time_text(moment_us(first))} to {time_text(moment_us(last))} UTC" if first and last else ""
+    rows = [row for row in rows_of(coverage) if choice.takes_broker(row["broker"])]
+    first = min((row["first_time"] for row in rows if row["first_time"] is not None), default=None)
+    last = max((row["last_time"] for row in rows if row["last_time"] is not None), default=None)
+    return "" if first is None or last is None else f"{time_text(first)} to {time_text(last)} UTC"
 
 
 def _verdict(

@@ -32,6 +32,9 @@ _MINUTE_US: Final = 60_000_000
 SPAN_MIN_US: Final = 10 * _MINUTE_US
 """Less than this fills no axis: a bar that is as wide as the chart says nothing."""
 _STEPS_MIN: Final = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1_440, 2_880, 10_080)
+_YEAR_US: Final = 525_949 * _MINUTE_US
+DRAWN_US: Final = (-900 * _YEAR_US, 7_000 * _YEAR_US)
+"""Dates are drawn of the years 1070 to 8970, about: an axis has margins, and must be of years with four digits."""
 QUANTILES: Final = (0.5, 0.95, 0.99)
 _MIDDLE_US: Final = np.exp2((np.arange(BUCKETS) + 0.5) / PER_OCTAVE)
 """Of each bucket of a histogram, on the logarithmic scale."""
@@ -223,6 +226,13 @@ class Minutes:
             latency=self._latency.spread(first, after, place, axis.count),
             wait=self._wait.spread(first, after, place, axis.count),
         )
+
+
+def drawable(minutes: pa.Table) -> pa.Table:
+    """Without those of a clock gone wrong that no axis of dates can have."""
+    times = minutes["minute"].cast(pa.int64())
+    inside = pc.and_(pc.greater(times, DRAWN_US[0]), pc.less(times, DRAWN_US[1]))
+    return minutes.filter(pc.fill_null(inside, False))
 
 
 def _ranges(ordered: pa.Table) -> dict[tuple[str, str], tuple[int, int]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -118,6 +118,15 @@ def _as_read(name: str, table: pa.Table, schema: pa.Schema) -> pa.Table:
         return chosen.cast(schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise ConfigurationError(f"table {name} of the audit: {error}") from error
+
+
+def rows_of(table: pa.Table) -> list[dict[str, Any]]:
+    """As plain values, with times in microseconds since the epoch: that of a clock gone wrong may be in no calendar."""
+    for place, column in enumerate(table.schema):
+        if pa.types.is_timestamp(column.type):
+            table = table.set_column(place, column.name, table[column.name].cast(_LONG))
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return rows
 
 
 def read_tables(folder: Path) -> AuditTables:

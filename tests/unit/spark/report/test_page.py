@@ -156,3 +156,21 @@ def test_queues_of_one_name_are_one() -> None:
     again = {**balanced("orders", posted=2, accepted=1), "state": "incomplete", "detail": "why"}
     (row,) = page(balance=[first, again]).brokers[0].rows
     assert (row.entered, row.live, row.state, row.detail) == (7, 1, "incomplete", "why")
+
+
+@pytest.mark.parametrize("time_us", [1 << 60, -(1 << 60)])
+def test_a_time_in_no_calendar_is_shown_as_it_is(time_us: int) -> None:
+    step = {"broker": BROKER, "queue": "orders", "sequence": 1, "segment": 3, "time": time_us, "kind": "ACQUIRED"}
+    found = page(
+        minutes=[minute(0, posted=1), {**minute(0, posted=1), "minute": time_us // 60_000_000 * 60_000_000}],
+        dead_letters=[{**minute(0), "minute": time_us // 60_000_000 * 60_000_000, "count": 1}],
+        coverage=[{"broker": BROKER, "first_time": time_us, "last_time": time_us}],
+        anomalies=[{**anomaly("retired-twice"), "time": time_us}],
+        histories=[step],
+    )
+    assert found.span == f"{time_us} µs to {time_us} µs UTC"
+    assert found.left_out == "1 minute is too far off to be drawn."
+    assert found.brokers[0].sections[0].charts
+    assert found.coverage[0].first == f"{time_us} µs"
+    (one,) = found.anomalies[0].shown
+    assert (one.time, one.steps[0].time) == (f"{time_us} µs", f"{time_us} µs")
