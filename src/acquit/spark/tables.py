@@ -105,7 +105,7 @@ _MISREAD: Final = re.compile(r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f\x7f]")
 
 def refuse_misread(table: Path) -> None:
     """Raise ConfigurationError for a folder that delta-rs would take for another one."""
-    found = _MISREAD.search(str(table))
+    found = _MISREAD.search(str(table)) or _MISREAD.search(str(table.resolve()))
     if found is not None:
         raise ConfigurationError(
             f"table {str(table)!r}: a Delta table cannot be in a folder whose name has {found[0]!r} in it"

@@ -38,9 +38,11 @@ def test_a_delta_table_may_be_in_a_folder_of_most_names(tmp_path: Path, name: st
 @pytest.mark.parametrize("name", ["a%20b", "%41", "back\\slash", "new\nline"])
 def test_a_folder_that_is_taken_for_another_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name / "_delta_log").mkdir(parents=True)
-    with pytest.raises(ConfigurationError, match="a Delta table cannot be in a folder whose name has") as caught:
-        table_files(tmp_path / name)
-    assert "\n" not in str(caught.value)
+    (tmp_path / "link").symlink_to(tmp_path / name)
+    for path in (tmp_path / name, tmp_path / "link"):
+        with pytest.raises(ConfigurationError, match="a Delta table cannot be in a folder whose name has") as caught:
+            table_files(path)
+        assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
