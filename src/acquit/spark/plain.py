@@ -148,7 +148,7 @@ def read_lot(payloads: Sequence[bytes]) -> Lot:
     lot = Lot(data, starts, ends, plain, sequences, posted_ms, bare_at, id_at, id_end, form_end, body_at)
     for some, at, end in ((plain, id_at, id_end), (plain & text, body_at, ends)):
         rows = np.flatnonzero(some)
-        plain[rows] = pc.string_is_ascii(lot.slices(at[rows], end[rows]).view(pa.string())).to_numpy(False)
+        plain[rows] &= pc.string_is_ascii(lot.slices(at[rows], end[rows]).view(pa.string())).to_numpy(False)
     return lot
 
 

@@ -122,6 +122,15 @@ def test_what_is_plain(body: object, durable: bool) -> None:
     assert not read_lot([payload + b"\x00", *(payload[:size] for size in range(len(payload)))]).plain.any()
 
 
+@pytest.mark.parametrize("body", [b"data", AmqpValue("text"), AmqpValue(b"binary")])
+@pytest.mark.parametrize("spoiled", [b"\xffd", "\u00e9".encode()])
+def test_an_id_that_is_not_ascii_is_not_plain_whatever_the_body_is(body: object, spoiled: bytes) -> None:
+    good = handed_out(Message(body, message_id="id"), 7, 8)
+    payloads = [good, good.replace(b"\xa1\x02id", b"\xa1\x02" + spoiled), good]
+    assert read_lot(payloads).plain.tolist() == [True, False, True]
+    assert made(payloads, short=True) == made(payloads, short=False)
+
+
 def test_a_pattern_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read = []
     parse = columns.parse
