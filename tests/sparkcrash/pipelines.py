@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -18,7 +19,7 @@ import psutil
 import acquit
 from acquit.protocol.constants import RELEASED
 from acquit.protocol.message import Message
-from tests.sparkcrash.tables import Account, account, content, identity
+from tests.sparkcrash.tables import Account, account, content, identity, judge
 from tests.support.crashing import MUTANT, PYTHONPATH, ROOT, TABLE, arm, folder_of, passed
 from tests.support.spark_program import QUICK, Job
 
@@ -115,9 +116,14 @@ class Pipeline:
         return sum(path.name.isdecimal() for path in (commits.iterdir() if commits.exists() else ()))
 
     @property
+    def last(self) -> Job:
+        """The job, for a run that `check` comes after: at its end Spark says what it reads in the table."""
+        return replace(self.job, seen=str(self.folder / "seen.json"))
+
+    @property
     def unhurried(self) -> Job:
-        """The job, run to the end of the queue, in few batches."""
-        return replace(self.job, trigger=None, source={**self.job.source, "maxMessagesPerBatch": "1000"})
+        """That, run to the end of the queue, in few batches."""
+        return replace(self.last, trigger=None, source={**self.job.source, "maxMessagesPerBatch": "1000"})
 
     @property
     def account(self) -> Account:
@@ -129,6 +135,10 @@ class Pipeline:
 
     def start(self, *, mutant: str = "", **changes: Any) -> Run:
         return self._program(replace(self.job, **changes), mutant)
+
+    def start_last(self) -> Run:
+        """As it is; `check` comes after."""
+        return self._program(self.last)
 
     def run(self, *, mutant: str = "", **changes: Any) -> Run:
         """Until it ends or is killed."""
@@ -166,8 +176,12 @@ class Pipeline:
         return Run(self.folder, "spark_program", str(job.write(self.folder / "job.json")), mutant=mutant)
 
     def check(self) -> None:
+        """Once a run has ended that was `last`, or `unhurried`."""
         found = self.account
         assert found.holds, found
+        rows = json.loads((self.folder / "seen.json").read_text())
+        by_spark = judge([(name, bytes.fromhex(body)) for name, body in rows], range(self.posted))
+        assert by_spark.holds, ("as Spark reads it", by_spark)
         assert self.queue.left() == []
 
     def _between_table_and_commit_log(self) -> bool:

@@ -1,4 +1,4 @@
-"""What is in a table, by readers that are not Spark, and what became of each message.
+"""What is in a table, by Spark and by readers that are not Spark, and what became of each message.
 
 A message is `content(number)` under the id `identity(number)`: so each row says which one it is, and whether it still
 is that one.
@@ -12,10 +12,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, QueryBuilder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Rows: TypeAlias = list[tuple[str, bytes]]
+"""The message-id and the body of each."""
 
 
 def identity(number: int) -> str:
@@ -42,7 +49,11 @@ class Account:
 
 def account(table: Path, posted: Iterable[int]) -> Account:
     """Of all these messages, what is wrong in the table."""
-    rows = rows_of(table)
+    return judge(rows_of(table), posted)
+
+
+def judge(rows: Rows, posted: Iterable[int]) -> Account:
+    """Of all these messages, what is wrong in these rows."""
     found = Counter(name for name, _ in rows)
     wanted = {identity(number): content(number).encode() for number in posted}
     return Account(
@@ -53,14 +64,25 @@ def account(table: Path, posted: Iterable[int]) -> Account:
     )
 
 
-def rows_of(table: Path) -> list[tuple[str, bytes]]:
-    """The message-id and the body of each row."""
-    if any((table / "_delta_log").glob("*.json")):
+def rows_of(table: Path) -> Rows:
+    """By readers that are not Spark."""
+    if _is_delta(table):
         return _delta_rows(table)
     return _read(_files_of_the_sink(table))
 
 
-def _delta_rows(table: Path) -> list[tuple[str, bytes]]:
+def rows_by_spark(spark: SparkSession, table: Path) -> Rows:
+    """By Spark, which needs a jar of Delta's to know which files are the table's: so it is told those of the log."""
+    files = _files_of_the_log(table, DeltaTable(table).version()) if _is_delta(table) else {table}
+    rows = spark.read.parquet(*map(str, files)).select("message_id", "body").collect()
+    return [(name, bytes(body)) for name, body in rows]
+
+
+def _is_delta(table: Path) -> bool:
+    return any((table / "_delta_log").glob("*.json"))
+
+
+def _delta_rows(table: Path) -> Rows:
     """By pyarrow, from the files that the table's log names; and counted by DataFusion, which has its own reader."""
     opened = DeltaTable(table)
     files = _files_of_the_log(table, opened.version())
@@ -96,8 +118,8 @@ def _files_of_the_sink(table: Path) -> set[Path]:
     }
 
 
-def _read(files: Iterable[Path]) -> list[tuple[str, bytes]]:
-    rows: list[tuple[str, bytes]] = []
+def _read(files: Iterable[Path]) -> Rows:
+    rows: Rows = []
     for file in sorted(files):
         read = pq.ParquetFile(file).read(["message_id", "body"])
         rows += zip(read["message_id"].to_pylist(), read["body"].to_pylist(), strict=True)

@@ -42,7 +42,8 @@ def test_executors_and_workers_are_killed(
     for epoch, (point, ending) in enumerate(ENDINGS.items(), 1):
         arm(pipeline.work, point, ending, epoch=epoch)
     pipeline.post((len(ENDINGS) + 1) * BATCH)
-    run = pipeline.run()
+    run = pipeline.start_last()
+    run.wait()
     assert run.status == 0, run.said
     assert [point for point in ENDINGS if passed(pipeline.work, point) is None] == []
     removed = [event for event in events(tmp_path / "events") if event["Event"] == "SparkListenerExecutorRemoved"]
@@ -54,7 +55,7 @@ def test_a_stopped_worker_is_overtaken_by_a_speculative_copy_and_goes_on_two_bat
     queue_at: Callable[[str], Queue], tmp_path: Path, cluster: StandaloneCluster
 ) -> None:
     pipeline = Pipeline(queue_at("acquit"), tmp_path, kind="delta", streaming=True, **on(cluster, tmp_path))
-    run = pipeline.start()
+    run = pipeline.start_last()
     stopped: list[psutil.Process] = []
     try:
         for point in ("drained", "data-written"):

@@ -43,7 +43,7 @@ def test_every_point_of_a_task(way: Way, queue_at: Callable[[str], Queue], spark
     watcher = threading.Thread(target=_stop_when_complete, args=(pipeline, done))
     watcher.start()
     try:
-        run(pipeline.job, spark)
+        run(pipeline.last, spark)
     finally:
         done.set()
         watcher.join()

@@ -50,6 +50,8 @@ class Job:
     source: dict[str, str] = field(default_factory=dict)
     master: str = "local[2,4]"
     settings: dict[str, str] = field(default_factory=dict)
+    seen: str | None = None
+    """A file for the rows of the table, as this very Spark reads them once the run has ended: id, and body in hex."""
 
     @property
     def work(self) -> Path:
@@ -98,6 +100,11 @@ def run(job: Job, spark: SparkSession) -> None:
         done.set()
         for watcher in watchers:
             watcher.join()
+    if job.seen is not None:
+        from tests.sparkcrash.tables import rows_by_spark
+
+        rows = rows_by_spark(spark, Path(job.table))
+        Path(job.seen).write_text(json.dumps([(name, body.hex()) for name, body in rows]))
 
 
 def _stop_when_told(job: Job, spark: SparkSession, done: threading.Event) -> None:
