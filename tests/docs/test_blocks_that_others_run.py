@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.docs.test_pages import ROOT
+from tests.support.pages import ROOT
 
 
 def block(page: str, beginning: str) -> str:

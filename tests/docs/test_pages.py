@@ -2,53 +2,57 @@
 
 The python blocks of a page are one program, run in order in a process of their own and in an empty folder, against a
 broker of their own: ``amqp://127.0.0.1:5672`` in the text stands for its URL. Of a console block the lines that begin
-with ``$ acquit`` are run, and must exit with 0. A block that cannot run here says so in its fence (``python no-run``),
-with the reason in the sentence before it.
+with ``$ acquit`` are run, and must exit with 0.
+
+Blocks that are ``staged`` speak of folders, queues and a Spark session that are put there first, in
+tests/spark/test_pages.py. What cannot run says so in its fence (``python no-run``), and here, with the reason.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 import acquit
+from tests.support.pages import PAGES, URL, all_blocks, blocks, name_of
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-URL = "amqp://127.0.0.1:5672"
-SLOW = ("docs/audit.md", "docs/report.md")
-"""Pages whose program starts a Spark of its own; the tutorial of Spark is not among them."""
-
-_FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
-
-
-class Block(NamedTuple):
-    language: str
-    line: int
-    text: str
-
-
-def blocks(page: Path) -> list[Block]:
-    """The blocks of a page that run."""
-    content = page.read_text()
-    found = []
-    for match in _FENCE.finditer(content):
-        words = match["info"].split()
-        if words and words[0] in ("python", "console") and "no-run" not in words:
-            found.append(Block(words[0], content.count("\n", 0, match.start()) + 2, match["text"]))
-    return found
+CLUSTER = "a cluster: tests/sparkcrash/test_packaging.py does as the page says, on one of its own"
+ELSEWHERE = "needs what is not part of acquit, and no extra brings"
+NO_RUN = {
+    ("docs/backup.md", "$ acquit backup acquit-data /backups/monday"): "a broker of yours, and a place for its copies",
+    ("docs/backup.md", "$ acquit restore /backups/monday"): "the same, and it ends with a broker that goes on",
+    ("docs/brokers.md", "import acquit"): "RabbitMQ; tests/interop declares its queues so",
+    ("docs/index.md", "$ acquit serve --data data"): "goes on until it is stopped",
+    ("docs/ingest.md", "$ spark-submit --master spark://host:7077 "): "tests/spark/test_pages.py, as it is slow",
+    ("docs/locks.md", "for part in work(message):"): "a sketch around work of yours",
+    ("docs/locks.md", "def on_message(self, event):"): ELSEWHERE,
+    ("docs/qpid-messaging.md", "$ python -m acquit.compat.qpid drain.py "): "a program of yours",
+    ("docs/reload.md", "$ acquit config check acquit.toml"): "a broker that was started with a file of yours",
+    ("docs/security.md", "import ssl"): "certificates of yours",
+    ("docs/spark-cluster.md", "# ingest_orders.py"): CLUSTER,
+    ("docs/spark-cluster.md", "$ python3 -m venv /opt/acquit"): CLUSTER,
+    ("docs/spark-cluster.md", "$ export PYSPARK_PYTHON=/opt/acquit/bin/python"): CLUSTER,
+    ("docs/spark-cluster.md", "$ spark-submit --master spark://master:7077 $("): CLUSTER,
+    ("docs/spark-cluster.md", "$ python3 -m pip install --target acquit-packages "): CLUSTER,
+    ("docs/spark-cluster.md", "$ export PYTHONPATH=acquit-packages"): CLUSTER,
+    ("docs/spark-cluster.md", "$ docker build "): "a container engine and Kubernetes",
+    ("docs/spark-cluster.md", "import os"): "a notebook on a cluster of yours",
+    ("docs/spark-sizing.md", "$ python benchmarks/bench_spark_sizing.py "): "a benchmark",
+    ("docs/spark-tutorial.md", "$ acquit pipeline ingest orders ./orders "): "goes on until it is interrupted",
+    ("docs/testing.md", "import acquit"): "a file of tests; tests/docs/test_blocks_that_others_run.py",
+    ("docs/transactions.md", "from proton import Message"): ELSEWHERE,
+}
+"""The examples that are not run: how they begin, on which page, and why. There are no others."""
 
 
 def pages_with(language: str) -> list[object]:
     return [
-        pytest.param(page, id=(name := str(page.relative_to(ROOT))), marks=[pytest.mark.slow] if name in SLOW else [])
+        pytest.param(page, id=name_of(page))
         for page in PAGES
         if any(block.language == language for block in blocks(page))
     ]
@@ -94,3 +98,16 @@ def test_console_blocks(page: Path, tmp_path: Path) -> None:
                         check=False,
                     )
                     assert done.returncode == 0, (line, done.stdout, done.stderr)
+
+
+def test_what_is_not_run_has_a_reason() -> None:
+    """An example that nothing runs is one that nobody knows to be right."""
+    left = dict(NO_RUN)
+    for page in PAGES:
+        for block in all_blocks(page):
+            assert block.how in ("", "staged", "no-run"), (name_of(page), block)
+            if block.how == "no-run":
+                named = [key for key in left if key[0] == name_of(page) and block.text.startswith(key[1])]
+                assert named, f"{name_of(page)}, line {block.line}: say in NO_RUN why it cannot be run"
+                del left[named[0]]
+    assert not left, f"no longer on its page: {left}"

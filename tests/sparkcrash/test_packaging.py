@@ -12,7 +12,7 @@ import pytest
 
 import acquit
 from tests.docs.test_blocks_that_others_run import block
-from tests.docs.test_pages import ROOT
+from tests.support.pages import ROOT
 from tests.sparkcrash.pipelines import BATCH, Queue
 from tests.sparkcrash.tables import account
 from tests.support.cluster import APPLICATION, SPARK_HOME, Host, StandaloneCluster
