@@ -121,6 +121,7 @@ class MiniBroker:
         self.queues = {number: queue.name for number, queue in self.opened.fold.table.queues.items()}
         self.state = {key: state.value for key, state in self.opened.fold.table.state.items()}
         self.transactions = 0
+        self.committed: list[int] = []
         self.checkpointer = Checkpointer(
             self.recorder, self, recovery_bytes_max=options.recovery_bytes_max, step_records=3, step_bytes=4096
         )
@@ -278,6 +279,7 @@ class MiniBroker:
             self.messages[sequence] = LiveMessage(
                 sequence, queue, message.position, message.fingerprint, DURABLE, 0, now, 9, message.due_at_ms, 3
             )
+            self.committed.append(sequence)
         free = [m for m in self.messages.values() if m.queue == queue and not m.actor and m not in held]
         for message in free[:1]:
             if message.sequence not in {event.sequence for event in events}:
@@ -343,8 +345,12 @@ class MiniBroker:
     def live_count(self) -> int:
         return len(self.messages)
 
-    def candidates(self, before: Position) -> Iterable[int]:
+    def sequences(self) -> Iterable[int]:
         return self.messages.keys()
+
+    def take_committed(self) -> Iterable[int]:
+        committed, self.committed = self.committed, []
+        return committed
 
     def live(self, sequence: int) -> LiveMessage | None:
         return self.messages.get(sequence)

@@ -21,6 +21,7 @@ Inside, each concern is a module: `attaching` answers links, `posting` takes mes
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
 from acquit.broker.access.admission import gate
@@ -337,12 +338,15 @@ class Core:
         """How many those are."""
         return len(self.life.live) + len(self.transactions.postings.durable)
 
-    def candidates(self, before: Position) -> Iterable[int]:
-        """Live messages whose record stands below `before`."""
-        live = [sequence for sequence, message in self.life.live.items() if message.position < before]
-        return live + [
-            sequence for sequence, held in self.transactions.postings.durable.items() if held.position < before
-        ]
+    def sequences(self) -> Iterable[int]:
+        """Of all live messages, those held by transactions included."""
+        return chain(self.life.live, self.transactions.postings.durable)
+
+    def take_committed(self) -> Iterable[int]:
+        """Of messages that have come to be live by a commit since the last call."""
+        postings = self.transactions.postings
+        committed, postings.committed = postings.committed, []
+        return committed
 
     def live(self, sequence: int) -> LiveMessage | None:
         """A live message as the ledger sees it."""

@@ -10,9 +10,10 @@ whatever in it still matters is appended again like any other record:
 3. when all of that is appended, a LEFT record with the segment's own totals. Once that is synced, the segment is
    archived.
 
-Nothing is copied twice for one segment, and what changes meanwhile changes by records further on. But one thing comes
-to stand in the segment while it leaves: what a transaction holds there is another message once it is committed, and has
-its record where it was. So before step 3 it is asked again who stands there. A crash in between costs nothing: the
+Who stands in it, a census of all segments says (`ledger.census`). Nothing is copied twice for one segment, and what
+changes meanwhile changes by records further on. But one thing comes to stand in the segment while it leaves: what a
+transaction holds there is another message once it is committed, and has its record where it was. So before step 3 it is
+asked again who stands there. A crash in between costs nothing: the
 copies already made stand for their originals, and the next run begins again with what is still in the segment. Copying
 forward is no event in the balance of a queue.
 
@@ -33,6 +34,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Final, Protocol
 
+from acquit.ledger.census import Census
 from acquit.ledger.live import LiveMessage, copied, copied_with
 from acquit.ledger.recorder import Recorder
 from acquit.ledger.table import Key
@@ -60,10 +62,14 @@ class CheckpointOwner(Protocol):
         """How many messages are live."""
         ...
 
-    def candidates(self, before: Position) -> Iterable[int]:
-        """Sequences of the live messages whose position is below `before`, those held by transactions included (by
-        their provisional sequence). A superset is fine. Asked as a segment begins to leave, and before it has left;
-        taken as a list at once."""
+    def sequences(self) -> Iterable[int]:
+        """Of all live messages, those held by transactions included (by their provisional sequence). Taken as a list
+        at once."""
+        ...
+
+    def take_committed(self) -> Iterable[int]:
+        """Sequences of the messages that transactions held, and that are live since they were committed: since the last
+        call."""
         ...
 
     def live(self, sequence: int) -> LiveMessage | None:
@@ -113,7 +119,7 @@ class Checkpointer:
         recovery_bytes_max: int,
         step_records: int = 256,
         step_bytes: int = 1 << 20,
-        step_candidates: int = 4096,
+        step_candidates: int = 8192,
     ) -> None:
         """A step appends at most `step_records` records, of about `step_bytes`, and looks at no more than
         `step_candidates` messages."""
@@ -125,12 +131,13 @@ class Checkpointer:
         self._step_bytes = step_bytes
         self._step_candidates = step_candidates
         self._segment: SegmentInfo | None = None
+        self._census: Census | None = None
         self._base = _NO_BASE
         """The record whose payload was copied forward last, and the message it was copied with."""
         self._keys: deque[Key] = deque()
         """State still to be set again."""
         self._candidates: Iterator[int] | None = None
-        """Messages still to be looked at; None when there are no more."""
+        """Messages still to be looked at; None before it is known who they are."""
         self._ready: BodyRead | None = None
         self._out: BodyRead | None = None
         self._copies: deque[tuple[int, Record]] = deque()
@@ -149,6 +156,7 @@ class Checkpointer:
     def advance(self, time_us: int) -> None:
         """Do the next step, if there is one. May raise what `Recorder.append` raises: nothing is lost by that, the
         next call goes on where this one stopped."""
+        self._hear_of_commits()
         if self._journal.congested or self._ready is not None or self._out is not None:
             return
         segment = self._segment
@@ -157,13 +165,32 @@ class Checkpointer:
             if segment is None:
                 return
             self._keys = deque(self._recorder.table.stale(segment.end))
-            self._candidates = iter(list(self._owner.candidates(segment.end)))
+            self._candidates = None
+        if self._candidates is None and not self._look_who_stands_in(segment):
+            return
         if self._keys:
             self._set_again(segment, time_us)
         elif self._copies or self._summary is not None:
             self._append_copies(segment)
         else:
             self._ready = self._gather(segment)
+
+    def _hear_of_commits(self) -> None:
+        committed = self._owner.take_committed()
+        if self._census is not None:
+            self._census.add(committed)
+
+    def _look_who_stands_in(self, segment: SegmentInfo) -> bool:
+        """Take a step; True when it is known."""
+        census = self._census
+        if census is None or not census.covers(segment):
+            census = self._census = Census(
+                self._journal.segments, self._journal.end, self._owner.sequences(), self._owner.live
+            )
+        if not census.ask(self._step_candidates):
+            return False
+        self._candidates = iter(census.take(segment))
+        return True
 
     def _set_again(self, segment: SegmentInfo, time_us: int) -> None:
         for _ in range(min(self._step_records, len(self._keys))):
@@ -221,10 +248,6 @@ class Checkpointer:
         self._summary = read.summary
         self._append_copies(self._segment)
 
-    def _is_in(self, segment: SegmentInfo, sequence: int) -> bool:
-        message = self._owner.live(sequence)
-        return message is not None and message.position < segment.end
-
     def _base_of(self, record: Record) -> LiveMessage | None:
         """The message that took the payload of this record along, if it still lives."""
         position, sequence = self._base
@@ -246,7 +269,9 @@ class Checkpointer:
                 self._copied_bytes += self._journal.end - position
             self._copies.popleft()
         if self._summary is not None:
-            committed = [sequence for sequence in self._owner.candidates(segment.end) if self._is_in(segment, sequence)]
+            assert self._census is not None
+            self._hear_of_commits()
+            committed = self._census.take(segment)
             if committed:
                 self._candidates, self._summary = iter(committed), None
                 return

@@ -51,6 +51,8 @@ class HeldPostings:
         """Their payloads."""
         self.memory_bytes = 0
         """What all of them cost, durable or not."""
+        self.committed: list[int] = []
+        """Sequences under which durable ones are live since they were committed; whoever takes them begins it anew."""
 
     def record(self, transaction: Transaction) -> None:
         """Tell the journal of it, if it does not know. Raises StoreFull."""
@@ -152,6 +154,7 @@ class HeldPostings:
             queue.pending += 1
             queue.counts[_POSTED] += 1
             if message.flags & DURABLE:
+                self.committed.append(message.sequence)
                 self._poster.mark(queue, message.sequence)
             else:
                 scribe.count_volatile(queue, _POSTED, 1)

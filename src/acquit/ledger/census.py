@@ -1,0 +1,66 @@
+"""Which live messages stand in which segment of the journal.
+
+Segments leave one after the other (`ledger.checkpoint`), and each time it must be known who stands there. To ask all
+live messages each time would cost a backlog of millions more than all else that is done for it. So they are asked once
+for all the segments that there are, a few at a time between other work, and again when the segments that there were
+have left.
+
+That is enough because records stand in the order in which they were written. A message that enters later, or is copied
+forward, has its record behind the end of the census; one that leaves is asked for in vain. One thing comes to stand
+where something stood: what a transaction held is another message once it is committed, and has its record where it was.
+Whoever commits tells of those (`add`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+
+from acquit.ledger.live import LiveMessage
+from acquit.store.interface import Position, SegmentInfo
+
+
+class Census:
+    """Of those that are live when it begins."""
+
+    def __init__(
+        self,
+        segments: Sequence[SegmentInfo],
+        end: Position,
+        sequences: Iterable[int],
+        find: Callable[[int], LiveMessage | None],
+    ) -> None:
+        """`segments` oldest first, and `end`, which is theirs; `sequences` of all live messages, those held by
+        transactions included; `find` says of one where it is now, or None when it is live no more."""
+        self._bases = [info.base for info in segments]
+        self._standing: list[list[int]] = [[] for _ in segments]
+        self._end = end
+        self._unasked = iter(list(sequences))
+        self._find = find
+
+    def covers(self, segment: SegmentInfo) -> bool:
+        """Can it tell about the segment, once it is complete?"""
+        return segment.end <= self._end
+
+    def ask(self, count: int) -> bool:
+        """Ask so many more; True when there is nobody left to be asked."""
+        asked = list(islice(self._unasked, count))
+        self.add(asked)
+        return len(asked) < count
+
+    def add(self, sequences: Iterable[int]) -> None:
+        """These as well."""
+        for sequence in sequences:
+            message = self._find(sequence)
+            if message is not None and message.position < self._end:
+                self._standing[bisect_right(self._bases, message.position) - 1].append(sequence)
+
+    def take(self, segment: SegmentInfo) -> list[int]:
+        """Who stands in the segment, told once: a superset, as some have gone since."""
+        number = bisect_right(self._bases, segment.base) - 1
+        found, self._standing[number] = self._standing[number], []
+        return found
+
+
+__all__ = ["Census"]
