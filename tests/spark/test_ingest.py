@@ -219,8 +219,10 @@ def test_what_can_be_known_beforehand(tmp_path: Path) -> None:
         IngestOptions(url="amqp://host", address="a", table=Path("table"))
     with pytest.raises(ConfigurationError, match="option parts = '0'"):
         IngestOptions(url="amqp://host", address="a", table=tmp_path, parts=0)
-    with pytest.raises(ConfigurationError, match="must have a name that begins with _ there"):
+    with pytest.raises(ConfigurationError, match="there its name must begin with _"):
         IngestOptions(url="amqp://host", address="a", table=tmp_path, work=tmp_path / "work" / "_a")
+    with pytest.raises(ConfigurationError, match="there its name must begin with _"):
+        IngestOptions(url="amqp://host", address="a", table=tmp_path, spool=f"file://{tmp_path}/spool")
     IngestOptions(url="amqp://host", address="a", table=tmp_path, work=tmp_path / "_work" / "a")
     several = {"url": "amqp://host", "address": ("a", "b"), "table": tmp_path, "ledger": tmp_path}
     for wrong, complaint in (

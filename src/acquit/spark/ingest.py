@@ -126,15 +126,15 @@ class IngestOptions(BrokerAccess):
                 )
             if self.target_file_bytes < 0:
                 raise ConfigurationError(f"target file size: expected bytes, got {self.target_file_bytes}")
-        work = self.work_folder
-        if work.is_relative_to(self.table) and not str(work.relative_to(self.table)).startswith("_"):
-            raise ConfigurationError(
-                f"work {work}: within the table's folder it must have a name that begins with _ there: what else "
-                "is in it and not of the table is removed by a vacuum"
-            )
         if self.ledger is not None:
             self._check_ledger(self.ledger)
         source = SourceOptions.parse(self.source_options())
+        for place in (self.work_folder, Path(source.spool)):
+            if place.is_relative_to(self.table) and not str(place.relative_to(self.table)).startswith("_"):
+                raise ConfigurationError(
+                    f"{place} is within the table's folder: there its name must begin with _, as a vacuum removes what "
+                    "is not the table's"
+                )
         available = _columns_of(source)
         unknown = [name for name in self.columns if name not in available]
         if unknown:
@@ -460,7 +460,7 @@ def _check_not_lost(options: IngestOptions) -> None:
     if any(path.name.isdecimal() for path in (checkpoint / "commits").glob("*")):
         raise ConfigurationError(
             f"table {options.table}: it is not there, and the query whose checkpoint is {checkpoint} has put batches "
-            f"into it. Name the table that it was; or, for a new one, remove {options.work_folder} too"
+            f"into it. Name the table that it was; or, for a new one, remove {options.work_folder} and its spool too"
         )
 
 
