@@ -205,10 +205,13 @@ class AuditLog:
             )
 
     def clean(self) -> int:
-        """Delete what can never be committed: how many folders. Raises as `last`."""
+        """Delete what can never be committed: how many folders. And what the entry before the newest replaced, which
+        was kept for one run more. Raises as `last`."""
         last = self.last()
         if last is None:
             return 0
+        if last.number > 1:
+            remove_superseded(self.root, self.read(last.number - 1).superseded)
         removed = 0
         for name in sorted(os.listdir(self.root / "runs")):
             match = _RUN.fullmatch(name)

@@ -30,7 +30,7 @@ from acquit.spark.audit.balance import BrokerTotals, QueueBalance
 from acquit.spark.audit.bucket import Place
 from acquit.spark.audit.failures import cause_of
 from acquit.spark.audit.jobs import BLOCK, RESULT, fold_task, merge_task
-from acquit.spark.audit.log import RUNS, AuditLog, Entry, remove_superseded
+from acquit.spark.audit.log import RUNS, AuditLog, Entry
 from acquit.spark.audit.options import AuditOptions, AuditProgress, AuditSummary
 from acquit.spark.audit.plan import Plan, advance, covered, plan_run, tasks
 from acquit.spark.audit.tables import DataFile
@@ -116,8 +116,6 @@ class _Run:
             self._log.check_wanted(self._number, folder)
             raise
         self._log.clean()
-        if self._before is not None:
-            remove_superseded(self._options.into, self._before.superseded)
         return self._summary(entry, started_s, changed=True)
 
     def _say(self, stage: str) -> None:

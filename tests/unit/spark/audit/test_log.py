@@ -188,6 +188,25 @@ def test_what_a_run_replaced_is_there_for_readers_until_the_next(folder: LedgerF
     assert not any(path.exists() for path in replaced)
 
 
+def test_what_a_killed_run_did_not_delete_the_next_one_does(folder: LedgerFolder, tmp_path: Path) -> None:
+    into = tmp_path / "into"
+    for number in (2, 3):
+        audited([until(folder.path, tmp_path / str(number), number)], into)
+
+    def killed(*_: Any, **__: Any) -> None:
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "unlink", killed)
+        with pytest.raises(Killed):
+            audited([folder.path], into)
+    replaced = [into / path for path in AuditLog(into).read(2).superseded]
+    assert AuditLog(into).numbers() == [1, 2, 3]
+    assert all(path.exists() for path in replaced) and replaced
+    assert not audited([folder.path], into).changed
+    assert not any(path.exists() for path in replaced)
+
+
 def test_entries_that_are_damaged_missing_or_of_a_later_version(folder: LedgerFolder, tmp_path: Path) -> None:
     into = tmp_path / "into"
     with pytest.raises(ConfigurationError, match="has no audit: its log has no entry"):

@@ -19,9 +19,7 @@ def test_ids_are_read_from_the_journal_that_was_audited(tmp_path: Path) -> None:
     store = str(FolderReader(folder).contents().identity.store)
     broker = BrokerState(store=store, number=1, folder=str(folder))
     assert journals_of([broker]) == [str(folder)]
-    with pytest.raises(
-        ConfigurationError, match=f"the journal of broker {store}; when it was audited, that of x"
-    ):
+    with pytest.raises(ConfigurationError, match=f"the journal of broker {store}; when it was audited, that of x"):
         journals_of([broker, BrokerState(store="x", number=2, folder=str(folder))])
     odd = shutil.copytree(folder, tmp_path / "a, b")
     with pytest.raises(ConfigurationError, match="a, b: message ids cannot be read from a folder with a comma"):
