@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -68,6 +69,34 @@ def test_redrive(broker: acquit.Broker, address: str) -> None:
         document = json.loads(ran.stdout.splitlines()[-1])
         assert (document["selected"], document["moved"], document["gone"]) == (2, 2, 0)
         assert [message.body for message in session.receiver(address).receive_many(10, 1)] == ["order 1", "order 2"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_an_audit_and_what_it_is_reconciled_with(tmp_path: Path) -> None:
+    data, into, table = tmp_path / "data", tmp_path / "audit", tmp_path / "table"
+    with acquit.Broker(data) as broker, acquit.connect(broker.url) as connection:
+        session = connection.session("individual")
+        sender = session.sender("orders")
+        for number in range(20):
+            sender.send(acquit.Message(f"order {number}", message_id=f"m-{number}"), wait=False)
+        sender.flush()
+        receiver = session.receiver("orders")
+        sequences = []
+        for _ in range(20):
+            message = receiver.receive(timeout=10)
+            assert message is not None
+            sequences.append(message.sequence)
+            message.accept()
+    ran = submit("audit", data, "--into", into, "--json")
+    assert ran.returncode == Exit.OK, ran.stdout + ran.stderr
+    table.mkdir()
+    # The first is not in it, and the last is there twice.
+    pq.write_table(pa.table({"sequence": pa.array([*sequences[1:], sequences[-1]], pa.int64())}), table / "0.parquet")
+    ran = submit("reconcile", into, "--queue", "orders", "--table", table, "--json")
+    assert ran.returncode == Exit.UNSOUND, ran.stdout + ran.stderr
+    document = json.loads(ran.stdout.splitlines()[-1])
+    assert (document["equal"], document["by"], document["counts"]) == (False, "sequence", {"missing": 1, "doubled": 1})
 
 
 def test_a_wrong_use_has_its_exit_code_and_line(tmp_path: Path) -> None:
