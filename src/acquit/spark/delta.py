@@ -79,7 +79,7 @@ class DeltaAppender:
 
     def is_done(self, batch_id: int) -> bool:
         """Whether the table has the batch, durably."""
-        done = self._done(self._open(), batch_id)
+        done = self._done(self._open(batch_id), batch_id)
         if done:
             self._sync()
         return done
@@ -91,7 +91,7 @@ class DeltaAppender:
         """
         failure: Exception | None = None
         for _ in range(_TRIES):
-            table = self._open()
+            table = self._open(batch_id)
             if self._done(table, batch_id):
                 break
             self._look_for(files)
@@ -119,7 +119,7 @@ class DeltaAppender:
         if batch_id % _MERGE_EVERY != _MERGE_EVERY - 1:
             return
         try:
-            for files in tier_bins(delta_files(self._open()), target_bytes):
+            for files in tier_bins(delta_files(self._open(batch_id)), target_bytes):
                 merge(self._table, files)
         except (PipelineFailed, ConfigurationError, OSError, DeltaError, pa.ArrowException) as error:
             logger.warning("table %s: its small files are not merged now: %s", self._table, error)
@@ -144,10 +144,14 @@ class DeltaAppender:
         version = table.transaction_version(self._application)
         return version is not None and version >= batch_id
 
-    def _open(self) -> DeltaTable:
+    def _open(self, batch_id: int) -> DeltaTable:
         try:
             table = DeltaTable(self._table)
         except TableNotFoundError:
+            if batch_id:  # the first batch makes it
+                raise PipelineFailed(
+                    f"table {self._table}: it is not there any more, and has had batches up to {batch_id - 1}"
+                ) from None
             # Somebody else may be faster, with another table.
             DeltaTable.create(self._table, schema=self._schema, mode="ignore", partition_by=self._partition_by or None)
             table = DeltaTable(self._table)

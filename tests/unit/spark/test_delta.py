@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -61,8 +62,8 @@ def test_of_two_drivers_at_once_one_gets_it_in(table: Path, monkeypatch: pytest.
     files = write(table, 1, b"second")
     real = second._open
 
-    def open_before_the_other_commits() -> DeltaTable:
-        found = real()
+    def open_before_the_other_commits(batch_id: int) -> DeltaTable:
+        found = real(batch_id)
         monkeypatch.undo()
         first.commit(1, write(table, 1, b"first"))
         return found
@@ -89,8 +90,8 @@ def test_who_changes_the_table_under_way_is_waited_out(table: Path, monkeypatch:
     appender.is_done(0)
     real, days = appender._open, iter(range(30, 33))
 
-    def open_before_a_change() -> DeltaTable:
-        found = real()
+    def open_before_a_change(batch_id: int) -> DeltaTable:
+        found = real(batch_id)
         for day in itertools.islice(days, 1):
             DeltaTable(table).alter.set_table_properties({"delta.logRetentionDuration": f"interval {day} days"})
         return found
@@ -109,6 +110,16 @@ def test_a_file_that_is_not_there_for_the_driver_is_not_committed(table: Path) -
     with pytest.raises(PipelineFailed, match=r"wrote acquit/\S+, \d+ bytes, and the driver finds 0"):
         appender.commit(0, files)
     assert rows(table) == []
+
+
+def test_a_table_that_goes_under_way_is_not_begun_anew(table: Path) -> None:
+    appender = DeltaAppender(table, SCHEMA, "query-1")
+    appender.commit(0, write(table, 0, b"a"))
+    shutil.rmtree(table)
+    table.mkdir()
+    with pytest.raises(PipelineFailed, match="it is not there any more, and has had batches up to 0"):
+        appender.is_done(1)
+    assert not [*table.iterdir()]
 
 
 @pytest.fixture
