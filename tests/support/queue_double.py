@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
+from acquit.broker.intake.shaping import make_body
 from acquit.protocol.message import Message
+from acquit.protocol.sections import scan_sections
 from acquit.protocol.types import ULong
 from acquit.spark.spool import Outcome, Part, Received, Result
 
@@ -24,6 +26,12 @@ def posting(
         application_properties=dict(properties) or None,
     ).encode()
     return payload[:-4] + b"\xa0\x77" + payload[-2:] if damaged else payload
+
+
+def plain(sequence: int, body: bytes = b"", *, message_id: str | None = None) -> bytes:
+    """One as our broker hands out most of them, which is read the short way (`spark.plain`)."""
+    message = Message(body or f"m{sequence}".encode(), message_id=message_id or f"id-{sequence}")
+    return make_body(scan_sections(message.encode()), sequence, 1_700_000_000_000)
 
 
 def part(epoch: int = 1, number: int = 0, **changes: object) -> Part:

@@ -194,7 +194,8 @@ def _drain(drain: Drain, part: Part, reader: MessageReader) -> tuple[_Drained, b
         size = int(sizes[-1])
         if newer >= NEWER_MAX:
             return drained, True
-    return drained, newer > 0
+    # A limit was met. With priorities, what counts may be behind what is newer: only a part of nothing else is the end.
+    return drained, newer > 0 and not drained.received
 
 
 class _Attempt:

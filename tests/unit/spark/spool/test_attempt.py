@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from acquit.errors import MessageUnusable, SpoolDamaged, SpoolFenced
 from acquit.spark.columns import MessageColumns
-from acquit.spark.spool import FolderStore, MissingIdentity, Outcome, Poison, Spool
+from acquit.spark.spool import FolderStore, MissingIdentity, Outcome, Poison, Received, Result, Spool
 from acquit.spark.spool import attempt as attempt_module
-from tests.support.queue_double import QueueDouble, bodies, part, posting
+from tests.support.queue_double import DrainDouble, QueueDouble, bodies, part, plain, posting
 
 READER = MessageColumns("queue")
 
@@ -175,3 +178,139 @@ def test_a_missing_data_file_is_named(spool: Spool, tmp_path: Path) -> None:
         file.unlink()
     with pytest.raises(SpoolDamaged, match=r"data/1-0-.*the rows of epoch 1 part 0, is missing"):
         spool.take(part(), QueueDouble().attach, READER)
+
+
+# -- lots --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[1, 3, 100])
+def lot(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many messages are received at once."""
+    monkeypatch.setattr(DrainDouble, "chunk", request.param)
+    return int(request.param)
+
+
+def sequences(result: Result) -> list[int]:
+    return [number for batch in result.batches for number in batch.column("sequence").to_pylist()]
+
+
+CUT = plain(6)[:-1]
+MIXED = [plain(1), posting(2), posting(3, damaged=True), plain(4), posting(5), CUT, plain(7)]
+"""Read the short way and the long way, in turns; the third and the sixth cannot be parsed."""
+
+
+@pytest.mark.usefixtures("lot")
+@pytest.mark.parametrize("poison", [Poison.COLUMN, Poison.REJECT])
+def test_poison_amid_plain_messages_and_others(spool: Spool, poison: Poison) -> None:
+    bad = (MIXED[2], MIXED[5])
+    queue = QueueDouble(*MIXED)
+    result = spool.take(part(poison=poison), queue.attach, READER)
+    rows = [row for batch in result.batches for row in batch.to_pylist()]
+    if poison is Poison.COLUMN:
+        assert [(row["sequence"], row["corrupt"]) for row in rows] == [
+            (number, payload if payload in bad else None) for number, payload in enumerate(MIXED, 1)
+        ]
+    else:
+        assert [(row["sequence"], row["corrupt"]) for row in rows] == [(number, None) for number in (1, 2, 4, 5, 7)]
+    unusable = Outcome.ACCEPTED if poison is Poison.COLUMN else Outcome.REJECTED
+    wanted = {payload: unusable if payload in bad else Outcome.ACCEPTED for payload in MIXED}
+    assert queue.outcomes() == wanted and len(queue.settled) == len(MIXED)
+
+    # The answers are lost: all of it comes again, in another order, and is to be the same.
+    again = QueueDouble(*reversed(MIXED))
+    result = spool.take(part(2, poison=Poison.COLUMN), again.attach, READER)
+    assert sequences(result) == [] and result.publication.totals.set_aside == len(MIXED)
+    assert again.outcomes() == wanted
+
+
+@pytest.mark.usefixtures("lot")
+def test_poison_amid_others_that_stops_everything(spool: Spool) -> None:
+    queue = QueueDouble(*MIXED)
+    with pytest.raises(MessageUnusable, match="2 of 7 messages cannot be parsed"):
+        spool.take(part(poison=Poison.FAIL), queue.attach, READER)
+    assert queue.available == MIXED and not queue.settled and spool.state().decided == {}
+
+
+@pytest.mark.usefixtures("lot")
+def test_repeats_within_a_lot_and_across_lots(spool: Spool) -> None:
+    queue = QueueDouble(*(plain(number) for number in (1, 2, 1, 3, 4, 1, 4)))
+    result = spool.take(part(), queue.attach, READER)
+    assert sequences(result) == [1, 2, 3, 4] and result.publication.totals.set_aside == 3
+    assert len(queue.settled) == 7 and set(queue.outcomes().values()) == {Outcome.ACCEPTED}
+
+
+@pytest.mark.usefixtures("lot")
+def test_messages_without_identity_amid_others(spool: Spool) -> None:
+    payloads = [posting(0, b"a", message_id="a"), posting(0, b"none"), b"", posting(0, b"b", message_id="b")]
+    queue = QueueDouble(*payloads, broker_id=None)
+    with pytest.raises(MessageUnusable, match="2 of 4 messages have no identity"):
+        spool.take(part(), queue.attach, READER)
+    assert queue.available == payloads
+    lenient = MissingIdentity.AT_LEAST_ONCE
+    result = spool.take(part(missing_identity=lenient), queue.attach, READER)
+    assert bodies(result) == [b"a", b"none", None, b"b"] and result.publication.totals.unidentified == 2
+    queue.post(*payloads)
+    result = spool.take(part(2, missing_identity=lenient), queue.attach, READER)
+    assert bodies(result) == [b"none", None] and result.publication.totals.set_aside == 2
+
+
+@pytest.mark.usefixtures("lot")
+def test_a_field_that_names_messages_comes_before_the_sequence(spool: Spool) -> None:
+    twice = [plain(1, b"x", message_id="x"), plain(2, b"y", message_id="y"), plain(3, b"x", message_id="x")]
+    queue = QueueDouble(*twice)
+    result = spool.take(part(), queue.attach, MessageColumns("queue", "message-id"))
+    assert sequences(result) == [1, 2] and len(queue.settled) == 3
+
+
+def test_a_link_that_is_lost_between_lots(spool: Spool) -> None:
+    class Lost(DrainDouble):
+        def receive(self, rows_max: int) -> Sequence[Received]:
+            if self._held:
+                self.detach()
+                return []
+            return super().receive(rows_max)
+
+        def settle(self, outcomes: Mapping[Outcome, Sequence[Received]]) -> bool:
+            return False
+
+    queue = QueueDouble(*(plain(number) for number in range(1, 6)))
+    result = spool.take(part(), lambda: Lost(queue), READER)
+    assert sequences(result) == [1, 2, 3] and not result.publication.ended and len(queue.available) == 5
+    assert spool.status().unacknowledged == 1
+    result = spool.take(part(2), queue.attach, READER)
+    assert sequences(result) == [4, 5] and result.publication.totals.set_aside == 3
+    assert len(queue.settled) == 5 and not queue.available
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.integers(0, 3)), max_size=12),
+    st.sampled_from([1, 2, 3, 100]),
+    st.integers(1, 12),
+    st.integers(1, 2_000),
+    st.sampled_from([None, 5]),
+)
+def test_a_part_takes_what_it_would_take_one_by_one(
+    given_messages: list[tuple[int, int]], chunk: int, rows_max: int, bytes_max: int, until: int | None
+) -> None:
+    payloads = [plain(sequence, b"x" * 100 * size) for sequence, size in given_messages]
+    taken: list[bytes] = []
+    newer = 0
+    ended = False
+    for (sequence, _), payload in zip(given_messages, payloads, strict=True):
+        if len(taken) + newer == rows_max or sum(map(len, taken)) >= bytes_max:
+            break
+        if until is not None and sequence > until:
+            newer += 1
+        else:
+            taken.append(payload)
+    else:
+        ended = len(taken) + newer < rows_max and sum(map(len, taken)) < bytes_max
+    # With priorities, what is there may be behind what is newer: only a part of nothing else is the end.
+    ended = ended or (newer > 0 and not taken)
+
+    drain = QueueDouble(*payloads).attach()
+    drain.chunk = chunk
+    work = part(rows_max=rows_max, bytes_max=bytes_max, until_sequence=until)
+    drained, said = attempt_module._drain(drain, work, READER)
+    assert ([one.payload for one in drained.received], said) == (taken, ended)
+    assert drained.messages == taken and len(drained.identities()) == len(taken)
