@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -186,7 +187,9 @@ def _open(place: str) -> SpoolStore:
     # By their names: the folder of an audit has a log, too, and any folder may have files.
     ours = (name.startswith("owner") for name in store.names(""))
     if not any((*ours, *(name.isdecimal() for name in store.names("log")), *store.names("plans"))):
-        raise ConfigurationError(f"{store.place}: there is no spool (no owner, no log, no plans)")
+        below = next((path for path in (Path(place, "_acquit/spool"), Path(place, "spool")) if path.is_dir()), None)
+        hint = "" if below is None else f"; did you mean {below}?"
+        raise ConfigurationError(f"{store.place}: there is no spool (no owner, no log, no plans){hint}")
     return store
 
 

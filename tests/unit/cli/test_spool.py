@@ -103,6 +103,12 @@ def test_where_there_is_no_spool_that_is_said(shell: Shell, tmp_path: Path, comm
     assert list(tmp_path.iterdir()) == [], "looking writes nothing"
 
 
+def test_of_the_folder_of_a_table_its_spool_is_named(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "_acquit" / "spool").mkdir(parents=True)
+    assert shell("spool", "show", tmp_path).err.endswith(f"; did you mean {tmp_path}/_acquit/spool?\n")
+    assert shell("spool", "show", tmp_path / "_acquit").err.endswith(f"; did you mean {tmp_path}/_acquit/spool?\n")
+
+
 def test_the_folder_of_an_audit_is_no_spool(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "log").mkdir()
     (tmp_path / "log" / "00000001.json").touch()
