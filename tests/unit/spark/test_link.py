@@ -12,7 +12,7 @@ import pytest
 import acquit
 from acquit.broker.options import AddressRule, BrokerOptions, ConnectionLimits, Security, User
 from acquit.client import receiving
-from acquit.errors import AuthenticationFailed, ConfigurationError, ConnectionFailed, NotFound
+from acquit.errors import AuthenticationFailed, ConfigurationError, ConnectionFailed, LinkDetached, NotFound
 from acquit.protocol.message import Message
 from acquit.spark import link as link_module
 from acquit.spark.link import QueueDrain, QueueProbe, check_poison, connect_patiently
@@ -177,6 +177,38 @@ def test_a_link_that_ends_before_the_first_message_says_why(broker: acquit.Broke
     drain.detach()
     with pytest.raises(acquit.AcquitError):
         drain.receive(10)
+
+
+class Scripted:
+    """A receiver that gives lists of messages, one after the other, and then has lost its link."""
+
+    def __init__(self, *given: list[bytes]) -> None:
+        self._given = [[SimpleNamespace(payload=payload) for payload in each] for each in given]
+
+    def receive_many(self, max_messages: int, timeout: float) -> list[SimpleNamespace]:
+        if not self._given:
+            raise LinkDetached("the link is lost")
+        assert len(self._given[0]) <= max_messages
+        return self._given.pop(0)
+
+
+def test_a_link_that_is_lost_in_the_middle_of_a_lot_gives_what_came(broker: acquit.Broker, address: str) -> None:
+    drain = QueueDrain(options(broker.url, address), address, 10, MANY)
+    drain._receiver = Scripted([b"a", b"b"], [b"c"])  # type: ignore[assignment]
+    assert [one.payload for one in drain.receive(10)] == [b"a", b"b", b"c"]
+    assert drain.receive(7) == [] and not drain.exhausted
+    drain.detach()
+
+
+def test_messages_are_handed_on_when_there_are_enough_for_a_lot(
+    broker: acquit.Broker, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_module, "_LOT_ROWS", 3)
+    drain = QueueDrain(options(broker.url, address), address, 100, 1_000)
+    drain._receiver = Scripted([b"a", b"b"], [b"c"], [b"d" * 1_000], [b"e"], [], [b"f"])  # type: ignore[assignment]
+    lots = [[one.payload[:1] for one in drain.receive(100)] for _ in range(4)]
+    assert lots == [[b"a", b"b", b"c"], [b"d"], [b"e"], [b"f"]]
+    drain.detach()
 
 
 def test_connecting_is_patient_while_a_broker_starts(tmp_path: Path, address: str) -> None:
