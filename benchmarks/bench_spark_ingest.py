@@ -50,7 +50,7 @@ except ImportError:
     BlockingConnection = None
 
 CLAIMS = {"acquit ingest": 40_000}
-"""The least median of steady messages a second, on two CPUs."""
+"""The least median of messages a second, of the whole query, on two CPUs."""
 HAND_WRITTEN_BATCH = 5_000
 HAND_WRITTEN_SHARE = 10
 """It gets so much fewer messages, so that a round is not all its own."""
@@ -217,7 +217,7 @@ def main() -> int:
         print(f"{'':26} steady {spread([one.steady for one in measureds])}")
         total = spread([one.cpu_per_million for one in measureds], "6.1f")
         print(f"{'':26} CPU seconds for a million {total}; microseconds for a message: {costs(measureds)}")
-    missed = [] if given.short else [n for n, least in CLAIMS.items() if n in runs and _steady(runs[n]) < least]
+    missed = [] if given.short else [n for n, least in CLAIMS.items() if n in runs and _whole(runs[n]) < least]
     for name in missed:
         print(f"{name}: less than the {CLAIMS[name]:,} messages/s that are claimed")
     return 1 if missed else 0
@@ -231,8 +231,8 @@ def _written(table: Path, path: Path) -> WrittenFile:
     return WrittenFile(path.relative_to(table).as_posix(), status.st_size, rows, status.st_mtime_ns // 1_000_000)
 
 
-def _steady(runs: list[Measured]) -> float:
-    return statistics.median(one.steady for one in runs)
+def _whole(runs: list[Measured]) -> float:
+    return statistics.median(one.whole for one in runs)
 
 
 if __name__ == "__main__":
