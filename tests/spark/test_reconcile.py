@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 import acquit
 import acquit.spark.audit.reconcile as module
@@ -130,6 +130,18 @@ def test_a_table_that_differs_in_every_way(spark: SparkSession, seen: Seen, tmp_
     assert Counter(row["finding"] for row in written) == {
         k: n for k, n in kinds(found.counts).items() if k != "without-identity"
     }
+
+
+def test_a_table_without_a_row_lacks_all_of_them(spark: SparkSession, seen: Seen, tmp_path: Path) -> None:
+    DeltaTable.create(tmp_path / "delta", pa.schema([("sequence", pa.int64()), ("a b", pa.binary())]))
+    (tmp_path / "stream" / "_spark_metadata").mkdir(parents=True)
+    (tmp_path / "stream" / "_spark_metadata" / "0").write_text("v1")
+    for table in (tmp_path / "delta", tmp_path / "stream"):
+        found = reconcile(seen.options(table=table), spark=spark)
+        assert (found.identity, found.other_rows) == ("sequence", 0)
+        assert kinds(found.counts) == {"missing": 50}
+    accepted = reconcile(seen.options(table=tmp_path / "delta", taken=["EXPIRED"]), spark=spark)
+    assert accepted.equal, "nothing is expected in it"
 
 
 def test_receipts_of_a_producer(spark: SparkSession, seen: Seen, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody who reads Spark programs knows it
 
 from acquit.errors import ConfigurationError
-from acquit.spark.tables import TableFiles, TableKind, readable_files
+from acquit.spark.tables import TableKind, open_delta, readable_files
 
 STATE_COLUMN: Final = "receipt_state"
 """The column that `read_receipts` adds."""
@@ -39,20 +39,11 @@ IN_DOUBT_WORDS: Final = ("indoubt", "deliveryindoubt", "unknown", "timeout", "se
 """Of an outcome, its letters in lower case. What is in neither list was refused."""
 
 
-def check_table(table: Path) -> TableFiles:
-    """Its files. Needs no Spark. Raises ConfigurationError where it is no table, has no rows yet, or is one whose files
-    do not hold its rows as they are; PipelineFailed where a file of it is not there."""
-    found = readable_files(table)
-    if not found.files:
-        raise ConfigurationError(f"table {table} has no rows yet")
-    return found
-
-
 def check_receipts(place: Path) -> str:
     """In what form they are: the key of `_FORMS`, or "" for the folder of a table. Needs no Spark. Raises
-    ConfigurationError where they are not there, or in none; and as `check_table`."""
+    ConfigurationError where they are not there, or in none; and as `readable_files`."""
     if place.is_dir():
-        check_table(place)
+        readable_files(place)
         return ""
     if not place.exists():
         raise ConfigurationError(f"receipts {place}: there is no such file")
@@ -65,12 +56,24 @@ def check_receipts(place: Path) -> str:
 
 
 def read_table(spark: SparkSession, table: Path) -> DataFrame:
-    """The rows that readers of the table see. Raises as `check_table`."""
-    found = check_table(table)
+    """The rows that readers of the table see. Raises as `readable_files`."""
+    found = readable_files(table)
+    if not found.files:
+        return _empty(spark, table, found.kind)
     if found.kind is TableKind.STREAM:
         return spark.read.parquet(str(table))
     paths = [str(file.path) for file in found.files]
     return spark.read.option("basePath", str(table)).option("mergeSchema", "true").parquet(*paths)
+
+
+def _empty(spark: SparkSession, table: Path, kind: TableKind) -> DataFrame:
+    """A table without a row yet. Only the log of Delta says which columns it would have; another has those by which
+    rows are known."""
+    if kind is TableKind.DELTA:
+        columns = [(field.name, "string") for field in open_delta(table).schema().fields]
+    else:
+        columns = [("sequence", "string"), ("message_id", "string")]
+    return spark.createDataFrame([], ", ".join(f"`{name}` {type_}" for name, type_ in columns))
 
 
 def read_receipts(spark: SparkSession, place: Path, outcome: str) -> DataFrame:

@@ -37,7 +37,6 @@ from acquit.spark.audit.others import (
     STATE_COLUMN,
     ReceiptState,
     check_receipts,
-    check_table,
     named,
     read_receipts,
     read_table,
@@ -54,6 +53,7 @@ from acquit.spark.audit.reconciled import (
 from acquit.spark.audit.results import AuditResults
 from acquit.spark.ledger.options import FORMAT_NAME
 from acquit.spark.session import QUERY_ERRORS, start_session
+from acquit.spark.tables import readable_files
 from acquit.store.reading import FolderReader
 
 EXAMPLES_MAX: Final = 20
@@ -150,7 +150,7 @@ def reconcile(
 def _check_place(options: ReconcileOptions) -> None:
     """What is wrong with the other side's path, told before Spark has started."""
     if options.table is not None:
-        check_table(options.table)
+        readable_files(options.table)
     elif options.receipts is not None:
         check_receipts(options.receipts)
 
