@@ -26,6 +26,7 @@ from acquit.protocol.types import ULong
 from acquit.spark.columns import MessageColumns
 from acquit.spark.spool import Outcome, Part, Poison, Received, RetentionOptions, Spool, SpoolStore, StoreDoubt
 from tests.support.baton import Actor, Killed
+from tests.support.queue_double import plain
 
 BROKER: Final = UUID("6f5c1b1e-6d0e-4f5b-9d43-4b8a55d6a2c1")
 QUERY: Final = "3f0f4f52-54f4-4f0e-8a57-2f6a0c6f0001"
@@ -74,8 +75,12 @@ class Account(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def _payload(number: int, poison: bool, foreign: bool) -> bytes:
-    annotations = {} if foreign else {"x-opt-acquit-sequence": ULong(number + 1)}
-    payload = Message(f"m{number}".encode(), message_id=f"id-{number}", annotations=annotations).encode()
+    body, name = f"m{number}".encode(), f"id-{number}"
+    if number % 2 and not foreign:
+        payload = plain(number + 1, body, message_id=name)
+    else:
+        annotations = {} if foreign else {"x-opt-acquit-sequence": ULong(number + 1)}
+        payload = Message(body, message_id=name, annotations=annotations).encode()
     # A body that says it is longer than the message.
     return payload[:-4] + b"\xa0\x77" + payload[-2:] if poison else payload
 
