@@ -23,7 +23,7 @@ from tests.sparkcrash.tables import Account, account, content, identity, judge
 from tests.support.crashing import MUTANT, PYTHONPATH, ROOT, TABLE, arm, folder_of, passed
 from tests.support.spark_program import QUICK, Job
 
-RUN_S = 150.0
+RUN_S = 300.0
 """A run that takes longer hangs."""
 BATCH = 20
 
