@@ -150,11 +150,12 @@ class Memory:
 
     def loaded(self, messages: Sequence[Message], payloads: Sequence[bytes | None]) -> set[Queue]:
         """Bodies were read, and queues may go on; None: one was not where it was looked for, because its record was
-        just moved."""
+        just moved, or the message has left and its segment is gone."""
         queues = set()
         take_waiting = self._continuations.pop
         for message, payload in zip(messages, payloads, strict=True):
-            if payload is None:
+            gone = message.state is _ARCHIVED
+            if payload is None and not gone:
                 self._retry.append(message)
                 continue
             queue = message.queue
@@ -162,7 +163,7 @@ class Memory:
                 queues.add(queue)
                 queue.reading = False
             waiting = take_waiting(message, None)
-            if message.body is None and message.state is not _ARCHIVED:
+            if message.body is None and payload is not None and not gone:
                 message.body = restore_body(message, payload)
                 self.hold(message)
             if waiting:

@@ -1276,6 +1276,29 @@ def test_a_body_that_moves_while_it_is_read_is_read_again() -> None:
     assert len(client.held(receiver)) == 10
 
 
+def test_a_queue_goes_on_when_what_was_read_for_it_is_gone_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    client = world.client()
+    sender = client.sender("q")
+    client.post_all(sender, *(durable(b"old") for _ in range(3)))
+    queue = world.core.queues.by_name["q"]
+    for message in queue.backlog.next_messages():
+        world.core.memory.drop(message)
+    receiver = client.receiver("q")
+    receiver.grant(9)
+    to_server = client.engine.data_to_send()
+    world.core.handle(client.peer, client.server.receive_data(to_server, world.now_s), world.now_us)
+    world.core.turn(world.now_us)
+    assert world.core.memory.wanted
+    # Before they are read, they are purged, and as nothing in their segment is live it is deleted.
+    while queue.live:
+        world.purge("q")
+    monkeypatch.setattr(world.opened.journal, "read_payloads", lambda positions, hints: [None] * len(positions))
+    client.post_all(sender, durable(b"new"))
+    assert client.bodies(receiver) == [b"new"]
+    assert world.core.take_reads() == [], "nobody looks for them any more"
+
+
 def test_ids_and_groups_are_in_the_record() -> None:
     from acquit.ledger.records import Extra, Posting
 
