@@ -41,9 +41,9 @@ class Recorder:
         self.table = table
         self._events_max = events_max
         self._events: list[bytes] = []
-        self._copies: list[bytes] = []
-        self._behind: deque[Entry | list[bytes]] = deque()
-        """What found no room, in order, with the transitions before it: it goes before all that is gathered since."""
+        self._behind: deque[Entry | tuple[RecordKind, list[bytes]]] = deque()
+        """Entries and packed events that go before the transitions: what found no room, in order, with the transitions
+        before it."""
 
     def posted(
         self,
@@ -77,7 +77,8 @@ class Recorder:
         """More queues that messages posted in this turn entered: packed POSTED events flagged COPY, whose `origin` is
         the message with the payload. Kept, as transitions are, where there is no room: the batch with their posting
         is not taken without them."""
-        self._copies += events
+        self._set_behind()
+        self._behind.append((RecordKind.COPIES, list(events)))
         self.flush()
 
     def transition(
@@ -115,18 +116,25 @@ class Recorder:
         try:
             self.append(entry)
         except StoreFull:
-            if self._events:
-                self._behind.append(self._events)
-                self._events = []
+            self._set_behind()
             self._behind.append(entry)
             raise
+
+    def _set_behind(self) -> None:
+        """The transitions, for something that goes behind them and before those that are still to come."""
+        if self._events:
+            self._behind.append((RecordKind.TRANSITIONS, self._events))
+            self._events = []
 
     def flush(self) -> None:
         """Write the gathered transitions and copies into the pending batch."""
         while self._behind:
             first = self._behind[0]
-            if isinstance(first, list):
-                self.journal.append(*encode_events(RecordKind.TRANSITIONS, first))
+            if isinstance(first, tuple):
+                kind, events = first
+                while events:
+                    self.journal.append(*encode_events(kind, events[: self._events_max]))
+                    del events[: self._events_max]
             else:
                 self.table.apply(first, self.journal.append(*first.encode()))
             self._behind.popleft()
@@ -134,25 +142,22 @@ class Recorder:
             # Forgotten only once they are in: a journal without room keeps its caller's events.
             self.journal.append(*encode_events(RecordKind.TRANSITIONS, self._events))
             self._events = []
-        while self._copies:
-            self.journal.append(*encode_events(RecordKind.COPIES, self._copies[: self._events_max]))
-            del self._copies[: self._events_max]
 
     @property
     def pending(self) -> bool:
         """There is something for a batch."""
-        return bool(self._events or self._copies or self._behind) or self.journal.pending
+        return bool(self._events or self._behind) or self.journal.pending
 
     @property
     def pending_bytes(self) -> int:
-        return (len(self._events) + len(self._copies)) * EVENT.size + self.journal.pending_bytes
+        return len(self._events) * EVENT.size + self.journal.pending_bytes
 
     @property
     def room_bytes(self) -> int:
         """How much the pending batch may still take, beside what has been gathered for it."""
         if self._behind:
             return 0
-        return max(0, self.journal.room_bytes - (len(self._events) + len(self._copies)) * EVENT.size - 2 * RECORD_BYTES)
+        return max(0, self.journal.room_bytes - len(self._events) * EVENT.size - 2 * RECORD_BYTES)
 
     def take_batch(self) -> Batch | None:
         """As `Journal.take_batch`, with the gathered transitions in it. Take batches only here."""

@@ -182,3 +182,27 @@ def test_what_is_kept_without_room_keeps_its_place(
     flush(recorder)
     kinds = [RecordKind(kind) for kind, _ in recorded(raw)][-3:]
     assert kinds == [RecordKind.TRANSITIONS, RecordKind.ATTEMPT, RecordKind.TRANSITIONS]
+
+
+def test_copies_that_found_no_room_stand_before_what_happens_to_them(
+    raw: Written, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = raw.journal.append
+
+    def no_room(*given: object) -> object:
+        raise StoreFull("no room")
+
+    recorder.posted(1, 1, b"payload", META, 500)
+    recorder.transition(EventKind.ACQUIRED, 9, 1, 0, 500)
+    monkeypatch.setattr(raw.journal, "append", no_room)
+    with pytest.raises(StoreFull):
+        recorder.copies([pack_event(2, 1, 500, 0, 2, 0, EventKind.POSTED, 3, 0, 0)])
+    recorder.transition(EventKind.PURGED, 2, 2, 0, 501)
+    monkeypatch.setattr(raw.journal, "append", append)
+    flush(recorder)
+    assert recorded(raw) == [
+        (RecordKind.POSTING, [1]),
+        (RecordKind.TRANSITIONS, [9]),
+        (RecordKind.COPIES, [2]),
+        (RecordKind.TRANSITIONS, [2]),
+    ]
