@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.types import StructType, TimestampType
 
@@ -159,7 +160,21 @@ def _partitions(rows: pa.Table, names: Sequence[str]) -> Iterator[tuple[Partitio
         partition = tuple(
             (name, partition_text(name, value) or None) for name, value in zip(names, values, strict=True)
         )
-        yield partition, inner.take(pa.array(chosen))
+        yield partition, _taken(inner, chosen)
+
+
+def _taken(rows: pa.Table, chosen: NDArray[np.int64]) -> pa.Table:
+    """These rows, whose numbers ascend, batch by batch: a column of the whole table is joined first, and holds 2 GiB at
+    most."""
+    found = []
+    start = 0
+    for batch in rows.to_batches():
+        end = start + batch.num_rows
+        first, last = np.searchsorted(chosen, (start, end))
+        if first < last:
+            found.append(batch.take(pa.array(chosen[first:last] - start)))
+        start = end
+    return pa.Table.from_batches(found, rows.schema)
 
 
 def _days(times: pa.ChunkedArray) -> pa.Array:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from datetime import UTC, date, datetime
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import StructType
 
 from acquit.spark.columns import FIELDS
-from acquit.spark.table_source import POSTED_DAY, FilesOrder, write_files
+from acquit.spark.table_source import POSTED_DAY, FilesOrder, _partitions, write_files
 
 TIME = pa.timestamp("us", "UTC")
 
@@ -47,6 +48,15 @@ def test_each_combination_of_values_has_its_file(tmp_path: Path) -> None:
         ({"subject": None, "redelivered": None}, {"n": [2]}),
     ]
     assert len(found) == 4 and all(one in found for one in expected)
+
+
+def test_there_may_be_more_bodies_than_a_column_holds_in_one_piece() -> None:
+    size = 900 << 20  # of zeros that nobody looks at
+    offsets = pa.py_buffer(np.array([0, 1, size], np.int32))
+    bodies = pa.BinaryArray.from_buffers(pa.binary(), 2, [None, offsets, pa.py_buffer(np.zeros(size, np.uint8))])
+    batch = pa.RecordBatch.from_arrays([bodies, pa.array(["small", "large"])], names=["body", "subject"])
+    partition, rows = next(_partitions(pa.Table.from_batches([batch] * 3), ["subject"]))
+    assert (dict(partition), rows.to_pydict()) == ({"subject": "small"}, {"body": [b"\0"] * 3})
 
 
 @pytest.mark.parametrize("kept", [("n", "posted_at"), ("n",)])
