@@ -12,10 +12,10 @@ import pytest
 
 import acquit
 from tests.docs.test_blocks_that_others_run import block
-from tests.support.pages import ROOT
 from tests.sparkcrash.pipelines import BATCH, Queue
 from tests.sparkcrash.tables import account
 from tests.support.cluster import APPLICATION, SPARK_HOME, Host, StandaloneCluster
+from tests.support.pages import ROOT
 
 PAGE = "spark-cluster.md"
 RUN_S = 150.0
