@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 import acquit
-from tests.support.pages import PAGES, URL, all_blocks, blocks, name_of
+from tests.support.pages import PAGES, ROOT, URL, all_blocks, blocks, name_of
 
 CLUSTER = "a cluster: tests/sparkcrash/test_packaging.py does as the page says, on one of its own"
 ELSEWHERE = "needs what is not part of acquit, and no extra brings"
@@ -60,17 +60,27 @@ def pages_with(language: str) -> list[object]:
 
 @pytest.mark.parametrize("page", pages_with("python"))
 def test_python_blocks(page: Path, tmp_path: Path) -> None:
+    run_program(page, "", tmp_path)
+
+
+@pytest.mark.slow
+def test_the_tutorial_of_spark_starts_its_own(tmp_path: Path) -> None:
+    """Elsewhere its blocks run in the session of all tests, and a newcomer has none."""
+    run_program(ROOT / "docs" / "spark-tutorial.md", "staged", tmp_path)
+
+
+def run_program(page: Path, how: str, folder: Path) -> None:
     # Blank lines in place of the prose, so that a traceback names the line of the page.
     program = ""
-    for block in blocks(page):
+    for block in blocks(page, how):
         if block.language == "python":
             program += "\n" * (block.line - 1 - program.count("\n")) + block.text
-    script = tmp_path / page.name
+    script = folder / page.name
     with acquit.Broker() as broker:
         script.write_text(program.replace(URL, broker.url))
         done = subprocess.run(
             [sys.executable, "-W", "error", str(script)],
-            cwd=tmp_path,
+            cwd=folder,
             capture_output=True,
             text=True,
             timeout=100,

@@ -162,10 +162,9 @@ def small_files(stage: Stage) -> None:
         write_deltalake(stage.at("/data/orders"), pa.table({"sequence": [number]}), mode="append")
 
 
-def a_table_at_hand(stage: Stage) -> None:
+def data_at_hand(stage: Stage) -> None:
     """The broker's data are in the folder where one is, as if it had been started there."""
     Path("acquit-data").symlink_to(stage.at("/var/lib/acquit"))
-    queues(stage)
 
 
 def read_me(stage: Stage) -> None:
@@ -186,7 +185,7 @@ STAGES: dict[str, Callable[[Stage], None]] = {
     "docs/spark-batch.md": lying_letters,
     "docs/spark-cluster.md": queues,
     "docs/spark-sink.md": orders_as_files,
-    "docs/spark-tutorial.md": a_table_at_hand,
+    "docs/spark-tutorial.md": data_at_hand,
     "docs/spark.md": queues,
     "docs/spool.md": spooled,
 }
