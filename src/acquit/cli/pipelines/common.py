@@ -72,20 +72,9 @@ def spark_options(command: Callable[..., object]) -> Callable[..., object]:
     return run
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerByReference:
-    """A broker as tasks reach it: they run elsewhere, so no terminal can be asked, and no password be handed on."""
-
-    url: str
-    user: str | None = None
-    credential: str | None = None
-    ca: Path | None = None
-    cert: Path | None = None
-    key: Path | None = None
-
-
 def task_broker_options(command: Callable[..., object]) -> Callable[..., object]:
-    """``--url``, ``--user``, ``--ca`` and their kin, given to the command as `broker`, a `BrokerByReference`."""
+    """``--url``, ``--user``, ``--ca`` and their kin, given to the command as `broker`, a `BrokerAccess`: tasks run
+    elsewhere, so no terminal can be asked, and no password be handed on."""
 
     @wraps(command)
     def run(
@@ -99,7 +88,9 @@ def task_broker_options(command: Callable[..., object]) -> Callable[..., object]
         key: Path | None,
         **options: object,
     ) -> object:
-        broker = BrokerByReference(
+        from acquit.spark.options import BrokerAccess
+
+        broker = BrokerAccess(
             url=url,
             user=user,
             credential=_reference(user, credential, password_file, certified=cert is not None),

@@ -13,7 +13,6 @@ from acquit.cli.jsonform import to_json
 from acquit.cli.options import json_option, pair
 from acquit.cli.output import emit_json
 from acquit.cli.pipelines.common import (
-    BrokerByReference,
     Size,
     SparkAt,
     counted,
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from acquit.cli.jsonform import Json
     from acquit.spark.audit.reconciled import Reconciliation
     from acquit.spark.ingest import IngestProgress, IngestSummary
+    from acquit.spark.options import BrokerAccess
 
 
 @click.command()
@@ -95,7 +95,7 @@ def ingest(
     target_file_size: int | None,
     ledger: Path | None,
     trigger: str | None,
-    broker: BrokerByReference,
+    broker: BrokerAccess,
     spark: SparkAt,
     as_json: bool,
 ) -> Exit:

@@ -13,7 +13,6 @@ from acquit.cli.jsonform import to_json
 from acquit.cli.options import json_option
 from acquit.cli.output import emit_json
 from acquit.cli.pipelines.common import (
-    BrokerByReference,
     SparkAt,
     counted,
     ended,
@@ -25,6 +24,7 @@ from acquit.cli.pipelines.common import (
 
 if TYPE_CHECKING:
     from acquit.cli.exits import Exit
+    from acquit.spark.options import BrokerAccess
     from acquit.spark.redrive import RedriveSummary
 
 
@@ -57,7 +57,7 @@ def redrive(
     limit: int | None,
     rate: float | None,
     dry_run: bool,
-    broker: BrokerByReference,
+    broker: BrokerAccess,
     spark: SparkAt,
     as_json: bool,
 ) -> Exit:
