@@ -324,11 +324,19 @@ class CallbackThread:
 
     def __init__(self) -> None:
         self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        threading.Thread(target=self._run, name="acquit callbacks", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name="acquit callbacks", daemon=True)
+        self._thread.start()
 
     def call(self, function: Callable[[], None]) -> None:
         """Have a function called there, soon. It must not raise."""
         self._calls.put(function)
+
+    def catch_up(self, timeout_s: float) -> None:
+        """Wait, for no longer than this, until all that is due has been called. Not at all on the thread itself."""
+        if threading.current_thread() is not self._thread:
+            caught_up = threading.Event()
+            self.call(caught_up.set)
+            caught_up.wait(timeout_s)
 
     def _run(self) -> None:
         while True:

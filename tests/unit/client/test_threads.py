@@ -490,3 +490,30 @@ def reached(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.001)
+
+
+def test_a_connection_that_is_closed_has_told_its_events() -> None:
+    told: list[acquit.ConnectionEvent] = []
+    gate = threading.Event()
+    with serving(Server()) as server:
+        threads.callback_thread().call(lambda: gate.wait(LONG) and None)
+        connection = acquit.connect(server.url, on_event=told.append)
+        late = threading.Thread(target=lambda: (reached(lambda: connection.closed), gate.set()))
+        late.start()
+        connection.close()
+        assert [event.kind for event in told] == [acquit.ConnectionEventKind.CONNECTED]
+        late.join()
+
+
+def test_a_listener_may_close_its_connection() -> None:
+    closed = threading.Event()
+    connections: list[acquit.Connection] = []
+
+    def close(event: acquit.ConnectionEvent) -> None:
+        reached(lambda: bool(connections))
+        connections[0].close()
+        closed.set()
+
+    with serving(Server()) as server:
+        connections.append(acquit.connect(server.url, on_event=close))
+        assert closed.wait(LONG)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from acquit.client import aio
 from acquit.client.blocking.messages import KINDS
@@ -15,7 +15,9 @@ from acquit.client.fates import TransactionFate
 from acquit.client.modes import AckMode
 from acquit.client.options import ConnectOptions
 from acquit.client.reconnecting import ConnectionEvent
-from acquit.client.threads import LoopThread, in_order, loop_thread, watch_forks
+from acquit.client.threads import LoopThread, callback_thread, in_order, loop_thread, watch_forks
+
+_TELLING_S: Final = 1.0
 
 
 class Connection:
@@ -79,9 +81,13 @@ class Connection:
 
     def close(self, timeout: float | None = None) -> None:
         """Close sessions, senders and receivers as they do by themselves, then the connection. When the time is over
-        (by default after close_timeout_ms for each of the two), the connection is cut off."""
-        if not self._aio._driver.core.closed.done:
+        (by default after close_timeout_ms for each of the two), the connection is cut off. Whatever `on_event` is to be
+        told has been told then, unless it takes longer than a second over it."""
+        driver = self._aio._driver
+        if not driver.core.closed.done:
             self._loop.run(self._aio.close(timeout))
+        if driver.settings.on_event is not None:
+            callback_thread().catch_up(_TELLING_S)
 
     def __repr__(self) -> str:
         return repr(self._aio)
