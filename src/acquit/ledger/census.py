@@ -13,6 +13,7 @@ Whoever commits tells of those (`add`).
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
@@ -34,7 +35,7 @@ class Census:
         """`segments` oldest first, and `end`, which is theirs; `sequences` of all live messages, those held by
         transactions included; `find` says of one where it is now, or None when it is live no more."""
         self._bases = [info.base for info in segments]
-        self._standing: list[list[int]] = [[] for _ in segments]
+        self._standing = [array("Q") for _ in segments]
         self._end = end
         self._unasked = iter(list(sequences))
         self._find = find
@@ -56,10 +57,10 @@ class Census:
             if message is not None and message.position < self._end:
                 self._standing[bisect_right(self._bases, message.position) - 1].append(sequence)
 
-    def take(self, segment: SegmentInfo) -> list[int]:
+    def take(self, segment: SegmentInfo) -> Sequence[int]:
         """Who stands in the segment, told once: a superset, as some have gone since."""
         number = bisect_right(self._bases, segment.base) - 1
-        found, self._standing[number] = self._standing[number], []
+        found, self._standing[number] = self._standing[number], array("Q")
         return found
 
 

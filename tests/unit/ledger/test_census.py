@@ -41,7 +41,7 @@ def test_it_tells_who_stands_in_each_segment_once(broker: MiniBroker) -> None:
     for segment in closed:
         assert found.covers(segment)
         assert set(found.take(segment)) == standing(broker, segment) != set()
-        assert found.take(segment) == []
+        assert not found.take(segment)
 
 
 def test_it_knows_nothing_of_segments_that_came_later(broker: MiniBroker) -> None:
@@ -74,5 +74,5 @@ def test_what_comes_to_stand_there_is_added(broker: MiniBroker) -> None:
     broker.messages[10_001], broker.messages[10_002] = copy(held), copy(held)
     broker.moved(10_002, broker.journal.end)
     found.add([10_001, 10_002, 10_003])
-    assert found.take(first) == [10_001]
+    assert list(found.take(first)) == [10_001]
     assert 10_002 not in found.take(second)
