@@ -21,6 +21,7 @@ from acquit.ledger.fold import Fold
 from acquit.ledger.verify import verify
 from acquit.store.reading import FolderReader
 from tests.crash.load import ONCE, WORK, Client, Consumer, Memory, OnceConsumer, Producer
+from tests.support.draining import take_all
 
 DEAD_LETTERS = "DLQ"
 PROGRESS = 200
@@ -93,11 +94,7 @@ def finish(clients: list[Client]) -> None:
 
 def drain(url: str, address: str) -> set[str]:
     with acquit.connect(url) as connection, connection.session(AckMode.AUTO) as session:
-        receiver = session.receiver(address)
-        found = set()
-        while (message := receiver.receive(timeout=0.5)) is not None:
-            found.add(str(message.message_id))
-        return found
+        return {str(message.message_id) for message in take_all(session.receiver(address))}
 
 
 def assert_ledger_holds(data: Path) -> None:

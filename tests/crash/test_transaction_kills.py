@@ -17,6 +17,7 @@ from acquit.ledger.fold import Fold
 from acquit.ledger.verify import verify
 from acquit.store.reading import FolderReader
 from tests.crash.mover import FROM, TO, Mover
+from tests.support.draining import take_all
 
 
 def test_three_kills_leave_nothing_half_done(tmp_path: Path, rng: random.Random) -> None:
@@ -64,11 +65,7 @@ def kill_and_count(folder: Path, rng: random.Random, *, kills: int) -> None:
 
 def contents(url: str, address: str) -> Counter[str]:
     with acquit.connect(url) as connection, connection.session(AckMode.AUTO) as session:
-        receiver = session.receiver(address)
-        found: Counter[str] = Counter()
-        while (message := receiver.receive(timeout=0.5)) is not None:
-            found[str(message.body)] += 1
-        return found
+        return Counter(str(message.body) for message in take_all(session.receiver(address)))
 
 
 def assert_ledger_holds(data: Path) -> None:

@@ -14,6 +14,7 @@ import acquit
 from acquit import AckMode
 from tests.interop.conftest import Server
 from tests.interop.peer import PEERS, Peer
+from tests.support.draining import take_all
 
 pytestmark = pytest.mark.interop
 
@@ -40,10 +41,7 @@ def post(peer: Peer, address: str, *names: str) -> None:
 def left(ours: acquit.Connection, address: str) -> list[acquit.ReceivedMessage]:
     """What is available in a queue, seen by a browser of ours."""
     with ours.session() as session, session.receiver(address, browse=True) as receiver:
-        found = []
-        while (message := receiver.receive(timeout=0.3)) is not None:
-            found.append(message)
-        return found
+        return take_all(receiver)
 
 
 def ids(messages: list[acquit.ReceivedMessage]) -> list[object]:

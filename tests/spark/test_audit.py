@@ -17,6 +17,7 @@ from acquit.ledger.events import EventKind
 from acquit.spark.audit import AuditOptions, AuditProgress, AuditSummary, audit
 from acquit.spark.audit.results import AuditResults
 from tests.support.audited import all_of, audited
+from tests.support.draining import take_each
 from tests.support.ledger_folder import grow
 
 if TYPE_CHECKING:
@@ -31,8 +32,7 @@ def run(spark: SparkSession, into: Path, *folders: Path) -> tuple[AuditSummary, 
 def take(session: acquit.Session, queue: str) -> Iterator[acquit.ReceivedMessage]:
     """All that is in it, and comes back to it, one after the other."""
     with session.receiver(queue, prefetch=1) as receiver:
-        while (message := receiver.receive(timeout=0.3)) is not None:
-            yield message
+        yield from take_each(receiver)
 
 
 def drive(broker: acquit.Broker, connection: acquit.Connection) -> None:

@@ -17,6 +17,7 @@ from acquit.protocol._definitions import (
 )
 from acquit.protocol.message import Message
 from tests.crash.mover import Lost, Wire, ask_fate
+from tests.support.draining import take_all
 from tests.support.transacting import control_message
 
 
@@ -35,11 +36,7 @@ def begin(wire: Wire, *bodies: str) -> tuple[bytes, object]:
 
 def bodies(url: str) -> list[object]:
     with acquit.connect(url) as connection, connection.session() as session:
-        receiver = session.receiver("q")
-        found = []
-        while (message := receiver.receive(timeout=0.3)) is not None:
-            found.append(message.body)
-        return found
+        return [message.body for message in take_all(session.receiver("q"))]
 
 
 def test_who_is_asked_about_is_fenced() -> None:

@@ -21,6 +21,7 @@ from acquit.spark.sink.poster import Mechanism, Origin, Poster, Row, choose_mech
 from acquit.spark.sink.rows import RowEncoder, Values
 from acquit.spark.sink.writers import TaskResult, in_order, write_rows
 from acquit.testing import Proxy
+from tests.support.draining import take_all
 from tests.support.server import Server, serving
 
 ORIGIN = Origin("query", 3, 1)
@@ -50,12 +51,8 @@ def texts(count: int) -> list[str]:
 
 
 def taken(url: str, address: str = "q") -> list[object]:
-    found = []
     with acquit.connect(url) as connection, connection.session("auto") as session:
-        receiver = session.receiver(address)
-        while (message := receiver.receive(0.3)) is not None:
-            found.append(message.body)
-    return found
+        return [message.body for message in take_all(session.receiver(address))]
 
 
 def test_rows_are_posted_and_named(broker: acquit.Broker) -> None:
