@@ -45,6 +45,7 @@ from acquit.store.interface import Batch
 from acquit.store.memory import MemoryDisk
 from acquit.store.options import JournalOptions
 from tests.support.disk import FaultyDisk
+from tests.support.mini_broker import check_left
 
 DATA = Path("/data")
 SMALL = JournalOptions(
@@ -353,6 +354,8 @@ class World:
             if read is not None:
                 read.run()
                 self.checkpointer.complete_read(read)
+        live = self.core.life.live.values(), self.core.transactions.postings.durable.values()
+        check_left(self.opened.journal, (message.position for some in live for message in some))
 
     def chores(self) -> None:
         """The journal's housekeeping, as far as it goes now, and a batch that found no room before it."""

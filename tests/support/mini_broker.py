@@ -36,7 +36,7 @@ from acquit.ledger.records import (
 )
 from acquit.ledger.recovery import OpenedJournal, close_journal, open_journal
 from acquit.store.disk import Disk
-from acquit.store.interface import Batch, Position, Record
+from acquit.store.interface import Batch, Journal, Position, Record
 from acquit.store.options import JournalOptions
 from acquit.store.reading import FolderReader
 
@@ -327,6 +327,7 @@ class MiniBroker:
             if read is not None:
                 read.run()
                 self.checkpointer.complete_read(read)
+        check_left(self.journal, (message.position for message in self.messages.values()))
 
     def close(self) -> None:
         self.sync()
@@ -429,6 +430,13 @@ class MiniBroker:
                 unsynced = 0
             while self.rng.random() < chores:
                 self.chores(1)
+
+
+def check_left(journal: Journal, positions: Iterable[int]) -> None:
+    """Nothing live stands, at one of `positions`, in a segment that recovery does not read any more."""
+    left = [info.end for info in journal.segments if info.number <= journal.left_through]
+    if left:
+        assert min(positions, default=left[-1]) >= left[-1], "a segment left with something live in it"
 
 
 def check_recovered(broker: MiniBroker) -> None:
