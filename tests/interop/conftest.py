@@ -14,7 +14,8 @@ import pytest
 import acquit
 from acquit.cli.app import run as acquit_command
 from acquit.cli.connecting import BrokerAt
-from acquit.cli.management import QUEUE, Management, management
+from acquit.cli.management import management
+from acquit.client.management import QUEUE, Management
 from acquit.demo.broker import BrokerProcess
 from acquit.demo.children import Children
 from acquit.testing import Proxy

@@ -9,9 +9,10 @@ import click
 from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.exits import Exit
 from acquit.cli.jsonform import to_json
-from acquit.cli.management import QUEUE, management
+from acquit.cli.management import management
 from acquit.cli.options import json_option, seconds
 from acquit.cli.output import emit_json
+from acquit.client.management import QUEUE
 from acquit.protocol.types import Value
 
 

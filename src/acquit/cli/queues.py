@@ -16,9 +16,10 @@ import click
 from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.exits import Exit
 from acquit.cli.jsonform import to_json
-from acquit.cli.management import QUEUE, ManagementFailed, management
+from acquit.cli.management import management
 from acquit.cli.options import data_option, json_option, seconds
 from acquit.cli.output import cell, emit_json
+from acquit.client.management import QUEUE, ManagementFailed
 
 COLUMNS: Final = ("name", "kind", "depth", "available", "acquired", "consumers", "body_bytes", "entered")
 """Of what a queue has, what people see in a row; what else is not zero stands below it."""

@@ -10,9 +10,10 @@ import click
 from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.exits import Exit
 from acquit.cli.jsonform import to_json
-from acquit.cli.management import MESSAGE, Management, ManagementFailed, management
+from acquit.cli.management import management
 from acquit.cli.options import json_option, seconds
 from acquit.cli.output import emit_json, table, time_text
+from acquit.client.management import MESSAGE, Management, ManagementFailed
 from acquit.protocol.types import ULong, Value
 
 PAGE: Final = 1_000

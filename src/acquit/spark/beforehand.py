@@ -22,23 +22,18 @@ because nothing else says whether there is something.
 from __future__ import annotations
 
 import difflib
-import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Final
 
-from acquit.client.blocking import Connection, Receiver, Sender
-from acquit.errors import ConfigurationError, ConnectTimeout, LinkDetached, SessionEnded
+from acquit.client.blocking import Connection
+from acquit.client.management import QUEUE, BadRequest, Management, ManagementFailed, converse
+from acquit.errors import ConfigurationError, ConnectTimeout, LinkDetached, NotFound, SessionEnded, Unauthorized
 from acquit.protocol._definitions import AmqpCondition
-from acquit.protocol.message import Message
 from acquit.protocol.types import Value
 from acquit.spark.read_options import ReadOptions
 
 CREATE_ADVICE: Final = "with the option create = true (--create) it would be made"
 
-_MANAGEMENT: Final = "$management"
-_QUEUE: Final = "acquit:queue"
-_NOT_FOUND: Final = 404
 _CLOSE_MAX: Final = 3
 _SEPARATOR: Final = "::"
 """Between an address and one of its queues; a queue is the one of its own address."""
@@ -49,11 +44,15 @@ def refuse_missing(connection: Connection, options: ReadOptions, *, advice: str 
 
     For acquit brokers. What the user may not ask about counts as there: to attach to it will say what is wrong.
     """
-    with _asking(connection, options.ack_timeout_ms / 1000) as asking:
-        missing = [address for address in options.queues if not asking.knows(address)]
-        if not missing:
-            return
-        names = asking.names()
+    timeout_s = options.ack_timeout_ms / 1000
+    try:
+        with converse(connection, timeout_s) as broker:
+            missing = [address for address in options.queues if not _knows(broker, address)]
+            if not missing:
+                return
+            names = _names(broker)
+    except ConnectTimeout as error:
+        raise ConnectTimeout(f"the broker does not say which queues it has, within {timeout_s:g} s") from error
     close = [match for address in missing for match in difflib.get_close_matches(address, names, _CLOSE_MAX)]
     absent = ", ".join(map(repr, missing))
     hint = f"; did you mean {' or '.join(map(repr, dict.fromkeys(close)))}?" if close else ""
@@ -84,47 +83,26 @@ def refuse_selector(error: LinkDetached | SessionEnded, options: ReadOptions) ->
         raise ConfigurationError(f"option selector = {options.selector!r}: {error}") from error
 
 
-class _Asking:
-    """Questions to the management node, one after the other."""
-
-    def __init__(self, sender: Sender, receiver: Receiver, reply_to: str, timeout_s: float) -> None:
-        self._sender = sender
-        self._receiver = receiver
-        self._reply_to = reply_to
-        self._timeout_s = timeout_s
-
-    def knows(self, address: str) -> bool:
-        """Whether there is a queue or topic of this name, or it may not be asked about."""
-        node, _, name = address.partition(_SEPARATOR)
-        answer = self._ask(None, operation="READ", name=node if node == name else address)
-        return answer.application_properties.get("statusCode") != _NOT_FOUND
-
-    def names(self) -> Sequence[str]:
-        """Of all queues that the user may know of."""
-        body = self._ask({"attributeNames": list[Value](["name"])}, operation="QUERY").body
-        rows = body.get("results") if isinstance(body, dict) else None
-        return [str(row[0]) for row in rows if isinstance(row, list) and row] if isinstance(rows, list) else []
-
-    def _ask(self, body: Value, **properties: str) -> Message:
-        identity = str(uuid.uuid4())
-        asked: dict[str, object] = {"type": _QUEUE, **properties}
-        self._sender.send(Message(body, message_id=identity, reply_to=self._reply_to, application_properties=asked))
-        while (answer := self._receiver.receive(timeout=self._timeout_s)) is not None:
-            if answer.correlation_id == identity:
-                return answer
-        raise ConnectTimeout(f"the broker does not say which queues it has, within {self._timeout_s:g} s")
+def _knows(broker: Management, address: str) -> bool:
+    """Whether there is a queue or topic of this name, or it may not be asked about."""
+    node, _, name = address.partition(_SEPARATOR)
+    try:
+        broker.ask("READ", QUEUE, name=node if node == name else address)
+    except NotFound:
+        return False
+    except (Unauthorized, ManagementFailed, BadRequest):
+        return True
+    return True
 
 
-@contextmanager
-def _asking(connection: Connection, timeout_s: float) -> Iterator[_Asking]:
-    # Answers come to a link's target, because a temporary node for them would take the permission to create.
-    reply_to = f"acquit-spark-{uuid.uuid4()}"
-    with (
-        connection.session() as session,
-        session.receiver(_MANAGEMENT, target=reply_to, prefetch=10) as receiver,
-        session.sender(_MANAGEMENT) as sender,
-    ):
-        yield _Asking(sender, receiver, reply_to, timeout_s)
+def _names(broker: Management) -> Sequence[str]:
+    """Of all queues that the user may know of."""
+    try:
+        body = broker.request("QUERY", QUEUE, body={"attributeNames": list[Value](["name"])})
+    except (Unauthorized, ManagementFailed, BadRequest):
+        return []
+    rows = body.get("results") if isinstance(body, dict) else None
+    return [str(row[0]) for row in rows if isinstance(row, list) and row] if isinstance(rows, list) else []
 
 
 __all__ = ["CREATE_ADVICE", "check_beforehand", "refuse_missing", "refuse_selector"]

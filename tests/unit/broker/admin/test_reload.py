@@ -16,7 +16,8 @@ from acquit.broker.core import Core
 from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions
 from acquit.broker.server import Server
 from acquit.cli.connecting import BrokerAt
-from acquit.cli.management import BROKER, management
+from acquit.cli.management import management
+from acquit.client.management import BROKER
 from acquit.errors import AcquitError, ConfigurationError
 from acquit.ledger.events import EventKind
 from acquit.protocol.constants import ACCEPTED
