@@ -38,6 +38,7 @@ from deltalake.transaction import AddAction, CommitProperties, Transaction
 
 from acquit.errors import ConfigurationError, PipelineFailed
 from acquit.spark.merging import Partition, delta_files, merge, sync_log, tier_bins
+from acquit.spark.tables import first_line
 
 logger = logging.getLogger("acquit.spark")
 
@@ -111,7 +112,7 @@ class DeltaAppender:
             return True
         if self.is_done(batch_id):
             return False
-        raise PipelineFailed(f"table {self._table}: batch {batch_id} cannot be committed: {_line(failure)}")
+        raise PipelineFailed(f"table {self._table}: batch {batch_id} cannot be committed: {first_line(failure)}")
 
     def merge_small(self, batch_id: int, target_bytes: int) -> None:
         """After some of the batches: merge what is worth it now into files of up to `target_bytes`. What prevents that
@@ -203,10 +204,6 @@ def _differing(found: Sequence[str], columns: Sequence[str]) -> tuple[tuple[str,
         ("the table", [name for name in found if name not in columns]),
         ("the pipeline", [name for name in columns if name not in found]),
     )
-
-
-def _line(error: Exception | None) -> str:
-    return next(iter(str(error).splitlines()), "")
 
 
 def _add_action(file: WrittenFile) -> AddAction:

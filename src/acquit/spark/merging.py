@@ -42,7 +42,7 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction
 
 from acquit.errors import ConfigurationError, PipelineFailed
-from acquit.spark.tables import DELTA_LOG, Use, refuse_unhandled
+from acquit.spark.tables import DELTA_LOG, Use, first_line, refuse_unhandled
 
 Partition: TypeAlias = tuple[tuple[str, str | None], ...]
 """Names and values, as the log writes them."""
@@ -204,7 +204,7 @@ def _commit(table: Path, replaced: Sequence[DeltaFile], merged: DeltaFile, rows:
                 "they left it"
             )
         if tries == _TRIES:
-            raise _NotCommittedError(f"table {table}: a compaction could not be committed: {_line(failure)}")
+            raise _NotCommittedError(f"table {table}: a compaction could not be committed: {first_line(failure)}")
         try:
             opened.create_write_transaction(
                 actions=actions,
@@ -218,10 +218,6 @@ def _commit(table: Path, replaced: Sequence[DeltaFile], merged: DeltaFile, rows:
             continue
         break
     sync_log(table, looked_at)
-
-
-def _line(error: Exception | None) -> str:
-    return next(iter(str(error).splitlines()), "")
 
 
 class Roll:

@@ -122,8 +122,14 @@ def open_delta(table: Path) -> DeltaTable:
     try:
         return DeltaTable(table)
     except DeltaError as error:
-        first, *_ = str(error).splitlines()
-        raise ConfigurationError(f"table {table}: its log in {DELTA_LOG} cannot be read: {first}") from error
+        raise ConfigurationError(
+            f"table {table}: its log in {DELTA_LOG} cannot be read: {first_line(error)}"
+        ) from error
+
+
+def first_line(error: Exception | None) -> str:
+    """Of what delta-rs says, which may be many."""
+    return next(iter(str(error).splitlines()), "")
 
 
 class Use(Enum):
