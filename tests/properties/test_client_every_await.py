@@ -654,17 +654,18 @@ def test_what_is_cancelled_at_an_await_is_really_cancelled_there() -> None:
 
     async def scenario(cut: Cut) -> None:
         done: list[int] = []
-        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[int] = loop.create_future()
 
         async def operation() -> None:
             await asyncio.sleep(0)
             done.append(1)
+            loop.call_soon(lambda: future.done() or future.set_result(1))  # no sooner, or nothing waits for it
             await future
             done.append(2)
             await asyncio.sleep(0)
             done.append(3)
 
-        asyncio.get_running_loop().call_later(0.001, lambda: future.done() or future.set_result(1))
         await cut(operation())
         assert future.cancelled() == (cut.at == 2 and not cut.woken)
         seen.append((cut.at, cut.woken, len(done)))
