@@ -4,6 +4,16 @@
 public surface never changes by accident; the diff of that file is what a reviewer reads. Every public function, class
 and public method needs a docstring and annotations without a bare ``Any``.
 
+Three kinds of things are watched:
+
+- modules whose ``__all__`` is public as a whole (`PUBLIC_MODULES`). They are imported;
+- modules of which the pages tell some names (`TOLD`), mostly Spark's. PySpark and all that comes with it take longer to
+  import than everything else here takes together, so their sources are read, and followed to where a name is defined.
+  What is used by keyword is watched, too: parameters, and the fields of classes;
+- what is named in text, where no import can fail: options and columns of the data sources (`SPARK_TABLES`).
+
+What a page or an example imports has to be among these.
+
     python tools/check_public_names.py            prints each difference and exits 1
     python tools/check_public_names.py --write    takes the present names as the public ones
 """
@@ -11,17 +21,21 @@ and public method needs a docstring and annotations without a bare ``Any``.
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib
 import importlib.util
 import inspect
 import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import TypeAlias
 
 ROOT = Path(__file__).resolve().parent.parent
 LIST = ROOT / "tools" / "public_names.txt"
+SOURCES = ROOT / "src"
 
 PUBLIC_MODULES = (
     "acquit",
@@ -35,7 +49,50 @@ PUBLIC_MODULES = (
 )
 """Modules that users import from. One that does not exist yet has no names."""
 
+TOLD = {
+    "acquit.broker.configuration": "parse_options",
+    "acquit.ledger.history": "History Life Step history",
+    "acquit.protocol.constants": "ACCEPTED",
+    "acquit.spark.audit": "AuditOptions AuditProgress AuditSummary audit",
+    "acquit.spark.audit.quick": "SealBalance SealedQueue balance_by_seals",
+    "acquit.spark.audit.reconcile": "ReconcileOptions reconcile",
+    "acquit.spark.audit.reconciled": "Against Example Finding Reconciliation",
+    "acquit.spark.audit.results": "AuditResults",
+    "acquit.spark.compact": "CompactOptions CompactSummary compact",
+    "acquit.spark.ingest": "IngestOptions IngestProgress IngestSummary TableFormat ingest",
+    "acquit.spark.ledger.source": "LedgerDataSource",
+    "acquit.spark.metrics": "SourceMetrics metrics_of",
+    "acquit.spark.redrive": "Letter LetterGroup RedriveOptions RedriveProgress RedriveSummary redrive",
+    "acquit.spark.report": "report",
+    "acquit.spark.session": "start_session",
+    "acquit.spark.source": "AcquitDataSource",
+    "acquit.spark.spool": "Spool.status SpoolStatus open_store",
+    "acquit.spark.tables": "TableFile TableFiles TableKind table_files",
+    "pyspark_acquit": "DefaultSource",
+    "pyspark_acquit_ledger": "DefaultSource",
+}
+"""Of these modules only these names. ``Class.method``: of the class only that."""
+
+SPARK_TABLES = {
+    "readStream.format(acquit).option": ("acquit.spark.source_options", "OPTIONS"),
+    "read.format(acquit).option": ("acquit.spark.browse_options", "OPTIONS"),
+    "read.format(acquit).column": ("acquit.spark.columns", "FIELDS"),
+    "write.format(acquit).option": ("acquit.spark.sink.options", "OPTIONS"),
+    "write.format(acquit).column": ("acquit.spark.sink.rows", "COLUMNS"),
+    "read.format(acquit.ledger).option": ("acquit.spark.ledger.options", "OPTIONS"),
+    "read.format(acquit.ledger).events": ("acquit.spark.ledger.columns", "EVENT_FIELDS"),
+    "read.format(acquit.ledger).details": ("acquit.spark.ledger.columns", "DETAIL_FIELDS"),
+    "read.format(acquit.ledger).segments": ("acquit.spark.ledger.columns", "SEGMENT_FIELDS"),
+}
+"""Where the rows of a table have a `name` that users write into text. None of these modules needs PySpark."""
+
 ANY = re.compile(r"\bAny\b")
+IMPORT = re.compile(r"^ *from ((?:acquit|pyspark_acquit)[\w.]*) import (\([^)]*\)|[^\n(]*)", re.MULTILINE)
+
+Definition: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign
+Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+DEFINITIONS = (*FUNCTIONS, ast.ClassDef, ast.Assign, ast.AnnAssign)
 
 
 def public_modules() -> Iterator[ModuleType]:
@@ -93,9 +150,121 @@ def complaints(name: str, value: object) -> Iterator[str]:
             yield f"{name}: returns Any"
 
 
+# Modules that are read and not imported.
+
+
+@cache
+def statements(module: str) -> tuple[ast.stmt, ...]:
+    """What the module's source consists of, also within ``with``; nothing where it is not one of ours."""
+    path = SOURCES.joinpath(*module.split("."))
+    found = next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.exists()), None)
+    body = [] if found is None else ast.parse(found.read_text(encoding="utf-8")).body
+    return tuple(inner for node in body for inner in (node.body if isinstance(node, ast.With) else [node]))
+
+
+def definition(module: str, name: str) -> tuple[str, Definition] | None:
+    """The module that defines what `module` calls `name`, and the definition; None where there is none of ours."""
+    for node in statements(module):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                if name == (alias.asname or alias.name):
+                    return definition(node.module, alias.name)
+        elif isinstance(node, DEFINITIONS) and name in names_of(node):
+            return module, node
+    return None
+
+
+def names_of(node: Definition) -> list[str]:
+    """What a statement defines."""
+    if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+def parameters(node: Function) -> list[ast.arg]:
+    of = node.args
+    return [
+        one
+        for one in (*of.posonlyargs, *of.args, of.vararg, *of.kwonlyargs, of.kwarg)
+        if one is not None and one.arg not in ("self", "cls")
+    ]
+
+
+def told(name: str, module: str, node: Definition) -> Iterator[tuple[str, Definition]]:
+    """`name` itself; of a class its public fields and methods, those of our bases as well.
+
+    The methods of a data source are there because PySpark calls them: they are its own to name.
+    """
+    if isinstance(node, FUNCTIONS):
+        yield f"{name}({','.join(one.arg for one in parameters(node))})", node
+        return
+    yield name, node
+    bases = [base.id for base in node.bases if isinstance(base, ast.Name)] if isinstance(node, ast.ClassDef) else []
+    if not isinstance(node, ast.ClassDef) or "DataSource" in bases:
+        return
+    for base in bases:
+        if (found := definition(module, base)) is not None:
+            yield from (line for line in told(name, *found) if line[0] != name)
+    for member in node.body:
+        if isinstance(member, DEFINITIONS):
+            for attribute in names_of(member):
+                if not attribute.startswith("_") or attribute == "__init__":
+                    yield from told(f"{name}.{attribute}", module, member)
+
+
+def told_names() -> Iterator[tuple[str, Definition | None]]:
+    """All of `TOLD`, with their definitions; None for what is not there."""
+    for module, names in TOLD.items():
+        for name in names.split():
+            of, _, only = name.partition(".")
+            found = definition(module, of)
+            if found is None:
+                yield f"{module}.{name}", None
+                continue
+            lines = list(told(f"{module}.{of}", *found))
+            if only:
+                lines = [line for line in lines if line[0].partition("(")[0] == f"{module}.{name}"]
+            yield from lines
+
+
+def told_complaints(name: str, node: Definition | None) -> Iterator[str]:
+    """As `complaints`."""
+    if node is None:
+        yield f"{name}: not defined where tools/check_public_names.py has it"
+    if not isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+        return
+    constructor = node.name == "__init__"
+    if not constructor and ast.get_docstring(node) is None:
+        yield f"{name}: no docstring"
+    if isinstance(node, FUNCTIONS):
+        annotations = [(f"parameter {one.arg}", one.annotation) for one in parameters(node)]
+        if not constructor:
+            annotations.append(("what it returns", node.returns))
+        for what, annotation in annotations:
+            if annotation is None:
+                yield f"{name}: {what} has no type"
+            elif ANY.search(ast.unparse(annotation)):
+                yield f"{name}: {what} is Any"
+
+
+def spark_names() -> Iterator[str]:
+    """Each option and column, in the form ``read.format(acquit).option(parts)``."""
+    for form, (module, table) in SPARK_TABLES.items():
+        yield from (f"{form}({row.name})" for row in getattr(importlib.import_module(module), table))
+
+
+def shown_imports() -> Iterator[tuple[Path, str]]:
+    """What pages and examples import of ours, and where."""
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").glob("*.py"))):
+        for module, names in IMPORT.findall(path.read_text(encoding="utf-8")):
+            yield from ((path, f"{module}.{name.split()[0]}") for name in names.strip("()").split(",") if name.strip())
+
+
 def public_names() -> list[str]:
     """Every public name, dotted, sorted."""
-    return sorted(f"{module.__name__}.{name}" for module in public_modules() for name in exported(module))
+    names = {f"{module.__name__}.{name}" for module in public_modules() for name in exported(module)}
+    return sorted(names | {name for name, node in told_names() if node is not None} | set(spark_names()))
 
 
 def check() -> list[str]:
@@ -116,6 +285,13 @@ def check() -> list[str]:
             seen.add(id(value))
             for member, thing in members(f"{module.__name__}.{name}", value):
                 found.extend(complaints(member, thing))
+    for name, node in told_names():
+        found.extend(told_complaints(name, node))
+    watched = {name.partition("(")[0] for name in names} | set(PUBLIC_MODULES)
+    for path, name in shown_imports():
+        # Everything of the API that programs of another client import with a star is in that module's __all__.
+        if name not in watched and not name.endswith(".*"):
+            found.append(f"{path.relative_to(ROOT)}: imports {name}, which tools/check_public_names.py does not watch")
     return found
 
 

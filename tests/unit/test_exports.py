@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 spec = importlib.util.spec_from_file_location("tools_check_public_names", ROOT / "tools" / "check_public_names.py")
@@ -31,6 +33,88 @@ def test_an_undocumented_or_untyped_thing_is_named() -> None:
         "acquit.bare: parameter y is Any",
         "acquit.bare: no return type",
     ]
+
+
+PIPELINE = '''
+class Access:
+    """Where."""
+    url: str
+
+class Options(Access):
+    """What."""
+    table: str
+    _own: int
+    def checked(self, how): ...
+
+def run(options: Options, *, master=None) -> Any:
+    """Do it."""
+
+class Source(DataSource):
+    """Spark calls it."""
+    def reader(self, schema): ...
+'''
+
+
+def test_what_is_too_heavy_to_import_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "acquit" / "heavy").mkdir(parents=True)
+    (tmp_path / "acquit" / "heavy" / "__init__.py").write_text(
+        "from contextlib import suppress\nfrom acquit.heavy.inner import Options, Source\n"
+        "with suppress(Exception):\n    from acquit.heavy.inner import run as go\n"
+    )
+    (tmp_path / "acquit" / "heavy" / "inner.py").write_text(PIPELINE)
+    monkeypatch.setattr(check_public_names, "SOURCES", tmp_path)
+    monkeypatch.setattr(
+        check_public_names, "TOLD", {"acquit.heavy": "Options Source go", "acquit.heavy.inner": "Options.checked gone"}
+    )
+    check_public_names.statements.cache_clear()
+    try:
+        names = list(check_public_names.told_names())
+    finally:
+        check_public_names.statements.cache_clear()
+    assert [name for name, _ in names] == [
+        "acquit.heavy.Options",
+        "acquit.heavy.Options.url",
+        "acquit.heavy.Options.table",
+        "acquit.heavy.Options.checked(how)",
+        "acquit.heavy.Source",
+        "acquit.heavy.go(options,master)",
+        "acquit.heavy.inner.Options.checked(how)",
+        "acquit.heavy.inner.gone",
+    ]
+    assert [line for name, node in names for line in check_public_names.told_complaints(name, node)] == [
+        "acquit.heavy.Options.checked(how): no docstring",
+        "acquit.heavy.Options.checked(how): parameter how has no type",
+        "acquit.heavy.Options.checked(how): what it returns has no type",
+        "acquit.heavy.go(options,master): parameter master has no type",
+        "acquit.heavy.go(options,master): what it returns is Any",
+        "acquit.heavy.inner.Options.checked(how): no docstring",
+        "acquit.heavy.inner.Options.checked(how): parameter how has no type",
+        "acquit.heavy.inner.Options.checked(how): what it returns has no type",
+        "acquit.heavy.inner.gone: not defined where tools/check_public_names.py has it",
+    ]
+
+
+def test_what_a_page_imports_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "README.md").write_text("```python\nfrom acquit import Broker\n```\n")
+    (tmp_path / "docs" / "page.md").write_text(
+        "```python\nfrom acquit.spark.ingest import (\n    ingest,\n    IngestOptions as Options,\n    hidden,\n)\n```\n"
+        "from acquit there is `from acquit.compat.qpid.messaging import *`\n"
+    )
+    monkeypatch.setattr(check_public_names, "ROOT", tmp_path)
+    assert [line for line in check_public_names.check() if "imports" in line] == [
+        "docs/page.md: imports acquit.spark.ingest.hidden, which tools/check_public_names.py does not watch"
+    ]
+
+
+def test_the_names_are_found_without_pyspark() -> None:
+    """Also where it is there: importing it takes longer than the whole check."""
+    program = (
+        "import sys; sys.path.insert(0, 'tools'); import check_public_names; "
+        "print(len(check_public_names.public_names()) > 500, 'pyspark' in sys.modules)"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert result.stdout.strip() == "True False"
 
 
 def test_importing_acquit_loads_neither_spark_nor_the_command_line() -> None:
