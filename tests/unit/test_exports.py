@@ -98,7 +98,7 @@ def test_what_a_page_imports_is_watched(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "docs").mkdir()
     (tmp_path / "README.md").write_text("```python\nfrom acquit import Broker\n```\n")
     (tmp_path / "docs" / "page.md").write_text(
-        "```python\nfrom acquit.spark.ingest import (\n    ingest,\n    IngestOptions as Options,\n    hidden,\n)\n```\n"
+        "```python\nfrom acquit.spark.ingest import (\n    ingest,\n    IngestOptions as It,\n    hidden,\n)\n```\n"
         "from acquit there is `from acquit.compat.qpid.messaging import *`\n"
     )
     monkeypatch.setattr(check_public_names, "ROOT", tmp_path)
