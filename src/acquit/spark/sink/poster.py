@@ -28,7 +28,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from acquit.client.blocking import Sender
+from acquit.client.blocking import Connection, Sender, Session
 from acquit.client.blocking.messages import SendReceipt
 from acquit.client.options import DeliveryMode
 from acquit.client.sending import Encoded
@@ -46,6 +46,7 @@ from acquit.errors import (
     NotSent,
     RowRejected,
     RowsChanged,
+    SessionEnded,
 )
 from acquit.protocol._definitions import AmqpCondition
 from acquit.protocol.numbered import SENDER_MARK, place_section
@@ -65,6 +66,8 @@ _PAUSE_MAX_S: Final = 2.0
 _CLOSE_TIMEOUT_S: Final = 5.0
 _TRANSIENT: Final = frozenset((AmqpCondition.RESOURCE_LIMIT_EXCEEDED, AmqpCondition.RESOURCE_LOCKED))
 """Conditions of a refusal that say: try again later."""
+_ENDED: Final = (LinkDetached, SessionEnded)
+"""Errors that say: the broker ended what we sent on, and why."""
 _OTHERS: Final = "they are others, come in another order, or go to another address"
 
 
@@ -177,8 +180,10 @@ class Poster:
         """The last row of which the broker said that it is posted for good, by an answer or by the mark."""
         self._stalled_since: float | None = None
         self._pause_s = _PAUSE_FIRST_S
+        self._session: Session | None = None
+        """Of this connection, for every link there: a connection has so many channels."""
         self._sender: Sender | None = None
-        self._connection = connect_patiently(options)
+        self._connection: Connection = connect_patiently(options)
         try:
             self.mechanism = self._mechanism()
             self._attach()
@@ -315,7 +320,9 @@ class Poster:
         properties: Mapping[str, object] | None = None
         if self.mechanism is Mechanism.MARK:
             properties = {SENDER_MARK: f"{self._origin.name}:{self._origin.partition}"}
-        self._sender = self._connection.session().sender(
+        if self._session is None:
+            self._session = self._connection.session()
+        self._sender = self._session.sender(
             options.address,
             delivery_mode=DeliveryMode.NON_PERSISTENT,  # each message says it itself
             topic=options.topic,
@@ -410,12 +417,12 @@ class Poster:
         while True:
             lost = isinstance(error, ConnectionFailed) or isinstance(error.__cause__, ConnectionFailed)
             if not lost and not self._connection.closed:
-                if isinstance(error, LinkDetached) or isinstance(error.__cause__, LinkDetached):
+                if isinstance(error, _ENDED) or isinstance(error.__cause__, _ENDED):
                     raise error
                 raise self._stalled(str(error)) from error
             self.close()
             self._pause(str(error), error)
-            self._connection = connect_patiently(self._options)
+            self._connection, self._session = connect_patiently(self._options), None
             try:
                 if self._mechanism() is not self.mechanism:
                     raise ConfigurationError(f"the broker at {self._options.url} is another one since it was restarted")

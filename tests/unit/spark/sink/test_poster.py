@@ -245,6 +245,17 @@ def test_a_row_that_the_broker_refuses_is_left_out_and_those_behind_it_are_poste
             write_rows(options(broker.url, address="values"), ORIGIN._replace(batch=5), iter(rows.to_batches()))
 
 
+def test_many_rows_that_the_broker_refuses_are_left_out_on_one_session() -> None:
+    """A link for each, but a connection has so many sessions: a partition was stuck behind so many refused rows."""
+    config = BrokerOptions(connection=ConnectionLimits(sessions_max=2))
+    with acquit.Broker(config=config) as broker:
+        addresses: list[object] = ["$no" if number % 2 else "q" for number in range(20)]
+        given = SinkOptions.parse({"url": broker.url, "rejected": "skip"})
+        result = write_rows(given, ORIGIN, batches(texts(20), address=addresses))
+        assert (result.written, result.rejected) == (10, 10)
+        assert taken(broker.url) == texts(20)[::2]
+
+
 def test_a_row_that_is_too_large_for_the_broker() -> None:
     config = BrokerOptions(connection=ConnectionLimits(message_bytes_max=2_000))
     bodies = ["small", "x" * 5_000, "last"]
@@ -299,14 +310,18 @@ def test_an_address_that_may_not_be_written_to(broker: acquit.Broker) -> None:
         write(broker.url, texts(1), address="$management.no")
 
 
-def test_a_link_that_the_broker_ends_says_why() -> None:
+@pytest.mark.parametrize("ends", ["link", "session"])
+def test_what_the_broker_ends_says_why(ends: str) -> None:
     server = Server()
     why = Error(condition="amqp:internal-error", description="closed in the midst")
 
     def end(delivery: Delivery) -> DeliveryState | None:
         if len(server.taken) != 3:
             return ACCEPTED
-        delivery.link.detach(error=why)
+        if ends == "link":
+            delivery.link.detach(error=why)
+        else:
+            delivery.link.session.end(why)
         return None
 
     server.verdict = end
