@@ -57,6 +57,8 @@ logger = logging.getLogger("acquit.spark")
 
 REJECTIONS_TOLD_MAX: Final = 10
 """Rows that a task names in its result; all of them are logged."""
+_ID_TOLD_MAX: Final = 300
+"""Characters of a row's id in what is told: an id may be as long as a body. More than those of our own ids."""
 
 _DURABLE: Final = b"\x41"
 """In a header, behind the list's constructor."""
@@ -93,7 +95,7 @@ class Origin(NamedTuple):
 
     def row(self, index: int, identity: str) -> str:
         """For messages to people."""
-        return f"row {index} of partition {self.partition}, batch {self.batch} (id {identity})"
+        return f"row {index} of partition {self.partition}, batch {self.batch} (id {identity:.{_ID_TOLD_MAX}})"
 
 
 class Row(NamedTuple):

@@ -209,11 +209,13 @@ class RowEncoder:
             header = _header(self._durable if row.durable is None else row.durable, row.priority, row.ttl_ms)
             parts = [_map_section(b"\x00\x53\x72", _pairs(row.annotations, symbols=True))] if row.annotations else []
             parts.append(_properties(row, row.message_id or own_id, address))
-            properties = _pairs(row.application_properties) if row.application_properties else []
+            properties = row.application_properties
             if duplicate_id is not None:
-                properties.append(_text(DUPLICATE_ID) + _text(duplicate_id))
+                # Instead of the one that a message of the source may have: a key that is there twice is no message.
+                others = [pair for pair in properties or () if pair[0] != DUPLICATE_ID]
+                properties = [*others, (DUPLICATE_ID, duplicate_id)]
             if properties:
-                parts.append(_map_section(b"\x00\x53\x74", properties))
+                parts.append(_map_section(b"\x00\x53\x74", _pairs(properties)))
             parts.append(_body(row.body, row.body_type))
             return header, b"".join(parts)
         except (EncodeError, UnicodeError, OverflowError) as error:
@@ -299,7 +301,7 @@ def _body(body: bytes | str | None, body_type: str | None) -> bytes:
         case "value" | "sequence":
             try:
                 value = json.loads(octets)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise BadRow(f"the body is no JSON, which body_type {body_type} takes it for: {error}") from error
             if body_type == "value":
                 return b"\x00\x53\x77" + encode(value)

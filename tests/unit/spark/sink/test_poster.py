@@ -157,6 +157,10 @@ def test_ids_are_compared_where_rows_have_no_place(broker: acquit.Broker) -> Non
         result = write_rows(options(broker.url, **given), nameless, batches(texts(30), n=list(range(30))))
         assert (result.written, result.suppressed) == (30, None)
     assert taken(broker.url) == texts(30)
+    named = pa.array([[("_AMQ_DUPL_ID", "its producer's")]] * 2, pa.map_(pa.string(), pa.string()))
+    rows = pa.table({"body": ["same"] * 2, "n": ["a", "b"], "application_properties": named})
+    write_rows(options(broker.url, **given), nameless, iter(rows.to_batches()))
+    assert taken(broker.url) == ["same"] * 2
     with pytest.raises(ConfigurationError, match="more than 50 rows, its share of duplicateWindow = 100"):
         write_rows(options(broker.url, **given, writers="2"), nameless, batches(texts(51), n=list(range(51))))
     with pytest.raises(ConfigurationError, match="option writers = 1: partition 1"):
@@ -216,6 +220,9 @@ def test_a_row_that_fails_names_itself(broker: acquit.Broker) -> None:
         RowRejected, match=r"row 2 of partition 1, batch 3 \(id query:3:1:2\): the column priority is 999"
     ):
         write_rows(options(broker.url), ORIGIN, batches(texts(4), priority=priorities))
+    long = batches(["x"], n=["n" * 10_000], priority=[999])
+    with pytest.raises(RowRejected, match=r"\(id n{300}\): the column"):
+        write_rows(options(broker.url, idColumn="n"), Origin("another", 0, 0), long)
     result = write_rows(options(broker.url, rejected="skip"), ORIGIN, batches(texts(4), priority=priorities))
     assert (result.rejected, len(result.rejections)) == (1, 1)
     assert "priority is 999" in result.rejections[0]

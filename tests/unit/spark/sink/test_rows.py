@@ -65,6 +65,13 @@ def test_what_a_row_does_not_say() -> None:
     assert message(row(body="x"), durable=False).durable is False
 
 
+def test_the_id_of_a_row_takes_the_place_of_the_one_that_its_message_had() -> None:
+    """It came twice: nobody could read the message, and the broker went by the other one."""
+    values = row(body="x", application_properties=[("_AMQ_DUPL_ID", "its producer's"), ("a", "1")])
+    assert message(values, duplicate_id="the row's").application_properties == {"a": "1", "_AMQ_DUPL_ID": "the row's"}
+    assert message(values).application_properties == {"_AMQ_DUPL_ID": "its producer's", "a": "1"}
+
+
 @pytest.mark.parametrize(
     ("body", "kind", "expected"),
     [
@@ -91,6 +98,8 @@ def test_bodies(body: bytes | str | None, kind: str | None, expected: object) ->
         ({"body": b"\xff", "body_type": "string"}, "utf-8"),
         ({"body": b"{", "body_type": "value"}, "no JSON"),
         ({"body": b"{}", "body_type": "sequence"}, "no JSON array"),
+        ({"body": b"[" * 100_000, "body_type": "value"}, "no JSON"),
+        ({"body": b"[" * 500 + b"]" * 500, "body_type": "value"}, "nested deeper"),
         ({"content_type": "é"}, "content_type"),
         ({"corrupt": b"x"}, "corrupt is not null"),
     ],
