@@ -47,7 +47,7 @@ from acquit.protocol.numbered import take_place
 from acquit.protocol.sections import MESSAGE_ANNOTATIONS, PROPERTIES, map_value, scan_sections
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from acquit.broker.intake.duplicates import Duplicates, Identity
     from acquit.broker.intake.marks import Claim, Mark, Marks
@@ -116,8 +116,9 @@ class Poster:
     def receive(self, producer: Producer, deliveries: Iterable[Delivery]) -> None:
         """Deliveries of one link, in order."""
         queue = producer.queue
+        refused: list[Delivery] = []
         if producer.mark is not None:
-            deliveries = self._unrepeated(producer, producer.mark, deliveries)
+            deliveries = self._unrepeated(producer, producer.mark, deliveries, refused)
         elif producer.link.stateful:
             self._receive_stateful(producer, deliveries)
             return
@@ -137,7 +138,6 @@ class Poster:
         answered: list[Delivery] = []
         pending: list[Message] = []
         waiting: list[Delivery] = []
-        refused: list[Delivery] = []
         volatile_bytes = durable_bytes = 0
         for delivery in deliveries:
             payload = delivery.payload
@@ -270,10 +270,13 @@ class Poster:
             return False, False
         return True, room.volatile >= cost
 
-    def _unrepeated(self, producer: Producer, claim: Claim, deliveries: Iterable[Delivery]) -> Iterator[Delivery]:
+    def _unrepeated(
+        self, producer: Producer, claim: Claim, deliveries: Iterable[Delivery], refused: Sequence[Delivery]
+    ) -> Iterator[Delivery]:
         """Those of a link with a mark that were not posted before (`intake.marks`), as far as they may be dealt with as
         a group, of which none is refused for want of room; the others are dealt with here, so that what is behind a
-        refused one is refused. At the end the mark is recorded."""
+        refused one is refused. `refused`: those of the group that were all the same, as when sequence numbers have run
+        out until the next sync. At the end the mark is recorded."""
         mark, scribe = claim.mark, self._scribe
         durable_fit, volatile_fit = self._fit(producer, deliveries)
         moved = False
@@ -301,6 +304,8 @@ class Poster:
                 yield delivery
             else:
                 self._receive_one(producer, delivery)
+            if refused:
+                claim.refused = True
             if not claim.refused:
                 mark.at, mark.digest, mark.sequence = place[:2], place[2], scribe.sequences.last
                 moved = True

@@ -10,6 +10,7 @@ import pytest
 from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions
 from acquit.ledger.events import EventKind
 from acquit.ledger.records import Namespace
+from acquit.ledger.sequences import Sequences
 from acquit.protocol._definitions import AmqpCondition, Rejected, Released, Target, TransactionalState
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.link import SendingLink
@@ -354,6 +355,31 @@ def test_postings_without_room_leave_the_mark_where_it_was() -> None:
     client.post_all(link, *[placed(0, index, large) for index in range(3)])
     assert live_of(world, "q") == told(marked(client, name="again"))[1] + 1  # type: ignore[operator]
     world.check_journal()
+
+
+@pytest.mark.parametrize("address", ["q", None])
+def test_numbers_that_run_out_within_one_sync_leave_no_gap(address: str | None) -> None:
+    """The mark passed over those that found no number, and what its sender sent again was taken for repeated."""
+    world = World()
+    client = world.client()
+    link = marked(client, address)
+    world.settle()
+    scribe = world.core.scribe
+    first = scribe.sequences.last + 1
+    scribe.sequences = Sequences(scribe.recorder, first, first + 1, block=16)
+    rows = [placed(0, index, to="q") for index in range(9)]
+    sent = client.post(link, *rows)
+    world.settle()
+    outcomes = [client.outcome(delivery) for delivery in sent]
+    assert outcomes[:2] == [ACCEPTED, ACCEPTED]
+    assert [condition_of(outcome) for outcome in outcomes[2:]] == [
+        AmqpCondition.RESOURCE_LIMIT_EXCEEDED,
+        *[AmqpCondition.PRECONDITION_FAILED] * 6,
+    ]
+    again = marked(client, address, name="again")
+    assert told(again)[:2] == [0, 1]
+    client.post_all(again, *rows[1:])
+    assert live_of(world, "q") == 9
 
 
 def test_the_ledger_knows_which_posting_the_highest_one_repeats() -> None:
