@@ -152,7 +152,7 @@ class JsonDecoder:
         self._convert = _converter(kind, BodyAs.JSON)
         # Decimals would lose digits as floats; else floats are the faster.
         self._parser = json.JSONDecoder(
-            parse_constant=_refuse_constant, parse_float=Decimal if _has_decimal(kind) else None
+            parse_constant=_refuse_constant, parse_float=_exactly if _has_decimal(kind) else None
         )
         self.stored: bytes | None = f"json 1 {kind}".encode()
 
@@ -205,6 +205,15 @@ Converter: TypeAlias = Callable[[object], object]
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(name)
+
+
+def _exactly(text: str) -> Decimal | float:
+    """A number with all of its digits. Of an exponent that no decimal number has, nothing, or infinity: for members
+    that are passed over."""
+    try:
+        return Decimal(text)
+    except DecimalException:
+        return float(text)
 
 
 def _converter(kind: pa.DataType, where: str) -> Converter:
@@ -293,7 +302,10 @@ def _string(_: pa.DataType, __: str) -> Converter:
     def string(value: object) -> object:
         if type(value) is str:
             return _encodable(value)
-        return json.dumps(value, default=str)
+        try:
+            return json.dumps(value, default=float, allow_nan=False)
+        except ValueError:
+            raise _DoesNotFit("has a number that cannot be held") from None
 
     return string
 

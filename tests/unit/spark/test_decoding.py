@@ -73,7 +73,18 @@ def test_what_fits(kind: pa.DataType, text: str, value: object) -> None:
         (pa.decimal128(4, 2), "123.45", "v is no decimal number of 4 digits with 2 of them behind the point"),
         (pa.decimal128(4, 2), "1.234", "v is no decimal number of 4 digits with 2 of them behind the point"),
         (pa.decimal128(4, 2), '"NaN"', "v is no decimal number of 4 digits with 2 of them behind the point"),
+        (
+            pa.decimal128(4, 2),
+            "1e99999999999999999999",
+            "v is no decimal number of 4 digits with 2 of them behind the point",
+        ),
+        (
+            pa.decimal128(4, 2),
+            "1e-99999999999999999999",
+            "v is no decimal number of 4 digits with 2 of them behind the point",
+        ),
         (TEXT, r'"\ud800"', "v is no text: half of a surrogate pair"),
+        (TEXT, "[1e999]", "v has a number that cannot be held"),
         (pa.map_(TEXT, TEXT), r'{"\ud800": ""}', "v.[] is no text: half of a surrogate pair"),
         (pa.binary(), '"a"', "v is no text in base 64"),
         (pa.date32(), '"31.1.2026"', "v is no date as 2026-01-31"),
@@ -96,6 +107,19 @@ def test_what_does_not_fit_is_named_and_not_repeated(kind: pa.DataType, text: st
 def test_what_is_no_object(body: bytes) -> None:
     values, failed = JsonDecoder(pa.struct([("v", TEXT)])).decode(pa.array([body, b'{"v": "good"}']))
     assert list(failed) == [0] and values.to_pylist() == [None, {"v": "good"}]
+
+
+@pytest.mark.parametrize("text", ["1.5", "-0.25", '{"a": [1.5, null]}', "1.5e+300"])
+def test_text_of_a_number_is_the_same_beside_a_decimal(text: str) -> None:
+    with_decimal = JsonDecoder(pa.struct([("v", TEXT), ("d", pa.decimal128(4, 2))]))
+    values, failed = with_decimal.decode(pa.array([f'{{"v": {text}, "d": 1.25}}'.encode()]))
+    assert not failed and values.to_pylist() == [{"v": text, "d": Decimal("1.25")}] and decode(TEXT, text) == text
+
+
+def test_no_number_of_a_member_that_is_passed_over_is_too_large() -> None:
+    body = b'{"other": [1e99999999999999999999, -1e-99999999999999999999], "v": 1.25}'
+    values, failed = JsonDecoder(pa.struct([("v", pa.decimal128(4, 2))])).decode(pa.array([body]))
+    assert not failed and values.to_pylist() == [{"v": Decimal("1.25")}]
 
 
 def test_null_a_missing_body_and_a_mark_at_the_beginning_are_no_errors() -> None:
