@@ -251,7 +251,7 @@ def _sequence(sections: Sections) -> int | None:
     if match is not None:
         return int.from_bytes(match[1], "big") or None
     value = map_value(sections.message_annotations, SEQUENCE_ANNOTATION)
-    return value if isinstance(value, int) and 0 < value <= _INT64_MAX else None
+    return value if isinstance(value, int) and type(value) is not bool and 0 < value <= _INT64_MAX else None
 
 
 def _sequence_column(value: object) -> int | None:

@@ -251,6 +251,14 @@ def test_a_sequence_inside_of_another_annotation_is_not_believed() -> None:
     assert identify(READER, message.encode(), BROKER).sequence == 1
 
 
+def test_a_sequence_that_is_no_number_is_none() -> None:
+    """Also where the message is corrupt, so that the sequence is all that is told of it."""
+    payload = Message(b"body", message_id="m", annotations={"x-opt-acquit-sequence": True}).encode()
+    assert identify(READER, payload, BROKER).sequence is None
+    (batch,) = READER.rows(READER.identify([payload[:-1]], BROKER).messages, BROKER).batches
+    assert batch.column("sequence").to_pylist() == [None] and batch.column("corrupt").to_pylist() == [payload[:-1]]
+
+
 def test_a_field_that_the_user_names_comes_before_the_sequence() -> None:
     """What was posted twice has two sequences and one message id: to who names that field, it is one message."""
     reader = MessageColumns("queue", "message-id")
