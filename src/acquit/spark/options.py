@@ -216,9 +216,11 @@ def resolve_credential(reference: str) -> str:
             return Path(where).read_text(encoding="utf-8").splitlines()[0]
         module, _, function = where.rpartition(".")
         password = getattr(importlib.import_module(module), function)()
-    except (KeyError, IndexError, OSError, ImportError, AttributeError) as error:
+    except Exception as error:  # whatever the function raises
         what = {"env": "is not set", "file": "cannot be read or is empty"}.get(kind, "cannot be imported or called")
-        raise ConfigurationError(f"credential {reference}: {where} {what} on this worker") from error
+        raise ConfigurationError(
+            f"credential {reference}: {where} {what} on this worker ({type(error).__name__})"
+        ) from error
     if not isinstance(password, str):
         raise ConfigurationError(f"credential {reference}: the function must return a string")
     return password

@@ -103,6 +103,11 @@ def test_where_there_is_no_spool_that_is_said(shell: Shell, tmp_path: Path, comm
     assert list(tmp_path.iterdir()) == [], "looking writes nothing"
 
 
+def test_a_secret_in_the_name_of_a_spool_is_not_repeated(shell: Shell) -> None:
+    ran = shell("spool", "show", "s3://key:hunter2@bucket/path")
+    assert ran.code == Exit.USAGE and "credentials in the environment" in ran.err and "hunter2" not in ran.err
+
+
 def test_of_the_folder_of_a_table_its_spool_is_named(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "_acquit" / "spool").mkdir(parents=True)
     assert shell("spool", "show", tmp_path).err.endswith(f"; did you mean {tmp_path}/_acquit/spool?\n")

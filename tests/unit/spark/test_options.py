@@ -4,6 +4,7 @@ the streaming source stand for those of every format."""
 from __future__ import annotations
 
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,7 @@ def test_a_missing_option_is_named_and_explained(name: str) -> None:
         ("url", "amqp://host/queue", "amqp://host:port"),
         ("spool", "spool", "an absolute path"),
         ("spool", "hdfs://bucket/spool", "a local or shared folder"),
+        ("spool", "s3://bucket", "s3://bucket/path"),
         ("parts", "0", "a number from 1 to 1000"),
         ("parts", "two", "a number from 1 to 1000"),
         ("parts", "-1", "a number from 1 to 1000"),
@@ -97,6 +99,13 @@ def test_a_password_in_the_options_is_refused_and_not_repeated(wrong: dict[str, 
     assert "hunter2" not in str(caught.value)
 
 
+@pytest.mark.parametrize("place", ["s3://key:hunter2@bucket/spool", "s3a://bucket/a@hunter2", "s3://b/p?key=hunter2"])
+def test_a_secret_in_the_place_of_a_spool_is_not_repeated(place: str) -> None:
+    with pytest.raises(ConfigurationError, match="credentials in the environment") as caught:
+        SourceOptions.parse({**GOOD, "spool": place})
+    assert "hunter2" not in str(caught.value)
+
+
 def test_a_credential_needs_a_user() -> None:
     with pytest.raises(ConfigurationError, match="without the option user"):
         SourceOptions.parse({**GOOD, "credential": "env:X"})
@@ -146,6 +155,10 @@ def provide_nonsense() -> int:
     return 1
 
 
+def provide_trouble() -> str:
+    raise RuntimeError("hunter2 does not open the safe")
+
+
 def test_credentials_are_found_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACQUIT_TEST_PASSWORD", "from the environment")
     (tmp_path / "password").write_text("from a file\n")
@@ -162,11 +175,22 @@ def test_credentials_are_found_where_they_are(tmp_path: Path, monkeypatch: pytes
         ("provider:nonexistent.module.function", "cannot be imported"),
         ("provider:tests.unit.spark.test_options.missing", "cannot be imported or called"),
         ("provider:tests.unit.spark.test_options.provide_nonsense", "must return a string"),
+        ("provider:tests.unit.spark.test_options.provide_trouble", "called on this worker .RuntimeError"),
+        ("provider:.function", "cannot be imported"),
+        ("env:ACQUIT\0TEST", "is not set"),
+        ("file:/a\0b", "cannot be read"),
     ],
 )
 def test_credentials_that_are_not_there(reference: str, reason: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"credential {reference}.*{reason}"):
+    with pytest.raises(ConfigurationError, match=f"credential {re.escape(reference)}.*{reason}") as caught:
         resolve_credential(reference)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_file_that_is_no_text_holds_no_password(tmp_path: Path) -> None:
+    (tmp_path / "password").write_bytes(b"\xffhunter2\n")
+    with pytest.raises(ConfigurationError, match="cannot be read or is empty on this worker .UnicodeDecodeError"):
+        resolve_credential(f"file:{tmp_path}/password")
 
 
 def test_defaults_are_written_as_options_are() -> None:

@@ -150,6 +150,8 @@ def spool_place(text: str) -> str:
 
     try:
         return read_place(text if "://" in text else str(Path(text).absolute()))
+    except ConfigurationError:
+        raise
     except ValueError as error:
         raise ConfigurationError(f"SPOOL {text!r}: expected {error}") from None
 

@@ -32,12 +32,13 @@ LOCAL_DISKS: Final = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "
 
 
 def read_place(text: str) -> str:
-    """The place that `text` names, in the one way it is written everywhere. ValueError says what is expected."""
+    """The place that `text` names, in the one way it is written everywhere. ValueError says what is expected;
+    ConfigurationError where `text` may hold a secret and is not to be repeated beside it."""
     for scheme in ("s3://", "s3a://"):
         if text.startswith(scheme):
             return _read_objects(text.removeprefix(scheme))
     path = text.removeprefix("file://")
-    if not os.path.isabs(path):
+    if not os.path.isabs(path) or "\0" in path:
         raise ValueError(
             "an absolute path (or file:///path) of a local or shared folder, or s3://bucket/path, the same for the "
             "driver and all workers"
@@ -109,9 +110,12 @@ def describe(place: str) -> str:
 
 def _read_objects(rest: str) -> str:
     bucket, _, path = rest.partition("/")
-    if not bucket or "@" in bucket or not path.strip("/") or "?" in path or "#" in path:
-        # What stands before an @ may be a secret: it is not repeated.
-        raise ValueError("s3://bucket/path, where the path is the spool's alone, with credentials in the environment")
+    expected = "s3://bucket/path, where the path is the spool's alone, with credentials in the environment"
+    if any(mark in rest for mark in "@?#"):
+        # It may be a secret: it is not repeated.
+        raise ConfigurationError(f"spool in an object store: expected {expected}, and no @, ? or #")
+    if not bucket or not path.strip("/"):
+        raise ValueError(expected)
     return f"s3://{bucket}/{path.strip('/')}"
 
 
