@@ -48,7 +48,7 @@ from acquit.errors import (
     RowsChanged,
     SessionEnded,
 )
-from acquit.protocol._definitions import AmqpCondition
+from acquit.protocol._definitions import Accepted, AmqpCondition
 from acquit.protocol.numbered import SENDER_MARK, place_section
 from acquit.spark.link import broker_id, connect_patiently
 from acquit.spark.sink.options import Guarantee, Rejected, SinkOptions
@@ -338,12 +338,23 @@ class Poster:
         self._pending_bytes += len(sending.payload)
         try:
             self._start(sending)
-        except LocalProtocolError as error:  # larger than the broker takes
-            self._pending.pop()
-            self._pending_bytes -= len(sending.payload)
-            self._reject(sending.row.number, sending.row.identity, str(error))
+        except LocalProtocolError as error:
+            self._leave_out(sending, error)
         except (EndpointError, NotSent) as error:
             self._go_on_after(error)
+
+    def _start_pending(self) -> None:
+        for sending in tuple(self._pending):
+            try:
+                self._start(sending)
+            except LocalProtocolError as error:
+                self._leave_out(sending, error)
+
+    def _leave_out(self, sending: _Sending, error: LocalProtocolError) -> None:
+        """It is larger than the broker takes, or takes since it was restarted."""
+        self._pending.remove(sending)
+        self._pending_bytes -= len(sending.payload)
+        self._reject(sending.row.number, sending.row.identity, str(error))
 
     def _start(self, sending: _Sending) -> None:
         assert self._sender is not None
@@ -362,13 +373,17 @@ class Poster:
         except (EndpointError, DeliveryInDoubt, NotSent) as error:
             self._go_on_after(error)
         else:
-            self._pending.popleft()
-            self._pending_bytes -= len(sending.payload)
-            self._written += 1
-            if sending.row.header[6:7] == _DURABLE:  # what is not is accepted before the mark is on the disk
-                self._posted_to = sending.row.number
-            self._stalled_since = None
-            self._pause_s = _PAUSE_FIRST_S
+            self._accepted(sending)
+
+    def _accepted(self, sending: _Sending) -> None:
+        """The oldest is posted."""
+        self._pending.popleft()
+        self._pending_bytes -= len(sending.payload)
+        self._written += 1
+        if sending.row.header[6:7] == _DURABLE:  # what is not is accepted before the mark is on the disk
+            self._posted_to = sending.row.number
+        self._stalled_since = None
+        self._pause_s = _PAUSE_FIRST_S
 
     def _refused(self, sending: _Sending, error: MessageRejected | MessageReleased | MessageModified) -> None:
         """Nothing behind it is posted on a link with a mark: in any case that goes on with a new link."""
@@ -408,8 +423,7 @@ class Poster:
             with contextlib.suppress(AcquitError):
                 self._sender.close(_CLOSE_TIMEOUT_S)
             self._attach_again()
-            for sending in self._pending:
-                self._start(sending)
+            self._start_pending()
         except (EndpointError, NotSent) as error:
             self._go_on_after(error)
 
@@ -423,14 +437,15 @@ class Poster:
                     raise error
                 raise self._stalled(str(error)) from error
             self.close()
+            while self._pending and _is_accepted(self._pending[0]):
+                self._accepted(self._pending[0])
             self._pause(str(error), error)
             self._connection, self._session = connect_patiently(self._options), None
             try:
                 if self._mechanism() is not self.mechanism:
                     raise ConfigurationError(f"the broker at {self._options.url} is another one since it was restarted")
                 self._attach_again()
-                for sending in self._pending:
-                    self._start(sending)
+                self._start_pending()
             except (EndpointError, NotSent) as again:
                 error = again
             else:
@@ -452,6 +467,10 @@ class Poster:
             f"the broker at {self._options.url} took no row for {self._options.send_timeout_ms / 1000:g} s (option "
             f"sendTimeout): {why}"
         )
+
+
+def _is_accepted(sending: _Sending) -> bool:
+    return sending.receipt is not None and isinstance(sending.receipt.outcome, Accepted)
 
 
 __all__ = ["Mechanism", "Origin", "Posted", "Poster", "Row", "choose_mechanism"]

@@ -12,10 +12,13 @@ import pytest
 
 import acquit
 from acquit.broker.options import AddressRule, BrokerOptions, ConnectionLimits
+from acquit.client.blocking import Connection
 from acquit.errors import ConfigurationError, DeliveryInDoubt, LinkDetached, RowRejected, RowsChanged
 from acquit.protocol._definitions import Error
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.delivery import Delivery, DeliveryState
+from acquit.spark.link import connect_patiently
+from acquit.spark.sink import poster as module
 from acquit.spark.sink.options import SinkOptions
 from acquit.spark.sink.poster import Mechanism, Origin, Poster, Row, choose_mechanism
 from acquit.spark.sink.rows import RowEncoder, Values
@@ -48,6 +51,10 @@ def write(url: str, bodies: Sequence[str], origin: Origin = ORIGIN, **given: str
 
 def texts(count: int) -> list[str]:
     return [f"row {number}" for number in range(count)]
+
+
+def row_of(body: str) -> Values:
+    return Values._make([body] + [None] * (len(Values._fields) - 1))
 
 
 def taken(url: str, address: str = "q") -> list[object]:
@@ -114,8 +121,7 @@ def test_two_attempts_at_once_whose_rows_differ_do_not_both_end_well(broker: acq
     encoder = RowEncoder(addressed=True, durable=True)
 
     def post(attempt: Poster, index: int, body: str) -> None:
-        values = Values._make([body] + [None] * (len(Values._fields) - 1))
-        attempt.post(Row(index, ORIGIN.row_id(index), *encoder.encode(values, ORIGIN.row_id(index), None)))
+        attempt.post(Row(index, ORIGIN.row_id(index), *encoder.encode(row_of(body), ORIGIN.row_id(index), None)))
         while attempt._pending:
             attempt._take_oldest()
 
@@ -378,6 +384,55 @@ def test_a_broker_that_is_restarted(tmp_path: Path) -> None:
     finally:
         for one in (broker, *restarted):
             one.close()
+
+
+def test_a_broker_that_is_restarted_and_takes_less_in_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = acquit.Broker(tmp_path)
+    url = broker.url
+    port = int(url.rpartition(":")[2])
+    smaller = BrokerOptions(connection=ConnectionLimits(message_bytes_max=2_000))
+    restarted: list[acquit.Broker] = []
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"body": ["first"]})
+        broker.close()
+        monkeypatch.setattr(module, "connect_patiently", restart)
+        yield pa.RecordBatch.from_pydict({"body": ["x" * 5_000, "last"]})
+
+    def restart(given: SinkOptions) -> Connection:
+        restarted.append(acquit.Broker(tmp_path, port=port, config=smaller))
+        return connect_patiently(given)
+
+    try:
+        result = write_rows(options(url, rejected="skip"), ORIGIN, rows())
+        assert (result.written, result.rejected) == (2, 1)
+        assert "row 1 of partition 1" in result.rejections[0]
+        assert taken(url) == ["first", "last"]
+    finally:
+        for one in (broker, *restarted):
+            one.close()
+
+
+def test_rows_that_were_accepted_before_a_connection_was_lost_are_not_sent_again(broker: acquit.Broker) -> None:
+    """On a broker that tells none again, each would be there twice."""
+    encoder = RowEncoder(addressed=True, durable=True)
+    with Proxy(broker.url) as proxy:
+        poster = Poster(options(proxy.url, guarantee="at-least-once"), ORIGIN)
+        for index, body in enumerate(texts(20)):
+            poster.post(Row(index, "id", *encoder.encode(row_of(body), "id", None)))
+            receipt = poster._pending[-1].receipt
+            if index < 15:
+                assert receipt is not None
+                receipt.result(10)
+            if index == 14:
+                proxy.cut()
+        assert poster.finish().written == 20
+        poster.close()
+    found = taken(broker.url)
+    assert found[:15] == texts(15)
+    assert set(found[15:]) == set(texts(20)[15:])
 
 
 @pytest.mark.parametrize("accepted", [False, True], ids=["told", "accepted"])
