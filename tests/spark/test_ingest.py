@@ -230,6 +230,7 @@ def test_what_can_be_known_beforehand(tmp_path: Path) -> None:
         ({**several, "address": "a", "columns": ("body",)}, "expected sequence or message_id among the columns"),
         ({**several, "ledger": tmp_path / "gone"}, "gone: expected the folder of a broker's data"),
         ({**several, "ledger": Path("data")}, "ledger: expected an absolute path, got data"),
+        ({**several, "address": "a"}, "the folder of a broker's data, which has a broker.json"),
     ):
         with pytest.raises(ConfigurationError, match=complaint):
             IngestOptions(**wrong)  # type: ignore[arg-type]

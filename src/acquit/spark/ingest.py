@@ -18,15 +18,12 @@ folder, in ``_acquit``: readers of tables skip names that begin with an undersco
 from __future__ import annotations
 
 import re
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 from deltalake import DeltaTable
@@ -45,7 +42,7 @@ from acquit.spark.delta import DeltaAppender, WrittenFile, check_table
 from acquit.spark.link import broker_id, connect_patiently
 from acquit.spark.metrics import metrics_of
 from acquit.spark.options import FORMAT_NAME, BrokerAccess
-from acquit.spark.session import QUERY_ERRORS, check_start, failure_of, reason_of, start_session
+from acquit.spark.session import QUERY_ERRORS, check_start, failure_of, interrupts, reason_of, start_session
 from acquit.spark.source import AcquitDataSource
 from acquit.spark.source_options import SourceOptions
 from acquit.spark.spool import Spool, SpoolStatus, Totals, open_store
@@ -150,6 +147,10 @@ class IngestOptions(BrokerAccess):
             raise ConfigurationError("ledger: a table of several queues is not reconciled; make one for each")
         if self.columns and not {"sequence", "message_id"} & set(self.columns):
             raise ConfigurationError("ledger: expected sequence or message_id among the columns, to know messages by")
+        if not (ledger / "broker.json").is_file():
+            raise ConfigurationError(
+                f"ledger {ledger}: expected the folder of a broker's data, which has a broker.json"
+            )
 
     def _check_partitions(self) -> None:
         for name in self.partition_by:
@@ -334,7 +335,7 @@ class _Run:
     def follow(self, query: StreamingQuery) -> None:
         """Until it ends. Raises what it ended with."""
         try:
-            with _interrupts() as interrupted:
+            with interrupts() as interrupted:
                 while not query.awaitTermination(_POLL_S):  # type: ignore[arg-type]  # it takes fractions
                     self._listen(query)
                     if interrupted.is_set():
@@ -361,26 +362,6 @@ class _Run:
             if self._on_progress is not None:
                 left = _left(progress)
                 self._on_progress(IngestProgress(batch_id=batch_id, batch_rows=rows, rows=self.rows, left=left))
-
-
-@contextmanager
-def _interrupts() -> Iterator[threading.Event]:
-    """Set by the first interrupt; the second is raised as ever. One that is raised while the JVM is being asked
-    something breaks the connection to it, and then nothing can be stopped in order."""
-    interrupted = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield interrupted
-        return
-
-    def once(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, before)
-        interrupted.set()
-
-    before = signal.signal(signal.SIGINT, once)
-    try:
-        yield interrupted
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _columns_of(source: SourceOptions) -> list[str]:

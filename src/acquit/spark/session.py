@@ -12,11 +12,14 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Final
 
 from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
@@ -36,8 +39,14 @@ QUERY_ERRORS: Final = (PySparkException, Py4JError, ConnectionError)
 
 _REPEATING: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """PySpark prints an error that it raises as JSON as well, Java's stack included."""
-_LOGGED: Final = ("KeyboardInterrupt while sending command.", "Exception while sending command.")
-"""What py4j logs with a traceback, and raises as well."""
+_LOGGED: Final = (
+    "KeyboardInterrupt while sending command.",
+    "Exception while sending command.",
+    "Exception occurred while shutting down connection",
+)
+"""What py4j logs with a traceback, and raises as well; the last follows from one that was raised."""
+_LOGGERS: Final = (None, "py4j.clientserver")
+"""Where it does."""
 _MASTER: Final = re.compile(r"local(-cluster)?(\[[\d*, ]+\])?|(spark|k8s)://.+|yarn")
 _LOCAL: Final = "local[*]"
 _GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
@@ -78,25 +87,26 @@ def start_session(
     if master.startswith("local"):
         # Workers must be this very Python, with this very acquit. Elsewhere its user may know better.
         os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = (
-        SparkSession.builder.appName(name)
-        .master(master)
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.memory", f"{memory_mb}m")
-        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_LOG_CONFIGURATION.as_uri()}")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", "2")
-    )
+    configured = {
+        "spark.app.name": name,
+        "spark.master": master,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": f"{memory_mb}m",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG_CONFIGURATION.as_uri()}",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+    }
     if master.startswith("local"):
         # Executors on other hosts could not reach the driver there.
-        builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
-    for key, value in (settings or {}).items():
-        builder = builder.config(key, value)
+        configured |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    configured |= settings or {}
     interrupt = signal.getsignal(signal.SIGINT)
-    logging.getLogger().addFilter(_tells)
+    for logger in _LOGGERS:
+        logging.getLogger(logger).addFilter(_tells)
     try:
-        session = builder.getOrCreate()
+        _launch_java(configured)
+        session = SparkSession.builder.config(map=dict(configured)).getOrCreate()
     except QUERY_ERRORS as error:
         raise PipelineFailed(f"Spark did not start on {master}: {reason_of(error)}") from None
     if threading.current_thread() is threading.main_thread():
@@ -107,6 +117,37 @@ def start_session(
     for logger in _REPEATING:
         PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
     return session
+
+
+def _launch_java(configured: Mapping[str, str]) -> None:
+    """Start the JVM, if there is none. An interrupt waits until that is done, which takes a second or two: one in the
+    middle of it would remove the folder in which the JVM is about to say where it listens, and it would fail with a
+    stack trace, on the terminal of somebody who has the prompt back."""
+    conf = SparkConf(loadDefaults=False).setAll(list(configured.items()))
+    with interrupts() as interrupted:
+        SparkContext._ensure_initialized(conf=conf)
+    if interrupted.is_set():
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def interrupts() -> Iterator[threading.Event]:
+    """Set by the first interrupt in the block; the second is raised as ever. For what should end in order: one that is
+    raised while the JVM is being asked something breaks the connection to it."""
+    interrupted = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupted
+        return
+
+    def once(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, before)
+        interrupted.set()
+
+    before = signal.signal(signal.SIGINT, once)
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def check_start(master: str | None = None) -> None:

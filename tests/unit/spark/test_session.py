@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+import signal
+
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from acquit.cli.exits import Exit, exit_of
 from acquit.errors import ConfigurationError
-from acquit.spark.session import QUERY_ERRORS, check_start, failure_of, reason_of, start_session
+from acquit.spark.session import QUERY_ERRORS, check_start, failure_of, interrupts, reason_of, start_session
 
 TASK = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage failure: Task 1
 in stage 3.0 failed 1 times, most recent failure: Lost task 1.0 in stage 3.0 (TID 5) (host executor driver):
@@ -93,3 +97,48 @@ def test_what_keeps_a_session_from_being_started_is_known_before(monkeypatch: py
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT")
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: "one that runs, which is taken as it is")
     check_start("here")
+
+
+def test_an_interrupt_waits_until_java_has_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One in the middle leaves a JVM behind that fails with a stack trace. No Spark is started with it."""
+    done: list[str] = []
+
+    def launch(*, conf: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+        done.append("launched")
+
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", lambda self: done.append("started"))
+    monkeypatch.setattr(SparkContext, "_ensure_initialized", launch)
+    monkeypatch.setattr("acquit.spark.session.use_java", lambda: None)
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    monkeypatch.setenv("PYSPARK_PYTHON", "python3")  # which is put back
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        start_session(master="local[2]")
+    assert done == ["launched"]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_the_second_interrupt_does_not_wait() -> None:
+    with interrupts() as interrupted:
+        signal.raise_signal(signal.SIGINT)
+        assert interrupted.is_set()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_what_py4j_says_of_an_interrupt_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    monkeypatch.setattr(SparkContext, "_ensure_initialized", lambda **_: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr("acquit.spark.session.use_java", lambda: None)
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    monkeypatch.setenv("PYSPARK_PYTHON", "python3")
+    with pytest.raises(KeyboardInterrupt):
+        start_session(master="local[2]")
+    logging.getLogger("py4j.clientserver").error("Exception occurred while shutting down connection")
+    assert not caplog.records
+    logging.getLogger("py4j.clientserver").error("There was an exception while executing the Python Proxy")
+    assert len(caplog.records) == 1

@@ -55,7 +55,11 @@ class SparkAt:
 def spark_options(command: Callable[..., object]) -> Callable[..., object]:
     """``--master`` and ``--memory``, given to the command as `spark`, a `SparkAt`."""
 
-    @click.option("--master", metavar="URL", help="The Spark to run on: local[4], spark://host:7077.  [default: local]")
+    @click.option(
+        "--master",
+        metavar="URL",
+        help="The Spark to run on: local[4], spark://host:7077.  [default: local[*], all cores of this machine]",
+    )
     @click.option(
         "--memory",
         "memory_mb",
@@ -207,14 +211,25 @@ class Follower:
 
 @contextmanager
 def following(description: str, unit: str = "rows") -> Iterator[Follower]:
-    """Tell on standard error how far the work is, until the block ends."""
+    """Tell on standard error how far the work is, until the block ends, and if it was interrupted."""
+    try:
+        with _shown(description, unit) as follower:
+            yield follower
+    except KeyboardInterrupt:
+        remark(f"acquit: interrupted while {description}; what was done stays done, run it again for the rest")
+        raise
+
+
+@contextmanager
+def _shown(description: str, unit: str) -> Iterator[Follower]:
     console = Console(stderr=True)
     if not console.is_terminal:
         yield Follower(description, unit, _Told())
         return
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(f"{description}: starting Spark", total=None)
+        # What begins is the question to the broker, Spark, or neither.
+        task = progress.add_task(f"{description}: starting", total=None)
         yield Follower(description, unit, lambda text: progress.update(task, description=text))
 
 

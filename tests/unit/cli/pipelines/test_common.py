@@ -46,6 +46,14 @@ def test_where_there_is_no_terminal_a_line_now_and_then(
     ]
 
 
+def test_who_is_interrupted_says_so_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(KeyboardInterrupt), following("ingesting orders", "rows"):
+        raise KeyboardInterrupt
+    assert capsys.readouterr().err == (
+        "acquit: interrupted while ingesting orders; what was done stays done, run it again for the rest\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("balanced", "complete", "code"),
     [(True, True, Exit.OK), (False, True, Exit.UNSOUND), (True, False, Exit.FAILED), (False, False, Exit.UNSOUND)],
