@@ -10,13 +10,14 @@ import click
 from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.exits import Exit
 from acquit.cli.jsonform import to_json
+from acquit.cli.lazy import WholeGroup
 from acquit.cli.management import management
 from acquit.cli.options import json_option, seconds
 from acquit.cli.output import emit_json, table
 from acquit.client.management import BROKER
 
 
-@click.group()
+@click.group(cls=WholeGroup)
 def config() -> None:
     """Check a configuration file, or have a running broker read its own again."""
 

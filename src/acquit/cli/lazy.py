@@ -1,4 +1,5 @@
-"""Groups of commands whose modules are imported one at a time, when a command runs or its help is asked for."""
+"""Groups of commands: those whose modules are imported one at a time, when a command runs or its help is asked for, and
+those of one module."""
 
 from __future__ import annotations
 
@@ -7,6 +8,20 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
+
+SENTENCE_MAX = 1_000
+"""Longer than any first sentence."""
+
+
+class WholeGroup(click.Group):
+    """A group whose help says of each command the whole first sentence, on as many lines as that takes: click ends it
+    in dots where the screen does."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, self.commands[name].get_short_help_str(SENTENCE_MAX)) for name in self.list_commands(ctx)]
+            )
 
 
 class LazyGroup(click.Group):

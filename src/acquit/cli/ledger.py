@@ -16,6 +16,7 @@ import click
 
 from acquit.cli.exits import Exit
 from acquit.cli.jsonform import to_json
+from acquit.cli.lazy import WholeGroup
 from acquit.cli.options import data_option, json_option
 from acquit.cli.output import counting, emit_json, line, remark, table, time_text
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from acquit.ledger.verify import Head
 
 
-@click.group()
+@click.group(cls=WholeGroup)
 def ledger() -> None:
     """Ask the journal what became of every message."""
 

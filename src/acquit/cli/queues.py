@@ -16,6 +16,7 @@ import click
 from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.exits import Exit
 from acquit.cli.jsonform import to_json
+from acquit.cli.lazy import WholeGroup
 from acquit.cli.management import management
 from acquit.cli.options import data_option, json_option, seconds
 from acquit.cli.output import cell, emit_json
@@ -28,7 +29,7 @@ NAME_WIDTH_MAX: Final = 24
 """A longer name has a line of its own, so that all numbers fit a hundred columns."""
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=WholeGroup, invoke_without_command=True)
 @data_option(required=False)
 @seconds(10.0, "How long to wait for the broker's answer.")
 @broker_options

@@ -10,6 +10,7 @@ import click
 from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.exits import Exit
 from acquit.cli.jsonform import to_json
+from acquit.cli.lazy import WholeGroup
 from acquit.cli.management import management
 from acquit.cli.options import json_option, seconds
 from acquit.cli.output import emit_json, table, time_text
@@ -20,7 +21,7 @@ PAGE: Final = 1_000
 _TIMES: Final = frozenset({"due_at_ms", "posted_at_ms"})
 
 
-@click.group()
+@click.group(cls=WholeGroup)
 def scheduled() -> None:
     """Messages of a queue that wait for their time."""
 

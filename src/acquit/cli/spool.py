@@ -10,6 +10,7 @@ import click
 
 from acquit.cli.exits import Exit
 from acquit.cli.jsonform import Json, to_json
+from acquit.cli.lazy import WholeGroup
 from acquit.cli.options import json_option
 from acquit.cli.output import emit_json, remark, table, time_text
 from acquit.cli.pipelines.common import counted, need, spool_place
@@ -23,7 +24,7 @@ SHOWN = 20
 """Names of files of one kind; the rest is a number."""
 
 
-@click.group()
+@click.group(cls=WholeGroup)
 def spool() -> None:
     """Look at the spool of a Spark query, check it, and repair it.
 

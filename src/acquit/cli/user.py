@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from acquit.cli.exits import Exit
+from acquit.cli.lazy import WholeGroup
 from acquit.cli.options import json_option
 from acquit.cli.output import emit_json, remark, table
 from acquit.errors import ConfigurationError
@@ -61,7 +62,7 @@ def role_option(command: Command) -> Command:
     )(command)
 
 
-@click.group()
+@click.group(cls=WholeGroup)
 def user() -> None:
     """Say who may log in, and with which roles."""
 

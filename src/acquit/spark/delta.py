@@ -46,6 +46,8 @@ _MERGE_EVERY: Final = 8
 """Batches between two looks at what could be merged: a look reads the table's list of files."""
 _TRIES: Final = 20
 """Of a commit, while others change the table. Each takes milliseconds."""
+_LISTED: Final = 6
+"""Columns of either side in an error."""
 _CONSTRAINT: Final = "delta.constraints."
 _MAPPING: Final = "delta.columnMapping.mode"
 _OF_FIELDS: Final = ("delta.generationExpression", "delta.invariants")
@@ -174,7 +176,7 @@ def check_table(opened: DeltaTable, table: Path, columns: Sequence[str], partiti
         only = ((f"only {side} has {', '.join(rest)}", rest) for side, rest in _differing(found, columns))
         differing = "; ".join(text for text, rest in only if rest) or "their order differs"
         raise ConfigurationError(
-            f"table {table} has the columns {', '.join(found)}; this pipeline writes {', '.join(columns)}: "
+            f"table {table} has the columns {_listed(found)}; this pipeline writes {_listed(columns)}: "
             f"{differing}. Name another table, or choose the columns (json and text come with the option bodyAs)"
         )
     partitions = opened.metadata().partition_columns
@@ -197,6 +199,12 @@ def _asked(opened: DeltaTable) -> Iterator[str]:
         if not field.nullable:
             yield f"a column {field.name} that must not be null"
         yield from (f"a column {field.name} with {name}" for name in _OF_FIELDS if name in field.metadata)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Of many the first: what differs is said as well."""
+    more = len(names) - _LISTED
+    return ", ".join(names) if more <= 0 else f"{', '.join(names[:_LISTED])} and {more} more"
 
 
 def _differing(found: Sequence[str], columns: Sequence[str]) -> tuple[tuple[str, list[str]], ...]:

@@ -100,3 +100,12 @@ def test_a_reader_that_has_gone_makes_no_noise() -> None:
     finally:
         os.close(writing)
     assert (result.returncode, result.stderr) == (Exit.FAILED, b"")
+
+
+@pytest.mark.parametrize("group", ["config", "ledger", "queues", "scheduled", "spool", "user"])
+def test_what_a_command_of_a_group_does_is_said_to_the_end(group: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run([group, "--help"]) == Exit.OK
+    listed = capsys.readouterr().out.partition("\nCommands:\n")[2].splitlines()
+    assert listed
+    assert not [line for line in listed if line.endswith("...")]
+    assert listed[-1].endswith(".")

@@ -244,6 +244,17 @@ def test_a_table_with_other_columns_is_named(table: Path) -> None:
         other.is_done(0)
 
 
+def test_of_many_columns_the_first_are_named_and_what_differs(table: Path) -> None:
+    names = [f"c{number}" for number in range(9)]
+    DeltaAppender(table, pa.schema([(name, pa.string()) for name in [*names, "json"]]), "query-1").is_done(0)
+    other = DeltaAppender(table, pa.schema([(name, pa.string()) for name in names]), "query-1")
+    listed = "c0, c1, c2, c3, c4, c5"
+    with pytest.raises(ConfigurationError) as refused:
+        other.is_done(0)
+    assert f"has the columns {listed} and 4 more; this pipeline writes {listed} and 3 more" in str(refused.value)
+    assert "only the table has json" in str(refused.value)
+
+
 def test_a_partition_has_files_of_its_own(table: Path) -> None:
     schema = pa.schema([("body", pa.binary()), ("queue", pa.string())])
     appender = DeltaAppender(table, schema, "query-1", ["queue"])

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     "--into",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="The audit's folder; made if it is not there. All that earlier runs found is in it.",
+    help="The audit's folder; made if it is not there. All that earlier runs found is in it. "
+    " [required, unless --seals]",
 )
 @click.option(
     "--seals",
