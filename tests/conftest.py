@@ -12,6 +12,7 @@ import hashlib
 import logging
 import os
 import random
+import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -107,6 +108,18 @@ def together(nodeid: str) -> str:
 
 def pytest_report_header(config: pytest.Config) -> str:
     return f"acquit: seed {config.stash[SEED]} (make test SEED={config.stash[SEED]} repeats it)"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The system's temporary folder, for this process and those that it starts, is one of pytest's: whoever is killed
+    leaves there what it had, and pytest removes the folders of earlier runs. Java knows no TMPDIR: Spark's is told."""
+    folder = tmp_path_factory.mktemp("temporary")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(folder))
+        patch.setattr(tempfile, "tempdir", None)
+        patch.setenv("SPARK_SUBMIT_OPTS", f"-Djava.io.tmpdir={folder}")
+        yield
 
 
 @pytest.fixture(scope="session")

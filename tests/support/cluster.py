@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -58,7 +59,8 @@ class StandaloneCluster:
             "SPARK_SCALA_VERSION": "2.13",
             "SPARK_LOCAL_IP": "127.0.0.1",
             "JAVA_HOME": str(use_java()),
-            "JDK_JAVA_OPTIONS": QUICK,
+            # Executors have it from their worker.
+            "JDK_JAVA_OPTIONS": f"{QUICK} -Djava.io.tmpdir={tempfile.gettempdir()}",
         }
         return {**kept, **own, **(more or {})}
 
