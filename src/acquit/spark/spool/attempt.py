@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 from uuid import UUID, uuid4
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -127,6 +128,11 @@ def replay(store: SpoolStore, publication: Publication) -> Result:
         raise SpoolDamaged(
             f"spool {store.place}: {publication.data}, the rows of epoch {publication.epoch} part {publication.part}, "
             "is missing"
+        )
+    if publication.crc is not None and crc32(data) != publication.crc:
+        raise SpoolDamaged(
+            f"spool {store.place}: {publication.data}, the rows of epoch {publication.epoch} part {publication.part}: "
+            "the checksum does not fit: the file was altered or is cut short. `acquit spool verify` says what it costs"
         )
     return Result(publication, without(decode_batches(data), publication.skipped), replayed=True)
 
@@ -238,6 +244,7 @@ class _Attempt:
         """Of each row of the data file, which drained message it is."""
         self._corrupt: Mask = np.zeros(count, np.bool_)
         self._data: str | None = None
+        self._crc: int | None = None
 
     def look_up(self, state: LogState) -> None:
         """Find what `state` has named."""
@@ -268,7 +275,9 @@ class _Attempt:
             self._corrupt[corrupt] = True
         if len(self._file_rows):
             self._data = f"data/{self._part.epoch}-{self._part.part}-{self.nonce}.arrow"
-            store.put(self._data, encode_batches(self.batches))
+            encoded = encode_batches(self.batches)
+            self._crc = crc32(encoded)
+            store.put(self._data, encoded)
 
     def decide(self, state: LogState, store: SpoolStore, now_ms: Callable[[], int]) -> Publication | None:
         """The entry to append in the light of `state`; None when the part is decided, by us or by another."""
@@ -284,6 +293,7 @@ class _Attempt:
             part=self._part.part,
             nonce=self.nonce,
             data=self._data if len(kept) else None,
+            crc=self._crc if len(kept) else None,
             skipped=spans(np.flatnonzero(skipped).tolist()) if len(kept) else (),
             totals=Totals(
                 rows=len(kept),

@@ -72,6 +72,8 @@ class Publication:
     """The queue had nothing more for this part, or nothing as old as an AvailableNow run wants."""
     written_at_ms: int
     """Wall clock of the writer. Retention looks at it and nothing else does."""
+    crc: int | None = None
+    """CRC-32 of the data file; None where there is none."""
     identities: Identities = field(default=NONE, compare=False)
     """Sorted. Of all that was drained, set-aside ones too: their outcomes are wanted again if they come again."""
 

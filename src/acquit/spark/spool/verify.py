@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Final
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +30,7 @@ from acquit.spark.spool.store import TEMPORARY_SUFFIX, SpoolStore
 
 FOLDERS: Final = ("log", "checkpoints", "data", "identities", "plans", "acknowledged", "probes")
 _LOOKS_MAX: Final = 12
+_ALTERED: Final = "the checksum does not fit: the file was altered or is cut short"
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +189,7 @@ def _look_at_run(data: memoryview, run: Run, place: str) -> str:
     """What is wrong with the file of a run; "" for nothing."""
     body, digest = data[:-32], data[-32:]
     if sha256(body).digest() != digest:
-        return "the checksum does not fit: the file was altered or is cut short"
+        return _ALTERED
     try:
         identities = decode_run(data, run, place)
     except SpoolDamaged as error:
@@ -201,6 +203,8 @@ def _look_at_data(store: SpoolStore, publication: Publication) -> tuple[int, str
     data = store.view(publication.data)
     if data is None:
         return 0, "it is missing"
+    if publication.crc is not None and crc32(data) != publication.crc:
+        return 0, _ALTERED
     try:
         batches = decode_batches(data)
         for batch in batches:

@@ -180,6 +180,19 @@ def test_a_missing_data_file_is_named(spool: Spool, tmp_path: Path) -> None:
         spool.take(part(), QueueDouble().attach, READER)
 
 
+@pytest.mark.parametrize("where", [0.1, 0.5, 0.9, 1])
+def test_rows_that_were_altered_or_cut_short_are_not_given_out(spool: Spool, tmp_path: Path, where: float) -> None:
+    """1 is the end: it is cut short there."""
+    spool.take(part(), QueueDouble(posting(1)).attach, READER)
+    (file,) = (tmp_path / "spool" / "data").iterdir()
+    data = bytearray(file.read_bytes())
+    if where < 1:
+        data[int(len(data) * where)] ^= 1
+    file.write_bytes(data if where < 1 else data[:-1])
+    with pytest.raises(SpoolDamaged, match=r"data/1-0-.*the rows of epoch 1 part 0: the checksum does not fit"):
+        spool.take(part(), QueueDouble().attach, READER)
+
+
 # -- lots --------------------------------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from acquit.spark.columns import MessageColumns
-from acquit.spark.spool import FolderStore, RetentionOptions, Spool
+from acquit.spark.spool import FolderStore, RetentionOptions, Spool, attempt
 from acquit.spark.spool.verify import Verification, verify
 from tests.support.queue_double import QueueDouble, part, posting
 
@@ -73,8 +73,9 @@ def grown(path: Path) -> None:
         ("log", altered, "the checksum does not fit", "no query can go on"),
         ("log", shortened, "the checksum does not fit", "no query can go on"),
         ("data", Path.unlink, "it is missing", "the 2 rows of epoch 9 part 0"),
-        ("data", shortened, "it is no Arrow file", "the 2 rows of epoch 9 part 0"),
-        ("data", grown, "it has 4 rows, and the log says 2", "unless the table has that epoch already"),
+        ("data", altered, "the checksum does not fit", "the 2 rows of epoch 9 part 0"),
+        ("data", shortened, "the checksum does not fit", "the 2 rows of epoch 9 part 0"),
+        ("data", grown, "the checksum does not fit", "unless the table has that epoch already"),
         ("identities", Path.unlink, "it is missing", "a message among them that comes again is not recognised"),
         ("identities", altered, "the checksum does not fit", "a message among them that comes again"),
         ("identities", shortened, "the checksum does not fit", "a message among them that comes again"),
@@ -88,6 +89,21 @@ def test_damage_is_named_with_what_it_costs(
     (one,) = look(root).damage
     assert one.name == f"{folder}/{path.name}"
     assert problem in one.problem and cost in one.cost
+
+
+@pytest.mark.parametrize(
+    ("harm", "problem"), [(shortened, "it is no Arrow file"), (grown, "it has 4 rows, and the log says 2")]
+)
+def test_rows_whose_entry_has_no_checksum_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: Callable[[Path], None], problem: str
+) -> None:
+    monkeypatch.setattr(attempt, "crc32", lambda _: None)
+    root = tmp_path / "spool"
+    play(Spool(FolderStore(root)), 1, 9)
+    assert look(root).damage == ()
+    harm(newest(root / "data"))
+    (one,) = look(root).damage
+    assert problem in one.problem
 
 
 def test_an_entry_that_is_missing_before_others_is_damage(root: Path) -> None:
