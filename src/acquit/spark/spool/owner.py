@@ -75,8 +75,13 @@ def claim(store: SpoolStore, query: str) -> Owner:
 
 
 def give_up(store: SpoolStore, begins_after: int) -> Owner:
-    """Give the spool to the query that comes next, which begins after that epoch. No query may be running on it."""
-    owner = read_owner(store)
+    """Give the spool to the query that comes next, which begins after that epoch. No query may be running on it.
+
+    Whose it was is forgotten where the file cannot be read."""
+    try:
+        owner = read_owner(store)
+    except SpoolDamaged:
+        owner = None
     previous = () if owner is None else (*owner.previous, *([] if owner.query is None else [owner.query]))
     free = Owner(query=None, spool=uuid4().hex, begins_after=begins_after, previous=previous)
     # Killed in between, it belongs to nobody, and this can be done again.

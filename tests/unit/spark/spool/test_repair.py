@@ -120,6 +120,16 @@ def test_rows_that_are_damaged_can_only_be_finished(root: Path) -> None:
     assert verify(FolderStore(root)).damage == ()
 
 
+def test_a_damaged_owner_is_replaced_by_a_take_over(root: Path) -> None:
+    (root / "owner").write_bytes(b"")
+    assert [one.name for one in mend(root).left] == ["owner"]
+    planned = mend(root, take_over=TakeOver.REPLAY, dry_run=True)
+    done = mend(root, take_over=TakeOver.REPLAY)
+    assert done.left == () and done.actions == planned.actions
+    assert verify(FolderStore(root)).damage == ()
+    assert Spool(FolderStore(root)).claim("query-2")
+
+
 def test_a_log_that_cannot_be_read_is_not_given_to_anybody(root: Path) -> None:
     entry = max((root / "log").iterdir())
     entry.write_bytes(b"")
