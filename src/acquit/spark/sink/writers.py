@@ -13,10 +13,13 @@ import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -25,12 +28,15 @@ from pyspark.sql.types import StructType
 from acquit.errors import ConfigurationError
 from acquit.spark.sink.options import Guarantee, SinkOptions
 from acquit.spark.sink.poster import Mechanism, Origin, Poster, Row
-from acquit.spark.sink.rows import BadRow, RowEncoder, plan_columns, rows_of
+from acquit.spark.sink.rows import BadRow, RowEncoder, Values, plan_columns, rows_of
 
 logger = logging.getLogger("acquit.spark")
 
 _BATCH_PROPERTY: Final = "streaming.sql.batchId"
 _QUERY_PROPERTY: Final = "sql.streaming.queryId"
+_AT_ONCE_ROWS: Final = 50_000
+_AT_ONCE_BYTES: Final = 32 << 20
+"""So many rows that are brought in order, about so large, are Python objects at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,35 +61,35 @@ def write_rows(options: SinkOptions, origin: Origin, batches: Iterator[pa.Record
         by_ids = poster.mechanism is Mechanism.IDS
         ordered = options.id_column is not None and poster.mechanism is Mechanism.MARK
         if ordered:
-            batches = in_order(batches, str(options.id_column), options.sort_bytes)
-        index = -1
+            rows = in_order(batches, str(options.id_column), options.sort_bytes)
+        else:
+            rows = chain.from_iterable(rows_of(batch, options.id_column) for batch in batches)
         before: object = None
-        for batch in batches:
-            for values, given in rows_of(batch, options.id_column):
-                index += 1
-                identity = origin.row_id(index) if options.id_column is None else _id_text(given)
-                try:
-                    if options.id_column is not None and given is None:
-                        raise BadRow(f"the column {options.id_column}, its id, is null")
-                    if ordered and given == before and index:
-                        raise ConfigurationError(
-                            f"option idColumn = {options.id_column}: two rows of partition {origin.partition}, batch "
-                            f"{origin.batch}, have the id {identity}"
-                        )
-                    before = given
-                    header, rest = encoder.encode(values, identity, identity if by_ids else None)
-                except BadRow as error:
-                    poster.reject(index, identity, str(error))
-                else:
-                    poster.post(Row(index, identity, header, rest))
+        for index, (values, given) in enumerate(rows):
+            identity = origin.row_id(index) if options.id_column is None else _id_text(given)
+            try:
+                if options.id_column is not None and given is None:
+                    raise BadRow(f"the column {options.id_column}, its id, is null")
+                if ordered and given == before and index:
+                    raise ConfigurationError(
+                        f"option idColumn = {options.id_column}: two rows of partition {origin.partition}, batch "
+                        f"{origin.batch}, have the id {identity:.300}"
+                    )
+                before = given
+                header, rest = encoder.encode(values, identity, identity if by_ids else None)
+            except BadRow as error:
+                poster.reject(index, identity, str(error))
+            else:
+                poster.post(Row(index, identity, header, rest))
         posted = poster.finish()
     finally:
         poster.close()
     return TaskResult(origin.name or "", origin.partition, poster.mechanism.value, *posted)
 
 
-def in_order(batches: Iterator[pa.RecordBatch], column: str, bytes_max: int) -> Iterator[pa.RecordBatch]:
-    """All rows by the values of a column. Raises ConfigurationError where they are more than may be held."""
+def in_order(batches: Iterator[pa.RecordBatch], column: str, bytes_max: int) -> Iterator[tuple[Values, object]]:
+    """All rows, as `rows_of` gives them, by the values of a column. Raises ConfigurationError where they are more than
+    may be held."""
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -94,8 +100,23 @@ def in_order(batches: Iterator[pa.RecordBatch], column: str, bytes_max: int) -> 
                 f"option idColumn: the rows of one task are more than sortMemory = {bytes_max} bytes, and cannot be "
                 "brought in order. Raise it, or write more and smaller partitions"
             )
-    if held:
-        yield from pa.Table.from_batches(held).sort_by(column).to_batches(max_chunksize=10_000)
+    if not held:
+        return
+    # The ids alone are sorted, and rows taken batch by batch: a column of all rows would be joined, and holds 2 GiB.
+    order = pc.sort_indices(pa.chunked_array([batch.column(column) for batch in held])).to_numpy().astype(np.int64)
+    starts = np.cumsum([0, *(batch.num_rows for batch in held)])
+    at_once = max(1, min(_AT_ONCE_ROWS, len(order) * _AT_ONCE_BYTES // max(1, size)))
+    for first in range(0, len(order), at_once):
+        wanted = order[first : first + at_once]
+        places = np.argsort(wanted)
+        ascending = wanted[places]
+        bounds = np.searchsorted(ascending, starts).tolist()
+        found: dict[int, tuple[Values, object]] = {}
+        for batch, start, low, high in zip(held, starts, bounds, bounds[1:], strict=False):
+            if low < high:
+                rows = rows_of(batch.take(pa.array(ascending[low:high] - start)), column)
+                found.update(zip(places[low:high].tolist(), rows, strict=True))
+        yield from map(found.__getitem__, range(len(wanted)))
 
 
 def _id_text(value: object) -> str:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import logging
 import pickle
+import random
+from itertools import islice
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from acquit.errors import ConfigurationError
-from acquit.spark.sink.writers import AcquitStreamWriter, AcquitWriter, TaskResult
+from acquit.spark.sink import writers as module
+from acquit.spark.sink.writers import AcquitStreamWriter, AcquitWriter, TaskResult, in_order
 
 SCHEMA = StructType([StructField("body", BinaryType())])
 GIVEN = {"url": "amqp://127.0.0.1:1", "address": "q"}
@@ -52,6 +57,29 @@ def test_rows_are_written_in_tasks() -> None:
     for writer in (AcquitStreamWriter(GIVEN, SCHEMA, False), AcquitWriter(GIVEN | {"runId": "r"}, SCHEMA, False)):
         with pytest.raises(ConfigurationError, match="in a Spark task"):
             writer.write(iter(()))
+
+
+@pytest.mark.parametrize("ids", [pa.int64(), pa.string(), pa.binary()], ids=str)
+def test_rows_are_brought_in_order_some_at_a_time(ids: pa.DataType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_AT_ONCE_ROWS", 7)
+    numbers = [*range(100), None]
+    random.Random(3).shuffle(numbers)
+    rows = pa.table({"body": [f"row {n}" for n in numbers], "n": pa.array(numbers, pa.int64()).cast(pa.string())})
+    if ids != pa.string():
+        rows = rows.set_column(1, "n", rows["n"].cast(ids))
+    found = [values.body for values, _ in in_order(iter(rows.to_batches(max_chunksize=13)), "n", 1 << 20)]
+    expected = sorted(range(100), key=lambda n: n if ids == pa.int64() else str(n))
+    assert found == [*(f"row {n}" for n in expected), "row None"]
+    assert list(in_order(iter(()), "n", 1)) == []
+
+
+def test_more_bodies_can_be_brought_in_order_than_a_column_holds_in_one_piece() -> None:
+    size = 900 << 20  # of zeros that nobody looks at
+    offsets = pa.py_buffer(np.array([0, size - 1, size], np.int32))
+    bodies = pa.BinaryArray.from_buffers(pa.binary(), 2, [None, offsets, pa.py_buffer(np.zeros(size, np.uint8))])
+    batch = pa.RecordBatch.from_arrays([bodies, pa.array(["large", "a small one"])], names=["body", "n"])
+    first = islice(in_order(iter([batch] * 3), "n", 1 << 33), 3)
+    assert [(values.body, given) for values, given in first] == [(b"\0", "a small one")] * 3
 
 
 def test_what_came_of_a_batch_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
