@@ -51,6 +51,8 @@ _MASTER: Final = re.compile(r"local(-cluster)?(\[[\d*, ]+\])?|(spark|k8s)://.+|y
 _LOCAL: Final = "local[*]"
 _GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
 _NO_ANSWER: Final = "Answer from Java side is empty"
+_TWO_AT_ONCE: Final = "[CONCURRENT_STREAM_LOG_UPDATE]"
+_STREAM_FAILED: Final = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ")
 _LOG_CONFIGURATION: Final = Path(__file__).with_name("log4j2.properties")
 _OUR_ERROR: Final = re.compile(r"^(?:.*\s)?acquit\.errors\.(\w+): (.+)$", re.MULTILINE)
 _ANY_ERROR: Final = re.compile(r"^(?:: |Caused by: )?(?:[\w.$]+\.)?(\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
@@ -188,7 +190,14 @@ def reason_of(error: BaseException) -> str:
     ours = _OUR_ERROR.findall(text)
     if ours:
         return str(ours[-1][1])
+    if _TWO_AT_ONCE in text:
+        return (
+            "another run of this query is at work on the same checkpoint, and one of the two has to end. What is "
+            "written stays right; run it again when the other has ended"
+        )
     others = _ANY_ERROR.findall(text)
     if others:
         return f"{others[-1][0]}: {others[-1][1]}"
-    return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    return next(
+        (line.strip() for line in _STREAM_FAILED.sub("", text).splitlines() if line.strip()), type(error).__name__
+    )

@@ -48,6 +48,19 @@ def test_what_py4j_tells_of_java_is_named() -> None:
     assert reason_of(Py4JError(text)) == "IllegalStateException: stopped"
 
 
+def test_two_runs_of_a_query_at_once_are_named() -> None:
+    text = (
+        "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [CONCURRENT_STREAM_LOG_UPDATE] "
+        "Concurrent update to the log. Multiple streaming jobs detected for 36."
+    )
+    assert reason_of(Exception(text)).startswith("another run of this query is at work on the same checkpoint")
+
+
+def test_which_query_it_was_is_known() -> None:
+    text = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [TABLE] is not there\nmore"
+    assert reason_of(Exception(text)) == "[TABLE] is not there"
+
+
 def test_else_the_first_line() -> None:
     assert reason_of(Exception("[TABLE] is not there\nmore")) == "[TABLE] is not there"
     assert reason_of(KeyError()) == "KeyError"

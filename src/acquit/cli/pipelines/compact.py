@@ -79,7 +79,9 @@ def _report(summary: CompactSummary, *, as_json: bool) -> None:
         )
         return
     would = "would be " if summary.dry_run else ""
+    after = f"{would or 'now '}{counted(summary.files_after, 'file')}"
+    if summary.files_after == summary.files_before:
+        after = "nothing to merge"
     before = f"{counted(summary.files_before, 'file')}, {bytes_text(summary.size_bytes)}"
-    sizes = f"{before}, {would}{counted(summary.files_after, 'file')}"
     gone = f"; {counted(len(summary.vacuumed), 'old file')} {would}removed" if summary.vacuumed else ""
-    click.echo(f"{summary.table}: {sizes}{gone}, {summary.duration_s:.1f} s")
+    click.echo(f"{summary.table}: {before}, {after}{gone}, {summary.duration_s:.1f} s")

@@ -30,6 +30,13 @@ def test_a_dry_run_and_the_run(shell: Shell, table: Path) -> None:
     assert len(DeltaTable(table).file_uris()) == 1
 
 
+def test_what_became_of_the_files_is_said(shell: Shell, table: Path) -> None:
+    assert shell("pipeline", "compact", table).out.startswith(f"{table}: 3 files, 1.5 kB, now 1 file, ")
+    again = shell("pipeline", "compact", table).out
+    assert again.startswith(f"{table}: 1 file, ")
+    assert ", nothing to merge, " in again
+
+
 def test_what_a_stream_writes_is_copied_only(shell: Shell, tmp_path: Path) -> None:
     table = tmp_path / "table"
     (table / "_spark_metadata").mkdir(parents=True)
