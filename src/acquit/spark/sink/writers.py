@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Final
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +35,8 @@ logger = logging.getLogger("acquit.spark")
 
 _BATCH_PROPERTY: Final = "streaming.sql.batchId"
 _QUERY_PROPERTY: Final = "sql.streaming.queryId"
+_FILE_NAME_MAX: Final = 200
+"""Bytes of a run id in the name of a file, of 255 with all that is around it."""
 _AT_ONCE_ROWS: Final = 50_000
 _AT_ONCE_BYTES: Final = 32 << 20
 """So many rows that are brought in order, about so large, are Python objects at a time."""
@@ -127,6 +130,8 @@ def _parse(given: Mapping[str, str], schema: StructType) -> SinkOptions:
     options = SinkOptions.parse(given)
     arrow_schema = to_arrow_schema(schema, timezone="UTC")
     plan_columns(arrow_schema, id_column=options.id_column, addressed=options.address is not None)
+    if options.report is not None:
+        _folder(options.report)  # before anything is posted
     return options
 
 
@@ -215,13 +220,35 @@ def _report(
     log = logger.info if done and not said["rejected"] else logger.warning
     log("%s: %s", "posted" if done else "not all posted", json.dumps(said))
     if options.report is not None:
-        folder = Path(options.report)
-        folder.mkdir(parents=True, exist_ok=True)
-        name = f"{batch:012d}" if batch is not None else (options.run_id or uuid.uuid4().hex)
-        path = folder / f"{name.replace(os.sep, '_')}{'' if done else '.failed'}.json"
+        name = f"{batch:012d}" if batch is not None else _file_name(options.run_id or uuid.uuid4().hex)
+        path = _folder(options.report) / f"{name}{'' if done else '.failed'}.json"
         unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-        unfinished.write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
-        unfinished.replace(path)
+        try:
+            unfinished.write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
+            unfinished.replace(path)
+        except OSError as error:
+            raise ConfigurationError(
+                f"option report = {options.report}: what came of the batch cannot be written: {error}"
+            ) from error
+
+
+def _folder(report: str) -> Path:
+    folder = Path(report)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(
+            f"option report = {report}: expected a folder, or that one can be made: {error}"
+        ) from error
+    return folder
+
+
+def _file_name(run_id: str) -> str:
+    name = run_id.replace(os.sep, "_").replace("\0", "_")
+    octets = name.encode()
+    if len(octets) <= _FILE_NAME_MAX:
+        return name
+    return f"{octets[: _FILE_NAME_MAX - 9].decode(errors='ignore')}-{crc32(octets):08x}"
 
 
 __all__ = ["AcquitStreamWriter", "AcquitWriter", "TaskResult", "in_order", "write_rows"]

@@ -99,3 +99,24 @@ def test_what_was_not_all_posted_is_reported_apart(tmp_path: Path) -> None:
     report = json.loads((tmp_path / "a_b.failed.json").read_text())
     assert (report["done"], report["partitions"], report["suppressed"]) == (False, 1, None)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a_b.failed.json"]
+
+
+def test_a_run_id_that_no_file_can_be_called(tmp_path: Path) -> None:
+    for run_id in ("ü" * 199 + "a", "ü" * 199 + "b", "nul\0"):
+        AcquitWriter(GIVEN | {"report": str(tmp_path), "runId": run_id}, SCHEMA, False).commit([result(0)])
+    names = [path.name for path in tmp_path.iterdir()]
+    assert len(names) == 3
+    assert "nul_.json" in names
+
+
+def test_a_report_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    given = GIVEN | {"runId": "r", "report": str(tmp_path / "folder")}
+    writer = AcquitWriter(given, SCHEMA, False)
+    (tmp_path / "folder" / "r.json").mkdir()
+    with pytest.raises(
+        ConfigurationError, match=r"^option report = .*folder: what came of the batch cannot be written"
+    ):
+        writer.commit([result(0)])
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match=r"^option report = .*file: expected a folder"):
+        AcquitStreamWriter(GIVEN | {"report": str(tmp_path / "file")}, SCHEMA, False)
