@@ -141,7 +141,8 @@ def _balance(folders: tuple[Path, ...], *, as_json: bool) -> Exit:
             }
         )
         return ended(balanced=found.sound)
-    click.echo(f"{counted(found.segments, 'seal')} count{'s' if found.segments == 1 else ''} {found.events:,} events")
+    seals = f"{counted(found.segments, 'seal')} count{'s' if found.segments == 1 else ''} {found.events:,} events"
+    click.echo(f"{seals}; what came after the newest seal is in no balance yet")
     if not found.segments:
         remark("no segment is sealed yet: the newest one is not counted here, the audit with --into reads it, too")
     for queue in found.queues:

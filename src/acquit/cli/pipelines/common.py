@@ -199,7 +199,8 @@ class Follower:
         first_s, first = self._points[0]
         parts = [f"{done:,} {self._unit}"]
         if now_s > first_s:
-            parts.append(f"{(done - first) / (now_s - first_s):,.0f}/s")
+            rate = (done - first) / (now_s - first_s)
+            parts.append(f"{rate:,.0f}/s" if rate >= 1 else f"{rate:.2f}/s")
         if left is not None:
             parts.append(f"{left:,} {place}")
         self._show(f"{self._description}: {', '.join(parts)}")

@@ -94,6 +94,7 @@ def test_the_seals_alone(shell: Shell, folder: LedgerFolder, tmp_path: Path) -> 
     assert (ran.code, ran.err) == (Exit.OK, "")
     lines = ran.out.splitlines()
     assert lines[0].startswith(f"{folder.newest - 1} seals count ")
+    assert lines[0].endswith("what came after the newest seal is in no balance yet")
     assert any(line.startswith("  queue-") and line.endswith(" live") for line in lines[1:])
     [document] = shell("pipeline", "audit", folder.path, "--seals", "--json").documents
     assert len(document["queues"]) == len(lines) - 1

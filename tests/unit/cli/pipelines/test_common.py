@@ -32,6 +32,13 @@ def test_a_count_its_rate_and_what_is_left() -> None:
     ], "the rate is that of the last half minute"
 
 
+def test_the_rate_of_what_takes_long_is_not_nothing() -> None:
+    shown: list[str] = []
+    clock = itertools.count(0, 20)
+    Follower("auditing", "segments", shown.append, lambda: float(next(clock))).at(3)
+    assert shown == ["auditing: 3 segments, 0.15/s"]
+
+
 def test_where_there_is_no_terminal_a_line_now_and_then(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
