@@ -27,7 +27,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from acquit.client.blocking import Connection, ReceivedMessage, Receiver
+from acquit.client.blocking import Connection, ReceivedMessage, Receiver, Session
 from acquit.errors import (
     AcquitError,
     ConfigurationError,
@@ -83,9 +83,11 @@ def plan_browse(options: BrowseOptions) -> list[BrowsePart]:
             refuse_missing(connection, options)
         depths: dict[str, int | None] = {}
         until: int | None = None
+        # One for all of them: a connection has fewer channels than there may be addresses.
+        session = connection.session("no-ack")
         for address in options.queues:
             # Asked for a portion as the tasks will ask, so that what is refused is refused here.
-            receiver = _attach(connection, options, BrowsePart(address=address, broker=broker), prefetch=0)
+            receiver = _attach(session, options, BrowsePart(address=address, broker=broker), prefetch=0)
             if until is None:
                 value = receiver.remote_properties.get(LAST_SEQUENCE_PROPERTY)
                 until = int(value) if isinstance(value, int) else None
@@ -117,7 +119,7 @@ def browse(options: BrowseOptions, part: BrowsePart, reader: MessageColumns) -> 
                 f"({part.broker or 'no acquit broker'}), it is {found or 'no acquit broker'}: the batch would be of "
                 "two queues"
             )
-        receiver = _attach(connection, options, part, prefetch=_PREFETCH)
+        receiver = _attach(connection.session("no-ack"), options, part, prefetch=_PREFETCH)
         for messages in _chunks(_received(receiver, options, part)):
             identified = reader.identify([message.payload for message in messages], found)
             rows = reader.rows(identified.messages, found)
@@ -167,13 +169,13 @@ def _chunks(messages: Iterator[ReceivedMessage]) -> Iterator[list[ReceivedMessag
         yield chunk
 
 
-def _attach(connection: Connection, options: BrowseOptions, part: BrowsePart, *, prefetch: int) -> Receiver:
+def _attach(session: Session, options: BrowseOptions, part: BrowsePart, *, prefetch: int) -> Receiver:
     filters = None
     if part.broker is not None:
         portion: list[Value] = [ULong(part.until), UInt(part.parts), UInt(part.part)]
         filters = {"portion": Described(Symbol(PORTION_FILTER), portion)}
     try:
-        return connection.session("no-ack").receiver(
+        return session.receiver(
             part.address,
             prefetch=prefetch,
             prefetch_bytes=_PREFETCH_BYTES,

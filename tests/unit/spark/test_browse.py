@@ -95,6 +95,12 @@ def test_a_queue_that_is_not_there_is_refused_and_not_made(broker: acquit.Broker
     assert broker.inspect().queue(f"{address}x").depth == 0
 
 
+def test_a_batch_looks_at_more_queues_than_a_connection_has_channels(broker: acquit.Broker, address: str) -> None:
+    addresses = [f"{address}-{number}" for number in range(300)]
+    chosen = BrowseOptions.parse({"url": broker.url, "addresses": ",".join(addresses), "create": "true"})
+    assert [part.address for part in plan_browse(chosen)] == addresses
+
+
 def test_an_empty_queue_is_one_empty_task(broker: acquit.Broker, address: str) -> None:
     post(broker, address, [])
     assert seen_together(options(broker, address)) == []
