@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC
+from functools import partial
 from typing import Any, Final
 
 import matplotlib as mpl
@@ -124,7 +125,8 @@ def _depth(series: Series, name: str) -> Chart:
     if not peak and not series.depth_last:
         return _empty("Depth", "messages", "Empty at the end of every minute.")
     summary = f"At most {count_text(peak)} at {_moment(series.axis, at)}; {count_text(series.depth_last)} at the end."
-    return _chart("Depth", "messages", name, series.axis, _Drawn(("depth",), (series.depth,)), summary, _area)
+    draw = partial(_area, last=series.depth_last)
+    return _chart("Depth", "messages", name, series.axis, _Drawn(("depth",), (series.depth,)), summary, draw)
 
 
 def _redeliveries(series: Series, name: str) -> Chart:
@@ -132,8 +134,8 @@ def _redeliveries(series: Series, name: str) -> Chart:
     if not released and not modified and not again:
         return _empty("Redeliveries", "messages given back", "No message was given back or handed out again.")
     summary = (
-        f"{count_text(released)} released, {count_text(modified)} modified (most of these after a failed attempt); "
-        f"{count_text(again)} handed out again."
+        f"{count_text(released)} released, {count_text(modified)} modified"
+        f"{' (most of these after a failed attempt)' if modified else ''}; {count_text(again)} handed out again."
     )
     kinds = [kind for kind in ("released", "modified") if series.totals[kind]]
     if not kinds:
@@ -215,10 +217,12 @@ def _lines(axes: Axes, axis: Axis, drawn: _Drawn) -> None:
     _from_zero(axes, max(float(values.max()) for values in drawn.values))
 
 
-def _area(axes: Axes, axis: Axis, drawn: _Drawn) -> None:
+def _area(axes: Axes, axis: Axis, drawn: _Drawn, *, last: int) -> None:
     edges = date2num(axis.edges)
     axes.stairs(drawn.values[0], edges, baseline=0, fill=True, color=SERIES[0], alpha=0.25, linewidth=0)
     _stairs(axes, axis, drawn.values[0], 0)
+    # The highest of the last interval is not where it ended.
+    axes.plot([edges[-1]] * 2, [float(drawn.values[0][-1]), last], color=SERIES[0], linewidth=1.4, clip_on=False)
     _from_zero(axes, float(drawn.values[0].max()))
 
 
