@@ -298,7 +298,10 @@ class Pump(asyncio.BufferedProtocol):
         """The socket's buffer has room again."""
         self._writing_paused = False
         self._handler.on_writable(True)
-        self.flush()
+        if self.engine.closed:
+            self.touch()  # asyncio calls us in the middle of a write; what is closed there, it closes twice
+        else:
+            self.flush()
         if self._reading_paused and not self._writing_paused and self._transport is not None:
             self._reading_paused = False
             if not self.lent:

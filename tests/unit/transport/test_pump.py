@@ -180,6 +180,24 @@ def test_a_full_socket_stops_the_output_and_tells_the_handler() -> None:
     run(main)
 
 
+def test_a_socket_that_has_room_again_is_not_closed_in_the_middle_of_the_write_that_made_it() -> None:
+    async def main() -> None:
+        stage = Stage()
+        stage.wire.full = True
+        stage.begin()
+        stage.pump.flush()
+        stage.peer.close()
+        stage.pump.data_received(stage.peer.data_to_send())
+        assert stage.engine.closed and stage.engine.has_output
+        stage.wire.full = False
+        stage.pump.resume_writing()
+        assert "close" not in stage.wire.calls
+        await asyncio.sleep(0)
+        assert stage.wire.calls[-1] == "close" and not stage.engine.has_output
+
+    run(main)
+
+
 def test_a_peer_that_does_not_read_is_not_read_from() -> None:
     async def main() -> None:
         stage = Stage(options=PumpOptions(output_bytes_max=100))
