@@ -32,7 +32,7 @@ from typing import Final, Protocol, TypeAlias
 
 from acquit.errors import SpoolDamaged, SpoolFenced
 from acquit.spark.metrics import SourceMetrics
-from acquit.spark.source_options import SourceOptions
+from acquit.spark.source_options import MESSAGES_MAX, SourceOptions
 from acquit.spark.spool import Held, LogState, Part, Spool
 
 Offset: TypeAlias = Mapping[str, int]
@@ -132,7 +132,7 @@ class Driver:
         """The next epoch, or `start` when there is nothing to read. `rows_max` of None lifts `maxMessagesPerBatch`."""
         self._open(start["epoch"])
         # Without a limit in messages the one in bytes still holds: nothing here is unbounded.
-        self._rows_max = rows_max if rows_max is not None else self._options.max_bytes_per_batch
+        self._rows_max = rows_max if rows_max is not None else min(self._options.max_bytes_per_batch, MESSAGES_MAX)
         depths = self._worth_reading(start["epoch"])
         epoch = start["epoch"] + 1
         held = self._published.get(epoch, 0)

@@ -4,7 +4,7 @@
 attached with default-outcome *released*, so that a task that dies for reasons of its own never drives messages into a
 dead letter queue. It knows the end of the queue by draining the link's credit (2.6.7): the broker sends what it has or
 says that there is nothing, and nobody waits for a time-out. Where a broker does not answer that, the end is when
-nothing came for the rest of the time.
+nothing came for the rest of the time, and for `ackTimeout` if nothing came at all.
 
 `QueueProbe` is the driver's. On an acquit broker it browses with no credit, acquires nothing, and hears how many
 messages are available, and which sequence was the last. Other brokers are not asked: they do not tell, and some know
@@ -157,6 +157,7 @@ class QueueDrain:
                 ) from error
             raise
         self._ends_at = time.monotonic() + options.drain_timeout_ms / 1000
+        self._answer_s = options.ack_timeout_ms / 1000
         self._lot_bytes = min(_LOT_BYTES, bytes_max)
         self._received = 0
         self.exhausted = False
@@ -181,7 +182,7 @@ class QueueDrain:
         while len(messages) < min(rows_max, _LOT_ROWS) and size < self._lot_bytes:
             left_s = self._ends_at - time.monotonic()
             if left_s <= 0:
-                return messages
+                break
             try:
                 more = self._receiver.receive_many(rows_max - len(messages), min(_QUIET_S, left_s))
             except EndpointError:
@@ -192,9 +193,12 @@ class QueueDrain:
                 break
             messages += more
             size += sum([len(message.payload) for message in more])
-        if messages:
+        left_s = self._ends_at - time.monotonic()
+        if not self._received:
+            # The first message may be large, or its broker slow: who gave up before the answer would do so for ever.
+            left_s = max(left_s, self._answer_s)
+        if messages or left_s <= 0:
             return messages
-        left_s = max(0.0, self._ends_at - time.monotonic())
         answered = self._receiver.drain(left_s)
         messages = self._receiver.receive_many(rows_max, 0)
         self.exhausted = not messages and not self._more(answered)

@@ -22,6 +22,8 @@ from acquit.spark.read_options import READ_OPTIONS, ReadOptions, poison_option
 from acquit.spark.spool import MissingIdentity, Poison, RetentionOptions
 from acquit.spark.spool.places import read_place
 
+MESSAGES_MAX: Final = 100_000_000
+"""In a batch. A link's credit has 32 bits (2.6.7)."""
 _BATCH_BYTES_MAX: Final = 1 << 30
 
 
@@ -76,7 +78,7 @@ OPTIONS: Final = (
     Option(
         "maxMessagesPerBatch",
         "max_messages_per_batch",
-        read_count(1, 100_000_000),
+        read_count(1, MESSAGES_MAX),
         "messages in a batch, over all parts",
     ),
     Option(

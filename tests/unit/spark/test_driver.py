@@ -100,6 +100,13 @@ def test_without_a_limit_in_messages_the_one_in_bytes_holds(tmp_path: Path) -> N
     assert query.driver.partitions(start, end)[0].part.rows_max == query.options.max_bytes_per_batch
 
 
+def test_without_a_limit_in_messages_no_link_is_asked_for_more_credit_than_there_is(tmp_path: Path) -> None:
+    query = Query(tmp_path, QueueDouble(posting(1)), parts="1", maxBytesPerBatch="1000g")
+    start = query.driver.initial_offset()
+    end = query.driver.latest_offset(start, None)
+    assert query.driver.partitions(start, end)[0].part.rows_max == 100_000_000
+
+
 @pytest.mark.parametrize("tells", [True, False])
 def test_available_now_reads_what_is_there_and_ends(tmp_path: Path, tells: bool) -> None:
     query = Query(tmp_path, QueueDouble(*(posting(number) for number in range(1, 12))), tells=tells)

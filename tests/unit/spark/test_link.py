@@ -113,6 +113,31 @@ def test_a_limit_in_bytes_does_not_stall_before_it_is_reached(broker: acquit.Bro
     drain.detach()
 
 
+def test_the_first_message_is_waited_for_when_the_time_is_up(
+    broker: acquit.Broker, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large one takes longer than a short limit: attempt after attempt gave it back half transferred."""
+    post(broker.url, address, "a", "b", size=1 << 20)
+    now = time.monotonic()
+    monkeypatch.setattr(link_module, "time", SimpleNamespace(monotonic=lambda: now))
+    drain = QueueDrain(options(broker.url, address, drainTimeout="1ms"), address, 1, MANY)
+    now += 1
+    assert len(drain.receive(1)) == 1
+    assert drain.receive(1) == [] and not drain.exhausted
+    drain.detach()
+
+
+def test_when_the_time_is_up_the_broker_is_asked_whether_there_was_nothing(
+    broker: acquit.Broker, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr(link_module, "time", SimpleNamespace(monotonic=lambda: now))
+    drain = QueueDrain(options(broker.url, address, drainTimeout="1ms"), address, 1, MANY)
+    now += 1
+    assert drain.receive(1) == [] and drain.exhausted
+    drain.detach()
+
+
 def test_a_limit_in_time_ends_a_drain_with_messages_left(
     broker: acquit.Broker, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
