@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from acquit.errors import AcquitError, ConfigurationError, ConnectTimeout, NotFound, Unauthorized
+from acquit.errors import AcquitError, ConfigurationError, ConnectTimeout
 from acquit.protocol.message import Message
 from acquit.protocol.types import Value
 
@@ -28,14 +28,21 @@ BROKER: Final = "acquit:broker"
 """That of the broker itself."""
 MESSAGE: Final = "acquit:message"
 """The entity type of a message that waits for its time."""
+_BAD_REQUEST: Final = 400
 
 
 class ManagementFailed(AcquitError):
-    """The broker understood the request and could not do it."""
+    """The broker did not do what was asked. `status` is its answer's, as in HTTP (403: who asks may not, 404: there is
+    no such thing); None where the answer itself makes no sense."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
-class BadRequest(ConfigurationError):
-    """The request makes no sense, or the configuration it is about is not valid: trying again will not help."""
+class BadRequest(ManagementFailed, ConfigurationError):
+    """The request makes no sense, or the configuration it is about is not valid (status 400): trying again will not
+    help."""
 
 
 class Management:
@@ -54,8 +61,9 @@ class Management:
     def ask(self, operation: str, kind: str, *, name: str | None = None, body: Value = None) -> Message:
         """The answer to a request with this body.
 
-        Raises BadRequest (400), Unauthorized (401, 403), NotFound (404) and ManagementFailed (anything else but 2xx)
-        with the broker's description, and ConnectTimeout where no answer comes in time.
+        Raises BadRequest (status 400) and ManagementFailed (any other but 2xx) with the broker's description,
+        MessageRejected where too many answers wait for this conversation, ConnectTimeout where none comes in time, and
+        what a lost connection raises.
         """
         identity = str(uuid.uuid4())
         properties: dict[str, object] = {"operation": operation, "type": kind}
@@ -70,17 +78,10 @@ class Management:
             raise ConnectTimeout(f"{operation}: no answer from {NODE} within {self._timeout_s:g} s")
         status = answer.application_properties.get("statusCode")
         text = answer.application_properties.get("statusDescription") or f"status {status}"
-        match status:
-            case int() if 200 <= status < 300:
-                return answer
-            case 400:
-                raise BadRequest(f"{text}")
-            case 404:
-                raise NotFound(f"{text}", condition="amqp:not-found", remote=True)
-            case 401 | 403:
-                raise Unauthorized(f"{text}", condition="amqp:unauthorized-access", remote=True)
-            case _:
-                raise ManagementFailed(f"{text}")
+        if isinstance(status, int) and 200 <= status < 300:
+            return answer
+        failure = BadRequest if status == _BAD_REQUEST else ManagementFailed
+        raise failure(f"{text}", status if isinstance(status, int) else None)
 
 
 @contextmanager

@@ -26,8 +26,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from acquit.client.blocking import Connection
-from acquit.client.management import QUEUE, BadRequest, Management, ManagementFailed, converse
-from acquit.errors import ConfigurationError, ConnectTimeout, LinkDetached, NotFound, SessionEnded, Unauthorized
+from acquit.client.management import QUEUE, Management, ManagementFailed, converse
+from acquit.errors import ConfigurationError, ConnectTimeout, LinkDetached, SessionEnded
 from acquit.protocol._definitions import AmqpCondition
 from acquit.protocol.types import Value
 from acquit.spark.read_options import ReadOptions
@@ -35,6 +35,7 @@ from acquit.spark.read_options import ReadOptions
 CREATE_ADVICE: Final = "with the option create = true (--create) it would be made"
 
 _CLOSE_MAX: Final = 3
+_NOT_FOUND: Final = 404
 _SEPARATOR: Final = "::"
 """Between an address and one of its queues; a queue is the one of its own address."""
 
@@ -88,10 +89,8 @@ def _knows(broker: Management, address: str) -> bool:
     node, _, name = address.partition(_SEPARATOR)
     try:
         broker.ask("READ", QUEUE, name=node if node == name else address)
-    except NotFound:
-        return False
-    except (Unauthorized, ManagementFailed, BadRequest):
-        return True
+    except ManagementFailed as error:
+        return error.status != _NOT_FOUND
     return True
 
 
@@ -99,7 +98,7 @@ def _names(broker: Management) -> Sequence[str]:
     """Of all queues that the user may know of."""
     try:
         body = broker.request("QUERY", QUEUE, body={"attributeNames": list[Value](["name"])})
-    except (Unauthorized, ManagementFailed, BadRequest):
+    except ManagementFailed:
         return []
     rows = body.get("results") if isinstance(body, dict) else None
     return [str(row[0]) for row in rows if isinstance(row, list) and row] if isinstance(rows, list) else []

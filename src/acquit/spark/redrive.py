@@ -26,8 +26,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -35,8 +34,8 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
-from acquit.errors import AcquitError, ConfigurationError, PipelineFailed, Unauthorized
-from acquit.protocol.message import Message
+from acquit.client.management import QUEUE, Management, ManagementFailed, converse
+from acquit.errors import AcquitError, ConfigurationError, PipelineFailed
 from acquit.protocol.types import Value
 from acquit.spark.beforehand import refuse_missing
 from acquit.spark.browse_options import BrowseOptions
@@ -52,7 +51,6 @@ SHOWN: Final = 20
 _CHUNK: Final = 1_000
 """Letters in one request."""
 _GROUPS_MAX: Final = 1_000
-_MANAGEMENT: Final = "$management"
 _ANSWER_S: Final = 60.0
 
 
@@ -306,11 +304,14 @@ def _move(
     rows = islice(going.select("sequence", "target").toLocalIterator(), count)
     letters = ((row.sequence, row.target) for row in rows)
     try:
-        with _Mover(options) as mover:
+        with (
+            connect_patiently(BrowseOptions.parse(options.browse_options())) as connection,
+            converse(connection, _ANSWER_S) as node,
+        ):
             began_s = time.monotonic()
             while batch := list(islice(letters, chunk)):
                 for target, sequences in _by_target(batch):
-                    moved += mover.move(target, sequences)
+                    moved += _moved(node, options.queue, target, sequences)
                 asked += len(batch)
                 if on_progress is not None:
                     on_progress(RedriveProgress(moved=moved, of=count))
@@ -330,31 +331,13 @@ def _by_target(batch: Sequence[tuple[int, str]]) -> Iterator[tuple[str, list[int
     return iter(found.items())
 
 
-class _Mover:
-    """Asks the broker to move letters."""
-
-    def __init__(self, options: RedriveOptions) -> None:
-        self._queue = options.queue
-        self._connection = connect_patiently(BrowseOptions.parse(options.browse_options()))
-        self._requester = self._connection.session().requester(_MANAGEMENT)
-
-    def move(self, target: str, sequences: Sequence[int]) -> int:
-        """How many of them were there and are at `target` now. Raises Unauthorized, PipelineFailed and what a lost
-        connection raises."""
-        asked = {"operation": "MOVE", "type": "acquit:queue", "name": self._queue}
-        body: dict[Value, Value] = {"to": target, "sequences": list[Value](sequences)}
-        reply = self._requester.request(Message(body, application_properties=asked), timeout=_ANSWER_S)
-        status = reply.application_properties.get("statusCode")
-        moved = reply.body.get("moved") if isinstance(reply.body, dict) else None
-        if status == 200 and isinstance(moved, int):
-            return int(moved)
-        text = f"{self._queue} to {target}: {reply.application_properties.get('statusDescription')}"
-        raise Unauthorized(text) if status == 403 else PipelineFailed(text)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._connection.close()
+def _moved(node: Management, queue: str, target: str, sequences: Sequence[int]) -> int:
+    """How many of them were there and are at `target` now. Raises PipelineFailed, and what a lost connection raises."""
+    asked: dict[Value, Value] = {"to": target, "sequences": list[Value](sequences)}
+    try:
+        answer = node.request("MOVE", QUEUE, name=queue, body=asked)
+    except ManagementFailed as error:
+        raise PipelineFailed(f"{queue} to {target}: {error}") from error
+    if not isinstance(answer, dict) or not isinstance(moved := answer.get("moved"), int):
+        raise PipelineFailed(f"{queue} to {target}: the broker does not say how many it has moved")
+    return moved

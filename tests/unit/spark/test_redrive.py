@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 import acquit
-from acquit.errors import ConnectionLost, PipelineFailed, Unauthorized
+from acquit.broker.options import BrokerOptions, Role, Security, User
+from acquit.cli.exits import Exit, exit_of
+from acquit.client.management import Management
+from acquit.errors import ConnectionLost, PipelineFailed
 from acquit.protocol.message import Message
 from acquit.spark import redrive as module
 from acquit.spark.redrive import RedriveOptions, RedriveProgress
+from acquit.store.options import JournalOptions
+from tests.support.qpid import eventually
 
 
 @dataclass
@@ -70,18 +76,18 @@ def test_an_answer_that_is_lost_costs_nothing_but_another_run(
     letters = f"{address}.letters"
     rows = [Row(sequence, f"{address}.{number % 2}") for number, sequence in enumerate(post(broker.url, letters, 6))]
     options = RedriveOptions(url=broker.url, queue=letters)
-    real = module._Mover.move
-    asked: list[str] = []
+    real = Management.request
+    asked: list[object] = []
 
-    def lost(mover: module._Mover, target: str, sequences: Sequence[int]) -> int:
-        moved = real(mover, target, sequences)
-        asked.append(target)
+    def lost(node: Management, operation: str, kind: str, **more: Any) -> object:
+        answer = real(node, operation, kind, **more)
+        asked.append(answer)
         if len(asked) == 2:
             raise ConnectionLost("the connection is gone")
-        return moved
+        return answer
 
     with monkeypatch.context() as patched:
-        patched.setattr(module._Mover, "move", lost)
+        patched.setattr(Management, "request", lost)
         patched.setattr(module, "_CHUNK", 2)
         with pytest.raises(PipelineFailed, match="is gone; 1 of 6 letters were moved for sure: run it again") as caught:
             move(options, rows)
@@ -107,7 +113,27 @@ def test_no_faster_than_asked_for(broker: acquit.Broker, address: str) -> None:
 def test_what_the_broker_refuses_is_one_line(broker: acquit.Broker, address: str) -> None:
     (sequence,) = post(broker.url, address, 1)
     options = RedriveOptions(url=broker.url, queue=address)
-    with pytest.raises(PipelineFailed, match=f"{address} to {address}: .* cannot be moved into itself") as caught:
+    complaint = f"{address} to {address}: .* cannot be moved into itself: .*; 0 of 1"
+    with pytest.raises(PipelineFailed, match=complaint) as caught:
         move(options, [Row(sequence, address)])
     assert "\n" not in str(caught.value)
-    assert not isinstance(caught.value.__cause__, Unauthorized)
+    assert exit_of(caught.value) is Exit.USAGE
+
+
+def test_the_permissions_that_the_page_names_are_enough(tmp_path: Path) -> None:
+    roles = {
+        "poster": Role(send=("#",), create=("#",), browse=("#",)),
+        "mover": Role(browse=("letters",), manage=("letters", "orders")),
+    }
+    users = {"ada": User(password="x", roles=("poster",)), "eve": User(password="x", roles=("mover",))}
+    security = Security(anonymous="never", users=users, roles=roles)
+    password = tmp_path / "password"
+    password.write_text("x")
+    with acquit.Broker(config=BrokerOptions(security=security, journal=JournalOptions.small())) as broker:
+        first, second = post(broker.url.replace("://", "://ada:x@"), "letters", 2)
+        options = RedriveOptions(url=broker.url, user="eve", credential=f"file:{password}", queue="letters")
+        assert move(options, [Row(first, "orders")]) == 1
+        with pytest.raises(PipelineFailed, match="letters to others: .*eve.* not manage at others: .*0 of 1") as caught:
+            move(options, [Row(second, "others")])
+        assert exit_of(caught.value) is Exit.FAILED
+        eventually(lambda: not broker.inspect().connections)  # also where it failed
