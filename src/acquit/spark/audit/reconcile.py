@@ -100,7 +100,8 @@ class ReconcileOptions:
 
     def __post_init__(self) -> None:
         if (self.table is None) == (self.receipts is None):
-            raise ConfigurationError("reconcile: expected a table or receipts, and not both")
+            given = "neither" if self.table is None else "both"
+            raise ConfigurationError(f"reconcile: expected either a table or receipts, got {given}")
         for name, path in (("audit", self.audit), ("table", self.table), ("receipts", self.receipts)):
             if path is not None and not path.is_absolute():
                 raise ConfigurationError(f"{name}: expected an absolute path, got {path}")

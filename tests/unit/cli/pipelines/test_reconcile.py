@@ -86,8 +86,8 @@ def test_doubts_that_are_answered_are_success(
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ((), "expected a table or receipts"),
-        (("--table", "t", "--receipts", "r"), "and not both"),
+        ((), "expected either a table or receipts, got neither"),
+        (("--table", "t", "--receipts", "r"), "either a table or receipts, got both"),
         (("--table", "t", "--column", "seq"), "say with `by`"),
         (("--table", "t", "--since", "2026-03-04", "--until", "2026-03-03"), "since is not before until"),
     ],
