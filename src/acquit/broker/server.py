@@ -463,6 +463,8 @@ class Server:
 
     def _synced(self, position: int) -> None:
         self._core.synced(Position(position))
+        if position >= self._checkpointer.look_at:
+            self._checkpoint(self._clock.now_us())
         self._turn()
 
     # -- reading back -------------------------------------------------------------------------------------------------

@@ -22,7 +22,9 @@ All of it happens in small steps between other work: the loop decides and append
 **When.** When recovery would have to read more than `recovery_bytes_max`, but only while less than half of that is
 live: a backlog that is simply large would otherwise be copied round and round. So recovery reads about the larger of
 the option and twice the backlog. And whatever was copied must first be matched by as much new in the log before the
-next segment is begun: copying never takes more than every second byte.
+next segment is begun: copying never takes more than every second byte. From what a look at this has found follows how
+far the log has to grow before another is worth it (`Checkpointer.look_at`): however fast it is written, the segments
+leave as fast as they come.
 
 When the disk is full, a segment that leaves may make room. Then the oldest is let go sooner, but only when all that is
 live would fit into a quarter of it: the reserve is for outcomes first.
@@ -30,6 +32,8 @@ live would fit into a quarter of it: the reserve is for outcomes first.
 
 from __future__ import annotations
 
+import sys
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Final, Protocol
@@ -107,8 +111,8 @@ class BodyRead:
 class Checkpointer:
     """Drives one segment at a time out of the recovery set. On the loop.
 
-    Call `advance` often (each turn that has time, and each tick); when `take_read` gives something, run it on a
-    thread and give it back with `complete_read`.
+    Call `advance` often while it is `active`, else once the log is synced up to `look_at`, and each tick: what is live
+    may have become less. When `take_read` gives something, run it on a thread and give it back with `complete_read`.
     """
 
     def __init__(
@@ -147,6 +151,8 @@ class Checkpointer:
         self._copied_bytes = 0
         self._resume_at = 0
         """No segment is begun before the log has grown to here."""
+        self.look_at = 0
+        """Nor is a look worth it before that, unless less is live than there was at the last one."""
 
     @property
     def active(self) -> bool:
@@ -202,20 +208,25 @@ class Checkpointer:
 
     def _due(self) -> SegmentInfo | None:
         """The oldest segment, if it is time for it to leave."""
-        left_through = self._journal.left_through
-        ours = [info for info in self._journal.segments if not info.archived and info.number > left_through]
-        if len(ours) < 2 or not ours[0].sealed:
+        journal, owner = self._journal, self._owner
+        segments = journal.segments
+        at = bisect_right(segments, journal.left_through, key=lambda info: info.number)
+        self.look_at = journal.end + 1
+        if len(segments) - at < 2 or not segments[at].sealed:
             return None
-        owner = self._owner
-        held_bytes = self._journal.end - ours[0].base
+        oldest = segments[at]
         live_bytes = owner.live_bytes + owner.live_count * _OVERHEAD_GUESS_BYTES
-        if self._journal.full:
-            if live_bytes > ours[0].file_bytes // 4:
+        if journal.full:
+            if live_bytes > oldest.file_bytes // 4:
                 return None
-        elif held_bytes <= max(self._recovery_bytes_max, 2 * live_bytes) or self._journal.end < self._resume_at:
-            return None
+        else:
+            due_at = max(oldest.base + max(self._recovery_bytes_max, 2 * live_bytes) + 1, self._resume_at)
+            if journal.end < due_at:
+                self.look_at = due_at
+                return None
         self._copied_bytes = 0
-        return ours[0]
+        self.look_at = sys.maxsize
+        return oldest
 
     def _gather(self, segment: SegmentInfo) -> BodyRead | None:
         """The next few messages to be copied; after the last of them, the seal."""
@@ -279,4 +290,4 @@ class Checkpointer:
             self._journal.leave(segment.number, self._summary)
             self._segment = self._summary = None
             self._base = _NO_BASE
-            self._resume_at = self._journal.end + self._copied_bytes
+            self._resume_at = self.look_at = self._journal.end + self._copied_bytes

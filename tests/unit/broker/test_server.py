@@ -58,6 +58,27 @@ def test_messages_survive_a_stop(tmp_path: Path) -> None:
         assert (queue.entered, queue.lost_volatile) == (2, 1)
 
 
+def test_segments_leave_as_fast_as_they_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many there are in a second: it was one a tick, and the journal grew."""
+    monkeypatch.setattr("acquit.broker.server.TICK_S", 3_600.0)
+    journal = JournalOptions(segment_bytes=65_536, recovery_bytes_max=4 * 65_536, reserve_segments=1)
+    with (
+        acquit.Broker(tmp_path, config=BrokerOptions(journal=journal)) as broker,
+        acquit.connect(broker.url) as connection,
+        connection.session("individual") as session,
+    ):
+        sender, receiver = session.sender("q"), session.receiver("q")
+        for _ in range(3_000):
+            sender.send(acquit.Message(bytes(8_000), durable=True))
+            message = receiver.receive(timeout=60)
+            assert message is not None
+            message.accept()
+            if len(list((tmp_path / "archive").glob("*.seg"))) >= 10:
+                break
+        else:
+            raise AssertionError(f"after 24 MB, in the journal: {sorted((tmp_path / 'journal').iterdir())}")
+
+
 def test_a_backlog_larger_than_memory_is_read_back(tmp_path: Path) -> None:
     rules = (AddressRule("#", {"memory_bytes_max": 65_536}),)
     with (

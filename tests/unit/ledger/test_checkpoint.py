@@ -142,6 +142,26 @@ def test_what_is_settled_meanwhile_is_not_copied(broker: MiniBroker) -> None:
     assert len(reopened(broker).messages) == 6
 
 
+def test_it_is_known_when_a_look_is_worth_it(broker: MiniBroker) -> None:
+    checkpoint = checkpointer(broker, recovery_bytes_max=400_000)
+    assert checkpoint.look_at <= broker.journal.end
+    checkpoint.advance(1)
+    assert not checkpoint.active
+    assert checkpoint.look_at == broker.journal.segments[0].base + 400_001
+    for _ in range(3):
+        looks = 0
+        while not checkpoint.active:
+            while broker.journal.end < checkpoint.look_at:
+                fill(broker, len(broker.journal.segments) + 1)
+            checkpoint.advance(1)
+            looks += 1
+        # One because what was copied is matched by as much that is new, one because there is too much.
+        assert looks <= 2
+        assert checkpoint.look_at > broker.journal.end + (1 << 40)
+        leave(broker, checkpoint)
+        assert checkpoint.look_at <= broker.journal.end + 20_000
+
+
 def test_not_before_there_is_too_much(broker: MiniBroker) -> None:
     checkpoint = checkpointer(broker, recovery_bytes_max=1 << 30)
     checkpoint.advance(1)
