@@ -77,7 +77,8 @@ def claim(store: SpoolStore, query: str) -> Owner:
 def give_up(store: SpoolStore, begins_after: int) -> Owner:
     """Give the spool to the query that comes next, which begins after that epoch. No query may be running on it.
 
-    Whose it was is forgotten where the file cannot be read."""
+    Whose it was is forgotten where the file cannot be read. Raises SpoolOwned when a query claims it at that moment.
+    """
     try:
         owner = read_owner(store)
     except SpoolDamaged:
@@ -86,7 +87,10 @@ def give_up(store: SpoolStore, begins_after: int) -> Owner:
     free = Owner(query=None, spool=uuid4().hex, begins_after=begins_after, previous=previous)
     # Killed in between, it belongs to nobody, and this can be done again.
     store.remove(OWNER)
-    store.put_if_absent(OWNER, _encode(free))
+    # It may exist by our own first try.
+    if not store.put_if_absent(OWNER, _encode(free)) and (found := _read(store, OWNER)) != free:
+        by = "somebody else" if found is None or found.query is None else f"the query {found.query}"
+        raise SpoolOwned(f"spool {store.place}: {by} took it while it was given up: stop it, and do this again")
     for name in store.names(""):
         if name.startswith(f"{OWNER}-"):
             store.remove(name)

@@ -256,7 +256,8 @@ def _beside(
     for name in top:
         if name.startswith(f"{OWNER}."):
             unpublished.append(name)
-        elif name.startswith(f"{OWNER}-") and (owner is None or name != f"{OWNER}-{owner.spool}"):
+        # Where `owner` is missing or damaged, one of them may say whose the spool is: once it is restored.
+        elif name.startswith(f"{OWNER}-") and owner is not None and name != f"{OWNER}-{owner.spool}":
             leftovers.append(name)
     return leftovers, unpublished
 

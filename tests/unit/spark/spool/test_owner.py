@@ -57,6 +57,34 @@ def test_it_can_be_given_up_again_and_remembers_whose_it_was(store: FolderStore)
     assert claim(store, "query-3").begins_after == 5
 
 
+def test_a_spool_that_is_claimed_while_it_is_given_up_is_not_said_to_be_free(
+    store: FolderStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim(store, "query-1")
+    give_up(store, 1)
+    claim(store, "query-2")
+    other = FolderStore(store.place)
+    real = store.put_if_absent
+
+    def beaten(name: str, data: bytes) -> bool:
+        claim(other, "query-3")
+        return real(name, data)
+
+    monkeypatch.setattr(store, "put_if_absent", beaten)
+    with pytest.raises(SpoolOwned, match="the query query-3 took it while it was given up: stop it, and do this again"):
+        give_up(store, 5)
+
+
+def test_giving_up_again_what_exists_by_an_own_first_try_is_done(
+    store: FolderStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim(store, "query-1")
+    real = store.put_if_absent
+    monkeypatch.setattr(store, "put_if_absent", lambda name, data: real(name, data) and real(name, data))
+    free = give_up(store, 5)
+    assert read_owner(store) == free
+
+
 def test_a_claim_whose_answer_is_lost_is_read_back(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
     give_up(store, 3)
     real = store.put_if_absent

@@ -10,6 +10,7 @@ import pytest
 
 from acquit.spark.columns import MessageColumns
 from acquit.spark.spool import FolderStore, RetentionOptions, Spool, attempt
+from acquit.spark.spool.owner import claim, give_up
 from acquit.spark.spool.verify import Verification, verify
 from tests.support.queue_double import QueueDouble, part, posting
 
@@ -124,6 +125,26 @@ def test_an_owner_that_is_not_ours_is_damage(root: Path) -> None:
     (root / "owner").write_text("{")
     (one,) = look(root).damage
     assert one.name == "owner" and "no query can use the spool" in one.cost
+
+
+@pytest.mark.parametrize("unreadable", ["owner", "the heir"])
+def test_who_inherited_is_no_leftover_while_the_owner_cannot_be_read(root: Path, unreadable: str) -> None:
+    store = FolderStore(root)
+    free = give_up(store, 8)
+    claim(store, "query-2")
+    heir = root / f"owner-{free.spool}"
+    (root / "owner" if unreadable == "owner" else heir).write_text("{")
+    found = look(root)
+    assert [one.name for one in found.damage] == ["owner"]
+    assert heir.name not in found.leftovers, "restored, it says whose the spool is"
+
+
+def test_who_inherited_is_no_leftover_while_the_owner_is_missing(root: Path) -> None:
+    store = FolderStore(root)
+    free = give_up(store, 8)
+    claim(store, "query-2")
+    (root / "owner").unlink()
+    assert f"owner-{free.spool}" not in look(root).leftovers
 
 
 LEFTOVERS = (
