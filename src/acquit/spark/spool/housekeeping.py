@@ -7,6 +7,8 @@ two steps leaves only files that the next call removes:
 2. Files of finished epochs are removed: data files (the winners' and the losers'), plans, acknowledgement markers.
 3. When the log has grown, a checkpoint sums it up, its marker is written, and what it replaced is removed.
 
+A removal that fails is logged, and done by the next call as well.
+
 **Who may remove what** follows from names, never from age: every file of an epoch begins with its number and belongs
 to the epoch; every file made for a number of the log (a run of identities, a temporary entry) begins with that number,
 and once a checkpoint beyond it holds, whoever wrote it has lost the race for which it was made.
@@ -19,17 +21,21 @@ first. What the limit forgets before its time is counted apart, because it short
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 from uuid import uuid4
 
-from acquit.errors import ConfigurationError
+from acquit.errors import ConfigurationError, SpoolError
 from acquit.spark.spool.entries import Checkpoint, FloorRaised, Forgotten, Run, encode_run
 from acquit.spark.spool.identities import Identities, merge
 from acquit.spark.spool.log import MARKERS_KEPT, Log, LogState, marker_name
 from acquit.spark.spool.store import TEMPORARY_SUFFIX, SpoolStore
+
+logger = logging.getLogger("acquit.spark")
 
 FANIN: Final = 8
 RUN_SHARE: Final = 16
@@ -58,10 +64,20 @@ def finish_epochs(store: SpoolStore, log: Log, epoch: int, options: RetentionOpt
     """Raise the floor to `epoch` and clean up. Safe to call twice, late, or by a driver that was believed dead."""
     nonce = uuid4().hex
     state = log.append(lambda latest: FloorRaised(floor=epoch, nonce=nonce) if latest.floor < epoch else None)
-    _remove_finished(store, state.floor)
+    with _left_for_later():
+        _remove_finished(store, state.floor)
     if state.entries_since_checkpoint >= options.checkpoint_entries:
-        state = write_checkpoint(store, log, options, now_ms)
+        state, _ = write_checkpoint(store, log, options, now_ms)
     return state
+
+
+@contextlib.contextmanager
+def _left_for_later() -> Iterator[None]:
+    """What cannot be removed now goes with a later commit: it is no reason to end a query."""
+    try:
+        yield
+    except SpoolError as error:
+        logger.warning("%s; a later commit removes it", error)
 
 
 def _remove_finished(store: SpoolStore, floor: int) -> None:
@@ -71,8 +87,9 @@ def _remove_finished(store: SpoolStore, floor: int) -> None:
                 store.remove(f"{folder}/{name}")
 
 
-def write_checkpoint(store: SpoolStore, log: Log, options: RetentionOptions, now_ms: int) -> LogState:
-    """Try to sum up the log. If another writer comes between, nothing is lost and the next commit tries again."""
+def write_checkpoint(store: SpoolStore, log: Log, options: RetentionOptions, now_ms: int) -> tuple[LogState, bool]:
+    """Try to sum up the log, and say whether that was done. If another writer comes between, nothing is lost and the
+    next commit tries again."""
     state = log.read()
     slot = state.next_slot
     nonce = uuid4().hex
@@ -89,10 +106,11 @@ def write_checkpoint(store: SpoolStore, log: Log, options: RetentionOptions, now
     )
     state = log.append(lambda latest: checkpoint if latest.next_slot == slot else None)
     if state.checkpoint_nonce != nonce:
-        return state
+        return state, False
     store.put(marker_name(slot), b"")
-    _remove_replaced(store, slot, {run.name for run in runs})
-    return state
+    with _left_for_later():
+        _remove_replaced(store, slot, {run.name for run in runs})
+    return state, True
 
 
 def _plan_runs(

@@ -23,7 +23,7 @@ from enum import StrEnum
 from typing import Final
 from uuid import uuid4
 
-from acquit.errors import SpoolDamaged
+from acquit.errors import SpoolDamaged, SpoolError
 from acquit.spark.spool import wall_clock_ms
 from acquit.spark.spool.entries import FloorRaised
 from acquit.spark.spool.housekeeping import RetentionOptions, write_checkpoint
@@ -32,6 +32,7 @@ from acquit.spark.spool.owner import OWNER, give_up
 from acquit.spark.spool.store import SpoolStore
 from acquit.spark.spool.verify import Damage, LenientLog, Verification, verify
 
+_CHECKPOINTS_MAX: Final = 100
 _FOR_EVER: Final = RetentionOptions(identity_retention_ms=1 << 60, identity_limit=1 << 60)
 
 
@@ -79,7 +80,8 @@ def repair(
 ) -> Repair:
     """Plan what `options` ask for and, unless it is a dry run, do it. May be done again after it was killed.
 
-    Raises SpoolDamaged when a take-over is asked for and the log cannot be read to its end.
+    Raises SpoolDamaged when a take-over is asked for and the log cannot be read to its end, SpoolOwned when a query
+    claims the spool in the middle of one, SpoolError when a query that is running leaves no room for what is asked.
     """
     found = verify(store)
     forgotten = [one for one in found.damage if one.run is not None] if options.forget else []
@@ -92,13 +94,22 @@ def repair(
     actions += [Action("remove", name) for name in removed]
     if not dry_run:
         if forgotten:
-            # A checkpoint of the log as it can be read; nothing else is forgotten by it.
-            write_checkpoint(store, LenientLog(store), _FOR_EVER, now_ms())
+            _forget(store, now_ms())
         if options.take_over is not None:
             _take_over(store, options.take_over)
         for name in removed:
             store.remove(name)
     return Repair(actions=tuple(actions), left=tuple(left), done=not dry_run)
+
+
+def _forget(store: SpoolStore, now_ms: int) -> None:
+    """Write a checkpoint of the log as it can be read; nothing else is forgotten by it. Raises SpoolError where a
+    query is always faster to the next number of the log."""
+    log = LenientLog(store)
+    for _ in range(_CHECKPOINTS_MAX):
+        if write_checkpoint(store, log, _FOR_EVER, now_ms)[1]:
+            return
+    raise SpoolError(f"spool {store.place}: a query is busy with it: stop it, or try again")
 
 
 def _finishes(options: RepairOptions) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from acquit.errors import ConfigurationError
+from acquit.errors import ConfigurationError, SpoolError
 from acquit.spark.columns import MessageColumns
 from acquit.spark.spool import FolderStore, RetentionOptions, Spool
 from acquit.spark.spool.housekeeping import FANIN, RUN_SHARE
@@ -48,6 +48,34 @@ def test_the_number_of_files_does_not_grow(tmp_path: Path) -> None:
     assert files["checkpoints"] <= MARKERS_KEPT
     assert files["identities"] <= 3 * FANIN
     assert spool.status().remembered == 150
+
+
+class _Stubborn(FolderStore):
+    """Does not remove what has `kept` in its name."""
+
+    kept = ""
+
+    def remove(self, name: str) -> None:
+        if self.kept and self.kept in name:
+            raise SpoolError(f"spool {self.place}: cannot remove {name}: Device or resource busy")
+        super().remove(name)
+
+
+@pytest.mark.parametrize("folder", ["data", "plans", "log", "identities", "checkpoints"])
+def test_a_file_that_cannot_be_removed_ends_nothing_and_goes_with_a_later_commit(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, folder: str
+) -> None:
+    store = _Stubborn(tmp_path)
+    spool = Spool(store, RetentionOptions(checkpoint_entries=2, identity_retention_ms=1))
+    _play(spool, 1, 20)
+    store.kept = f"{folder}/"
+    _play(spool, 21, 40)
+    assert spool.state().floor == 39
+    assert f"cannot remove {folder}/" in caplog.text
+    assert len(list((tmp_path / folder).iterdir())) > MARKERS_KEPT
+    store.kept = ""
+    _play(spool, 41, 50)
+    assert len(list((tmp_path / folder).iterdir())) <= MARKERS_KEPT
 
 
 def test_a_fresh_process_knows_what_the_log_no_longer_holds(tmp_path: Path) -> None:

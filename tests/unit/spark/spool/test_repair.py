@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from acquit.errors import SpoolDamaged, SpoolFenced
+from acquit.errors import SpoolDamaged, SpoolError, SpoolFenced
 from acquit.spark.columns import MessageColumns
 from acquit.spark.spool import FolderStore, RetentionOptions, Spool
 from acquit.spark.spool.owner import read_owner
@@ -87,6 +87,41 @@ def test_damaged_identities_are_forgotten_when_that_is_wanted(root: Path) -> Non
     queue = QueueDouble(posting(1), posting(9), posting(10))
     result = Spool(FolderStore(root)).take(part(10), queue.attach, READER)
     assert bodies(result) == [b"m1", b"m10"], "1 was forgotten, 9 was not"
+
+
+class Busy(FolderStore):
+    """A running query, which knows what the damaged run held, is faster to the next numbers of the log."""
+
+    def __init__(self, root: Path, rival: Spool, entries: int) -> None:
+        super().__init__(root)
+        self.rival = rival
+        self.epochs = iter(range(9, 9 + entries))
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        if name.startswith("log/") and (epoch := next(self.epochs, None)) is not None:
+            self.rival.finish(epoch)
+        return super().put_if_absent(name, data)
+
+
+@pytest.mark.parametrize("checkpoint_entries", [1, 100])
+def test_identities_are_forgotten_though_a_query_is_faster_to_the_log(root: Path, checkpoint_entries: int) -> None:
+    rival = Spool(FolderStore(root), RetentionOptions(checkpoint_entries=checkpoint_entries))
+    rival.state()
+    oldest = min((root / "identities").iterdir())
+    oldest.write_bytes(b"damaged")
+    store = Busy(root, rival, entries=3)
+    done = repair(store, RepairOptions(forget=True))
+    assert done.left == () and next(store.epochs, None) is None
+    assert verify(FolderStore(root)).damage == ()
+    assert Spool(FolderStore(root)).state().floor == 11
+
+
+def test_a_query_that_is_always_faster_to_the_log_has_to_be_stopped(root: Path) -> None:
+    rival = Spool(FolderStore(root), RetentionOptions(checkpoint_entries=1_000_000))
+    rival.state()
+    min((root / "identities").iterdir()).write_bytes(b"damaged")
+    with pytest.raises(SpoolError, match="a query is busy with it: stop it, or try again"):
+        repair(Busy(root, rival, entries=1_000), RepairOptions(forget=True))
 
 
 @pytest.mark.parametrize(("take_over", "replayed"), [(TakeOver.REPLAY, [b"m9"]), (TakeOver.FINISH, None)])
