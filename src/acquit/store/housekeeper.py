@@ -5,17 +5,20 @@
 3. archive segments that left the recovery set, once the record saying so is synced;
 4. delete archived segments beyond the bounds, oldest first: read what the record of the deletion must keep, append that
    record, and once it is synced remove the segment, leaving its stub. A full disk is a bound, too.
+
+It is asked at the end of every turn, and there may be thousands of segments: they are looked through once they change.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from uuid import UUID
 
 from acquit.store.catalog import Catalog, RecordReader
 from acquit.store.chores import Archive, Delete, FinishEvents, Prewrite, ReadDeletion
 from acquit.store.folder import Folder
-from acquit.store.interface import Chore, Position
+from acquit.store.interface import Chore, Position, SegmentInfo
 from acquit.store.options import JournalOptions
 from acquit.store.reserve import Reserve
 from acquit.store.writer import Sealed
@@ -43,6 +46,11 @@ class Housekeeper:
         self._finished = finished
         self._leaving: deque[tuple[int, Position]] = deque()
         self._deleting: deque[tuple[int, Position]] = deque()
+        self._counted: Sequence[SegmentInfo] = ()
+        """The segments of which `_oldest` and `_archived_bytes` are true."""
+        self._oldest: SegmentInfo | None = None
+        """Of those that are archived."""
+        self._archived_bytes = 0
         self._prewrite_at_s = 0.0
         self._retry_at_s = 0.0
         """When a chore that a full disk left undone is tried again; apart, because room may come from the others."""
@@ -61,11 +69,11 @@ class Housekeeper:
             return Prewrite(self._folder, self._reserve)
         if now_s < self._retry_at_s:
             return None
-        segments = {info.number: info for info in self._catalog.segments}
         while self._finished:
             sealed = self._finished.popleft()
-            if sealed.number in segments:
-                return FinishEvents(self._folder, self._store, segments[sealed.number], sealed)
+            info = self._find(sealed.number)
+            if info is not None:
+                return FinishEvents(self._folder, self._store, info, sealed)
         if self._leaving and self._leaving[0][1] < synced:
             return Archive(self._folder, self._leaving.popleft()[0])
         if self._deleting:
@@ -73,17 +81,25 @@ class Housekeeper:
             if recorded >= synced:
                 return None
             self._deleting.popleft()
-            return Delete(self._folder, segments[number], options.stubs_max) if number in segments else None
+            info = self._find(number)
+            return Delete(self._folder, info, options.stubs_max) if info is not None else None
         return self._deletion(now_us)
+
+    def _find(self, number: int) -> SegmentInfo | None:
+        return next((info for info in self._catalog.segments if info.number == number), None)
 
     def _deletion(self, now_us: int) -> Chore | None:
         """The oldest archived segment, if the archive holds too much, or it is too old, or room is needed."""
         segments = self._catalog.segments
-        archived = [info for info in segments if info.archived]
-        if not archived or len(segments) < 2:
+        if segments is not self._counted:
+            archived = [info for info in segments if info.archived]
+            self._counted = segments
+            self._oldest = archived[0] if archived else None
+            self._archived_bytes = sum(info.file_bytes for info in archived)
+        oldest = self._oldest
+        if oldest is None or len(segments) < 2:
             return None
-        oldest = archived[0]
-        too_much = sum(info.file_bytes for info in archived) > self._options.archive_bytes_max
+        too_much = self._archived_bytes > self._options.archive_bytes_max
         too_old = oldest.sealed_us < now_us - self._options.archive_age_max_s * 1_000_000
         in_the_way = self._reserve.disk_full and self._options.archive_yields
         if not (too_much or too_old or in_the_way):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from acquit.errors import StoreFailed, StoreFull
 from acquit.store.folder import EVENTS, STUB, Folder
+from acquit.store.interface import SegmentInfo
 from acquit.store.record import StoreKind
 from acquit.store.segment import (
     EVENTS_HEADER_BYTES,
@@ -194,6 +196,32 @@ def test_the_archive_is_bounded_by_age(disk: FaultyDisk) -> None:
         if raw.journal.pending:
             raw.sync()
     assert names(disk, "archive", ".seg") == []
+
+
+def test_segments_are_looked_through_once_they_change(disk: FaultyDisk) -> None:
+    """It is asked at the end of every turn: with 2,300 segments that took half a millisecond."""
+
+    looks: list[object] = []
+
+    class Counted(tuple[SegmentInfo, ...]):
+        __slots__ = ()
+
+        def __iter__(self) -> Iterator[SegmentInfo]:
+            looks.append(self)
+            return super().__iter__()
+
+    raw = Raw(disk)
+    grow(raw, 4)
+    raw.chores()
+    leave(raw, 1, 2)
+    raw.chores()
+    catalog = raw.journal._catalog
+    for _ in range(2):
+        catalog.segments = Counted(tuple(catalog.segments))
+        looks.clear()
+        for _ in range(10):
+            assert raw.journal.take_chore() is None
+        assert len(looks) == 1
 
 
 def test_nothing_is_deleted_before_the_record_of_it_is_synced(disk: FaultyDisk) -> None:
