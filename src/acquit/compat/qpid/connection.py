@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from acquit.client import blocking as client
 from acquit.client.reconnecting import ConnectionEvent, ConnectionEventKind
-from acquit.compat.qpid import connecting, management
+from acquit.compat.qpid import connecting
 from acquit.compat.qpid.endpoint import Endpoint
 from acquit.compat.qpid.failures import translated
 from acquit.compat.qpid.messaging.exceptions import (
@@ -29,7 +29,7 @@ from acquit.compat.qpid.messaging.exceptions import (
     Timeout,
 )
 from acquit.compat.qpid.session import Session
-from acquit.errors import AcquitError, ConnectionFailed, ConnectionLost, ConnectTimeout
+from acquit.errors import AcquitError, ConnectionLost, ConnectTimeout
 
 if TYPE_CHECKING:
     from acquit.compat.qpid.util import URL
@@ -69,7 +69,6 @@ class Connection(Endpoint):
         """Somebody gives up what is being opened."""
         self._open = False
         self._inner: client.Connection | None = None
-        self._management: management.Management | None = None
 
     def __getattr__(self, name: str) -> object:
         # The options are attributes, as ever; what was set on the connection itself was found before.
@@ -150,7 +149,7 @@ class Connection(Endpoint):
         """Disconnect. Sessions and links stay, to be attached again; what was not acknowledged is redelivered."""
         self._stop.set()
         with self._lock:
-            inner, self._inner, self._management = self._inner, None, None
+            inner, self._inner = self._inner, None
         if inner is not None:
             for session in list(self.sessions.values()):
                 session._unlink()
@@ -195,14 +194,6 @@ class Connection(Endpoint):
             self.error = translated(failure.error() if failure is not None else ConnectionLost(reason))
             for session in list(self.sessions.values()):
                 session._gate.open()
-
-    def _ask(self) -> management.Management:
-        """Whom to ask about nodes. Call `management.knows` first. Raises ConnectionFailed."""
-        if self._inner is None:
-            raise ConnectionFailed("the connection is closed")
-        if self._management is None:
-            self._management = management.Management(self._inner)
-        return self._management
 
 
 __all__ = ["Connection"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -92,25 +93,26 @@ class Link(Part):
         self._connection.check_closed()
 
     def _prepare(self, found: Plan) -> None:
-        """Before it is attached: what the broker is asked apart from it. Raises InvalidOption, NotFound."""
-        connection = self._connection
-        if connection._inner is None:
+        """Before it is attached: what the broker is asked apart from it. Raises InvalidOption, NotFound, AssertionFailed,
+        ServerError where there is no answer, and what the client raises."""
+        connection = self._connection._inner
+        if connection is None:
             raise Detached(text="the connection is not attached")
         if not (found.deletes or found.asserted) or found.address is None:
             return
-        known = management.knows(connection._inner)
+        known = management.knows(connection)
         if found.deletes and not known:
             raise InvalidOption(text="delete: this broker deletes no nodes for its clients")
         if found.asserted is not None and known:
-            self._assert(found, connection._ask())
+            self._assert(found, connection)
         elif found.asserted is not None and found.asserted.durable is not None:
             raise AssertionFailed(text=f"{found.address!r}: this broker does not say whether it is durable")
 
-    def _assert(self, found: Plan, broker: management.Management) -> None:
+    def _assert(self, found: Plan, connection: client.Connection) -> None:
         assert found.address is not None and found.asserted is not None
-        node = broker.read(found.address)
+        node = management.read(connection, found.address)
         if node is None:
-            if not found.creates and broker.is_missing(found.address):
+            if not found.creates and management.is_missing(connection, found.address):
                 raise NotFound("amqp:not-found", f"there is no {found.asserted.kind or 'node'} {found.address!r}")
             return
         for wanted, is_so, what in (
@@ -141,10 +143,10 @@ class Link(Part):
     def _delete(self) -> None:
         """It is closed: delete its node, where the address says so. Raises ServerError."""
         if self._plan is not None and self._plan.deletes and self._plan.address is not None:
-            try:
-                self._connection._ask().delete(self._plan.address)
-            except ConnectionFailed:
-                pass  # somebody else has closed it
+            connection = self._connection._inner
+            if connection is not None:
+                with suppress(ConnectionFailed):  # somebody else closes it
+                    management.delete(connection, self._plan.address)
 
 
 class Sender(Link):
@@ -250,8 +252,8 @@ class Sender(Link):
 
     def _link(self, inner: client.Session) -> None:
         found = plan(self._address, "sender", named=self._connection._options["container_id"] is not None)
-        self._prepare(found)
         try:
+            self._prepare(found)
             sender = inner.sender(
                 found.address,
                 name=found.name,
@@ -490,8 +492,8 @@ class Receiver(Link):
 
     def _link(self, inner: client.Session) -> None:
         found = plan(self._address, "receiver", named=self._connection._options["container_id"] is not None)
-        self._prepare(found)
         try:
+            self._prepare(found)
             receiver = inner.receiver(
                 found.address,
                 prefetch=self._capacity,
