@@ -63,7 +63,7 @@ class RedriveOptions(BrokerAccess):
     where: str = "true"
     """Which ones: a predicate in Spark's SQL over the columns of `spark.letters`."""
     to: str | None = None
-    """Where they go. By default each goes to the queue where it died."""
+    """Where they go: a queue, which the broker makes if it is not there. By default each goes to where it died."""
     table: Path | None = None
     """A table (Delta or Parquet) with a column `sequence`, or else `message_id`: letters with a row in it stay."""
     limit: int | None = None
@@ -78,6 +78,8 @@ class RedriveOptions(BrokerAccess):
     """For a session that is started here: memory of the driver's JVM."""
 
     def __post_init__(self) -> None:
+        if self.to == "":
+            raise ConfigurationError("to: expected the name of a queue, found nothing")
         if self.to == self.queue:
             raise ConfigurationError(f"to: {self.to} is where the letters are; expected another queue")
         if self.limit is not None and self.limit < 1:

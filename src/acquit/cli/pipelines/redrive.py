@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     metavar="SQL",
     help="Only letters for which this holds: \"cause = 'rejected' AND size(attempts) < 3\".",
 )
-@click.option("--to", metavar="QUEUE", help="Where they go.  [default: each to the queue where it died]")
+@click.option(
+    "--to", metavar="QUEUE", help="Where they go; made if it is not there.  [default: each to the queue where it died]"
+)
 @click.option(
     "--table",
     type=click.Path(path_type=Path),

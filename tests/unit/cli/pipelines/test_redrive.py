@@ -86,6 +86,7 @@ def test_those_that_are_gone_are_a_failure(shell: Shell, monkeypatch: pytest.Mon
     ("arguments", "complaint"),
     [
         (["--to", "DLQ"], "to: DLQ is where the letters are"),
+        (["--to", ""], "to: expected the name of a queue, found nothing"),
         (["--rate", "0"], "--rate"),
         (["--limit", "0"], "--limit"),
         (["--url", "amqp://me:secret@host"], "option url: a user or password"),
