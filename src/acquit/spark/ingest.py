@@ -227,7 +227,8 @@ def ingest(
     """Run the pipeline. An interrupt (KeyboardInterrupt) of a run with a `trigger` ends it in order, with its summary.
 
     Raises ConfigurationError for what can be known beforehand, PipelineFailed with the reason in one line when the
-    query ends with an error: what is in the table then is right, and the next run goes on from there.
+    query ends with an error: what is in the table then is right, and the next run goes on from there. What `on_progress`
+    raises ends the query too, and is raised.
     """
     started_s = time.monotonic()
     _check_table(options)
@@ -333,7 +334,7 @@ class _Run:
         return writer.trigger(processingTime=options.trigger)
 
     def follow(self, query: StreamingQuery) -> None:
-        """Until it ends. Raises what it ended with."""
+        """Until it ends. Raises what it ended with, or what `on_progress` raises: then it has been stopped."""
         try:
             with interrupts() as interrupted:
                 while not query.awaitTermination(_POLL_S):  # type: ignore[arg-type]  # it takes fractions
@@ -344,8 +345,11 @@ class _Run:
             query.stop()
             if self._options.trigger is None:
                 raise
-        finally:
-            self._listen(query)
+        except BaseException:
+            with suppress(*QUERY_ERRORS):  # what is told is what came first
+                query.stop()
+            raise
+        self._listen(query)
         error = query.exception()
         if error is not None:
             raise error

@@ -93,8 +93,8 @@ class Link(Part):
         self._connection.check_closed()
 
     def _prepare(self, found: Plan) -> None:
-        """Before it is attached: what the broker is asked apart from it. Raises InvalidOption, NotFound, AssertionFailed,
-        ServerError where there is no answer, and what the client raises."""
+        """Before it is attached: what the broker is asked apart from it. Raises InvalidOption, NotFound, ServerError
+        where there is no answer, AssertionFailed, and what the client raises."""
         connection = self._connection._inner
         if connection is None:
             raise Detached(text="the connection is not attached")

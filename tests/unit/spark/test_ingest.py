@@ -1,0 +1,94 @@
+"""How a run of the query ends, with a query that is none: it is left behind by nothing, and the first error is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from acquit.spark import ingest as module
+from acquit.spark.ingest import IngestOptions, IngestProgress
+
+
+class Query:
+    """Has a batch more each time that somebody waits for it, and ends when it is stopped, or by `ends`."""
+
+    def __init__(self, ends: Callable[[], bool] = lambda: False, refusal: Exception | None = None) -> None:
+        self.recentProgress: list[dict[str, Any]] = []
+        self.stopped = 0
+        self._ends = ends
+        self._refusal = refusal
+
+    def awaitTermination(self, timeout: float) -> bool:  # noqa: N802
+        self.recentProgress.append({"batchId": len(self.recentProgress), "numInputRows": 2, "sources": []})
+        return self._ends()
+
+    def stop(self) -> None:
+        self.stopped += 1
+        if self._refusal is not None:
+            raise self._refusal
+
+    def exception(self) -> None:
+        return None
+
+
+def run(tmp_path: Path, told: Callable[[IngestProgress], None] | None, trigger: str | None = None) -> module._Run:
+    options = IngestOptions(url="amqp://127.0.0.1:1", address="orders", table=tmp_path / "table", trigger=trigger)
+    return module._Run(options, told)
+
+
+def raising(error: BaseException) -> Callable[..., Any]:
+    def act(*_: object) -> None:
+        raise error
+
+    return act
+
+
+@pytest.mark.parametrize("refusal", [None, StreamingQueryException("[STOP] not within the time-out")])
+@pytest.mark.parametrize("trigger", [None, "1 second"])
+def test_who_is_told_of_progress_and_raises_ends_the_query(
+    tmp_path: Path, trigger: str | None, refusal: Exception | None
+) -> None:
+    told: list[IngestProgress] = []
+
+    def tell(progress: IngestProgress) -> None:
+        told.append(progress)
+        raise ValueError(f"of batch {progress.batch_id}")
+
+    query = Query(refusal=refusal)
+    with pytest.raises(ValueError, match="^of batch 0$"):
+        run(tmp_path, tell, trigger).follow(cast(Any, query))
+    assert query.stopped == 1
+    assert [progress.batch_id for progress in told] == [0], "told no more"
+
+
+def test_a_query_that_fails_is_told_as_it_is(tmp_path: Path) -> None:
+    query = Query(raising(StreamingQueryException("[STREAM_FAILED] of a reason")))
+    with pytest.raises(StreamingQueryException, match="of a reason"):
+        run(tmp_path, raising(ValueError("of a batch"))).follow(cast(Any, query))
+
+
+@pytest.mark.parametrize("trigger", [None, "1 second"])
+def test_an_interrupt_stops_it(tmp_path: Path, trigger: str | None) -> None:
+    told: list[IngestProgress] = []
+    following = run(tmp_path, told.append, trigger)
+    query = Query(raising(KeyboardInterrupt()))
+    if trigger is None:
+        with pytest.raises(KeyboardInterrupt):
+            following.follow(cast(Any, query))
+    else:
+        following.follow(cast(Any, query))
+        assert [(progress.batch_rows, progress.rows) for progress in told] == [(2, 2)]
+    assert query.stopped == 1
+
+
+def test_one_that_ends_has_been_told_whole(tmp_path: Path) -> None:
+    told: list[IngestProgress] = []
+    following = run(tmp_path, told.append)
+    query = Query(iter([False, False, True]).__next__)
+    following.follow(cast(Any, query))
+    assert [progress.rows for progress in told] == [2, 4, 6]
+    assert (following.batches, following.rows, query.stopped) == (3, 6, 0)
