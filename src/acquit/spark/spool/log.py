@@ -26,6 +26,8 @@ A process keeps its `Log` between tasks and reads only what is new.
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias, assert_never
@@ -49,6 +51,9 @@ from acquit.spark.spool.identities import NONE, U8, UNKNOWN, Identities, Mask
 from acquit.spark.spool.store import SpoolStore, StoreDoubt
 
 MARKERS_KEPT: Final = 8
+_BEATEN_BEFORE_PAUSES: Final = 10
+_PAUSE_STEP_S: Final = 0.05
+_PAUSE_MAX_S: Final = 1.0
 
 EpochPart: TypeAlias = tuple[int, int]
 
@@ -104,18 +109,28 @@ class LogState:
 class Log:
     """The log in `store`, as far as this process has read it. Not safe for threads.
 
-    `attempts_max` bounds how often an append that is always beaten to the number, or a reading that is always overtaken
-    by checkpoints, tries again before it raises SpoolError.
+    `attempts_max` bounds how often an append that is always beaten to the number tries again before it raises
+    SpoolError: one of a thousand parts that publish at once is beaten by all others. `readings_max` bounds it for a
+    reading that is always overtaken by checkpoints.
     """
 
-    def __init__(self, store: SpoolStore, *, attempts_max: int = 200) -> None:
+    def __init__(
+        self,
+        store: SpoolStore,
+        *,
+        attempts_max: int = 2_000,
+        readings_max: int = 200,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._store = store
         self._attempts_max = attempts_max
+        self._readings_max = readings_max
+        self._sleep = sleep
         self._state = LogState(decided={})
 
     def read(self) -> LogState:
         """Read to the end. Raises SpoolDamaged when entries are missing or altered."""
-        for _ in range(self._attempts_max):
+        for _ in range(self._readings_max):
             overtaken = self._read_on()
             newest = self._newest_checkpoint()
             if newest < self._state.next_slot and not overtaken:
@@ -133,7 +148,10 @@ class Log:
         first try; whatever it raises comes out. So `decide` must see in the state whether its entry is there already,
         by its nonce or by what it says, and then return None.
         """
-        for _ in range(self._attempts_max):
+        for beaten in range(self._attempts_max):
+            if beaten >= _BEATEN_BEFORE_PAUSES:
+                # There are many: who tries less often, and not in step with the rest, leaves the store to the others.
+                self._sleep(random.uniform(0, min(_PAUSE_STEP_S * (beaten - _BEATEN_BEFORE_PAUSES + 1), _PAUSE_MAX_S)))
             state = self.read()
             entry = decide(state)
             if entry is None:

@@ -59,7 +59,7 @@ def test_a_checkpoint_without_its_entry_is_damage(root: Path) -> None:
     newest = max(store.names("checkpoints"))
     store.remove(slot_name(int(newest)))
     with pytest.raises(SpoolDamaged, match="is missing; restore the folder"):
-        Log(store, attempts_max=3).read()
+        Log(store, readings_max=3).read()
 
 
 def test_a_marker_that_points_at_an_ordinary_entry_is_damage(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_marker_that_points_at_an_ordinary_entry_is_damage(tmp_path: Path) -> 
     Log(store).append(raise_to(1))
     store.put(marker_name(7), b"")
     with pytest.raises(SpoolDamaged):
-        Log(store, attempts_max=3).read()
+        Log(store, readings_max=3).read()
 
 
 def test_a_missing_run_is_damage(root: Path) -> None:
@@ -75,7 +75,7 @@ def test_a_missing_run_is_damage(root: Path) -> None:
     for name in store.names("identities"):
         store.remove(f"identities/{name}")
     with pytest.raises(SpoolDamaged):
-        Log(store, attempts_max=3).read()
+        Log(store, readings_max=3).read()
 
 
 def test_an_append_that_is_always_beaten_gives_up(tmp_path: Path) -> None:
@@ -89,6 +89,23 @@ def test_an_append_that_is_always_beaten_gives_up(tmp_path: Path) -> None:
 
     with pytest.raises(SpoolError, match="gave up appending after 3 attempts"):
         log.append(decide)
+
+
+def test_an_append_among_very_many_pauses_for_random_times_and_gets_in(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    pauses: list[float] = []
+    log, rival = Log(store, sleep=pauses.append), Log(store)
+    floors = iter(range(1, 301))
+
+    def decide(state: LogState) -> Entry | None:
+        if (floor := next(floors, None)) is not None:
+            rival.append(raise_to(floor))
+        return FloorRaised(floor=1_000, nonce="mine") if state.floor < 1_000 else None
+
+    assert log.append(decide).floor == 1_000
+    assert len(pauses) == 300 - 9, "the first few tries are at once"
+    assert all(0 <= pause <= 1 for pause in pauses) and len(set(pauses)) > 250
+    assert max(pauses[:10]) <= 0.5 < max(pauses[100:])
 
 
 def test_both_of_two_writers_at_one_number_get_in(tmp_path: Path) -> None:
