@@ -134,6 +134,7 @@ class _Watched:
     def __init__(self, progress: Progress, files: int) -> None:
         self._begun_s = time.monotonic()
         self._progress = progress
+        self._files = files
         self._posted = progress.add_task("posted", total=files)
         self._checked = progress.add_task("checked and settled", total=files)
         self._stored = progress.add_task("in the table", total=files)
@@ -141,7 +142,8 @@ class _Watched:
     def progress(self, tally: Tally) -> None:
         self._progress.update(self._posted, completed=tally.posted)
         self._progress.update(self._checked, completed=len(tally.forwarded | tally.rejected))
-        self._progress.update(self._stored, completed=tally.stored)
+        # What is dead-lettered goes to no table: without it the bar would end short of its end, as if some were lost.
+        self._progress.update(self._stored, completed=tally.stored, total=self._files - len(tally.rejected))
 
     def happened(self, sentence: str) -> None:
         elapsed_s = time.monotonic() - self._begun_s
