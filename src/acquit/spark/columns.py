@@ -144,7 +144,8 @@ class MessageColumns:
         """Identity in this order: `identity_field` where the user names one, the broker's sequence, message-id.
 
         A field that the user names says which messages are one, whoever posted them and however often: a producer that
-        posts again what was in doubt has one row. The broker's sequence names each posting. The message-id, where
+        posts again what was in doubt has one row, though its message has another id and another time by then: their
+        bodies are compared, and nothing else of them. The broker's sequence names each posting. The message-id, where
         nobody said so, is believed less: two deliveries on one unbroken link are two messages. Fields identify within
         one queue: the copies of a topic's message in two subscriptions are two messages. Never raises.
         """
@@ -201,11 +202,13 @@ class MessageColumns:
         """The columns of `Identified`, of one message, the long way."""
         message = read_message(payload, broker_id)
         sections, sequence = message.sections, message.sequence
-        bare = sections.bare_message if message.damage is None else payload[sections.bounds[s.PROPERTIES] :]
+        # What is damaged goes to the end: where a section would have ended nobody knows.
+        end = sections.bounds[s.FOOTER] if message.damage is None else len(payload)
         if self.identity_field is not None:
             key = self._field_key(self.identity_field, sections)
             if key is not None:
-                return key, True, bare, sequence, message
+                return key, True, payload[sections.bounds[s.BODY] : end], sequence, message
+        bare = payload[sections.bounds[s.PROPERTIES] : end]
         if broker_id is not None and sequence is not None:
             return _sequence_key(broker_id) + sequence.to_bytes(8, "big"), True, bare, sequence, message
         return self._field_key("message-id", sections), False, bare, sequence, message

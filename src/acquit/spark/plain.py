@@ -158,9 +158,9 @@ def identify_plain(payloads: Sequence[bytes], sequence_key: bytes) -> tuple[Mask
     bare_at = (lot.bare_at - lot.starts).tolist()
     sequence_at = (lot.bare_at - lot.starts - _OWN_BYTES + len(_SEQUENCE_NAME)).tolist()
     keys = [sequence_key + payload[at : at + 8] for payload, at in zip(payloads, sequence_at, strict=True)]
-    bares = [payload[at:] for payload, at in zip(payloads, bare_at, strict=True)]
+    contents = [payload[at:] for payload, at in zip(payloads, bare_at, strict=True)]
     posting = [True] * len(payloads)
-    return lot.plain, Identified([*keys], posting, [*bares], lot.sequences.tolist(), [*payloads])
+    return lot.plain, Identified([*keys], posting, [*contents], lot.sequences.tolist(), [*payloads])
 
 
 def _begins(words: _Words, at: Places, wanted: bytes) -> Mask:

@@ -92,8 +92,9 @@ OPTIONS: Final = (
         "identityField",
         "identity_field",
         _identity_field,
-        "which field says that two messages are one, also when they were posted twice: message-id, correlation-id, "
-        "application-properties.NAME or message-annotations.NAME; else the acquit broker's sequence, else message-id",
+        "which field says that two messages with the same body are one, also when they were posted twice: message-id, "
+        "correlation-id, application-properties.NAME or message-annotations.NAME; else the acquit broker's sequence, "
+        "else message-id",
     ),
     Option(
         "missingIdentity",

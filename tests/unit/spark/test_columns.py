@@ -188,13 +188,13 @@ class One(NamedTuple):
 
     key: bytes | None
     names_posting: bool
-    bare: bytes | memoryview
+    content: bytes | memoryview
     sequence: int | None
 
 
 def identify(reader: MessageColumns, payload: bytes, broker_id: uuid.UUID | None) -> One:
     found = reader.identify([payload], broker_id)
-    return One(found.keys[0], found.names_posting[0], found.bares[0], found.sequences[0])
+    return One(found.keys[0], found.names_posting[0], found.contents[0], found.sequences[0])
 
 
 def key(message: Message, broker_id: uuid.UUID | None = None, field: str | None = None) -> bytes | None:
@@ -233,9 +233,9 @@ def test_ids_of_different_types_are_different() -> None:
 def test_content_is_the_bare_message_so_redelivery_changes_nothing() -> None:
     first = Message(b"body", message_id="m", annotations={"x-opt-acquit-sequence": ULong(1)})
     again = Message(b"body", message_id="m", delivery_count=3, annotations={"x-opt-acquit-sequence": ULong(1)})
-    assert identify(READER, first.encode(), BROKER).bare == identify(READER, again.encode(), BROKER).bare
+    assert identify(READER, first.encode(), BROKER).content == identify(READER, again.encode(), BROKER).content
     other = Message(b"body", message_id="n")
-    assert identify(READER, first.encode(), None).bare != identify(READER, other.encode(), None).bare
+    assert identify(READER, first.encode(), None).content != identify(READER, other.encode(), None).content
 
 
 def test_a_damaged_body_is_still_recognised() -> None:
@@ -278,6 +278,35 @@ def test_without_the_named_field_the_sequence_is_the_identity() -> None:
     message = Message("x", message_id="id-1", annotations={"x-opt-acquit-sequence": ULong(1)}).encode()
     named = identify(MessageColumns("queue", "application-properties.order"), message, BROKER)
     assert named.key == identify(READER, message, BROKER).key
+
+
+def posted(message_id: str, body: object = "order 17", **changes: object) -> bytes:
+    """One posting of an order: the application gives it a new id and a new time, and the broker a sequence."""
+    fields: dict[str, object] = {"application_properties": {"order": "17"}, "creation_time": Timestamp(len(message_id))}
+    annotations = {"x-opt-acquit-sequence": ULong(len(message_id))}
+    return Message(body, message_id=message_id, annotations=annotations, **(fields | changes)).encode()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("broker_id", [BROKER, None])
+def test_to_who_names_a_field_the_content_is_the_body_alone(broker_id: uuid.UUID | None) -> None:
+    reader = MessageColumns("queue", "application-properties.order")
+    first = identify(reader, posted("a"), broker_id)
+    for again in (
+        posted("bb", subject="again"),
+        posted("ccc", application_properties={"order": "17", "try": 2}, footer={"crc": 1}),
+    ):
+        found = identify(reader, again, broker_id)
+        assert (found.key, bytes(found.content)) == (first.key, bytes(first.content))
+    for other in (posted("dddd", "order 18"), posted("eeeee", b"order 17"), posted("ffffff", "order 17")[:-1]):
+        found = identify(reader, other, broker_id)
+        assert found.key == first.key and bytes(found.content) != bytes(first.content)
+    damaged = [identify(reader, posted(one)[:-1], broker_id) for one in ("g", "hh")]
+    assert damaged[0].key is not None and bytes(damaged[0].content) == bytes(damaged[1].content)
+    # Where the field is absent, and where nobody names one, it is the bare message, as ever.
+    absent = MessageColumns("queue", "application-properties.customer")
+    for reader in (absent, READER):
+        contents = {bytes(identify(reader, posted(one), broker_id).content) for one in ("a", "bb")}
+        assert len(contents) == 2
 
 
 @pytest.mark.parametrize("field", ["subject", "application-properties", "application-properties.", "footer.x", ""])

@@ -164,14 +164,14 @@ class _Drained:
 
     def add(self, received: Sequence[Received], identified: Identified, rows: Sequence[int]) -> None:
         """These of what was received."""
-        keys, bares = identified.keys, identified.bares
+        keys, contents = identified.keys, identified.contents
         named = [keys[row] is not None for row in rows]
-        found = [(key, bares[row]) for row in rows if (key := keys[row]) is not None]
+        found = [(key, contents[row]) for row in rows if (key := keys[row]) is not None]
         self.received += [received[row] for row in rows]
         self.messages += [identified.messages[row] for row in rows]
         self.named += named
         self.names_posting += [identified.names_posting[row] for row in rows]
-        self._identities.append(Identities.of([key for key, _ in found], [bare for _, bare in found]))
+        self._identities.append(Identities.of([key for key, _ in found], [content for _, content in found]))
 
     def identities(self) -> Identities:
         """Of those that have one."""
@@ -239,6 +239,10 @@ class _Attempt:
         self._recorded: U8 = np.full(count, UNKNOWN, np.uint8)
         """The outcome that an earlier entry records; UNKNOWN for new messages."""
         self._conflict: Mask = np.zeros(count, np.bool_)
+        """With what an earlier entry names."""
+        self._conflict_within: Mask = np.zeros(count, np.bool_)
+        """With what was drained before it."""
+        self._conflict_within[self._named] = self._identities.conflicts()
         self._rejected: Mask = np.zeros(count, np.bool_)
         self._file_rows = np.arange(0)
         """Of each row of the data file, which drained message it is."""
@@ -300,7 +304,7 @@ class _Attempt:
                 set_aside=int(again.sum()),
                 corrupt=int(self._corrupt[kept].sum()),
                 rejected=int((self._rejected & ~again).sum()),
-                conflicts=int(self._conflict[kept].sum()),
+                conflicts=int((self._conflict | self._conflict_within)[kept].sum()),
                 unidentified=int((~self._named[kept]).sum()),
             ),
             ended=self._ended,

@@ -56,8 +56,9 @@ class Identified(NamedTuple):
     names_posting: list[bool]
     """Is the identity given by the broker for each posting, or by a field that the user names? Else two deliveries on
     one unbroken link are two messages with one id."""
-    bares: list[bytes | memoryview]
-    """The bare messages (3.2), over which content is compared."""
+    contents: list[bytes | memoryview]
+    """What must be the same as well in two deliveries of one message: the bare message (3.2), or the body alone where
+    the identity is by a field that the user names."""
     sequences: list[int | None]
     """The broker's, where `broker_id` is known."""
     messages: list[object]

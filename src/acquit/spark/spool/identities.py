@@ -3,8 +3,9 @@
 A message is set aside when its *identity* and its *content* were both named by an earlier entry of the log. So each
 message leaves two fingerprints:
 
-- `match`, 128 bits of SHA-256 over the identity and the SHA-256 of the bare message: equal means "this very message
-  again". It alone decides, and 128 bits make a false "again", which would lose a message, out of the question.
+- `match`, 128 bits of SHA-256 over the identity and the SHA-256 of the content (`drain.Identified`): equal means
+  "this very message again". It alone decides, and 128 bits make a false "again", which would lose a message, out of
+  the question.
 - `identity`, 64 bits over the identity alone: equal while `match` differs means "the same id with other content". Both
   messages are kept and the case is counted, so a collision of 64 bits only miscounts.
 
@@ -61,11 +62,11 @@ class Identities:
         return len(self.identity)
 
     @classmethod
-    def of(cls, keys: Sequence[bytes], bares: Sequence[bytes | memoryview]) -> Self:
-        """The fingerprints of bare messages (3.2) and of their identities, which are unambiguous bytes; all accepted.
+    def of(cls, keys: Sequence[bytes], contents: Sequence[bytes | memoryview]) -> Self:
+        """The fingerprints of messages by their identities, which are unambiguous bytes, and contents; all accepted.
         In the order given: look-ups answer in this order. Sort before encoding."""
         identity = _digests(sha256(key) for key in keys)
-        match = _digests(sha256(key + sha256(bare).digest()) for key, bare in zip(keys, bares, strict=True))
+        match = _digests(sha256(key + sha256(one).digest()) for key, one in zip(keys, contents, strict=True))
         return cls(identity[0], match[0], match[1], np.full(len(keys), Outcome.ACCEPTED, np.uint8))
 
     @classmethod
@@ -90,6 +91,14 @@ class Identities:
         for later in same.tolist():
             before, row = int(order[later - 1]), int(order[later])
             found[row] = found.get(before, before)
+        return found
+
+    def conflicts(self) -> Mask:
+        """Which rows have the identity of an earlier one, and a match that none has."""
+        found = np.ones(len(self), np.bool_)
+        found[np.unique(self.identity, return_index=True)[1]] = False
+        if found.any():
+            found[list(self.repeats())] = False
         return found
 
     def sort(self) -> Identities:

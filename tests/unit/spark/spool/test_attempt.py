@@ -71,6 +71,34 @@ def test_the_same_id_with_other_content_is_kept_and_counted(spool: Spool) -> Non
     assert (result.publication.totals.conflicts, result.publication.totals.set_aside) == (1, 0)
 
 
+@pytest.mark.parametrize("at_once", [True, False])
+def test_what_was_posted_twice_under_the_named_field_is_one_row(spool: Spool, at_once: bool) -> None:
+    """By a producer that began anew: its message has another id."""
+    first, again = (posting(number, b"same", message_id=f"id-{number}", order=17) for number in (1, 2))
+    other = posting(3, b"other", message_id="id-3", order=17)
+    reader = MessageColumns("queue", "application-properties.order")
+    queue = QueueDouble(first)
+    drains = [[again, other]] if at_once else [[], [again], [other]]
+    found: list[bytes] = []
+    for epoch, more in enumerate(drains, 1):
+        queue.post(*more)
+        found += bodies(spool.take(part(epoch), queue.attach, reader))
+    totals = spool.status().totals
+    assert found == [b"same", b"other"] and set(queue.outcomes().values()) == {Outcome.ACCEPTED}
+    assert (totals.rows, totals.set_aside, totals.conflicts, len(queue.settled)) == (2, 1, 1, 3)
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_conflicts_are_counted_alike_within_a_part_and_over_several(spool: Spool, at_once: bool) -> None:
+    payloads = [posting(0, body, message_id="a") for body in (b"one", b"two", b"three")]
+    queue = QueueDouble(broker_id=None)
+    for epoch, more in enumerate([payloads] if at_once else [[payload] for payload in payloads], 1):
+        queue.post(*more)
+        spool.take(part(epoch), queue.attach, READER)
+    totals = spool.status().totals
+    assert (totals.rows, totals.conflicts) == (3, 2)
+
+
 def test_two_deliveries_on_one_link_are_two_messages_unless_the_broker_says_which_posting(spool: Spool) -> None:
     foreign = QueueDouble(*[posting(0, b"same", message_id="a")] * 2, broker_id=None)
     assert bodies(spool.take(part(), foreign.attach, READER)) == [b"same", b"same"]

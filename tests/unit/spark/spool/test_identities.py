@@ -79,6 +79,18 @@ def test_what_repeats_is_told_with_the_first_one(named: list[tuple[Fingerprint, 
     assert found == {row: first for row, match in enumerate(matches) if (first := matches.index(match)) != row}
 
 
+@given(st.lists(_named))
+def test_a_conflict_has_the_identity_of_an_earlier_row_and_a_content_of_its_own(
+    named: list[tuple[Fingerprint, Outcome]],
+) -> None:
+    matches = [one.match for one, _ in named]
+    identities = [one.identity for one, _ in named]
+    found = join([collect([one]) for one in named]).conflicts()
+    assert found.tolist() == [
+        one.identity in identities[:row] and one.match not in matches[:row] for row, (one, _) in enumerate(named)
+    ]
+
+
 def test_the_newest_outcome_wins() -> None:
     one = Fingerprint(b"identity", b"matchmatchmatch.")
     old, new = collect([(one, Outcome.REJECTED)]), collect([(one, Outcome.ACCEPTED)])
