@@ -197,7 +197,7 @@ class Follower:
         while len(self._points) > 2 and now_s - self._points[1][0] > _RATE_OVER_S:
             self._points.popleft()
         first_s, first = self._points[0]
-        parts = [f"{done:,} {self._unit}"]
+        parts = [counted(done, self._unit.removesuffix("s"))]
         if now_s > first_s:
             rate = (done - first) / (now_s - first_s)
             parts.append(f"{rate:,.0f}/s" if rate >= 1 else f"{rate:.2f}/s")

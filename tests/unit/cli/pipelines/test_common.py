@@ -47,9 +47,12 @@ def test_where_there_is_no_terminal_a_line_now_and_then(
     with following("ingesting", "rows") as follower:
         for now[0] in (101.0, 109.0, 111.0, 112.0, 121.0):
             follower.at(int(now[0]))
+        now[0] = 131.0
+        follower.at(1)
     assert [line.split(",")[0] for line in capsys.readouterr().err.splitlines()] == [
         "ingesting: 111 rows",
         "ingesting: 121 rows",
+        "ingesting: 1 row",
     ]
 
 
