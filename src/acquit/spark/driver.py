@@ -1,8 +1,9 @@
 """The driver's side of the source: when a batch begins, what its tasks do, when its files may go.
 
-An *epoch* is one batch of the source; the offset is its number and the number of parts, ``{"epoch": 40, "parts": 2}``,
-and nothing else: what an epoch contains is decided by its tasks, in the spool. Epochs count from 1, each batch is
-exactly the next one.
+An *epoch* is one batch of the source; the offset is its number and the number of parts, ``{"epoch": 40, "parts": 2}``:
+what an epoch contains is decided by its tasks, in the spool. Epochs count from 1, each batch is exactly the next one.
+An offset also has the number of the source that made it, which every later one repeats: by it a spool is refused to a
+second source (`spool.owner`).
 
 **When there is something to read.** An acquit broker says how many messages are available, so an idle query makes no
 batches. Other brokers do not say without handing messages out, and no broker says how many a selector selects: there an
@@ -29,6 +30,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
+from uuid import uuid4
 
 from acquit.errors import SpoolDamaged, SpoolFenced
 from acquit.spark.metrics import SourceMetrics
@@ -40,6 +42,8 @@ Offset: TypeAlias = Mapping[str, int]
 _BACKOFF_FIRST_S: Final = 0.1
 _BACKOFF_MAX_S: Final = 5.0
 _WEIGHED_FOR_S: Final = 5.0
+_SOURCE_SHIFT: Final = 96
+"""The number of a source is 32 bits of a uuid."""
 _IF_GONE: Final = (
     "if it is gone for good, start a new query with a new checkpoint and a new spool: messages that were taken and not "
     "yet acknowledged may then appear twice, and what an epoch took that is not in the table is lost"
@@ -67,6 +71,8 @@ class PlannedPart:
     part: Part
     address: str
     plan: str
+    run: str
+    """Of the query: what a process learned of the spool in another run is not believed in this one."""
 
 
 @dataclass(slots=True)
@@ -96,8 +102,10 @@ class Driver:
         self._spool = spool
         self._probe = probe
         self._clock = clock
+        self._run = uuid4().hex
         self._available_now = False
         self._until_sequence: int | None = None
+        self._claimed = False
         self._begun = -1
         """The newest epoch that this run has begun. How older ones ended says nothing about what there is now."""
         self._assigned: Sequence[str] = ()
@@ -142,7 +150,8 @@ class Driver:
             self._spool.plan(epoch, durable=True)
         self._begun = epoch
         self._assigned = spread(depths or dict.fromkeys(self._options.queues), max(self._options.parts, held))
-        return {"epoch": self._begun, "parts": len(self._assigned)}
+        source = start.get("source") or uuid4().int >> _SOURCE_SHIFT
+        return {"epoch": self._begun, "parts": len(self._assigned), "source": source}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[PlannedPart]:
         """The tasks of the batch that ends at `end`. May be for an epoch that an earlier run has planned."""
@@ -158,6 +167,10 @@ class Driver:
                 "older than the spool. Restore the newer checkpoint, or start a new query with a new checkpoint and a "
                 "new spool"
             )
+        if not self._claimed and (source := end.get("source")):
+            # Now, and not before: Spark has the offset for good, so whoever goes on here bears this number.
+            self._spool.claim_source(source)
+            self._claimed = True
         plan = self._spool.plan(epoch)
         queues = self._options.queues if epoch != self._begun else self._assigned
         return [
@@ -173,6 +186,7 @@ class Driver:
                 ),
                 queues[part % len(queues)],
                 plan,
+                self._run,
             )
             for part in range(parts)
         ]

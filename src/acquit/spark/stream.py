@@ -8,7 +8,8 @@ batch that is once in the table.
 This module is the adapter to PySpark and decides nothing: options are read in `spark.source_options`, epochs planned in
 `spark.driver`, parts read in `spark.spool`, messages understood in `spark.columns`. What of PySpark shaped it:
 
-- `read` runs in a pooled worker, which keeps the spool's log between tasks; everything else in one process for a run.
+- `read` runs in a pooled worker, which keeps the spool's log between the tasks of a run; everything else in one process
+  for a run.
 - The reader is pickled into tasks: it holds options and schema, and makes everything else when first needed.
 - Errors in `streamReader` are masked by another error of PySpark's own: so options are checked when the source is
   made, and the schema, and options that the source did not know to be a stream's, when the reader is first asked for
@@ -56,7 +57,7 @@ class AcquitPartition(InputPartition):
 
 
 class AcquitStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Spark's verbs, handed on. Offsets are ``{"epoch": n, "parts": n}``."""
+    """Spark's verbs, handed on. Offsets are ``{"epoch": n, "parts": n, "source": n}``."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         self._given = dict(given)
@@ -133,8 +134,9 @@ class AcquitStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._made
 
 
-_spools: OrderedDict[str, Spool] = OrderedDict()
-"""Of this worker process, by the spool's own id: a folder that was removed and made anew is another spool."""
+_spools: OrderedDict[str, tuple[str, Spool]] = OrderedDict()
+"""Of this worker process, with the run of the query, by the spool's own id: a folder that was removed and made anew is
+another spool, and one that was put back to an older copy between two runs has another log."""
 
 
 @contextlib.contextmanager
@@ -156,11 +158,11 @@ def _spool_for(options: SourceOptions, query: str, planned: PlannedPart) -> Spoo
     fresh = Spool(store, options.retention)
     fresh.check_plan(planned.part.epoch, planned.plan)
     identity = fresh.claim(query)
-    spool = _spools.pop(identity, None)
-    if spool is None or spool.place != fresh.place:
+    run, spool = _spools.pop(identity, ("", fresh))
+    if run != planned.run or spool.place != fresh.place:
         spool = fresh
         spool.prove()
-    _spools[identity] = spool
+    _spools[identity] = planned.run, spool
     while len(_spools) > _SPOOLS_KEPT:
         _spools.popitem(last=False)
     return spool

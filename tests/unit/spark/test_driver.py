@@ -93,6 +93,17 @@ def test_limits_are_shared_among_the_parts(tmp_path: Path) -> None:
     assert query.driver.partitions(end, end) == []
 
 
+def test_the_parts_of_a_run_are_told_from_those_of_another_run(tmp_path: Path) -> None:
+    first, second = Query(tmp_path, QueueDouble(posting(1))), Query(tmp_path, QueueDouble())
+    start = first.driver.initial_offset()
+    end = first.driver.latest_offset(start, 4)
+
+    def runs(query: Query) -> set[str]:
+        return {planned.run for planned in query.driver.partitions(start, end)}
+
+    assert runs(first) == runs(first) and len(runs(first) | runs(second)) == 2
+
+
 def test_without_a_limit_in_messages_the_one_in_bytes_holds(tmp_path: Path) -> None:
     query = Query(tmp_path, QueueDouble(posting(1)), parts="1")
     start = query.driver.initial_offset()

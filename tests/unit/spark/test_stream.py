@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import shutil
+from collections import OrderedDict
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,10 +12,12 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from acquit.errors import ConfigurationError, MessageUnusable
+from acquit.spark import stream
 from acquit.spark.columns import MessageColumns
 from acquit.spark.decoding import JsonDecoder
 from acquit.spark.driver import PlannedPart
 from acquit.spark.source import AcquitDataSource
+from acquit.spark.source_options import SourceOptions
 from acquit.spark.spool import FolderStore, Outcome, Poison, Spool
 from acquit.spark.stream import AcquitPartition, AcquitStreamReader
 from tests.support.queue_double import BROKER, QueueDouble, part, posting
@@ -55,7 +59,31 @@ def test_a_reader_travels_with_what_it_was_asked() -> None:
 def test_it_is_read_by_a_streaming_query_alone() -> None:
     reader = AcquitStreamReader(GOOD, schema(body_type=StringType()))
     with pytest.raises(ConfigurationError, match="is read by a streaming query, in a Spark task"):
-        reader.read(AcquitPartition(PlannedPart(part(), "orders", "nonce")))
+        reader.read(AcquitPartition(PlannedPart(part(), "orders", "nonce", "run")))
+
+
+def test_what_a_worker_knows_of_the_log_is_kept_for_one_run_of_a_query(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers outlive queries; a folder that was put back to an older copy between two runs is believed."""
+    monkeypatch.setattr(stream, "_spools", OrderedDict())
+    root, copy = tmp_path / "spool", tmp_path / "copy"
+    options = SourceOptions.parse({**GOOD, "spool": str(root)})
+
+    def take(epoch: int, run: str) -> Spool:
+        planned = PlannedPart(part(epoch), "orders", Spool(FolderStore(root)).plan(epoch), run)
+        spool = stream._spool_for(options, "query", planned)
+        spool.take(planned.part, QueueDouble(posting(epoch)).attach, MessageColumns("queue"))
+        return spool
+
+    first = take(1, "run-1")
+    shutil.copytree(root, copy)
+    assert take(2, "run-1") is take(3, "run-1") is first, "warm within a run"
+    shutil.rmtree(root)
+    copy.rename(root)
+    take(4, "run-2")
+    assert set(Spool(FolderStore(root)).state().decided) == {(1, 0), (4, 0)}, "a fresh reader finds what was published"
+    assert len(stream._spools) == 1
 
 
 def json_posting(number: int, body: bytes) -> bytes:
