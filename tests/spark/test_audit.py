@@ -163,7 +163,11 @@ def test_every_outcome_of_a_real_broker_while_it_runs(spark: SparkSession, tmp_p
 
 def test_in_spark_as_without_it_and_one_readable_error(spark: SparkSession, tmp_path: Path) -> None:
     brokers = [grow(tmp_path / "a"), grow(tmp_path / "b", seed=11)]
+    spark.sparkContext.setJobGroup("nightly", "of the night")
     summary, told = run(spark, tmp_path / "into", *(broker.path for broker in brokers))
+    for name, value in (("jobGroup.id", "nightly"), ("job.description", "of the night")):
+        assert spark.sparkContext.getLocalProperty(f"spark.{name}") == value
+        spark.sparkContext.setLocalProperty(f"spark.{name}", None)  # type: ignore[arg-type]
     assert summary.segments == sum(broker.newest for broker in brokers)
     assert told[-1].segments == summary.segments
     plain = audited([broker.path for broker in brokers], tmp_path / "plain")

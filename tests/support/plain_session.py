@@ -27,16 +27,24 @@ class PlainSession:
         self.twice = twice
         self.shuffled: list[pa.Table] = []
         """What was grouped."""
+        self.properties: dict[str, str] = {}
+        """Of the jobs of this thread."""
 
     @property
     def sparkContext(self) -> PlainSession:  # noqa: N802
         return self
 
     def setJobGroup(self, group: str, description: str) -> None:  # noqa: N802
-        pass
+        self.properties |= {"spark.jobGroup.id": group, "spark.job.description": description}
+        self.properties["spark.job.interruptOnCancel"] = "false"
+
+    def getLocalProperty(self, key: str) -> str | None:  # noqa: N802
+        return self.properties.get(key)
 
     def setLocalProperty(self, key: str, value: str | None) -> None:  # noqa: N802
-        pass
+        self.properties.pop(key, None)
+        if value is not None:
+            self.properties[key] = value
 
     def statusTracker(self) -> PlainSession:  # noqa: N802
         return self

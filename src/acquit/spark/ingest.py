@@ -227,8 +227,8 @@ def ingest(
     """Run the pipeline. An interrupt (KeyboardInterrupt) of a run with a `trigger` ends it in order, with its summary.
 
     Raises ConfigurationError for what can be known beforehand, PipelineFailed with the reason in one line when the
-    query ends with an error: what is in the table then is right, and the next run goes on from there. What `on_progress`
-    raises ends the query too, and is raised.
+    query ends with an error: what is in the table then is right, and the next run goes on from there. What
+    `on_progress` raises ends the query too, and is raised.
     """
     started_s = time.monotonic()
     _check_table(options)

@@ -42,6 +42,8 @@ _ANOMALIES_A_PIECE: Final = 1_000
 """Rows that one segment or bucket tells of."""
 _POLL_S: Final = 0.5
 _TASKS_A_CORE: Final = 4
+_JOB_PROPERTIES: Final = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
+"""What a job group sets, in a session that may be somebody's who has set it too."""
 
 
 def audit(
@@ -174,9 +176,11 @@ class _Run:
     def _following(self, session: SparkSession, sizes: Sequence[int]) -> Iterator[None]:
         """Tell how many tasks of the fold have ended, until the block ends."""
         group = f"acquit audit {self._options.into} {self._number}"
-        session.sparkContext.setJobGroup(group, f"audit into {self._options.into}")
+        context = session.sparkContext
+        given = {name: context.getLocalProperty(name) for name in _JOB_PROPERTIES}
+        context.setJobGroup(group, f"audit into {self._options.into}")
         ended = threading.Event()
-        tracker = session.sparkContext.statusTracker()
+        tracker = context.statusTracker()
 
         def look() -> None:
             for job in tracker.getJobIdsForGroup(group):
@@ -200,7 +204,8 @@ class _Run:
         finally:
             ended.set()
             follower.join()
-            session.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+            for name, value in given.items():
+                context.setLocalProperty(name, value)  # type: ignore[arg-type]  # None: as if it had never been
         self._done = self._total
         self._say("folding")
 

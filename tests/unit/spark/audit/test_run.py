@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 
@@ -13,6 +15,7 @@ from acquit.errors import PipelineFailed, StoreCorrupt
 from acquit.spark.audit.log import AuditLog
 from acquit.spark.audit.quick import balance_by_seals
 from acquit.spark.audit.results import AuditResults
+from acquit.spark.audit.told import Told
 from tests.support.audited import all_of, audited, until
 from tests.support.ledger_folder import LedgerFolder, grow
 from tests.support.plain_session import Frame, PlainSession
@@ -36,6 +39,36 @@ def test_a_folder_that_is_named_twice_is_read_once(folder: LedgerFolder, tmp_pat
     assert audited([folder.path, folder.path], tmp_path / "twice").sound
     assert all_of(tmp_path / "twice") == all_of(tmp_path / "once")
     assert balance_by_seals([folder.path, folder.path]) == balance_by_seals([folder.path])
+
+
+GROUP = {"spark.jobGroup.id": "nightly", "spark.job.description": "nights", "spark.job.interruptOnCancel": "true"}
+
+
+@pytest.mark.parametrize("given", [{}, GROUP])
+@pytest.mark.parametrize("failure", [None, PySparkException("of a task")])
+def test_what_somebody_said_of_his_jobs_holds_after_it(
+    folder: LedgerFolder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    given: dict[str, str],
+    failure: PySparkException | None,
+) -> None:
+    session = PlainSession()
+    session.properties |= given
+    seen: list[dict[str, str]] = []
+    real = Told.of
+
+    def of(results: pa.Table) -> Told:
+        seen.append(dict(session.properties))
+        if failure is not None:
+            raise failure
+        return real(results)
+
+    monkeypatch.setattr(Told, "of", of)
+    with nullcontext() if failure is None else pytest.raises(PipelineFailed, match="of a task"):
+        audited([folder.path], tmp_path / "into", session)
+    assert session.properties == given
+    assert len(seen) == 1 and seen[0] != given, "its own, while it folds"
 
 
 def run_again(folder: Path, into: Path) -> None:
