@@ -313,6 +313,7 @@ class Poster:
             f"the rows of partition {origin.partition}, batch {origin.batch}, are not those that were posted before "
             f"({how}): the broker has them up to row {posted}. Rows must come in the same order when they are "
             "made again; after a shuffle, name a column that orders them by the option idColumn"
+            f"{'' if self._options.run_id is None else '. Other rows want another runId'}"
         )
 
     # -- sends --------------------------------------------------------------------------------------------------------

@@ -108,6 +108,15 @@ def test_rows_that_come_otherwise_are_an_error_and_no_loss(broker: acquit.Broker
     assert len(taken(broker.url)) == 3
 
 
+def test_who_writes_other_rows_under_a_run_id_is_told_to_take_another(broker: acquit.Broker) -> None:
+    write(broker.url, texts(3), runId="run")
+    with pytest.raises(RowsChanged, match="Other rows want another runId"):
+        write(broker.url, texts(2), runId="run")
+    with pytest.raises(RowsChanged) as of_a_stream:
+        write(broker.url, texts(2))
+    assert "runId" not in str(of_a_stream.value)
+
+
 def test_rows_are_not_taken_for_those_of_another_address(broker: acquit.Broker) -> None:
     """Else the second write of a run id would post nothing, and say that all is posted."""
     write(broker.url, texts(3))
