@@ -15,6 +15,7 @@ The rows go through the process that calls this, a row group at a time. Neither 
 from __future__ import annotations
 
 import itertools
+import shutil
 import time
 import uuid
 from collections.abc import Callable
@@ -156,15 +157,28 @@ def _vacuum(table: Path, *, dry_run: bool) -> tuple[str, ...]:
 
 
 def _copy(options: CompactOptions, before: TableFiles, on_progress: Progress) -> tuple[int, int, tuple[str, ...]]:
-    """Write the rows into another folder, which is there when all of them are. Folders within are values of columns
-    that are not in the files: they stay."""
+    """Write the rows into another folder, which is there when all of them are, and else not at all. Folders within are
+    values of columns that are not in the files: they stay."""
     into = options.into
     assert into is not None
     if options.dry_run:
         return -(-before.size_bytes // options.target_file_bytes), len(before.files), ()
-    rows_all = sum(pq.read_metadata(file.path).num_rows for file in before.files)
     folder = into.with_name(f".{into.name}.{uuid.uuid4().hex}")
     folder.mkdir(parents=True)
+    try:
+        written = _write(options, before, folder, on_progress)
+        sync(folder)
+        folder.rename(into)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    sync(into.parent)
+    return written, len(before.files), ()
+
+
+def _write(options: CompactOptions, before: TableFiles, folder: Path, on_progress: Progress) -> int:
+    """Write all rows below `folder`; into how many files."""
+    rows_all = sum(pq.read_metadata(file.path).num_rows for file in before.files)
     numbers = itertools.count()
     inside = folder
     roll = Roll(lambda: inside / f"part-{next(numbers):05d}.parquet", options.target_file_bytes)
@@ -180,11 +194,8 @@ def _copy(options: CompactOptions, before: TableFiles, on_progress: Progress) ->
         roll.close()
         sync(inside)
     if roll.rows != rows_all:
-        raise PipelineFailed(f"wrote {roll.rows} rows of {rows_all} into {folder}: the files changed meanwhile")
-    sync(folder)
-    folder.rename(into)
-    sync(into.parent)
-    return next(numbers), len(before.files), ()
+        raise PipelineFailed(f"copied {roll.rows} rows of {rows_all}: files of {options.table} changed meanwhile")
+    return next(numbers)
 
 
 def _folder(file: TableFile) -> Path:

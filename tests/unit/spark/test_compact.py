@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import itertools
 import json
 import os
@@ -290,7 +291,24 @@ def test_a_copy_of_two_tables_is_refused_and_leaves_nothing_named(tmp_path: Path
     pq.write_table(pa.table({"number": [1]}), table / "b.parquet")
     with pytest.raises(PipelineFailed, match=r"b\.parquet has other columns than the files before: number"):
         compact(CompactOptions(table=table, into=tmp_path / "copy"))
-    assert not (tmp_path / "copy").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["table"]
+
+
+@pytest.mark.parametrize("failure", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left on device")])
+def test_a_copy_that_is_not_finished_is_removed(tmp_path: Path, failure: BaseException) -> None:
+    table = stream_table(tmp_path / "table")
+
+    def fail(rows: int, of: int) -> None:
+        if rows == 2:
+            (copy,) = (path for path in tmp_path.iterdir() if path != table)
+            assert list(copy.iterdir()), "something of it is there"
+            raise failure
+
+    with pytest.raises(type(failure)) as caught:
+        compact(CompactOptions(table=table, into=tmp_path / "copy"), on_progress=fail)
+    assert caught.value is failure
+    assert list(tmp_path.iterdir()) == [table]
+    assert compact(CompactOptions(table=table, into=tmp_path / "copy")).files_after == 1
 
 
 def test_what_is_no_table_is_named(tmp_path: Path) -> None:
