@@ -43,7 +43,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     table=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 done; 1 failed, or not all of it done; 2 wrong usage, configuration or input; "
-    "3 no broker; 4 damaged, or the balance does not hold.",
+    "3 no broker; 4 damaged, or the balance does not hold; 130 interrupted.",
 )
 @click.option("--debug", is_flag=True, envvar="ACQUIT_DEBUG", help="Show the traceback of a failure.")
 @click.version_option(version("acquit"), prog_name="acquit", message="%(prog)s %(version)s")
