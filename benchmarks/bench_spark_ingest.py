@@ -40,7 +40,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from acquit.spark.delta import DeltaAppender, WrittenFile
 from acquit.spark.ingest import IngestOptions, IngestProgress, ingest
-from acquit.spark.merging import sync
+from acquit.spark.files import sync
 from kafka_peer import PeerMissing, kafka, source_jars
 from spark_support import Measured, arguments, bind, body, broker, costs, post, session_of, spread, timed
 

@@ -28,8 +28,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from acquit.errors import ConfigurationError, PipelineFailed
-from acquit.spark.merging import Roll, bins, delta_files, merge, row_groups, sync, sync_log
-from acquit.spark.spool.store import make_folders
+from acquit.spark.files import make_folders, sync
+from acquit.spark.merging import Roll, bins, delta_files, merge, row_groups, sync_log
 from acquit.spark.tables import TableFile, TableFiles, TableKind, open_delta, table_files, table_kind
 
 TARGET_BYTES: Final = 128 << 20

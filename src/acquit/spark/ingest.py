@@ -39,6 +39,7 @@ from acquit.spark.beforehand import check_beforehand
 from acquit.spark.columns import BY_NAME, schema_ddl
 from acquit.spark.decoding import body_ddl
 from acquit.spark.delta import DeltaAppender, WrittenFile, check_table
+from acquit.spark.files import make_folders
 from acquit.spark.link import broker_id, connect_patiently
 from acquit.spark.metrics import metrics_of
 from acquit.spark.options import FORMAT_NAME, BrokerAccess
@@ -47,7 +48,6 @@ from acquit.spark.source import AcquitDataSource
 from acquit.spark.source_options import SourceOptions
 from acquit.spark.spool import Spool, SpoolStatus, Totals, open_store
 from acquit.spark.spool.places import read_place, refuse_private
-from acquit.spark.spool.store import make_folders
 from acquit.spark.table_source import POSTED_DAY, FilesOrder, TableFilesSource
 from acquit.spark.tables import TableKind, open_delta, refuse_misread, table_kind
 

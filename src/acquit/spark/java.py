@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from acquit.errors import ConfigurationError
+from acquit.spark.files import write_whole
 
 OLDEST: Final = 17
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
@@ -117,8 +118,5 @@ def _wrap(java: Path, cache: Path) -> Path:
     text = _WRAPPER.format(lacking=shlex.quote(_LACKING), java=shlex.quote(str(java)))
     if not script.exists() or script.read_text(encoding="utf-8") != text:
         script.parent.mkdir(parents=True, exist_ok=True)
-        fresh = script.with_name(f"java.{os.getpid()}.tmp")
-        fresh.write_text(text, encoding="utf-8")
-        fresh.chmod(0o755)
-        fresh.replace(script)
+        write_whole(script, text.encode(), mode=0o777)
     return home

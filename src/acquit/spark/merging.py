@@ -26,7 +26,6 @@ import contextlib
 import datetime
 import itertools
 import json
-import os
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -42,6 +41,7 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction
 
 from acquit.errors import ConfigurationError, PipelineFailed
+from acquit.spark.files import sync
 from acquit.spark.tables import DELTA_LOG, Use, first_line, refuse_unhandled
 
 Partition: TypeAlias = tuple[tuple[str, str | None], ...]
@@ -307,12 +307,3 @@ def _version(path: Path) -> int | None:
     """Of an entry or a checkpoint of a Delta log."""
     digits = path.name.partition(".")[0]
     return int(digits) if digits.isdecimal() and path.suffix in (".json", ".parquet") else None
-
-
-def sync(path: Path) -> None:
-    """Make a file or folder durable."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -31,7 +31,8 @@ from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.types import StructType, TimestampType
 
 from acquit.spark.delta import WrittenFile
-from acquit.spark.merging import FOLDER, Partition, partition_text, sync
+from acquit.spark.files import sync
+from acquit.spark.merging import FOLDER, Partition, partition_text
 from acquit.spark.stream import AcquitPartition, AcquitStreamReader
 
 POSTED_DAY: Final = "posted_day"

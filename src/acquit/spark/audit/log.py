@@ -27,6 +27,7 @@ from typing import Any, Final
 
 from acquit.errors import ConfigurationError, PipelineFailed, StoreCorrupt
 from acquit.spark.audit.tables import DataFile
+from acquit.spark.files import sync
 
 FORMAT: Final = 1
 RUNS: Final = "runs"
@@ -189,12 +190,12 @@ class AuditLog:
             file.flush()
             os.fsync(file.fileno())
         for folder in (*_folders(self.root / entry.run), self.root / "runs", self.root):
-            sync_folder(folder)
+            sync(folder)
         with contextlib.suppress(FileExistsError):
             os.link(finished, self._path(entry.number))
         # Over a network, a link that was made can be reported as one that was there.
         self.check_wanted(entry.number, entry.run)
-        sync_folder(self._folder)
+        sync(self._folder)
 
     def check_wanted(self, number: int, run: str) -> None:
         """Raise PipelineFailed where entry `number` is there and is not that of the run in this folder."""
@@ -236,12 +237,3 @@ def remove_superseded(root: Path, paths: Sequence[str]) -> None:
 
 def _folders(root: Path) -> list[Path]:
     return [Path(folder) for folder, _, _ in os.walk(root, topdown=False)]
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in it durable. Raises OSError."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import time
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from acquit.errors import StoreCorrupt
+from acquit.spark.files import write_whole
 
 FOLDER: Final = "reconciliations"
 FINDINGS: Final = f"{FOLDER}/findings"
@@ -129,9 +129,7 @@ def write_reconciliation(folder: Path, found: Reconciliation) -> Path:
     """Keep it with the audit in `folder`, in place of an earlier one of the same comparison."""
     target = folder / FOLDER / f"{found.name}.json"
     target.parent.mkdir(exist_ok=True)
-    beside = target.with_name(f".{target.name}.{os.getpid()}")
-    beside.write_text(json.dumps(asdict(found), indent=1), encoding="utf-8")
-    beside.replace(target)
+    write_whole(target, json.dumps(asdict(found), indent=1).encode())
     return target
 
 

@@ -19,6 +19,7 @@ import jinja2
 
 from acquit.errors import ConfigurationError
 from acquit.spark.audit.reconciled import MEANING, read_reconciliations
+from acquit.spark.files import write_whole
 from acquit.spark.report.choice import Choice
 from acquit.spark.report.formats import count_text, duration_text, time_text
 from acquit.spark.report.page import page_of
@@ -52,12 +53,7 @@ def report(
     check_target(target)
     choice = Choice(title=title or "Audit", brokers=brokers, queues=queues, top=top)
     text = render(page_of(read_tables(source), choice, read_reconciliations(source)))
-    beside = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        beside.write_text(text, encoding="utf-8", errors="replace")
-        beside.replace(target)
-    finally:
-        beside.unlink(missing_ok=True)
+    write_whole(target, text.encode(errors="replace"))
     return target
 
 

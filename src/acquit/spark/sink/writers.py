@@ -27,6 +27,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from acquit.errors import ConfigurationError
+from acquit.spark.files import write_whole
 from acquit.spark.sink.options import Guarantee, SinkOptions
 from acquit.spark.sink.poster import Mechanism, Origin, Poster, Row
 from acquit.spark.sink.rows import BadRow, RowEncoder, Values, plan_columns, rows_of
@@ -222,10 +223,8 @@ def _report(
     if options.report is not None:
         name = f"{batch:012d}" if batch is not None else _file_name(options.run_id or uuid.uuid4().hex)
         path = _folder(options.report) / f"{name}{'' if done else '.failed'}.json"
-        unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         try:
-            unfinished.write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
-            unfinished.replace(path)
+            write_whole(path, (json.dumps(said, indent=2) + "\n").encode())
         except OSError as error:
             raise ConfigurationError(
                 f"option report = {options.report}: what came of the batch cannot be written: {error}"

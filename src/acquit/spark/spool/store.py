@@ -21,7 +21,6 @@ no file is ever removed for its age.
 from __future__ import annotations
 
 import contextlib
-import errno
 import mmap
 import os
 from collections.abc import Iterator
@@ -30,6 +29,7 @@ from typing import Protocol
 from uuid import uuid4
 
 from acquit.errors import SpoolError
+from acquit.spark.files import make_folders, sync
 
 TEMPORARY_SUFFIX = ".tmp"
 
@@ -99,7 +99,7 @@ class FolderStore:
                 temporary.unlink()
         # Also when it exists: what the caller reads next and acts upon must not be forgotten by a power cut.
         with self._explained("sync", name):
-            _sync_folder(path.parent)
+            sync(path.parent)
         return created
 
     def put(self, name: str, data: bytes | memoryview, *, durable: bool = True) -> None:
@@ -108,7 +108,7 @@ class FolderStore:
             temporary = self._write_temporary(path, data, durable=durable)
             temporary.rename(path)
             if durable:
-                _sync_folder(path.parent)
+                sync(path.parent)
 
     def get(self, name: str) -> bytes | None:
         with self._explained("read", name):
@@ -148,7 +148,7 @@ class FolderStore:
 
     def sync(self, folder: str) -> None:
         with self._explained("sync", folder), contextlib.suppress(FileNotFoundError):
-            _sync_folder(self._root / folder)
+            sync(self._root / folder)
 
     def _path(self, name: str) -> Path:
         path = self._root / name
@@ -180,24 +180,3 @@ class FolderStore:
             yield
         except OSError as error:
             raise SpoolError(f"spool {self._root}: cannot {verb} {name}: {error.strerror or error}") from error
-
-
-def make_folders(folder: Path) -> None:
-    """`mkdir -p` that leaves every new name durable in its parent."""
-    missing = []
-    while not folder.exists():
-        missing.append(folder)
-        folder = folder.parent
-    if not folder.is_dir():
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
-    for path in reversed(missing):
-        path.mkdir(exist_ok=True)
-        _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
