@@ -39,8 +39,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from acquit.spark.delta import DeltaAppender, WrittenFile
-from acquit.spark.ingest import IngestOptions, IngestProgress, ingest
 from acquit.spark.files import sync
+from acquit.spark.ingest import IngestOptions, IngestProgress, ingest
 from kafka_peer import PeerMissing, kafka, source_jars
 from spark_support import Measured, arguments, bind, body, broker, costs, post, session_of, spread, timed
 
