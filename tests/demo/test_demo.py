@@ -98,16 +98,25 @@ def test_the_commands_it_recommends_work(played: tuple[dict[str, Any], Path]) ->
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_spark_fills_the_table_and_survives_its_kill(folder: Path, tmp_path: Path) -> None:
+def test_spark_fills_the_table_and_survives_its_kill(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system, data = tmp_path / "system", tmp_path / "the data"
+    system.mkdir()
+    monkeypatch.setenv("TMPDIR", str(system))
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", f"-Djava.io.tmpdir={system}")
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
-        status = run(DemoOptions(directory=folder, data=tmp_path / "data", spark=True, json=True, post_s=1.0))
+        status = run(DemoOptions(directory=folder, data=data, spark=True, json=True, post_s=1.0))
     assert status == EXIT_HOLDS, said.getvalue()
     document = json.loads(said.getvalue())
     assert document["table"] == "Delta"
     assert (document["balance"]["in_table"], document["balance"]["dead_lettered"]) == (GOOD, BROKEN)
     left = [child for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE]
     assert left == []
+    # Of the one that was killed as well.
+    assert list(system.iterdir()) == []
+    assert not (data / "temporary").exists()
 
 
 def test_spark_is_missed_before_the_first_message(

@@ -3,7 +3,8 @@
 The child process is the driver: it starts a local Spark and runs the pipeline of `acquit.spark` with two parts and
 small batches. `fill` kills it with -9, its Java machine with it, in the middle: when a batch is in the table and the
 spool's log shows that the next one is being taken from the queue. What that driver had taken and not committed is in
-the spool, what it held and had not yet published goes back to the queue. The second driver goes on from there.
+the spool, what it held and had not yet published goes back to the queue. The second driver goes on from there. Whoever
+is killed so cannot clear up, so both have a folder of the demo's for what is temporary.
 
 A file that was forwarded twice is two postings with one message id. The pipeline is told that the message id is what
 identifies a message (`identityField`), so it sets the second aside, as the SQLite table does by its key.
@@ -11,9 +12,13 @@ identifies a message (`identityField`), so it sets the second aside, as the SQLi
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import os
 import queue
+import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from acquit.demo.broker import BrokerProcess
@@ -76,6 +81,16 @@ def rows(folder: Path) -> list[tuple[str, str]]:
     return [(str(one["path"]), str(one["sha256"])) for one in properties]
 
 
+@contextlib.contextmanager
+def cleared(folder: Path) -> Iterator[None]:
+    """At the end, however it comes, what Spark had for the time being is gone. The children are to end within."""
+    try:
+        yield
+    finally:
+        # A Java machine that ends in order removes it, too, at the same time.
+        shutil.rmtree(_temporary(folder), ignore_errors=True)
+
+
 def fill(children: Children, broker: BrokerProcess, folder: Path, tally: Tally, watch: Watch) -> None:
     """Run the pipeline, kill its driver in the middle, and run it again to the end. Raises DemoStuck."""
     begun_s = time.monotonic()
@@ -105,6 +120,10 @@ def _table(folder: Path) -> Path:
     return folder / "table"
 
 
+def _temporary(folder: Path) -> Path:
+    return folder / "temporary"
+
+
 def _entries(log: Path) -> int:
     return sum(1 for _ in log.iterdir()) if log.is_dir() else 0
 
@@ -112,7 +131,12 @@ def _entries(log: Path) -> int:
 def _start(children: Children, broker: BrokerProcess, folder: Path, number: int, batch_messages: int) -> Child:
     name, endpoint = f"spark-{number}", str(broker.endpoint)
     arguments = ["--name", name, "--endpoint", endpoint, "--table", str(_table(folder)), "--batch", str(batch_messages)]
-    return children.start(name, ["acquit.demo", "ingest", *arguments], group=True)
+    temporary = _temporary(folder)
+    temporary.mkdir(exist_ok=True)
+    # Java does not know TMPDIR.
+    told = f'{os.environ.get("SPARK_SUBMIT_OPTS", "")} "-Djava.io.tmpdir={temporary}"'
+    environment = {"TMPDIR": str(temporary), "SPARK_SUBMIT_OPTS": told}
+    return children.start(name, ["acquit.demo", "ingest", *arguments], group=True, environment=environment)
 
 
 def _follow(children: Children, driver: Child, tally: Tally, watch: Watch, *, first_batch_only: bool) -> bool:

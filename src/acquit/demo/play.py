@@ -117,7 +117,11 @@ def _perform(
     manifest_file = folder / "manifest.jsonl"
     if naive:
         manifest.save(manifest_file)
-    with Children(folder / "logs") as children, stage.act(f"A run {how}", len(manifest.entries)) as watching:
+    with (
+        ingest.cleared(folder),
+        Children(folder / "logs") as children,
+        stage.act(f"A run {how}", len(manifest.entries)) as watching,
+    ):
         broker = BrokerProcess(children, folder / "broker", folder / "endpoint")
 
         def watch(tally: Tally, sentence: str | None) -> None:
