@@ -24,8 +24,8 @@ from acquit.spark.audit import tables
 from acquit.spark.audit.anomalies import Anomaly, AnomalyRow, of_extras, of_flags, row
 from acquit.spark.audit.counters import Counters
 from acquit.spark.audit.lives import NO_LIVES, LifeFlag, Lives, concatenate, flagged, merge
-from acquit.spark.audit.seals import sums_by
 from acquit.spark.audit.tables import DataFile
+from acquit.spark.ledger.segments import sums_by
 
 Sums = dict[str, list[int]]
 """By "broker queue": how many messages, and the sum of their hashes."""

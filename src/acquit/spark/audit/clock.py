@@ -16,8 +16,7 @@ import numpy.typing as npt
 
 from acquit.ledger.events import EventKind
 from acquit.ledger.totals import Summary
-from acquit.spark.audit.lives import entering
-from acquit.spark.ledger.segments import Events
+from acquit.spark.ledger.segments import Events, entering
 
 JUMP_US: Final = 1_000_000
 """A clock that is corrected by less is said to drift. Where one message's own events go back, any amount is told."""

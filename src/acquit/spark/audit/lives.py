@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from acquit.ledger.events import EventKind
-from acquit.spark.ledger.segments import Events
+from acquit.spark.ledger.segments import Events, Mask, entering, retiring
 
 LIFE: Final = np.dtype(
     [
@@ -59,7 +59,6 @@ LIFE: Final = np.dtype(
     ]
 )
 Lives = npt.NDArray[np.void]
-Mask = npt.NDArray[np.bool_]
 
 NO_LIVES: Final = np.zeros(0, LIFE)
 SLICE_BITS: Final = 20
@@ -99,7 +98,7 @@ def of_events(events: Events, segment: int, broker: int) -> Lives:
     events = events[(kinds >= EventKind.POSTED) & (kinds <= _LAST_KIND)]
     kinds = events["kind"]
     lives = np.zeros(len(events), LIFE)
-    entered, retired = kinds < EventKind.ACCEPTED, (kinds >= EventKind.ACCEPTED) & (kinds < EventKind.ACQUIRED)
+    entered, retired = entering(events), retiring(events)
     # A link that settles before it sends acquires and consumes in one event.
     acquired = (kinds == EventKind.ACQUIRED) | (kinds == EventKind.CONSUMED)
     times = events["time_us"]
@@ -121,12 +120,6 @@ def of_events(events: Events, segment: int, broker: int) -> Lives:
     lives["first_segment"] = lives["last_segment"] = segment
     lives["broker"] = broker
     return lives
-
-
-def entering(events: Events) -> Mask:
-    """Which enter a queue."""
-    found: Mask = events["kind"] - np.uint8(1) < EventKind.ACCEPTED - 1
-    return found
 
 
 def merge(pieces: Lives) -> Merged:

@@ -15,12 +15,11 @@ from itertools import groupby
 from typing import Any, Final
 
 from acquit.errors import StoreCorrupt
-from acquit.spark.audit.lives import entering
 from acquit.spark.audit.log import BrokerState, Partial
 from acquit.spark.audit.segment import Facts, Work
 from acquit.spark.ledger.chain import READABLE, Segment, State
 from acquit.spark.ledger.options import Verify
-from acquit.spark.ledger.segments import read_events
+from acquit.spark.ledger.segments import entering, read_events
 
 TASK_BYTES: Final = 64 * 1024 * 1024
 """Small segments share a task up to this."""

@@ -11,18 +11,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from acquit.ledger.events import EventKind
 from acquit.ledger.totals import HASH_MODULUS, QueueTotals, RowFlag, Summary
-from acquit.spark.audit.lives import entering
-from acquit.spark.ledger.segments import Events
+from acquit.spark.ledger.segments import Events, entering, retiring, sums_by
 
 DIFFERENCES_MAX: Final = 10
 """More of one segment are not told."""
 Totals = dict[int, QueueTotals]
-_LOW: Final = np.uint64(0xFFFFFFFF)
-_HALF: Final = np.uint64(32)
 
 
 def totals_of(events: Events) -> Totals:
@@ -30,39 +26,15 @@ def totals_of(events: Events) -> Totals:
     found: Totals = {}
     if not len(events):
         return found
-    queues, kinds = events["queue"], events["kind"]
-    keys, counts = np.unique(queues.astype(np.uint64) << np.uint64(8) | kinds, return_counts=True)
+    keys, counts = np.unique(events["queue"].astype(np.uint64) << np.uint64(8) | events["kind"], return_counts=True)
     for key, count in zip(keys.tolist(), counts.tolist(), strict=True):
         found.setdefault(key >> 8, QueueTotals()).counts[key & 0xFF] = count
-    entered, retired = entering(events), kinds - np.uint8(16) < 16
-    for queue, value in sums_by(events[entered], events["queue"][entered]).items():
-        found[queue].entered_sum = value[1]
-    for queue, value in sums_by(events[retired], events["queue"][retired]).items():
-        found[queue].retired_sum = value[1]
+    entered, retired = events[entering(events)], events[retiring(events)]
+    for queue, (_, value) in sums_by(entered, entered["queue"]).items():
+        found[queue].entered_sum = value
+    for queue, (_, value) in sums_by(retired, retired["queue"]).items():
+        found[queue].retired_sum = value
     return found
-
-
-def sums_by(rows: npt.NDArray[np.void], keys: npt.NDArray[Any]) -> dict[int, tuple[int, int]]:
-    """By key: how many rows, and the sum of `acquit.ledger.totals.message_hash` over their messages, modulo 2^128. In
-    halves of 32 bits, whose products fit 64 and whose sums, of as many rows as fit into memory, do as well."""
-    if not len(rows):
-        return {}
-    order = np.argsort(keys, kind="stable")
-    ordered = keys[order]
-    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-    sequences = np.ascontiguousarray(rows["sequence"])[order]
-    crc, size = (np.ascontiguousarray(rows[name])[order].astype(np.uint64) for name in ("crc", "size"))
-    low, high = sequences & _LOW, sequences >> _HALF
-    parts = [(low, 64), (high, 96)]
-    for sequence, word, shift in ((low, crc, 0), (low, size, 32), (high, crc, 32), (high, size, 64)):
-        product = sequence * word
-        parts += [(product & _LOW, shift), (product >> _HALF, shift + 32)]
-    summed = [(np.add.reduceat(values, starts).tolist(), shift) for values, shift in parts]
-    counts = np.diff(starts, append=len(rows)).tolist()
-    return {
-        key: (counts[place], sum(values[place] << shift for values, shift in summed) % HASH_MODULUS)
-        for place, key in enumerate(ordered[starts].tolist())
-    }
 
 
 def differences(found: Totals, summary: Summary) -> list[str]:

@@ -25,11 +25,11 @@ from acquit.spark.audit.anomalies import Anomaly, AnomalyRow, of_extras, of_flag
 from acquit.spark.audit.clock import went_back_us
 from acquit.spark.audit.counters import Counters
 from acquit.spark.audit.dead_letters import Letters, dead_letters
-from acquit.spark.audit.lives import LifeFlag, Lives, complete, entering, flagged, merge, of_events
+from acquit.spark.audit.lives import LifeFlag, Lives, complete, flagged, merge, of_events
 from acquit.spark.ledger.chain import Segment, State, read_seal
 from acquit.spark.ledger.names import declared_at, names_at
 from acquit.spark.ledger.options import Verify
-from acquit.spark.ledger.segments import Events, read_events
+from acquit.spark.ledger.segments import Events, entering, read_events
 from acquit.store.reading import FolderReader
 from acquit.store.record import walk
 

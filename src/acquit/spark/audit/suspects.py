@@ -20,11 +20,10 @@ import pyarrow.compute as pc
 from acquit.spark.audit import tables
 from acquit.spark.audit.anomalies import Anomaly, AnomalyRow
 from acquit.spark.audit.bucket import BucketFacts
-from acquit.spark.audit.lives import entering
 from acquit.spark.audit.plan import Plan
 from acquit.spark.audit.segment import Facts, Work
 from acquit.spark.ledger.options import Verify
-from acquit.spark.ledger.segments import read_events
+from acquit.spark.ledger.segments import entering, read_events
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,7 +16,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -36,8 +36,25 @@ from acquit.store.segment import EVENTS_HEADER_BYTES, HEADER_BYTES, EventsHeader
 
 DTYPE: Final = np.dtype(list(EVENT_DTYPE))
 Events = npt.NDArray[np.void]
+Mask = npt.NDArray[np.bool_]
 _LOW: Final = np.uint64(0xFFFFFFFF)
 _HALF: Final = np.uint64(32)
+
+
+def entering(events: Events) -> Mask:
+    """Which enter a queue."""
+    return _of_kinds(events, EventKind.POSTED, EventKind.ACCEPTED)
+
+
+def retiring(events: Events) -> Mask:
+    """Which leave one for good."""
+    return _of_kinds(events, EventKind.ACCEPTED, EventKind.ACQUIRED)
+
+
+def _of_kinds(events: Events, first: EventKind, end: EventKind) -> Mask:
+    # One comparison: what is below the first is beyond all others then.
+    found: Mask = events["kind"] - np.uint8(first) < end - first
+    return found
 
 
 @dataclass(slots=True)
@@ -155,29 +172,48 @@ def agrees(events: Events, summary: Summary) -> bool:
         return False
     if len(events) and (events["time_us"].min(), events["time_us"].max()) != (summary.first_us, summary.last_us):
         return False
-    kinds = events["kind"]
-    entered, retired = kinds - np.uint8(1) < 15, kinds - np.uint8(16) < 16
     rows = [row.here for row in summary.rows.values()]
     return (
-        message_sum(events[entered]) == sum(row.entered_sum for row in rows) % HASH_MODULUS
-        and message_sum(events[retired]) == sum(row.retired_sum for row in rows) % HASH_MODULUS
+        message_sum(events[entering(events)]) == sum(row.entered_sum for row in rows) % HASH_MODULUS
+        and message_sum(events[retiring(events)]) == sum(row.retired_sum for row in rows) % HASH_MODULUS
     )
 
 
-def message_sum(events: Events) -> int:
-    """The sum of `acquit.ledger.totals.message_hash` over the events' messages, modulo 2^128. In halves of 32 bits,
-    whose products fit 64 and whose sums, of as many events as a segment can have, do as well."""
-    low, high = events["sequence"] & _LOW, events["sequence"] >> _HALF
-    crc, size = events["crc"].astype(np.uint64), events["size"].astype(np.uint64)
-    total = _sum(low) + (_sum(high) << 32) << 64
-    for sequence, word, shift in ((low, crc, 0), (low, size, 32), (high, crc, 32), (high, size, 64)):
-        product = sequence * word
-        total += _sum(product & _LOW) + (_sum(product >> _HALF) << 32) << shift
-    return total % HASH_MODULUS
+def message_sum(rows: npt.NDArray[np.void]) -> int:
+    """The sum of `acquit.ledger.totals.message_hash` over the rows' messages, modulo 2^128."""
+    words = _hash_words(rows["sequence"], rows["crc"], rows["size"])
+    return sum(int(values.sum(dtype=np.uint64)) << shift for values, shift in words) % HASH_MODULUS
 
 
-def _sum(values: npt.NDArray[np.uint64]) -> int:
-    return int(values.sum(dtype=np.uint64))
+def sums_by(rows: npt.NDArray[np.void], keys: npt.NDArray[Any]) -> dict[int, tuple[int, int]]:
+    """By key: how many rows, and the `message_sum` of these."""
+    if not len(rows):
+        return {}
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    words = _hash_words(*(np.ascontiguousarray(rows[name])[order] for name in ("sequence", "crc", "size")))
+    summed = [(np.add.reduceat(values, starts).tolist(), shift) for values, shift in words]
+    counts = np.diff(starts, append=len(rows)).tolist()
+    return {
+        key: (counts[place], sum(values[place] << shift for values, shift in summed) % HASH_MODULUS)
+        for place, key in enumerate(ordered[starts].tolist())
+    }
+
+
+def _hash_words(
+    sequences: npt.NDArray[np.uint64], crc: npt.NDArray[np.uint32], size: npt.NDArray[np.uint32]
+) -> Iterator[tuple[npt.NDArray[np.uint64], int]]:
+    """What each message's hash is the sum of, each shifted by so many bits. In halves of 32 bits, whose products fit 64
+    and whose sums, of as many rows as fit into memory, do as well."""
+    low, high = sequences & _LOW, sequences >> _HALF
+    yield low, 64
+    yield high, 96
+    checks, sizes = crc.astype(np.uint64), size.astype(np.uint64)
+    for half, word, shift in ((low, checks, 0), (low, sizes, 32), (high, checks, 32), (high, sizes, 64)):
+        product = half * word
+        yield product & _LOW, shift
+        yield product >> _HALF, shift + 32
 
 
 def id_text(value: MessageId | None) -> str | None:

@@ -1,15 +1,12 @@
 from __future__ import annotations
 
-import random
 from pathlib import Path
-
-import numpy as np
 
 from acquit.ledger.totals import HASH_MODULUS, Summary
 from acquit.spark.audit import seals
 from acquit.spark.ledger.chain import plan_folder
 from acquit.spark.ledger.options import Verify
-from acquit.spark.ledger.segments import DTYPE, message_sum, read_events
+from acquit.spark.ledger.segments import read_events
 from tests.support.ledger_folder import grow
 
 
@@ -45,17 +42,6 @@ def test_what_differs_is_named(tmp_path: Path) -> None:
     assert count.startswith(f"queue {queue}: ")
     assert "POSTED by the seal before and its own counts" in count
     assert "entered" in entered
-
-
-def test_sums_by_key_are_those_of_each_alone() -> None:
-    rng = random.Random(4)
-    rows = np.zeros(500, DTYPE)
-    rows["sequence"] = [rng.getrandbits(64) for _ in range(500)]
-    rows["crc"], rows["size"] = ([rng.getrandbits(32) for _ in range(500)] for _ in range(2))
-    keys = np.array([rng.randrange(7) for _ in range(500)], np.uint32)
-    found = seals.sums_by(rows, keys)
-    assert found == {key: (int((keys == key).sum()), message_sum(rows[keys == key])) for key in range(7)}
-    assert seals.sums_by(rows[:0], keys[:0]) == {}
 
 
 def test_totals_as_json(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from acquit.ledger.events import pack_event
 from acquit.ledger.totals import HASH_MODULUS, message_hash
 from acquit.spark.ledger.chain import Segment, State, plan_folder
 from acquit.spark.ledger.options import Verify
-from acquit.spark.ledger.segments import DTYPE, message_sum, read_events
+from acquit.spark.ledger.segments import DTYPE, entering, message_sum, read_events, retiring, sums_by
 from acquit.store.folder import EVENTS
 from acquit.store.record import BATCH_HEAD_BYTES, decode_batch_head, encode_batch_head
 from acquit.store.segment import EVENTS_HEADER_BYTES, HEADER_BYTES
@@ -204,3 +204,21 @@ def test_the_sum_is_that_of_the_ledger() -> None:
         events[number]["sequence"], events[number]["crc"], events[number]["size"] = sequence, crc, size
         expected += message_hash(sequence, size << 32 | crc)
     assert message_sum(events) == expected % HASH_MODULUS
+
+
+def test_sums_by_key_are_those_of_each_alone() -> None:
+    rng = random.Random(4)
+    rows = np.zeros(500, DTYPE)
+    rows["sequence"] = [rng.getrandbits(64) for _ in range(500)]
+    rows["crc"], rows["size"] = ([rng.getrandbits(32) for _ in range(500)] for _ in range(2))
+    keys = np.array([rng.randrange(7) for _ in range(500)], np.uint32)
+    found = sums_by(rows, keys)
+    assert found == {key: (int((keys == key).sum()), message_sum(rows[keys == key])) for key in range(7)}
+    assert sums_by(rows[:0], keys[:0]) == {}
+
+
+def test_which_kinds_enter_and_which_leave() -> None:
+    events = np.zeros(256, DTYPE)
+    events["kind"] = np.arange(256)
+    assert np.flatnonzero(entering(events)).tolist() == list(range(1, 16))
+    assert np.flatnonzero(retiring(events)).tolist() == list(range(16, 32))
