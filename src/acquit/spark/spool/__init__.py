@@ -7,7 +7,7 @@ order of steps (`spool.attempt`); what keeps it small is `spool.housekeeping`. N
 
 ::
 
-    SPOOL/owner                     the query that this spool belongs to (`spool.owner`)
+    SPOOL/owner, source             the query that this spool belongs to, and which source of it (`spool.owner`)
           log/000000000042          entries: publications, floors, checkpoints
           checkpoints/000000000040  marker: this entry is a checkpoint, entries before it may be gone
           data/7-0-NONCE.arrow      rows of epoch 7, part 0
@@ -34,7 +34,7 @@ from acquit.spark.spool.entries import Forgotten, Totals
 from acquit.spark.spool.housekeeping import RetentionOptions, finish_epochs, number_of
 from acquit.spark.spool.identities import Outcome
 from acquit.spark.spool.log import Log, LogState
-from acquit.spark.spool.owner import claim, read_owner, what_if_lost
+from acquit.spark.spool.owner import claim, claim_source, read_owner, what_if_lost
 from acquit.spark.spool.places import describe, open_store
 from acquit.spark.spool.store import FolderStore, SpoolStore, StoreDoubt
 
@@ -163,6 +163,11 @@ class Spool:
     def claim(self, query: str) -> str:
         """Make `query` the owner if there is none; raise SpoolOwned if there is another. Returns the spool's own id."""
         return claim(self._store, query).spool
+
+    def claim_source(self, source: int) -> None:
+        """Make `source` the one that is served if there is none; raise SpoolOwned if there is another. For the driver,
+        of a source whose offsets have that number."""
+        claim_source(self._store, source)
 
     def begins_after(self) -> int:
         """The epoch after which a query with a new checkpoint begins: 0, or where a spool that was given up stood.

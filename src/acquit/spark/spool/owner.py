@@ -3,6 +3,10 @@
 `owner` is created by the first task of the first query, put-if-absent, and says which query it is: one checkpoint
 folder has one query id, for ever. A query with another id is refused.
 
+`source` is created by the driver of the first source, before there is a task: a query may have several sources, whose
+tasks all bear its id. A source's number is made as it begins its first epoch, and is in its offsets from then on. Two
+sources on one spool would take each other's rows for their own.
+
 When the checkpoint is lost and the spool is not, a person may give the spool to the next query that comes
 (`spool.repair`, option take-over). Then `owner` is replaced, and names no query, but a fresh id of the spool and the
 epoch after which the next query begins; whoever comes first creates ``owner-ID``, put-if-absent again. So a claim is
@@ -20,6 +24,7 @@ from acquit.spark.spool.entries import FORMAT
 from acquit.spark.spool.store import SpoolStore, StoreDoubt
 
 OWNER = "owner"
+SOURCE = "source"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +79,29 @@ def claim(store: SpoolStore, query: str) -> Owner:
     raise SpoolDamaged(f"spool {store.place}: cannot create the file `owner`")
 
 
+def claim_source(store: SpoolStore, source: int) -> None:
+    """Make `source` the one that the spool serves if there is none; raise SpoolOwned if there is another."""
+    mine = f"{source}\n".encode()
+    for _ in range(3):
+        found = store.get(SOURCE)
+        if found == mine:
+            return
+        if found is not None:
+            owner = read_owner(store)
+            query = None if owner is None else owner.query
+            whose = "was begun by another source" if query is None else f"belongs to the query {query}"
+            raise SpoolOwned(
+                f"spool {store.place} {whose}, and this is another query, or another source of that one. A spool "
+                "serves one source of one query, which is one checkpoint folder: name another `spool`, or start with "
+                f"the checkpoint that belongs to this one. {what_if_lost(store.place)}"
+            )
+        try:
+            store.put_if_absent(SOURCE, mine)
+        except StoreDoubt:
+            pass  # reading it back tells
+    raise SpoolDamaged(f"spool {store.place}: cannot create the file `{SOURCE}`")
+
+
 def give_up(store: SpoolStore, begins_after: int) -> Owner:
     """Give the spool to the query that comes next, which begins after that epoch. No query may be running on it.
 
@@ -87,6 +115,7 @@ def give_up(store: SpoolStore, begins_after: int) -> Owner:
     free = Owner(query=None, spool=uuid4().hex, begins_after=begins_after, previous=previous)
     # Killed in between, it belongs to nobody, and this can be done again.
     store.remove(OWNER)
+    store.remove(SOURCE)
     # It may exist by our own first try.
     if not store.put_if_absent(OWNER, _encode(free)) and (found := _read(store, OWNER)) != free:
         by = "somebody else" if found is None or found.query is None else f"the query {found.query}"

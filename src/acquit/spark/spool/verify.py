@@ -25,7 +25,7 @@ from acquit.spark.spool.entries import Publication, Run, decode_run
 from acquit.spark.spool.housekeeping import forget_run, number_of
 from acquit.spark.spool.identities import NONE, Identities
 from acquit.spark.spool.log import Log, LogState, slot_name
-from acquit.spark.spool.owner import OWNER, Owner, read_owner
+from acquit.spark.spool.owner import OWNER, SOURCE, Owner, read_owner
 from acquit.spark.spool.store import TEMPORARY_SUFFIX, SpoolStore
 
 FOLDERS: Final = ("log", "checkpoints", "data", "identities", "plans", "acknowledged", "probes")
@@ -254,7 +254,7 @@ def _beside(
         elif folder == "probes" or name.endswith(TEMPORARY_SUFFIX) or folder in ("data", "identities"):
             unpublished.append(name)
     for name in top:
-        if name.startswith(f"{OWNER}."):
+        if name.startswith((f"{OWNER}.", f"{SOURCE}.")):
             unpublished.append(name)
         # Where `owner` is missing or damaged, one of them may say whose the spool is: once it is restored.
         elif name.startswith(f"{OWNER}-") and owner is not None and name != f"{OWNER}-{owner.spool}":

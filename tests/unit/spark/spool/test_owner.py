@@ -8,7 +8,7 @@ import pytest
 
 from acquit.errors import SpoolOwned
 from acquit.spark.spool import FolderStore, StoreDoubt
-from acquit.spark.spool.owner import Owner, claim, give_up, read_owner
+from acquit.spark.spool.owner import Owner, claim, claim_source, give_up, read_owner
 
 
 @pytest.fixture
@@ -95,3 +95,27 @@ def test_a_claim_whose_answer_is_lost_is_read_back(store: FolderStore, monkeypat
 
     monkeypatch.setattr(store, "put_if_absent", doubtful)
     assert claim(store, "query-2").query == "query-2"
+
+
+def test_a_spool_serves_one_source_until_it_is_given_up(store: FolderStore) -> None:
+    claim_source(store, 7)
+    claim_source(store, 7)
+    with pytest.raises(SpoolOwned, match="was begun by another source"):
+        claim_source(store, 8)
+    claim(store, "query-1")
+    with pytest.raises(SpoolOwned, match="belongs to the query query-1"):
+        claim_source(store, 8)
+    give_up(store, 0)
+    claim_source(store, 8)
+
+
+def test_a_source_whose_answer_is_lost_is_read_back(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = store.put_if_absent
+
+    def doubtful(name: str, data: bytes) -> bool:
+        real(name, data)
+        raise StoreDoubt("no answer")
+
+    monkeypatch.setattr(store, "put_if_absent", doubtful)
+    claim_source(store, 7)
+    assert store.get("source") == b"7\n"
