@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 
@@ -79,7 +80,7 @@ def test_an_idle_query_makes_no_batches(tmp_path: Path) -> None:
     assert start == {"epoch": 0, "parts": 2}
     assert query.run(start) == ([], start)
     query.queue.post(posting(1))
-    assert query.run(start) == (numbered(1), {"epoch": 1, "parts": 2})
+    assert query.run(start) == (numbered(1), {"epoch": 1, "parts": 2, "source": ANY})
 
 
 def test_limits_are_shared_among_the_parts(tmp_path: Path) -> None:
@@ -159,7 +160,7 @@ def test_a_restart_replays_the_pending_epoch_and_goes_on(tmp_path: Path) -> None
     # Another process, the same offsets, no latest_offset before.
     second = Query(tmp_path, queue)
     assert second.batch(start, end) == rows
-    assert second.run(end) == (numbered(3), {"epoch": 2, "parts": 2})
+    assert second.run(end) == (numbered(3), end | {"epoch": 2})
 
 
 def test_a_replay_has_the_parts_it_was_planned_with(tmp_path: Path) -> None:
@@ -168,7 +169,7 @@ def test_a_replay_has_the_parts_it_was_planned_with(tmp_path: Path) -> None:
     more = Query(tmp_path, queue, parts="5")
     assert len(more.driver.partitions({"epoch": 0, "parts": 2}, {"epoch": 1, "parts": 2})) == 2
     queue.post(posting(2))
-    assert more.driver.latest_offset({"epoch": 1, "parts": 2}, 4) == {"epoch": 2, "parts": 5}
+    assert more.driver.latest_offset({"epoch": 1, "parts": 2}, 4) == {"epoch": 2, "parts": 5, "source": ANY}
 
 
 def test_on_other_brokers_an_empty_epoch_is_followed_by_a_pause_that_grows(tmp_path: Path) -> None:
@@ -256,6 +257,29 @@ def test_a_batch_that_nobody_reads_does_not_go_on_for_ever(tmp_path: Path) -> No
     assert query.queue.attached == 0
 
 
+def test_two_sources_of_a_query_do_not_share_a_spool(tmp_path: Path) -> None:
+    """Their tasks bear one query id, and would take each other's parts for their own."""
+    first, second = Query(tmp_path, QueueDouble(posting(1))), Query(tmp_path, QueueDouble(posting(2)))
+    start = first.driver.initial_offset()
+    end, other = first.driver.latest_offset(start, 4), second.driver.latest_offset(start, 4)
+    assert first.batch(start, end) == numbered(1)
+    with pytest.raises(SpoolOwned, match="another source.* name another `spool`") as caught:
+        second.batch(start, other)
+    assert "\n" not in str(caught.value) and second.queue.attached == 0
+    again = Query(tmp_path, QueueDouble())
+    assert again.batch(start, end) == numbered(1), "the number is in the offset"
+
+
+def test_a_source_from_before_it_had_a_number_gets_one(tmp_path: Path) -> None:
+    query = Query(tmp_path, QueueDouble(posting(1)))
+    start, end = query.driver.initial_offset(), {"epoch": 1, "parts": 2}
+    query.driver.latest_offset(start, 4)
+    assert query.batch(start, end) == numbered(1)
+    query.queue.post(posting(2))
+    rows, after = query.run(end)
+    assert rows == numbered(2) and after == end | {"epoch": 2, "source": ANY}
+
+
 def test_stopping_closes_the_probe(tmp_path: Path) -> None:
     query = Query(tmp_path, QueueDouble())
     query.driver.stop()
@@ -322,13 +346,13 @@ def test_an_epoch_reads_the_addresses_that_have_something(tmp_path: Path) -> Non
     query = Several(tmp_path, {"a": filled(1, 2), "b": filled(), "c": filled(3)})
     start: Offset = query.driver.initial_offset()
     end = query.driver.latest_offset(start, 10)
-    assert end == {"epoch": 1, "parts": 2}
+    assert end == {"epoch": 1, "parts": 2, "source": ANY}
     assert [planned.address for planned in query.driver.partitions(start, end)] == ["a", "c"]
     assert sorted(query.batch(start, end)) == numbered(1, 2, 3)
     assert query.driver.latest_offset(end, 10) == end
     query.queues["b"].post(posting(4))
     end2 = query.driver.latest_offset(end, 10)
-    assert end2 == {"epoch": 2, "parts": 2}
+    assert end2 == end | {"epoch": 2}
     assert [planned.address for planned in query.driver.partitions(end, end2)] == ["b", "b"]
 
 
@@ -516,7 +540,9 @@ def test_a_spool_that_is_taken_over_gives_out_what_it_holds_first(tmp_path: Path
     start = query.driver.initial_offset()
     assert start == {"epoch": 2, "parts": 1}
     end = query.driver.latest_offset(start, 100)
-    assert end == {"epoch": 3, "parts": 3}, "as many parts as it was published with, though there may be nothing new"
+    assert end == {"epoch": 3, "parts": 3, "source": ANY}, (
+        "as many parts as it was published with, though there may be nothing new"
+    )
     assert sorted(query.batch(start, end)) == numbered(7, 8, 9)
     assert query.run(end)[0] == numbered(*messages)
 
