@@ -65,16 +65,16 @@ class _Stubborn(FolderStore):
 def test_a_file_that_cannot_be_removed_ends_nothing_and_goes_with_a_later_commit(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, folder: str
 ) -> None:
-    store = _Stubborn(tmp_path)
-    spool = Spool(store, RetentionOptions(checkpoint_entries=2, identity_retention_ms=1))
-    _play(spool, 1, 20)
+    store, clock = _Stubborn(tmp_path), _Clock()
+    spool = Spool(store, RetentionOptions(checkpoint_entries=2, identity_retention_ms=3_000), now_ms=clock)
+    _play(spool, 1, 20, clock, step_ms=1_000)
     store.kept = f"{folder}/"
-    _play(spool, 21, 40)
+    _play(spool, 21, 40, clock, step_ms=1_000)
     assert spool.state().floor == 39
     assert f"cannot remove {folder}/" in caplog.text
     assert len(list((tmp_path / folder).iterdir())) > MARKERS_KEPT
     store.kept = ""
-    _play(spool, 41, 50)
+    _play(spool, 41, 50, clock, step_ms=1_000)
     assert len(list((tmp_path / folder).iterdir())) <= MARKERS_KEPT
 
 
