@@ -15,6 +15,7 @@ from acquit.errors import ConfigurationError
 from acquit.protocol.message import Message
 from acquit.spark import redrive as module
 from acquit.spark.redrive import Letter, LetterGroup, RedriveOptions, RedriveProgress, redrive
+from tests.support.draining import take_all
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,11 +40,7 @@ def die(url: str, address: str) -> list[int]:
 
 def drain(url: str, address: str) -> list[tuple[object, object]]:
     with acquit.connect(url) as connection, connection.session() as session:
-        receiver = session.receiver(address)
-        found = []
-        while (message := receiver.receive(timeout=0.2)) is not None:
-            found.append((message.body, message.message_id))
-        return found
+        return [(message.body, message.message_id) for message in take_all(session.receiver(address))]
 
 
 def test_each_letter_goes_once_and_those_in_the_table_stay(
@@ -107,6 +104,35 @@ def test_a_letter_that_does_not_say_where_it_died(spark: SparkSession, broker: a
     assert (done.selected, done.homeless, done.moved) == (1, 1, 0)
     assert redrive(RedriveOptions(url=broker.url, queue=letters, to=elsewhere), spark=spark).moved == 1
     assert [body for body, _ in drain(broker.url, elsewhere)] == ["stray"]
+
+
+def test_a_letter_that_says_what_no_broker_says_stops_no_other(
+    spark: SparkSession, broker: acquit.Broker, address: str, tmp_path: Path
+) -> None:
+    letters = f"{address}.letters"
+    says: list[dict[str, object]] = [
+        {"x-opt-acquit-origin": "none"},
+        {"x-opt-acquit-origin": (1 << 64) - 1},
+        {"x-opt-ACTUAL-EXPIRY": "soon"},
+        {"x-opt-ACTUAL-EXPIRY": 1_700_000_000_000},
+        {"x-opt-acquit-attempts": "[{"},
+    ]
+    with acquit.connect(broker.url) as connection, connection.session() as session:
+        sender = session.sender(letters)
+        for number, annotations in enumerate(says):
+            sender.send(Message(f"m{number}", annotations={**annotations, "x-opt-ORIG-QUEUE": address}))
+    for name, table in (
+        ("sequences", pa.table({"sequence": ["no number", None]})),
+        ("ids", pa.table({"message_id": pa.array([7, None])})),
+    ):
+        (tmp_path / name).mkdir()
+        pq.write_table(table, tmp_path / name / "part-0.parquet")
+        planned = redrive(
+            RedriveOptions(url=broker.url, queue=letters, table=tmp_path / name, dry_run=True), spark=spark
+        )
+        assert (planned.selected, planned.in_table) == (5, 0)
+    assert redrive(RedriveOptions(url=broker.url, queue=letters), spark=spark).moved == 5
+    assert [body for body, _ in drain(broker.url, address)] == [f"m{number}" for number in range(5)]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 The queue is looked at as a batch (`spark.browse`), which takes nothing; the rest is columns. What an acquit broker
 writes into a dead letter (`docs/expiry-and-dead-letters.md`) is in its annotations, which the source has as text; here
-it is typed:
+it is typed. What is there otherwise, as in a message that somebody posted to this queue, is null:
 
 ================  ==================================================================================================
 sequence          the letter's own, in this queue
@@ -50,8 +50,8 @@ _COLUMNS: Final = (
     "posted_at AS died_at",
     "annotations['x-opt-ORIG-QUEUE'] AS origin_queue",
     "annotations['x-opt-ORIG-ADDRESS'] AS origin_address",
-    "CAST(annotations['x-opt-acquit-origin'] AS BIGINT) AS origin_sequence",
-    "CAST(annotations['x-opt-ACTUAL-EXPIRY'] AS TIMESTAMP) AS expired_at",
+    "TRY_CAST(annotations['x-opt-acquit-origin'] AS BIGINT) AS origin_sequence",
+    "TRY_CAST(annotations['x-opt-ACTUAL-EXPIRY'] AS TIMESTAMP) AS expired_at",
     f"COALESCE(FROM_JSON(annotations['x-opt-acquit-attempts'], '{_ATTEMPTS}'), ARRAY()) AS attempts",
     "CASE WHEN body_type IN ('string', 'data') THEN CAST(body AS STRING) END AS text",
 )

@@ -19,6 +19,7 @@ Nothing of a letter goes through the driver but its sequence and its target.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -52,6 +53,8 @@ _CHUNK: Final = 1_000
 """Letters in one request."""
 _GROUPS_MAX: Final = 1_000
 _ANSWER_S: Final = 60.0
+_RATE_MIN: Final = 1e-6
+"""In a second. What is less is a nap that no clock can tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +87,7 @@ class RedriveOptions(BrokerAccess):
             raise ConfigurationError(f"to: {self.to} is where the letters are; expected another queue")
         if self.limit is not None and self.limit < 1:
             raise ConfigurationError(f"limit: expected a number above 0, got {self.limit}")
-        if self.rate is not None and not self.rate > 0:
+        if self.rate is not None and not _RATE_MIN <= self.rate < math.inf:
             raise ConfigurationError(f"rate: expected messages in a second, above 0, got {self.rate:g}")
         BrowseOptions.parse(self.browse_options())
 
@@ -238,7 +241,9 @@ def _marked(session: SparkSession, letters: DataFrame, table: Path) -> DataFrame
     if not files:
         return letters.withColumn("in_table", sql.lit(False))
     ours = _IDENTITIES[column]
-    rows = session.read.parquet(*(str(file.path) for file in files)).select(sql.col(column).alias("known"))
+    # As the letters have it: what is of another type, and no such value, is the identity of none.
+    identity = sql.col(column).try_cast(letters.schema[ours].dataType).alias("known")
+    rows = session.read.parquet(*(str(file.path) for file in files)).select(identity)
     wanted = letters.select(sql.col(ours).alias("known")).distinct()
     known = rows.join(wanted, "known", "left_semi").distinct().withColumn("found", sql.lit(True))
     joined = letters.join(known, letters[ours] == known["known"], "left")
@@ -259,6 +264,8 @@ def _known_by(table: Path) -> tuple[tuple[TableFile, ...], str]:
         names = pq.read_schema(files[0].path).names
     except pa.ArrowInvalid as error:
         raise ConfigurationError(f"table {table}: {files[0].path} is no Parquet file: {error}") from error
+    except OSError as error:
+        raise ConfigurationError(f"table {table}: {files[0].path} cannot be read: {error}") from error
     column = next((column for column in _IDENTITIES if column in names), None)
     if column is None:
         raise ConfigurationError(
@@ -303,6 +310,8 @@ def _move(
         return 0
     chunk = _CHUNK if options.rate is None else max(1, min(_CHUNK, int(options.rate)))
     moved = asked = 0
+    refused: dict[str, PipelineFailed] = {}
+    """By the queue that they should go to: letters to others do not wait until that is mended."""
     rows = islice(going.select("sequence", "target").toLocalIterator(), count)
     letters = ((row.sequence, row.target) for row in rows)
     try:
@@ -313,12 +322,19 @@ def _move(
             began_s = time.monotonic()
             while batch := list(islice(letters, chunk)):
                 for target, sequences in _by_target(batch):
-                    moved += _moved(node, options.queue, target, sequences)
+                    if target in refused:
+                        continue
+                    try:
+                        moved += _moved(node, options.queue, target, sequences)
+                    except PipelineFailed as error:
+                        refused[target] = error
                 asked += len(batch)
                 if on_progress is not None:
                     on_progress(RedriveProgress(moved=moved, of=count))
                 if options.rate is not None and asked < count:
                     sleep(max(0.0, began_s + asked / options.rate - time.monotonic()))
+        if refused:
+            raise next(iter(refused.values()))
     except AcquitError as error:
         raise PipelineFailed(
             f"{error}; {moved} of {count} letters were moved for sure: run it again for those that were not"

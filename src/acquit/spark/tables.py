@@ -65,10 +65,14 @@ class TableFiles:
 def table_files(table: Path) -> TableFiles:
     """The files of the table in the folder `table`.
 
-    Raises ConfigurationError when there is no table, PipelineFailed when its list names a file that is not there.
+    Raises ConfigurationError when there is no table, PipelineFailed when its list names a file that is not there, or
+    one goes while it is looked at.
     """
-    kind = table_kind(table)
-    files = tuple(_READERS[kind](table))
+    try:
+        kind = table_kind(table)
+        files = tuple(_READERS[kind](table))
+    except OSError as error:
+        raise PipelineFailed(f"table {table}: {error}") from error
     missing = next((file.path for file in files if not file.path.exists()), None)
     if missing is not None:
         raise PipelineFailed(f"table {table}: its list names {missing}, which is not there")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +14,12 @@ import acquit
 from acquit.broker.options import BrokerOptions, Role, Security, User
 from acquit.cli.exits import Exit, exit_of
 from acquit.client.management import Management
-from acquit.errors import ConnectionLost, PipelineFailed
+from acquit.errors import ConfigurationError, ConnectionLost, PipelineFailed
 from acquit.protocol.message import Message
 from acquit.spark import redrive as module
 from acquit.spark.redrive import RedriveOptions, RedriveProgress
 from acquit.store.options import JournalOptions
+from tests.support.draining import take_all
 from tests.support.qpid import eventually
 
 
@@ -48,14 +50,14 @@ def post(url: str, queue: str, count: int) -> list[int]:
         for number in range(count):
             sender.send(Message(number), wait=False)
         sender.flush()
-        messages = session.receiver(queue, browse=True).receive_many(count, 5)
+        messages = take_all(session.receiver(queue, browse=True))
+        assert len(messages) == count
         return [message.sequence for message in messages if message.sequence is not None]
 
 
 def bodies(url: str, queue: str) -> list[object]:
     with acquit.connect(url) as connection, connection.session("no-ack") as session:
-        receiver = session.receiver(queue, browse=True)
-        return [message.body for message in receiver.receive_many(1_000, 0.5)]
+        return [message.body for message in take_all(session.receiver(queue, browse=True))]
 
 
 def move(
@@ -118,6 +120,29 @@ def test_what_the_broker_refuses_is_one_line(broker: acquit.Broker, address: str
         move(options, [Row(sequence, address)])
     assert "\n" not in str(caught.value)
     assert exit_of(caught.value) is Exit.USAGE
+
+
+def test_letters_to_other_queues_do_not_wait_behind_those_that_the_broker_refuses(
+    broker: acquit.Broker, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    targets = [address, f"{address}.good", "$nowhere", f"{address}.good", address, f"{address}.good"]
+    rows = [Row(sequence, target) for sequence, target in zip(post(broker.url, address, 6), targets, strict=True)]
+    monkeypatch.setattr(module, "_CHUNK", 2)
+    with pytest.raises(PipelineFailed, match=f"{address} to {address}: .*; 3 of 6 letters were moved for sure"):
+        move(RedriveOptions(url=broker.url, queue=address), rows)
+    assert (bodies(broker.url, address), bodies(broker.url, f"{address}.good")) == ([0, 2, 4], [1, 3, 5])
+
+
+@pytest.mark.parametrize("rate", [math.inf, math.nan, 1e-300, 0.0, -1.0])
+def test_a_rate_that_is_none(rate: float) -> None:
+    with pytest.raises(ConfigurationError, match="rate: expected messages in a second, above 0, got"):
+        RedriveOptions(url="amqp://127.0.0.1:1", rate=rate)
+
+
+def test_a_table_whose_files_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "gone.parquet").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(PipelineFailed, match=r"^table .*gone\.parquet"):
+        module._known_by(tmp_path)
 
 
 def test_the_permissions_that_the_page_names_are_enough(tmp_path: Path) -> None:
