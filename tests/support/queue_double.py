@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -10,6 +10,7 @@ from acquit.broker.intake.shaping import make_body
 from acquit.protocol.message import Message
 from acquit.protocol.sections import scan_sections
 from acquit.protocol.types import ULong
+from acquit.spark.parsing import read_message
 from acquit.spark.spool import Outcome, Part, Received, Result
 
 BROKER = UUID("6f5c1b1e-6d0e-4f5b-9d43-4b8a55d6a2c1")
@@ -46,24 +47,45 @@ def bodies(result: Result) -> list[bytes]:
 
 
 class QueueDouble:
-    """Messages by number of delivery; `attach` makes drains on them."""
+    """Messages by number of delivery; `attach` makes drains on them. `order` is what they are sorted by, as with
+    priorities; without it what is given back goes to the front."""
 
-    def __init__(self, *payloads: bytes, broker_id: UUID | None = BROKER) -> None:
-        self.available = list(payloads)
+    def __init__(
+        self,
+        *payloads: bytes,
+        broker_id: UUID | None = BROKER,
+        order: Callable[[bytes], tuple[int, ...]] | None = None,
+    ) -> None:
+        self.available: list[bytes] = []
+        self.order = order
         self.settled: list[tuple[bytes, Outcome]] = []
         self.broker_id = broker_id
         self.attached = 0
         self.answers = True
+        self.post(*payloads)
 
     def post(self, *payloads: bytes) -> None:
-        self.available += payloads
+        self.lay([*self.available, *payloads])
 
-    def attach(self) -> DrainDouble:
+    def lay(self, payloads: list[bytes]) -> None:
+        """These are available, from now on."""
+        self.available = payloads if self.order is None else sorted(payloads, key=self.order)
+
+    def attach(self, until: int | None = None) -> DrainDouble:
         self.attached += 1
-        return DrainDouble(self)
+        return DrainDouble(self, until)
+
+    def older(self, until: int | None) -> list[bytes]:
+        """Of what is available, what has a sequence up to `until`; None for all."""
+        return [one for one in self.available if until is None or sequence_of(one) <= until]
 
     def outcomes(self) -> Mapping[bytes, Outcome]:
         return dict(self.settled)
+
+
+def sequence_of(payload: bytes) -> int:
+    """The broker's; 0 for none."""
+    return read_message(payload, BROKER).sequence or 0
 
 
 class Delivered(NamedTuple):
@@ -73,19 +95,22 @@ class Delivered(NamedTuple):
 
 
 class DrainDouble:
-    """One link to a `QueueDouble`, which gives at most `chunk` messages at a time."""
+    """One link to a `QueueDouble`, which gives at most `chunk` messages at a time, and none beyond `until`."""
 
     chunk = 3
 
-    def __init__(self, queue: QueueDouble) -> None:
+    def __init__(self, queue: QueueDouble, until: int | None = None) -> None:
         self._queue = queue
+        self._until = until
         self._held: list[bytes] = []
         self.exhausted = False
         self.broker_id = queue.broker_id
 
     def receive(self, rows_max: int) -> Sequence[Received]:
         count = min(rows_max, self.chunk)
-        found, self._queue.available = self._queue.available[:count], self._queue.available[count:]
+        found = self._queue.older(self._until)[:count]
+        for payload in found:
+            self._queue.available.remove(payload)
         self._held += found
         self.exhausted = not found
         return [Delivered(payload) for payload in found]
@@ -98,4 +123,5 @@ class DrainDouble:
         return self._queue.answers
 
     def detach(self) -> None:
-        self._queue.available, self._held = self._held + self._queue.available, []
+        self._queue.lay(self._held + self._queue.available)
+        self._held = []

@@ -38,15 +38,13 @@ from acquit.errors import (
     SessionEnded,
     Unauthorized,
 )
-from acquit.protocol.types import Described, Symbol, UInt, ULong, Value
 from acquit.spark.beforehand import refuse_missing, refuse_selector
 from acquit.spark.browse_options import BrowseOptions
 from acquit.spark.columns import MessageColumns
 from acquit.spark.driver import spread
-from acquit.spark.link import LAST_SEQUENCE_PROPERTY, broker_id, connect_patiently
+from acquit.spark.link import LAST_SEQUENCE_PROPERTY, broker_id, connect_patiently, portion_filter
 from acquit.spark.spool import Poison
 
-PORTION_FILTER: Final = "acquit:portion-filter:list"
 ROWS_EACH: Final = 1_000
 """Fewer messages than this for each task are not worth another task."""
 
@@ -172,8 +170,7 @@ def _chunks(messages: Iterator[ReceivedMessage]) -> Iterator[list[ReceivedMessag
 def _attach(session: Session, options: BrowseOptions, part: BrowsePart, *, prefetch: int) -> Receiver:
     filters = None
     if part.broker is not None:
-        portion: list[Value] = [ULong(part.until), UInt(part.parts), UInt(part.part)]
-        filters = {"portion": Described(Symbol(PORTION_FILTER), portion)}
+        filters = portion_filter(part.until, part.parts, part.part)
     try:
         return session.receiver(
             part.address,

@@ -15,8 +15,12 @@ because nothing depends on it: an attempt that read another queue for the same p
 back.
 
 **AvailableNow** ends at what was there when it began: on an acquit broker, at the sequence that was the last one then
-(of the whole broker, so it serves all addresses); elsewhere, for each address, when every part that read it in an epoch
-came to the end of the queue.
+(of the whole broker, so it serves all addresses). An address is at its end when every part that read it in an epoch
+came to the end of the queue or met what is newer, and the broker, asked then, has nothing older any more. If it has,
+then that is behind newer messages of a higher priority (or a task that lost has given it back), and from then on the
+address is read with a selector that leaves out what is newer. Where that gives nothing, what there is belongs to
+somebody else, as groups do. Elsewhere an address is at its end when every part that read it came to the end of the
+queue. What an earlier run has published says nothing about the end.
 
 **Refusals.** An offset whose epoch is finished in the spool is from an older checkpoint; an offset that says there were
 epochs while the spool holds none, or has finished fewer, means that the spool was lost, or is another one or an older
@@ -26,6 +30,7 @@ first epoch on, its plan is in the spool before Spark knows of it.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,6 +41,8 @@ from acquit.errors import SpoolDamaged, SpoolFenced
 from acquit.spark.metrics import SourceMetrics
 from acquit.spark.source_options import MESSAGES_MAX, SourceOptions
 from acquit.spark.spool import Held, LogState, Part, Spool
+
+logger = logging.getLogger("acquit.spark")
 
 Offset: TypeAlias = Mapping[str, int]
 
@@ -59,6 +66,9 @@ class Probe(Protocol):
     def last_sequence(self) -> int | None:
         """The highest sequence given so far; None where the broker does not tell."""
 
+    def older(self, address: str, until: int) -> bool:
+        """Whether a message with a sequence up to `until` is available. Of a broker that tells the last sequence."""
+
     def close(self) -> None:
         """Let the connection go."""
 
@@ -73,6 +83,8 @@ class PlannedPart:
     plan: str
     run: str
     """Of the query: what a process learned of the spool in another run is not believed in this one."""
+    only_until: int | None = None
+    """The broker is asked for nothing beyond this sequence."""
 
 
 @dataclass(slots=True)
@@ -114,6 +126,8 @@ class Driver:
         self._patience = {address: _Patience() for address in options.queues}
         self._ended: set[str] = set()
         """Addresses that an AvailableNow run has read to their end."""
+        self._behind: set[str] = set()
+        """Addresses where what it wants was behind newer messages."""
         self._depths: Mapping[str, int | None] = dict.fromkeys(options.queues)
         self._rows_max = options.max_messages_per_batch
         self._probed_store = False
@@ -173,6 +187,7 @@ class Driver:
             self._claimed = True
         plan = self._spool.plan(epoch)
         queues = self._options.queues if epoch != self._begun else self._assigned
+        addresses = [queues[part % len(queues)] for part in range(parts)]
         return [
             PlannedPart(
                 Part(
@@ -184,11 +199,12 @@ class Driver:
                     poison=self._options.poison,
                     missing_identity=self._options.missing_identity,
                 ),
-                queues[part % len(queues)],
+                address,
                 plan,
                 self._run,
+                self._until_sequence if address in self._behind else None,
             )
-            for part in range(parts)
+            for part, address in enumerate(addresses)
         ]
 
     def commit(self, end: Offset) -> None:
@@ -281,12 +297,28 @@ class Driver:
         for address in set(self._assigned):
             parts = (part for part, read in enumerate(self._assigned) if read == address)
             last = [one for part in parts if (one := state.decided.get((done, part))) is not None]
-            if self._available_now and all(one.ended for one in last):
+            gave = any(one.totals.rows or one.totals.set_aside or one.totals.rejected for one in last)
+            ended = all(one.ended for one in last) and done not in self._published
+            if self._available_now and ended and not (last and self._is_left(address, gave)):
                 self._ended.add(address)
-            if any(one.totals.rows or one.totals.set_aside or one.totals.rejected for one in last):
+            if gave:
                 self._patience[address].end()
             else:
                 self._patience[address].wait(self._clock())
+
+    def _is_left(self, address: str, gave: bool) -> bool:
+        """Whether there is still something that was there as an AvailableNow run began, and to be had: parts have come
+        to an end. `gave` says whether they had anything."""
+        if self._until_sequence is None or not self._probe.older(address, self._until_sequence):
+            return False
+        if address in self._behind and not gave:
+            logger.warning(
+                "%s has messages from before the run, and hands none of them out: others may have a right to them",
+                address,
+            )
+            return False
+        self._behind.add(address)
+        return True
 
 
 def spread(depths: Mapping[str, int | None], parts: int) -> Sequence[str]:

@@ -7,8 +7,8 @@ says that there is nothing, and nobody waits for a time-out. Where a broker does
 nothing came for the rest of the time, and for `ackTimeout` if nothing came at all.
 
 `QueueProbe` is the driver's. On an acquit broker it browses with no credit, acquires nothing, and hears how many
-messages are available, and which sequence was the last. Other brokers are not asked: they do not tell, and some know
-no browsing.
+messages are available, and which sequence was the last; whether there are older ones it sees by looking at one. Other
+brokers are not asked: they do not tell, and some know no browsing.
 
 Both connect patiently: a broker that is being restarted is no reason to fail a query.
 """
@@ -37,6 +37,7 @@ from acquit.errors import (
 from acquit.protocol._definitions import AmqpCondition, Error, Rejected
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.delivery import Outcome as WireOutcome
+from acquit.protocol.types import Described, Symbol, UInt, ULong, Value
 from acquit.spark.beforehand import check_beforehand
 from acquit.spark.options import ConnectionOptions
 from acquit.spark.source_options import SourceOptions
@@ -46,6 +47,9 @@ logger = logging.getLogger("acquit.spark")
 
 BROKER_ID_PROPERTY: Final = "acquit:broker-id"
 LAST_SEQUENCE_PROPERTY: Final = "acquit:last-sequence"
+_PORTION_FILTER: Final = "acquit:portion-filter:list"
+_UP_TO: Final = "m.x-opt-acquit-sequence <= {}"
+"""A selector: the number is an annotation of the message."""
 
 _QUIET_S: Final = 0.02
 """When nothing came for so long, the broker is asked whether there is more: one round trip."""
@@ -116,6 +120,12 @@ def broker_id(connection: Connection) -> UUID | None:
     return value if isinstance(value, UUID) else None
 
 
+def portion_filter(until: int, parts: int = 1, part: int = 0) -> Mapping[str, object]:
+    """What makes an acquit broker show a browser one share of the messages with a sequence up to `until`."""
+    portion: list[Value] = [ULong(until), UInt(parts), UInt(part)]
+    return {"portion": Described(Symbol(_PORTION_FILTER), portion)}
+
+
 def check_poison(options: SourceOptions, broker: UUID | None) -> None:
     """Raise ConfigurationError where rejecting might lose messages: other brokers drop or requeue what is rejected."""
     if options.poison is Poison.REJECT and broker is None and not options.reject_is_dead_letter:
@@ -127,14 +137,21 @@ def check_poison(options: SourceOptions, broker: UUID | None) -> None:
 
 
 class QueueDrain:
-    """A `Drain` on the queue `address`, for at most `rows_max` messages and about `bytes_max` bytes.
+    """A `Drain` on the queue `address`, for at most `rows_max` messages and about `bytes_max` bytes. `only_until` is
+    for acquit brokers: of messages with a sequence up to that.
 
     Raises ConfigurationError where `selector` is given and the broker does not apply it.
     """
 
-    def __init__(self, options: SourceOptions, address: str, rows_max: int, bytes_max: int) -> None:
+    def __init__(
+        self, options: SourceOptions, address: str, rows_max: int, bytes_max: int, *, only_until: int | None = None
+    ) -> None:
         self._options = options
         self._address = address
+        self._selector = options.selector
+        if only_until is not None:
+            older = _UP_TO.format(only_until)
+            self._selector = older if options.selector is None else f"({options.selector}) AND {older}"
         self._connection = connect_patiently(options)
         try:
             self.broker_id = broker_id(self._connection)
@@ -146,7 +163,7 @@ class QueueDrain:
                 prefetch=rows_max,
                 prefetch_bytes=min(2 * bytes_max, _PREFETCH_BYTES_MAX),
                 default_outcome=RELEASED,
-                selector=options.selector,
+                selector=self._selector,
             )
         except BaseException as error:
             self.detach()
@@ -209,7 +226,7 @@ class QueueDrain:
         enough unsettled. Where we got nothing at all, or what a selector selects, what it has may not be for us."""
         if self.broker_id is None:
             return False
-        for_us = self._received > 0 and self._options.selector is None
+        for_us = self._received > 0 and self._selector is None
         return not answered or (for_us and (self._receiver.available or 0) > 0)
 
     def settle(self, outcomes: Mapping[Outcome, Sequence[Received]]) -> bool:
@@ -264,6 +281,22 @@ class QueueProbe:
         receiver = self._attached(self._options.queues[0])
         value = None if receiver is None else receiver.remote_properties.get(LAST_SEQUENCE_PROPERTY)
         return int(value) if isinstance(value, int) else None
+
+    def older(self, address: str, until: int) -> bool:
+        """Whether a message with a sequence up to `until` is available that the selector selects. For an acquit broker:
+        it knows from the numbers alone, and sends one of them, if there is one. True where it does not answer."""
+        self.available(address)  # connects anew, where that was lost
+        if self._session is None:
+            return False
+        options = self._options
+        receiver = self._session.receiver(
+            address, prefetch=1, browse=True, selector=options.selector, filters=portion_filter(until)
+        )
+        try:
+            answered = receiver.drain(options.ack_timeout_ms / 1000)
+            return bool(receiver.receive_many(1, 0)) or not answered
+        finally:
+            receiver.close(_CLOSE_TIMEOUT_S)
 
     def close(self) -> None:
         """Let the connection go; the next question makes another."""

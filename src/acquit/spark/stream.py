@@ -122,7 +122,11 @@ class AcquitStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         reader = MessageColumns(planned.address, options.identity_field, decoder)
         with _collector_paused():
             result = spool.take(
-                part, lambda: QueueDrain(options, planned.address, part.rows_max, part.bytes_max), reader
+                part,
+                lambda: QueueDrain(
+                    options, planned.address, part.rows_max, part.bytes_max, only_until=planned.only_until
+                ),
+                reader,
             )
         return reader.select(result.batches, schema)
 

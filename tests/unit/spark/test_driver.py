@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from unittest.mock import ANY
 
@@ -13,9 +14,9 @@ from acquit.errors import SpoolDamaged, SpoolFenced, SpoolNotShared, SpoolOwned
 from acquit.spark.columns import MessageColumns
 from acquit.spark.driver import Driver, Offset, spread
 from acquit.spark.source_options import SourceOptions
-from acquit.spark.spool import FolderStore, Poison, Spool
+from acquit.spark.spool import FolderStore, Poison, Received, Spool, attempt
 from acquit.spark.spool.repair import RepairOptions, TakeOver, repair
-from tests.support.queue_double import BROKER, QueueDouble, bodies, posting
+from tests.support.queue_double import BROKER, DrainDouble, QueueDouble, bodies, posting, sequence_of
 
 READER = MessageColumns("queue")
 
@@ -34,7 +35,10 @@ class ProbeDouble:
         return len(self.queue.available) if self.tells else None
 
     def last_sequence(self) -> int | None:
-        return max((sequence or 0 for sequence in READER.identify(self.queue.available, BROKER).sequences), default=0)
+        return max(map(sequence_of, self.queue.available), default=0) if self.tells else None
+
+    def older(self, address: str, until: int) -> bool:
+        return bool(self.queue.older(until))
 
     def close(self) -> None:
         self.closed = True
@@ -57,7 +61,7 @@ class Query:
         rows = []
         for planned in self.driver.partitions(start, end):
             self.workers.check_plan(planned.part.epoch, planned.plan)
-            rows += bodies(self.workers.take(planned.part, self.queue.attach, READER))
+            rows += bodies(self.workers.take(planned.part, lambda: self.queue.attach(planned.only_until), READER))  # noqa: B023
         return rows
 
     def run(self, start: Offset, rows_max: int | None = 4) -> tuple[list[bytes], Offset]:
@@ -149,6 +153,80 @@ def test_available_now_goes_on_after_an_epoch_that_an_earlier_run_ended(tmp_path
     second.driver.begin_available_now()
     assert second.batch(start, end) == rows
     assert second.run(end)[0] == numbered(2)
+
+
+@pytest.mark.parametrize("rows_max", [1, 4, 100])
+@pytest.mark.parametrize("newer_max", [2, 1_000])
+def test_available_now_takes_what_is_behind_newer_messages_of_a_higher_priority(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_max: int, newer_max: int
+) -> None:
+    monkeypatch.setattr(attempt, "NEWER_MAX", newer_max)
+    queue = QueueDouble(*(posting(number) for number in range(1, 6)), order=lambda payload: (sequence_of(payload) < 6,))
+    query = Query(tmp_path, queue)
+    query.driver.begin_available_now()
+    queue.post(*(posting(number) for number in range(6, 16)))
+    rows, end = query.run(query.driver.initial_offset(), rows_max)
+    assert sorted(rows) == numbered(*range(1, 6)) and len(queue.available) == 10
+    assert end["epoch"] <= 1 + 5, "one to meet the newer ones, and no more that give nothing"
+
+
+def test_available_now_takes_what_was_given_back_after_all_parts_had_ended(tmp_path: Path) -> None:
+    """An attempt that lost against its copy had taken them."""
+    query = Query(tmp_path, QueueDouble(posting(1), posting(2), posting(3)))
+    query.driver.begin_available_now()
+    start = query.driver.initial_offset()
+    end = query.driver.latest_offset(start, 100)
+    loser = query.queue.attach()
+    loser.receive(2)
+    assert query.batch(start, end) == numbered(3)
+    loser.detach()
+    assert query.run(end)[0] == numbered(1, 2)
+
+
+def test_available_now_does_not_wait_for_what_is_handed_to_nobody_here(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As what belongs to a group that another consumer has."""
+    query = Query(tmp_path, QueueDouble(posting(1)))
+    query.driver.begin_available_now()
+    query.queue.attach = QueueDouble().attach  # type: ignore[method-assign]
+    rows, end = query.run(query.driver.initial_offset())
+    assert (rows, end["epoch"]) == ([], 2) and "queue has messages from before the run" in caplog.text
+
+
+def test_available_now_does_not_chase_a_trickle_that_leaves_no_time_to_see_the_end(tmp_path: Path) -> None:
+    class Trickle(DrainDouble):
+        """Newer ones go on coming, one by one, until the time is up, and a consumer elsewhere takes most of them."""
+
+        def receive(self, rows_max: int) -> Sequence[Received]:
+            if self._held and sequence_of(self._held[-1]) > 5:
+                return []
+            if not self._queue.available:
+                self._queue.post(posting(6))
+            return super().receive(rows_max)
+
+        def detach(self) -> None:
+            self._held = self._held[-1:]
+            super().detach()
+
+    query = Query(tmp_path, QueueDouble(posting(5)))
+    query.driver.begin_available_now()
+    query.queue.attach = lambda until=None: Trickle(query.queue, until)  # type: ignore[method-assign]
+    rows, end = query.run(query.driver.initial_offset())
+    assert rows == numbered(5) and end["epoch"] <= 2
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_available_now_goes_on_behind_what_a_lost_query_has_published(tmp_path: Path, tells: bool) -> None:
+    """Its parts had come to the end of the queue, as it was then."""
+    first = Query(tmp_path, filled(1, tells=tells), tells=tells)
+    first.workers.claim("query-1")
+    start = first.driver.initial_offset()
+    first.batch(start, first.driver.latest_offset(start, 100))
+    repair(FolderStore(tmp_path), RepairOptions(take_over=TakeOver.REPLAY))
+    query = Query(tmp_path, filled(2, 3, tells=tells), tells=tells)
+    query.driver.begin_available_now()
+    assert sorted(query.run(query.driver.initial_offset())[0]) == numbered(1, 2, 3)
 
 
 def test_a_restart_replays_the_pending_epoch_and_goes_on(tmp_path: Path) -> None:
@@ -308,14 +386,17 @@ class Several(Query):
         waiting = [one for queue in self.queues.values() for one in queue.available]
         return max((one or 0 for one in READER.identify(waiting, BROKER).sequences), default=0) if self.tells else None
 
+    def older(self, address: str, until: int) -> bool:
+        return bool(self.queues[address].older(until))
+
     def close(self) -> None:
         raise AssertionError
 
     def batch(self, start: Offset, end: Offset) -> list[bytes]:
         rows = []
         for planned in self.driver.partitions(start, end):
-            reader = MessageColumns(planned.address)
-            rows += bodies(self.workers.take(planned.part, self.queues[planned.address].attach, reader))
+            queue, reader = self.queues[planned.address], MessageColumns(planned.address)
+            rows += bodies(self.workers.take(planned.part, lambda: queue.attach(planned.only_until), reader))  # noqa: B023
         return rows
 
 
@@ -436,9 +517,9 @@ def test_the_report_counts_what_the_spool_has_seen(tmp_path: Path) -> None:
     assert query.driver.report().rows == 0 and query.driver.report().oldest_epoch is None
     end = query.driver.latest_offset(start, 10)
     query.batch(start, end)
+    assert query.driver.latest_offset(end, 10) == end, "at its end"
     queue.post(posting(1))
-    end2 = query.driver.latest_offset(end, 10)
-    assert end2 == end, "at its end"
+    assert query.driver.latest_offset(end, 10) == end
     found = query.driver.report()
     assert (found.epoch, found.rows, found.poison, found.rejected, found.set_aside) == (1, 3, 1, 0, 0)
     assert found.spool_bytes > 0 and found.oldest_epoch == 1

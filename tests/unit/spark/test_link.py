@@ -27,11 +27,11 @@ def options(url: str, address: str, **more: str) -> SourceOptions:
     return SourceOptions.parse({"url": url, "address": address, "spool": "/nowhere", "drainTimeout": "30s"} | more)
 
 
-def post(url: str, address: str, *bodies: str, size: int = 0) -> None:
+def post(url: str, address: str, *bodies: str, size: int = 0, **fields: object) -> None:
     with acquit.connect(url) as connection, connection.session() as session:
         sender = session.sender(address)
         for body in bodies:
-            sender.send(Message(body.ljust(size)), wait=False)
+            sender.send(Message(body.ljust(size), **fields), wait=False)  # type: ignore[arg-type]
         sender.flush()
 
 
@@ -184,6 +184,40 @@ def test_the_probe_takes_nothing_and_knows_the_last_sequence(
     post(broker.url, address, "c")
     assert last is not None and probe.last_sequence() == last + 1
     assert probe.available(address) == 3
+
+
+def test_what_is_behind_newer_messages_is_seen_and_taken(
+    broker: acquit.Broker, address: str, probe: QueueProbe
+) -> None:
+    post(broker.url, address, "a", "b")
+    last = probe.last_sequence()
+    assert last is not None
+    post(broker.url, address, "c", "d", "e", priority=9)
+    plain = QueueDrain(options(broker.url, address), address, 2, MANY)
+    assert [one[-1:] for one in drain_all(plain, 2)] == [b"c", b"d"]
+    plain.detach()
+    assert probe.older(address, last) and not probe.older(address, last - 2)
+    drain = QueueDrain(options(broker.url, address), address, 100, MANY, only_until=last)
+    assert [one[-1:] for one in drain_all(drain)] == [b"a", b"b"] and drain.exhausted
+    assert not probe.older(address, last), "held"
+    drain.detach()
+    assert probe.older(address, last) and probe.available(address) == 5
+
+
+def test_of_older_messages_those_count_that_the_selector_selects(broker: acquit.Broker, address: str) -> None:
+    for number, colour in enumerate(("red", "green", "blue")):
+        post(broker.url, address, str(number), application_properties={"colour": colour})
+    chosen = options(broker.url, address, selector="colour = 'blue' OR colour = 'green'")
+    probe = QueueProbe(chosen)
+    last = probe.last_sequence()
+    assert last is not None
+    assert [probe.older(address, last - back) for back in range(3)] == [True, True, False]
+    drain = QueueDrain(chosen, address, 100, MANY, only_until=last - 1)
+    assert [one[-1:] for one in drain_all(drain)] == [b"1"]
+    drain.detach()
+    probe.close()
+    assert probe.older(address, last), "it connects again"
+    probe.close()
 
 
 def test_a_broker_that_goes_away_ends_a_drain_and_settles_nothing(tmp_path: Path, address: str) -> None:

@@ -39,8 +39,7 @@ from acquit.spark.spool.log import Log, LogState
 from acquit.spark.spool.store import SpoolStore
 
 NEWER_MAX: Final = 1_000
-"""An AvailableNow part ends after this many messages posted after the run began: with priorities, older ones may
-still be behind newer ones, but not behind so many. They are given back."""
+"""An AvailableNow part ends after this many messages posted after the run began. They are given back."""
 
 
 class Poison(StrEnum):
@@ -179,29 +178,25 @@ class _Drained:
 
 
 def _drain(drain: Drain, part: Part, reader: MessageReader) -> tuple[_Drained, bool]:
-    """What the limits allow, and whether the part ended before them. What is too new is held, and not returned."""
+    """What the limits allow, and whether the part came to an end: of the queue, or of what is older than the newest
+    that it may take. What is too new is held, counts for the limits, and is not returned."""
     drained = _Drained()
     size = newer = 0
-    while len(drained.received) + newer < part.rows_max and size < part.bytes_max:
+    while len(drained.received) + newer < part.rows_max and size < part.bytes_max and newer < NEWER_MAX:
         received = drain.receive(part.rows_max - len(drained.received) - newer)
         if not received:
-            return drained, drain.exhausted
+            return drained, newer > 0 or drain.exhausted
         identified = reader.identify([one.payload for one in received], drain.broker_id)
-        rows: Sequence[int] = range(len(received))
-        if part.until_sequence is not None:
-            until = part.until_sequence
-            rows = [row for row, sequence in enumerate(identified.sequences) if (sequence or 0) <= until]
-            newer += len(received) - len(rows)
-        sizes = np.cumsum([size, *(len(received[row].payload) for row in rows)])
-        count = int(np.searchsorted(sizes, part.bytes_max))
-        drained.add(received, identified, rows[:count])
-        if count < len(rows):
-            return drained, False
+        sizes = np.cumsum([size, *(len(one.payload) for one in received)])
         size = int(sizes[-1])
-        if newer >= NEWER_MAX:
-            return drained, True
-    # A limit was met. With priorities, what counts may be behind what is newer: only a part of nothing else is the end.
-    return drained, newer > 0 and not drained.received
+        rows: Sequence[int] = range(min(int(np.searchsorted(sizes, part.bytes_max)), len(received)))
+        if part.until_sequence is not None:
+            until, count = part.until_sequence, len(rows)
+            rows = [row for row in rows if (identified.sequences[row] or 0) <= until]
+            newer += count - len(rows)
+        drained.add(received, identified, rows)
+    # With priorities, older ones may be behind newer ones: whoever knows asks the broker (`spark.driver`).
+    return drained, newer > 0
 
 
 class _Attempt:

@@ -69,7 +69,7 @@ class Publication:
     totals: Totals
     """This publication's own share."""
     ended: bool
-    """The queue had nothing more for this part, or nothing as old as an AvailableNow run wants."""
+    """The queue had nothing more for this part, or it met messages newer than an AvailableNow run wants."""
     written_at_ms: int
     """Wall clock of the writer. Retention looks at it and nothing else does."""
     crc: int | None = None

@@ -165,6 +165,13 @@ def test_available_now_takes_nothing_newer_and_gives_it_back(spool: Spool, monke
     assert len(queue.available) == 12
 
 
+def test_what_is_newer_counts_in_bytes_too(spool: Spool) -> None:
+    """It is held like the rest, and a link stalls that has handed out all that it may."""
+    queue = QueueDouble(*(posting(number, b"x" * 1_000) for number in (9, 8, 1)))
+    result = spool.take(part(until_sequence=5, bytes_max=2_000), queue.attach, READER)
+    assert bodies(result) == [] and result.publication.ended and len(queue.available) == 3
+
+
 def test_the_loser_gives_everything_back_and_replays_the_winner(spool: Spool, tmp_path: Path) -> None:
     queue = QueueDouble(posting(1), posting(2))
 
@@ -335,19 +342,19 @@ def test_a_part_takes_what_it_would_take_one_by_one(
 ) -> None:
     payloads = [plain(sequence, b"x" * 100 * size) for sequence, size in given_messages]
     taken: list[bytes] = []
-    newer = 0
+    newer = size = 0
     ended = False
     for (sequence, _), payload in zip(given_messages, payloads, strict=True):
-        if len(taken) + newer == rows_max or sum(map(len, taken)) >= bytes_max:
+        if len(taken) + newer == rows_max or size >= bytes_max:
             break
+        size += len(payload)
         if until is not None and sequence > until:
             newer += 1
         else:
             taken.append(payload)
     else:
-        ended = len(taken) + newer < rows_max and sum(map(len, taken)) < bytes_max
-    # With priorities, what is there may be behind what is newer: only a part of nothing else is the end.
-    ended = ended or (newer > 0 and not taken)
+        ended = len(taken) + newer < rows_max and size < bytes_max
+    ended = ended or newer > 0
 
     drain = QueueDouble(*payloads).attach()
     drain.chunk = chunk
