@@ -19,12 +19,15 @@ from deltalake import DeltaTable, write_deltalake
 
 import acquit
 import acquit.spark.audit.reconcile as module
+from acquit.broker.options import BrokerOptions
 from acquit.errors import ConfigurationError
 from acquit.spark.audit import AuditOptions, audit
 from acquit.spark.audit.log import BrokerState
 from acquit.spark.audit.reconcile import ReconcileOptions, reconcile
 from acquit.spark.audit.reconciled import Finding, read_reconciliations, write_reconciliation
 from acquit.spark.audit.results import AuditResults
+from acquit.spark.ledger.chain import plan_folder
+from acquit.store.options import JournalOptions
 from tests.support.audit_tables import reconciliation
 
 if TYPE_CHECKING:
@@ -161,6 +164,30 @@ def test_receipts_of_a_producer(spark: SparkSession, seen: Seen, tmp_path: Path)
     }
     assert not found.equal
     assert {each.identity: each.other for each in found.examples}["m-3"] == "refused 1×"
+
+
+def test_what_was_posted_where_the_journal_has_ended_is_not_accused(spark: SparkSession, tmp_path: Path) -> None:
+    """By message id: those of segments that are no more are not known."""
+    config = BrokerOptions(journal=JournalOptions.small())
+    with acquit.Broker(tmp_path / "data", config=config) as broker, acquit.connect(broker.url) as connection:
+        session = connection.session("individual")
+        sender, receiver = session.sender(QUEUE), session.receiver(QUEUE)
+        for number in range(6):
+            sender.send(acquit.Message(bytes(1 << 20), message_id=f"m-{number}"))
+            message = receiver.receive(timeout=10)
+            assert message is not None
+            message.accept()
+    audit(AuditOptions(folders=[tmp_path / "data"], into=tmp_path / "audit"), spark=spark)
+    receipts = tmp_path / "receipts.jsonl"
+    ids = [*(f"m-{number}" for number in range(6)), "never"]
+    lines = [{"message_id": name, "outcome": "accepted"} for name in ids]
+    receipts.write_text("\n".join(map(json.dumps, [*lines, {"message_id": "who knows", "outcome": "in doubt"}])))
+    (gone, *_) = plan_folder(tmp_path / "data")
+    gone.path.unlink()
+    found = reconcile(ReconcileOptions(audit=tmp_path / "audit", queue=QUEUE, receipts=receipts), spark=spark)
+    assert list(found.counts) == [Finding.UNMATCHED]
+    assert 3 <= found.counts[Finding.UNMATCHED] < 8, "some ids are known, and these two are not among them"
+    assert not found.equal and not found.differs
 
 
 def test_some_receipts_that_are_as_the_ledger_has_them(spark: SparkSession, seen: Seen, tmp_path: Path) -> None:

@@ -137,7 +137,9 @@ def ingest(
         summary = pipeline.ingest(chosen, on_progress=follow)
     _report(addresses, summary, as_json=as_json)
     compared = summary.reconciliation
-    return ended(balanced=compared is None or compared.equal)
+    if compared is None:
+        return ended()
+    return ended(balanced=not compared.differs, complete=compared.equal)
 
 
 def _names(text: str | None) -> tuple[str, ...]:
@@ -179,5 +181,5 @@ def _found(compared: Reconciliation) -> dict[str, Json]:
 def _sentence(compared: Reconciliation) -> str:
     sides = f"{compared.ledger_rows:,} accepted by the ledger, {compared.other_rows:,} in the table"
     findings = ", ".join(f"{count:,} {finding}" for finding, count in compared.counts.items() if count)
-    verdict = "they are the same" if compared.equal else "THEY DIFFER"
+    verdict = "THEY DIFFER" if compared.differs else "they are the same" if compared.equal else "not all can be matched"
     return f"{sides}: {verdict}{f' ({findings})' if findings else ''}"

@@ -76,7 +76,8 @@ def reconcile(
 ) -> Exit:
     """Compare the audit in the folder AUDIT with a table, or with a producer's receipts.
 
-    Exits with 4 when they are not equal. What was found is kept with the audit, and stands in its report.
+    Exits with 4 when they are not equal, with 1 when that cannot be told. What was found is kept with the audit, and
+    stands in its report.
     """
     need()
     from acquit.spark.audit import reconcile as pipeline
@@ -99,7 +100,7 @@ def reconcile(
     with following(f"reconciling {queue}") as follower:
         found = pipeline.reconcile(options, on_progress=follower.say)
     _report(found, options.audit, as_json=as_json)
-    return ended(balanced=found.equal)
+    return ended(balanced=not found.differs, complete=found.equal)
 
 
 def _report(found: Reconciliation, audit: Path, *, as_json: bool) -> None:
@@ -135,7 +136,8 @@ def _report(found: Reconciliation, audit: Path, *, as_json: bool) -> None:
         )
         return
     rows = f"{found.ledger_rows:,} in the ledger, {found.other_rows:,} in the {found.against.value}"
-    click.echo(f"{found.queue}, {found.place}: {'equal' if found.equal else 'NOT equal'}; {rows}, by {found.identity}")
+    verdict = "NOT equal" if found.differs else "equal" if found.equal else "not all can be matched"
+    click.echo(f"{found.queue}, {found.place}: {verdict}; {rows}, by {found.identity}")
     if found.counts:
         first: dict[str, str] = {}
         for each in found.examples:

@@ -29,6 +29,8 @@ class Judge:
     """Of receipts: they are of all who post to the queue."""
     brokers: Sequence[BrokerState]
     """How far the audit has come with each."""
+    ids_known: bool = True
+    """The identities of all messages that may be on the other side are, so what the ledger has not was not posted."""
 
     def judged(self, ledger: DataFrame, other: DataFrame) -> DataFrame:
         """A row for each message about which something is to be said."""
@@ -68,8 +70,8 @@ class Judge:
             .when((counted > 0) & (accepted + in_doubt == 0), Finding.POSTED_THOUGH_REFUSED.value)
             .when((counted > 0) & (counted > accepted + in_doubt), Finding.POSTED_TWICE.value)
             .when((counted > 0) & (accepted == 0), Finding.IN_DOUBT_POSTED.value)
-            .when((counted == 0) & (accepted > 0), Finding.NEVER_POSTED.value)
-            .when((counted == 0) & (in_doubt > 0), Finding.IN_DOUBT_NOT_POSTED.value)
+            .when((counted == 0) & (accepted > 0), self._if_known(Finding.NEVER_POSTED))
+            .when((counted == 0) & (in_doubt > 0), self._if_known(Finding.IN_DOUBT_NOT_POSTED))
         )
 
     def _of_table(self) -> Column:
@@ -86,8 +88,11 @@ class Judge:
         return (
             F.when((counted > 0) & (rows > counted), Finding.DOUBLED.value)
             .when((F.col("due") > 0) & (rows < counted), Finding.MISSING.value)
-            .when((counted == 0) & (rows > 0), foreign.otherwise(Finding.UNKNOWN.value))
+            .when((counted == 0) & (rows > 0), foreign.otherwise(self._if_known(Finding.UNKNOWN)))
         )
+
+    def _if_known(self, finding: Finding) -> str:
+        return (finding if self.ids_known else Finding.UNMATCHED).value
 
     def _held(self) -> Column:
         """What the other side has of a message, in words."""

@@ -23,6 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import reduce
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -51,6 +52,8 @@ from acquit.spark.audit.reconciled import (
     replace_reconciliation,
 )
 from acquit.spark.audit.results import AuditResults
+from acquit.spark.ledger.chain import READABLE
+from acquit.spark.ledger.chain import plan as plan_segments
 from acquit.spark.ledger.options import FORMAT_NAME
 from acquit.spark.session import QUERY_ERRORS, start_session
 from acquit.spark.tables import readable_files
@@ -196,6 +199,20 @@ def journals_of(brokers: Iterable[BrokerState]) -> list[str]:
     return folders
 
 
+def ids_known_since_us(folders: Iterable[str]) -> int:
+    """Of messages that were posted then or later (microseconds since the epoch, the broker's clock) the journals have
+    the ids; 0 where no segment is missing. Raises as `acquit.spark.ledger.chain.plan`."""
+    segments = plan_segments(map(Path, folders))
+    return max(
+        (
+            after.header.created_us
+            for before, after in pairwise(segments)
+            if before.state not in READABLE and after.header is not None and after.folder == before.folder
+        ),
+        default=0,
+    )
+
+
 class _Comparison:
     def __init__(
         self,
@@ -235,6 +252,7 @@ class _Comparison:
                     by=by,
                     complete=options.complete,
                     brokers=list(self._results.brokers.values()),
+                    ids_known=by == SEQUENCE or self._ids_known(),
                 )
                 kept = self._kept(judge.judged(within(ledger, ranges, by), within(other, ranges, by)))
         finally:
@@ -349,7 +367,7 @@ class _Comparison:
     def _with_ids(self, rows: DataFrame) -> DataFrame:
         """With the message ids of postings. A copy (a second subscription, a dead letter, what a transaction held) has
         that of the message that it is a copy of."""
-        folders = journals_of(broker for broker in self._results.brokers.values() if broker.store in self._brokers)
+        folders = self._journals()
         ids = (
             self._spark.read.format(FORMAT_NAME)
             .schema("broker string, sequence bigint, message_id string")
@@ -364,6 +382,15 @@ class _Comparison:
         # What was posted without an id cannot be known to the other side by one.
         key = F.coalesce("key", "origin_key")
         return found.withColumn("key", key).drop("origin_key").where(F.col("key").isNotNull())
+
+    def _journals(self) -> list[str]:
+        return journals_of(broker for broker in self._results.brokers.values() if broker.store in self._brokers)
+
+    def _ids_known(self) -> bool:
+        """Those of all postings that are compared: since `since`, where that is given."""
+        known_since_us = ids_known_since_us(self._journals())
+        since = self._options.since
+        return not known_since_us or (since is not None and round(since.timestamp() * 1e6) >= known_since_us)
 
     # -- where they differ --------------------------------------------------------------------------------------------
 

@@ -42,6 +42,7 @@ class Finding(StrEnum):
     STILL_LIVE = "still-live"
     OTHER_QUEUE = "other-queue"
     UNKNOWN = "unknown"
+    UNMATCHED = "unmatched"
     NAMELESS = "without-identity"
     LATER = "later-than-audit"
     EARLIER = "earlier-than-audit"
@@ -60,6 +61,7 @@ MEANING: Final[Mapping[Finding, str]] = {
     Finding.STILL_LIVE: "in the table, and not yet retired in the ledger",
     Finding.OTHER_QUEUE: "in the table, and in the ledger a message of another queue",
     Finding.UNKNOWN: "in the table, and nowhere in the audit",
+    Finding.UNMATCHED: "not in the ledger by its id; the journal may have had its posting, and has it no more",
     Finding.NAMELESS: "without a value in the column by which rows are matched",
     Finding.LATER: "in the table, and newer than the audit: audit again to judge them",
     Finding.EARLIER: "in the table, and older than what the journal still had when it was first audited",
@@ -117,6 +119,11 @@ class Reconciliation:
     def equal(self) -> bool:
         """Do the two sides agree? `ANSWERS` do not count against them."""
         return not any(count for finding, count in self.counts.items() if finding not in ANSWERS)
+
+    @property
+    def differs(self) -> bool:
+        """Do they not? What is unmatched says neither."""
+        return any(count for finding, count in self.counts.items() if finding not in {*ANSWERS, Finding.UNMATCHED})
 
     @property
     def name(self) -> str:

@@ -102,22 +102,26 @@ def _verdict(
     balance: Sequence[Row], anomalies: Sequence[AnomalyKind], reconciled: Sequence[Reconciliation]
 ) -> tuple[Mood, str, list[str]]:
     states = Counter(row["state"] for row in balance)
-    unequal = [found for found in reconciled if not found.equal]
+    unmatched = [found for found in reconciled if not (found.equal or found.differs)]
     bad = [kind for kind in anomalies if kind.mood is Mood.BAD]
     differing = sum(count for state, count in states.items() if MOODS.get(state, Mood.BAD) is Mood.BAD)
     because = []
     if differing:
         because.append(f"{plural(differing, 'queue does', 'queues do')} not balance")
     because += [f"{kind.kind}: {count_text(kind.count)}" for kind in bad]
-    because += [f"{found.place} differs from the ledger of {found.queue}" for found in unequal]
+    because += [f"{found.place} differs from the ledger of {found.queue}" for found in reconciled if found.differs]
     if because:
         return Mood.BAD, "Not everything is accounted for", because
     if not balance:
         return Mood.NOTE, "Nothing to account for", ["the audit has no queue"]
     notes = [f"{kind.kind}: {count_text(kind.count)}" for kind in anomalies]
+    incomplete = [
+        f"{found.place} and the ledger of {found.queue} cannot be matched from what is left" for found in unmatched
+    ]
     if states["incomplete"]:
-        incomplete = f"{plural(states['incomplete'], 'queue', 'queues')} cannot be judged from what is left"
-        return Mood.NOTE, "Accounted for, as far as the journal goes", [incomplete, *notes]
+        incomplete.append(f"{plural(states['incomplete'], 'queue', 'queues')} cannot be judged from what is left")
+    if incomplete:
+        return Mood.NOTE, "Accounted for, as far as the journal goes", [*incomplete, *notes]
     return Mood.GOOD, "Every message is accounted for", notes
 
 

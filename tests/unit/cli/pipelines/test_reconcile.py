@@ -83,6 +83,20 @@ def test_doubts_that_are_answered_are_success(
     assert "in-doubt-posted" in done.out
 
 
+def test_what_cannot_be_matched_is_no_difference_and_no_success(
+    shell: Shell,
+    asked: tuple[list[pipeline.ReconcileOptions], Callable[[Reconciliation], None]],
+    tmp_path: Path,
+) -> None:
+    words = ("pipeline", "reconcile", tmp_path, "--queue", "orders", "--receipts", tmp_path / "r.csv")
+    asked[1](found(unmatched=2))
+    done = shell(*words)
+    assert done.code == Exit.FAILED
+    assert "orders, /lake/orders: not all can be matched; 1,000 in the ledger" in done.out
+    asked[1](found(unmatched=2, never_posted=1))
+    assert shell(*words).code == Exit.UNSOUND
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [

@@ -71,6 +71,14 @@ def test_every_finding_but_an_answer_is_a_difference(finding: Finding) -> None:
     assert MEANING[finding]
 
 
+def test_what_cannot_be_matched_is_neither_equal_nor_different() -> None:
+    open_ = replace(FOUND, counts={Finding.UNMATCHED: 1, Finding.LATER: 3})
+    assert not open_.equal and not open_.differs
+    both = replace(FOUND, counts={Finding.UNMATCHED: 1, Finding.MISSING: 1})
+    assert not both.equal and both.differs
+    assert not replace(FOUND, counts={Finding.LATER: 1, Finding.MISSING: 0}).differs
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"against": "table", "counts": {"other": 1}}'])
 def test_damage_is_said(tmp_path: Path, text: str) -> None:
     path = write_reconciliation(tmp_path, FOUND)

@@ -71,6 +71,11 @@ def test_a_reconciliation_that_differs_decides_and_an_answered_doubt_does_not() 
     rows = tables(balance=[balanced("orders"), balanced("payments")])
     assert page_of(rows, Choice(), [reconciliation({"missing": 1})]).mood is Mood.BAD
     assert page_of(rows, Choice(), [reconciliation({"in-doubt-posted": 4})]).mood is Mood.GOOD
+    unmatched = page_of(rows, Choice(), [reconciliation({"unmatched": 4})])
+    assert (unmatched.mood, unmatched.because) == (
+        Mood.NOTE,
+        ["/lake/orders and the ledger of orders cannot be matched from what is left"],
+    )
     other = Choice(queues=("payments",))
     assert page_of(rows, other, [reconciliation({"missing": 1})]).reconciliations == []
 
