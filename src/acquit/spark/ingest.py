@@ -18,6 +18,7 @@ folder, in ``_acquit``: readers of tables skip names that begin with an undersco
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -62,6 +63,8 @@ _POSTED_DAY_SQL: Final = (
 _TRIGGER: Final = re.compile(r"\d+\s+(millisecond|second|minute|hour|day)s?")
 _PARTITION_TYPES: Final = ("STRING", "BOOLEAN")
 _POLL_S: Final = 0.2
+_CUT_OFF: Final = "py4j.protocol.Py4JJavaError: An error occurred while calling collect: java.lang.InterruptedException"
+"""How Spark knows an error in `foreachBatch` that comes of stopping the query."""
 
 
 class TableFormat(StrEnum):
@@ -279,6 +282,7 @@ class _Run:
         self._heard = -1
         self._written: dict[int, int] = {}
         """Rows of the batches that went into a Delta table. What Spark counts there are files."""
+        self._stopping = threading.Event()
         self.rows = 0
         self.batches = 0
 
@@ -316,7 +320,7 @@ class _Run:
                 appender = DeltaAppender(options.table, schema, query_id, options.partition_by)
             if appender.is_done(batch_id):
                 return
-            files = [_written(row) for row in batch.collect()]
+            files = [_written(row) for row in self._collect(batch)]
             if files:
                 appender.commit(batch_id, files)
                 self._written[batch_id] = sum(file.rows for file in files)
@@ -324,6 +328,16 @@ class _Run:
                     appender.merge_small(batch_id, target_bytes)
 
         return self._writer(frame).foreachBatch(append).start()
+
+    def _collect(self, batch: DataFrame) -> list[Row]:
+        try:
+            return batch.collect()
+        except QUERY_ERRORS:
+            if not self._stopping.is_set():
+                raise
+        # Spark looks for these words with a pattern that takes some of its stack for each character behind them. What
+        # was raised has Java's whole trace, and ended in a StackOverflowError, which a thread prints.
+        raise PipelineFailed(_CUT_OFF)
 
     def _writer(self, frame: DataFrame) -> DataStreamWriter:
         options = self._options
@@ -342,10 +356,12 @@ class _Run:
                     if interrupted.is_set():
                         raise KeyboardInterrupt
         except KeyboardInterrupt:
+            self._stopping.set()
             query.stop()
             if self._options.trigger is None:
                 raise
         except BaseException:
+            self._stopping.set()
             with suppress(*QUERY_ERRORS):  # what is told is what came first
                 query.stop()
             raise

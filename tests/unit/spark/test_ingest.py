@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
 
+from acquit.errors import PipelineFailed
 from acquit.spark import ingest as module
 from acquit.spark.ingest import IngestOptions, IngestProgress
 
@@ -92,3 +96,25 @@ def test_one_that_ends_has_been_told_whole(tmp_path: Path) -> None:
     following.follow(cast(Any, query))
     assert [progress.rows for progress in told] == [2, 4, 6]
     assert (following.batches, following.rows, query.stopped) == (3, 6, 0)
+
+
+def test_a_batch_that_is_cut_off_by_the_end_says_so_in_the_words_that_spark_looks_for(tmp_path: Path) -> None:
+    """Java's trace behind them is more than Spark's pattern can take: its own was on the terminal."""
+
+    class Batch:
+        def collect(self) -> None:
+            raise Py4JError("An error occurred while calling o1.collectToPython.\n" + "\tat a.b(c)\n" * 1_000)
+
+    ended = run(tmp_path, None, trigger="1 second")
+    with pytest.raises(Py4JError):
+        ended._collect(cast(Any, Batch()))
+    assert ended.follow(cast(Any, Query(ends=raising(KeyboardInterrupt())))) is None
+    with pytest.raises(PipelineFailed) as cut_off:
+        ended._collect(cast(Any, Batch()))
+    told = "".join(traceback.format_exception(cut_off.value))
+    assert re.search(
+        r"py4j\.protocol\.Py4JJavaError: An error occurred while calling((.|\r\n|\r|\n)*)"
+        r"(java\.lang\.InterruptedException|java\.nio\.channels\.ClosedByInterruptException)",
+        told,
+    )
+    assert "at a.b(c)" not in told
