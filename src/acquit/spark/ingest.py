@@ -17,177 +17,44 @@ folder, in ``_acquit``: readers of tables skip names that begin with an undersco
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from deltalake import DeltaTable
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import DateType, StructType
 
-from acquit.errors import ConfigurationError, ConnectionFailed, EndpointError, PipelineFailed
-from acquit.spark.beforehand import check_beforehand
-from acquit.spark.columns import BY_NAME, schema_ddl
-from acquit.spark.decoding import body_ddl
-from acquit.spark.delta import DeltaAppender, WrittenFile, check_table
-from acquit.spark.files import make_folders
-from acquit.spark.link import broker_id, connect_patiently
+from acquit.errors import PipelineFailed
+from acquit.spark.columns import schema_ddl
+from acquit.spark.delta import DeltaAppender, WrittenFile
+from acquit.spark.ingest_checks import check_body_schema, check_queues, check_table
+from acquit.spark.ingest_options import IngestOptions, TableFormat
 from acquit.spark.metrics import metrics_of
-from acquit.spark.options import FORMAT_NAME, BrokerAccess
-from acquit.spark.session import QUERY_ERRORS, check_start, failure_of, interrupts, reason_of, start_session
+from acquit.spark.options import FORMAT_NAME
+from acquit.spark.session import QUERY_ERRORS, check_start, failure_of, interrupts, start_session
 from acquit.spark.source import AcquitDataSource
 from acquit.spark.source_options import SourceOptions
 from acquit.spark.spool import Spool, SpoolStatus, Totals, open_store
 from acquit.spark.spool.places import read_place, refuse_private
 from acquit.spark.table_source import POSTED_DAY, FilesOrder, TableFilesSource
-from acquit.spark.tables import TableKind, open_delta, refuse_misread, table_kind
 
 if TYPE_CHECKING:
     from acquit.spark.audit.reconciled import Reconciliation
 
-WORK_FOLDER: Final = "_acquit"
 TARGET_FILE_BYTES: Final = 16 << 20
 _POSTED_DAY_SQL: Final = (
     f"date_from_unix_date(cast(floor(unix_micros(posted_at) / 86400000000) AS INT)) AS {POSTED_DAY}"
 )
-_TRIGGER: Final = re.compile(r"\d+\s+(millisecond|second|minute|hour|day)s?")
-_PARTITION_TYPES: Final = ("STRING", "BOOLEAN")
 _POLL_S: Final = 0.2
 _CUT_OFF: Final = "py4j.protocol.Py4JJavaError: An error occurred while calling collect: java.lang.InterruptedException"
 """How Spark knows an error in `foreachBatch` that comes of stopping the query."""
-
-
-class TableFormat(StrEnum):
-    """What kind of table."""
-
-    DELTA = "delta"
-    PARQUET = "parquet"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IngestOptions(BrokerAccess):
-    """What to ingest, and where to. Raises ConfigurationError for what cannot be."""
-
-    address: str | tuple[str, ...]
-    """The queue, or several."""
-    table: Path
-    """Folder of the table, seen under the same path by driver and workers."""
-    format: TableFormat = TableFormat.DELTA
-    columns: tuple[str, ...] = ()
-    """Columns of the source that the table has; by default all."""
-    partition_by: tuple[str, ...] = ()
-    """Columns to make partitions by: chosen ones of type STRING or BOOLEAN with few values (`queue`, `subject`), or
-    ``posted_day``, which is made of `posted_at` in UTC and added to the table. Each batch makes a file for each value,
-    so a partition should take days to become large. By default none."""
-    target_file_bytes: int | None = None
-    """Delta: small files are merged as the stream goes into files of up to about this size; 0 for never. By default
-    16 MiB."""
-    work: Path | None = None
-    """Folder of the query's spool and checkpoint; by default `_acquit` in the table's folder."""
-    spool: str | None = None
-    """The spool, where it is not to be in `work`: an absolute path, or ``s3://bucket/path``."""
-    create: bool = False
-    """Whether a queue that is not there is made by reading it, instead of being a mistake. For a run with a `trigger`
-    that may begin before its producers. Brokers other than acquit do as they do."""
-    parts: int = 2
-    """Tasks that read the queue in parallel."""
-    source: Mapping[str, str] = field(default_factory=dict)
-    """More options of the source, by their names in `docs/spark.md`."""
-    ledger: Path | None = None
-    """A folder of the broker's data, seen here: at the end the ledger is audited into `work`, and reconciled with the
-    table (`acquit.spark.audit.reconcile`). Of one queue, with the column `sequence` or `message_id`."""
-    trigger: str | None = None
-    """None: ingest what is in the queue now, and end. Else run until interrupted, a batch each such interval
-    (``2 seconds``; ``0 seconds`` for as fast as may be)."""
-    master: str | None = None
-    """For a session that is started here: ``local[4]``, ``spark://host:7077``."""
-    memory_mb: int = 1_024
-    """For a session that is started here: memory of the driver's JVM."""
-
-    def __post_init__(self) -> None:
-        if not self.table.is_absolute():
-            raise ConfigurationError(f"table: expected an absolute path, got {self.table}")
-        if self.trigger is not None and _TRIGGER.fullmatch(self.trigger.strip()) is None:
-            raise ConfigurationError(f"trigger: expected an interval such as '2 seconds', got {self.trigger!r}")
-        if self.target_file_bytes is not None:
-            if self.format is not TableFormat.DELTA:
-                raise ConfigurationError(
-                    "target file size: the files of a Parquet table that Spark lists are not merged"
-                )
-            if self.target_file_bytes < 0:
-                raise ConfigurationError(f"target file size: expected bytes, got {self.target_file_bytes}")
-        if self.ledger is not None:
-            self._check_ledger(self.ledger)
-        source = SourceOptions.parse(self.source_options())
-        for place in (self.work_folder, Path(source.spool)):
-            if place.is_relative_to(self.table) and not str(place.relative_to(self.table)).startswith("_"):
-                raise ConfigurationError(
-                    f"{place} is within the table's folder: there its name must begin with _, as a vacuum removes what "
-                    "is not the table's"
-                )
-        available = _columns_of(source)
-        unknown = [name for name in self.columns if name not in available]
-        if unknown:
-            raise ConfigurationError(f"columns: {', '.join(unknown)} given; the source has {', '.join(available)}")
-        self._check_partitions()
-
-    def _check_ledger(self, ledger: Path) -> None:
-        if not ledger.is_absolute():
-            raise ConfigurationError(f"ledger: expected an absolute path, got {ledger}")
-        if not ledger.is_dir():
-            raise ConfigurationError(f"ledger {ledger}: expected the folder of a broker's data")
-        if len(self.addresses) > 1:
-            raise ConfigurationError("ledger: a table of several queues is not reconciled; make one for each")
-        if self.columns and not {"sequence", "message_id"} & set(self.columns):
-            raise ConfigurationError("ledger: expected sequence or message_id among the columns, to know messages by")
-        if not (ledger / "broker.json").is_file():
-            raise ConfigurationError(
-                f"ledger {ledger}: expected the folder of a broker's data, which has a broker.json"
-            )
-
-    def _check_partitions(self) -> None:
-        for name in self.partition_by:
-            field = BY_NAME.get(name)
-            if name != POSTED_DAY and (field is None or field.spark_type not in _PARTITION_TYPES):
-                raise ConfigurationError(
-                    f"partition by {name}: expected {POSTED_DAY}, or a column of type {' or '.join(_PARTITION_TYPES)}"
-                )
-            if name != POSTED_DAY and self.columns and name not in self.columns:
-                raise ConfigurationError(f"partition by {name}: not one of the columns {', '.join(self.columns)}")
-        if self.columns and not set(self.columns) - set(self.partition_by):
-            raise ConfigurationError("partition by: expected at least one column that is not a partition's")
-
-    @property
-    def addresses(self) -> tuple[str, ...]:
-        """The queues."""
-        return (self.address,) if isinstance(self.address, str) else self.address
-
-    @property
-    def work_folder(self) -> Path:
-        """Where spool and checkpoint are."""
-        return self.work if self.work is not None else self.table / WORK_FOLDER
-
-    def source_options(self) -> dict[str, str]:
-        """As the source takes them."""
-        queues = self.addresses
-        return {
-            **self.access_options(),
-            **({"address": queues[0]} if len(queues) == 1 else {"addresses": ",".join(queues)}),
-            "spool": self.spool or str(self.work_folder / "spool"),
-            "parts": str(self.parts),
-            "create": str(self.create).lower(),
-            **self.source,
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,10 +101,10 @@ def ingest(
     `on_progress` raises ends the query too, and is raised.
     """
     started_s = time.monotonic()
-    _check_table(options)
+    check_table(options)
     if spark is None:
         check_start(options.master)
-    _check_queues(options)
+    check_queues(options)
     session = spark if spark is not None else start_session(master=options.master, memory_mb=options.memory_mb)
     session.dataSource.register(AcquitDataSource)
     session.dataSource.register(TableFilesSource)
@@ -287,7 +154,7 @@ class _Run:
         self.batches = 0
 
     def start(self, session: SparkSession) -> StreamingQuery:
-        _check_body_schema(self._options)
+        check_body_schema(self._options)
         if self._options.format is TableFormat.PARQUET:
             return self._to_parquet(session)
         return self._to_delta(session)
@@ -384,12 +251,6 @@ class _Run:
                 self._on_progress(IngestProgress(batch_id=batch_id, batch_rows=rows, rows=self.rows, left=left))
 
 
-def _columns_of(source: SourceOptions) -> list[str]:
-    """What the source has with these options."""
-    decoded = body_ddl(source.body_as, source.body_schema)
-    return [*BY_NAME, *(() if decoded is None else (decoded.partition(" ")[0],))]
-
-
 def _table_columns(options: IngestOptions) -> StructType:
     """Of a Delta table, in their order."""
     source = SourceOptions.parse(options.source_options())
@@ -404,96 +265,10 @@ def _written(row: Row) -> WrittenFile:
     return WrittenFile(**{**found, "partition": tuple(found["partition"].items())})
 
 
-def _check_body_schema(options: IngestOptions) -> None:
-    """Raise ConfigurationError for DDL that is none. Of a whole schema with such a column Spark names another place."""
-    source = SourceOptions.parse(options.source_options())
-    column = body_ddl(source.body_as, source.body_schema)
-    if source.body_schema is None or column is None:
-        return
-    try:
-        StructType.fromDDL(column)
-    except PySparkException as error:
-        raise ConfigurationError(
-            f"option bodySchema = {source.body_schema!r}: expected DDL such as `id BIGINT, tags ARRAY<STRING>`; "
-            f"Spark says: {reason_of(error)}"
-        ) from error
-
-
 def _left(progress: Mapping[str, object]) -> int | None:
     depths = [depth for source in metrics_of(progress) for depth in source.queue_depth.values()]
     known = [depth for depth in depths if depth is not None]
     return sum(known) if known and len(known) == len(depths) else None
 
 
-def _check_table(options: IngestOptions) -> None:
-    """What is known of the table before Spark starts. Raises ConfigurationError where it cannot be this pipeline's."""
-    table = options.table
-    if options.format is TableFormat.DELTA:
-        refuse_misread(table)
-    try:
-        make_folders(table)
-    except OSError as error:
-        if table.is_file():
-            raise ConfigurationError(f"table {table}: expected a folder, or nothing yet; found a file") from None
-        raise ConfigurationError(f"table {table}: the folder cannot be made: {error.strerror}") from error
-    try:
-        kind = table_kind(table)
-    except ConfigurationError:
-        _check_empty(table)
-        _check_not_lost(options)
-        return
-    if kind is not _KINDS[options.format]:
-        raise ConfigurationError(
-            f"table {table}: expected nothing yet or a table of format {options.format}, found {_FOUND[kind]}"
-        )
-    if kind is TableKind.DELTA:
-        if not DeltaTable.is_deltatable(str(table)):  # killed before the log had its first entry
-            _check_not_lost(options)
-            return
-        names = [*(options.columns or _columns_of(SourceOptions.parse(options.source_options())))]
-        names += [POSTED_DAY] if POSTED_DAY in options.partition_by else []
-        check_table(open_delta(table), table, names, options.partition_by)
-
-
-def _check_not_lost(options: IngestOptions) -> None:
-    """Raise ConfigurationError where there is no table and the query has one: its first batch makes it."""
-    checkpoint = options.work_folder / "checkpoint"
-    if any(path.name.isdecimal() for path in (checkpoint / "commits").glob("*")):
-        raise ConfigurationError(
-            f"table {options.table}: it is not there, and the query whose checkpoint is {checkpoint} has put batches "
-            f"into it. Name the table that it was; or, for a new one, remove {options.work_folder} and its spool too"
-        )
-
-
-def _check_queues(options: IngestOptions) -> None:
-    """Raise ConfigurationError for a queue that is not there, unless it may be made, and for a selector that is none;
-    PipelineFailed where no broker answers. The source asks the same, but only when Spark has started; so if the
-    connection is lost here, it is left to that."""
-    source = SourceOptions.parse(options.source_options())
-    if source.create and source.selector is None:
-        return
-    try:
-        connection = connect_patiently(source)
-    except ConnectionFailed as error:
-        raise PipelineFailed(str(error)) from error
-    with suppress(EndpointError), connection:
-        if broker_id(connection) is not None:
-            check_beforehand(connection, source)
-
-
-def _check_empty(table: Path) -> None:
-    """Raise ConfigurationError where the folder, which has no table, has files: it is that of something else. Folders
-    may be there: ours, of a run that was killed before its first batch was done."""
-    others = [path.name for path in table.iterdir() if path.name[0] not in "._" and path.is_file()]
-    if others:
-        raise ConfigurationError(
-            f"table {table}: expected nothing yet, or a table; found other files, such as {min(others)}"
-        )
-
-
-_KINDS: Final = {TableFormat.DELTA: TableKind.DELTA, TableFormat.PARQUET: TableKind.STREAM}
-_FOUND: Final = {
-    TableKind.DELTA: "a Delta table",
-    TableKind.STREAM: "the Parquet files of a Spark stream",
-    TableKind.PLAIN: "Parquet files of something else",
-}
+__all__ = ["IngestOptions", "IngestProgress", "IngestSummary", "TableFormat", "ingest"]

@@ -1,0 +1,115 @@
+"""What an ingest looks at before it begins, so that what is wrong is told in one line and at once: the table and the
+queues before Spark has started, the schema of bodies by Spark."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from deltalake import DeltaTable
+from pyspark.errors import PySparkException
+from pyspark.sql.types import StructType
+
+from acquit.errors import ConfigurationError, ConnectionFailed, EndpointError, PipelineFailed
+from acquit.spark.beforehand import check_beforehand
+from acquit.spark.decoding import body_ddl
+from acquit.spark.delta import check_table as check_delta
+from acquit.spark.files import make_folders
+from acquit.spark.ingest_options import IngestOptions, TableFormat, columns_of
+from acquit.spark.link import broker_id, connect_patiently
+from acquit.spark.session import reason_of
+from acquit.spark.source_options import SourceOptions
+from acquit.spark.table_source import POSTED_DAY
+from acquit.spark.tables import TableKind, open_delta, refuse_misread, table_kind
+
+_KINDS: Final = {TableFormat.DELTA: TableKind.DELTA, TableFormat.PARQUET: TableKind.STREAM}
+_FOUND: Final = {
+    TableKind.DELTA: "a Delta table",
+    TableKind.STREAM: "the Parquet files of a Spark stream",
+    TableKind.PLAIN: "Parquet files of something else",
+}
+
+
+def check_table(options: IngestOptions) -> None:
+    """What is known of the table before Spark starts. Raises ConfigurationError where it cannot be this pipeline's."""
+    table = options.table
+    if options.format is TableFormat.DELTA:
+        refuse_misread(table)
+    try:
+        make_folders(table)
+    except OSError as error:
+        if table.is_file():
+            raise ConfigurationError(f"table {table}: expected a folder, or nothing yet; found a file") from None
+        raise ConfigurationError(f"table {table}: the folder cannot be made: {error.strerror}") from error
+    try:
+        kind = table_kind(table)
+    except ConfigurationError:
+        _check_empty(table)
+        _check_not_lost(options)
+        return
+    if kind is not _KINDS[options.format]:
+        raise ConfigurationError(
+            f"table {table}: expected nothing yet or a table of format {options.format}, found {_FOUND[kind]}"
+        )
+    if kind is TableKind.DELTA:
+        if not DeltaTable.is_deltatable(str(table)):  # killed before the log had its first entry
+            _check_not_lost(options)
+            return
+        names = [*(options.columns or columns_of(SourceOptions.parse(options.source_options())))]
+        names += [POSTED_DAY] if POSTED_DAY in options.partition_by else []
+        check_delta(open_delta(table), table, names, options.partition_by)
+
+
+def _check_not_lost(options: IngestOptions) -> None:
+    """Raise ConfigurationError where there is no table and the query has one: its first batch makes it."""
+    checkpoint = options.work_folder / "checkpoint"
+    if any(path.name.isdecimal() for path in (checkpoint / "commits").glob("*")):
+        raise ConfigurationError(
+            f"table {options.table}: it is not there, and the query whose checkpoint is {checkpoint} has put batches "
+            f"into it. Name the table that it was; or, for a new one, remove {options.work_folder} and its spool too"
+        )
+
+
+def check_queues(options: IngestOptions) -> None:
+    """Raise ConfigurationError for a queue that is not there, unless it may be made, and for a selector that is none;
+    PipelineFailed where no broker answers. The source asks the same, but only when Spark has started; so if the
+    connection is lost here, it is left to that."""
+    source = SourceOptions.parse(options.source_options())
+    if source.create and source.selector is None:
+        return
+    try:
+        connection = connect_patiently(source)
+    except ConnectionFailed as error:
+        raise PipelineFailed(str(error)) from error
+    with suppress(EndpointError), connection:
+        if broker_id(connection) is not None:
+            check_beforehand(connection, source)
+
+
+def _check_empty(table: Path) -> None:
+    """Raise ConfigurationError where the folder, which has no table, has files: it is that of something else. Folders
+    may be there: ours, of a run that was killed before its first batch was done."""
+    others = [path.name for path in table.iterdir() if path.name[0] not in "._" and path.is_file()]
+    if others:
+        raise ConfigurationError(
+            f"table {table}: expected nothing yet, or a table; found other files, such as {min(others)}"
+        )
+
+
+def check_body_schema(options: IngestOptions) -> None:
+    """Raise ConfigurationError for DDL that is none. Of a whole schema with such a column Spark names another place."""
+    source = SourceOptions.parse(options.source_options())
+    column = body_ddl(source.body_as, source.body_schema)
+    if source.body_schema is None or column is None:
+        return
+    try:
+        StructType.fromDDL(column)
+    except PySparkException as error:
+        raise ConfigurationError(
+            f"option bodySchema = {source.body_schema!r}: expected DDL such as `id BIGINT, tags ARRAY<STRING>`; "
+            f"Spark says: {reason_of(error)}"
+        ) from error
+
+
+__all__ = ["check_body_schema", "check_queues", "check_table"]

@@ -1,0 +1,153 @@
+"""What an ingest is asked for, and whether that can be: what is known without broker, table or Spark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from acquit.errors import ConfigurationError
+from acquit.spark.columns import BY_NAME
+from acquit.spark.decoding import body_ddl
+from acquit.spark.options import BrokerAccess
+from acquit.spark.source_options import SourceOptions
+from acquit.spark.table_source import POSTED_DAY
+
+WORK_FOLDER: Final = "_acquit"
+_TRIGGER: Final = re.compile(r"\d+\s+(millisecond|second|minute|hour|day)s?")
+_PARTITION_TYPES: Final = ("STRING", "BOOLEAN")
+
+
+class TableFormat(StrEnum):
+    """What kind of table."""
+
+    DELTA = "delta"
+    PARQUET = "parquet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestOptions(BrokerAccess):
+    """What to ingest, and where to. Raises ConfigurationError for what cannot be."""
+
+    address: str | tuple[str, ...]
+    """The queue, or several."""
+    table: Path
+    """Folder of the table, seen under the same path by driver and workers."""
+    format: TableFormat = TableFormat.DELTA
+    columns: tuple[str, ...] = ()
+    """Columns of the source that the table has; by default all."""
+    partition_by: tuple[str, ...] = ()
+    """Columns to make partitions by: chosen ones of type STRING or BOOLEAN with few values (`queue`, `subject`), or
+    ``posted_day``, which is made of `posted_at` in UTC and added to the table. Each batch makes a file for each value,
+    so a partition should take days to become large. By default none."""
+    target_file_bytes: int | None = None
+    """Delta: small files are merged as the stream goes into files of up to about this size; 0 for never. By default
+    16 MiB."""
+    work: Path | None = None
+    """Folder of the query's spool and checkpoint; by default `_acquit` in the table's folder."""
+    spool: str | None = None
+    """The spool, where it is not to be in `work`: an absolute path, or ``s3://bucket/path``."""
+    create: bool = False
+    """Whether a queue that is not there is made by reading it, instead of being a mistake. For a run with a `trigger`
+    that may begin before its producers. Brokers other than acquit do as they do."""
+    parts: int = 2
+    """Tasks that read the queue in parallel."""
+    source: Mapping[str, str] = field(default_factory=dict)
+    """More options of the source, by their names in `docs/spark.md`."""
+    ledger: Path | None = None
+    """A folder of the broker's data, seen here: at the end the ledger is audited into `work`, and reconciled with the
+    table (`acquit.spark.audit.reconcile`). Of one queue, with the column `sequence` or `message_id`."""
+    trigger: str | None = None
+    """None: ingest what is in the queue now, and end. Else run until interrupted, a batch each such interval
+    (``2 seconds``; ``0 seconds`` for as fast as may be)."""
+    master: str | None = None
+    """For a session that is started here: ``local[4]``, ``spark://host:7077``."""
+    memory_mb: int = 1_024
+    """For a session that is started here: memory of the driver's JVM."""
+
+    def __post_init__(self) -> None:
+        if not self.table.is_absolute():
+            raise ConfigurationError(f"table: expected an absolute path, got {self.table}")
+        if self.trigger is not None and _TRIGGER.fullmatch(self.trigger.strip()) is None:
+            raise ConfigurationError(f"trigger: expected an interval such as '2 seconds', got {self.trigger!r}")
+        if self.target_file_bytes is not None:
+            if self.format is not TableFormat.DELTA:
+                raise ConfigurationError(
+                    "target file size: the files of a Parquet table that Spark lists are not merged"
+                )
+            if self.target_file_bytes < 0:
+                raise ConfigurationError(f"target file size: expected bytes, got {self.target_file_bytes}")
+        if self.ledger is not None:
+            self._check_ledger(self.ledger)
+        source = SourceOptions.parse(self.source_options())
+        for place in (self.work_folder, Path(source.spool)):
+            if place.is_relative_to(self.table) and not str(place.relative_to(self.table)).startswith("_"):
+                raise ConfigurationError(
+                    f"{place} is within the table's folder: there its name must begin with _, as a vacuum removes what "
+                    "is not the table's"
+                )
+        available = columns_of(source)
+        unknown = [name for name in self.columns if name not in available]
+        if unknown:
+            raise ConfigurationError(f"columns: {', '.join(unknown)} given; the source has {', '.join(available)}")
+        self._check_partitions()
+
+    def _check_ledger(self, ledger: Path) -> None:
+        if not ledger.is_absolute():
+            raise ConfigurationError(f"ledger: expected an absolute path, got {ledger}")
+        if not ledger.is_dir():
+            raise ConfigurationError(f"ledger {ledger}: expected the folder of a broker's data")
+        if len(self.addresses) > 1:
+            raise ConfigurationError("ledger: a table of several queues is not reconciled; make one for each")
+        if self.columns and not {"sequence", "message_id"} & set(self.columns):
+            raise ConfigurationError("ledger: expected sequence or message_id among the columns, to know messages by")
+        if not (ledger / "broker.json").is_file():
+            raise ConfigurationError(
+                f"ledger {ledger}: expected the folder of a broker's data, which has a broker.json"
+            )
+
+    def _check_partitions(self) -> None:
+        for name in self.partition_by:
+            field = BY_NAME.get(name)
+            if name != POSTED_DAY and (field is None or field.spark_type not in _PARTITION_TYPES):
+                raise ConfigurationError(
+                    f"partition by {name}: expected {POSTED_DAY}, or a column of type {' or '.join(_PARTITION_TYPES)}"
+                )
+            if name != POSTED_DAY and self.columns and name not in self.columns:
+                raise ConfigurationError(f"partition by {name}: not one of the columns {', '.join(self.columns)}")
+        if self.columns and not set(self.columns) - set(self.partition_by):
+            raise ConfigurationError("partition by: expected at least one column that is not a partition's")
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The queues."""
+        return (self.address,) if isinstance(self.address, str) else self.address
+
+    @property
+    def work_folder(self) -> Path:
+        """Where spool and checkpoint are."""
+        return self.work if self.work is not None else self.table / WORK_FOLDER
+
+    def source_options(self) -> dict[str, str]:
+        """As the source takes them."""
+        queues = self.addresses
+        return {
+            **self.access_options(),
+            **({"address": queues[0]} if len(queues) == 1 else {"addresses": ",".join(queues)}),
+            "spool": self.spool or str(self.work_folder / "spool"),
+            "parts": str(self.parts),
+            "create": str(self.create).lower(),
+            **self.source,
+        }
+
+
+def columns_of(source: SourceOptions) -> list[str]:
+    """What the source has with these options."""
+    decoded = body_ddl(source.body_as, source.body_schema)
+    return [*BY_NAME, *(() if decoded is None else (decoded.partition(" ")[0],))]
+
+
+__all__ = ["IngestOptions", "TableFormat", "columns_of"]
