@@ -17,6 +17,7 @@ from acquit.spark.columns import FIELDS
 from acquit.spark.session import reason_of
 from acquit.spark.sink.writers import AcquitWriter, TaskResult
 from acquit.spark.source import AcquitDataSource
+from tests.support.draining import take_all
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,12 +32,8 @@ def _registered(spark: SparkSession) -> None:
 
 
 def taken(url: str, address: str) -> list[acquit.ReceivedMessage]:
-    found = []
     with acquit.connect(url) as connection, connection.session("auto") as session:
-        receiver = session.receiver(address, prefetch=1_000)
-        while (message := receiver.receive(0.5)) is not None:
-            found.append(message)
-    return found
+        return take_all(session.receiver(address, prefetch=1_000))
 
 
 def numbers(spark: SparkSession, columns: str = "CAST(id AS STRING) AS body") -> DataFrame:

@@ -21,6 +21,7 @@ from acquit.demo.broker import BrokerProcess
 from acquit.demo.children import Children
 from acquit.protocol._definitions import Accepted, TransactionalState
 from acquit.testing import PassedFrame, Proxy
+from tests.support.draining import take_all
 from tests.support.outages import (
     CONNECTED,
     INTERRUPTED,
@@ -74,12 +75,8 @@ def mortal(tmp_path: Path) -> Iterator[Mortal]:
 
 def rest(mortal: Mortal, address: str) -> list[Any]:
     """What is in a queue, by a client without a proxy."""
-    found: list[Any] = []
     with acquit.connect(mortal.url) as connection, connection.session() as session:
-        receiver = session.receiver(address, prefetch=0)
-        while (message := receiver.receive(0.5)) is not None:
-            found.append(message)
-    return found
+        return take_all(session.receiver(address))
 
 
 KILLS = {
@@ -130,7 +127,19 @@ def test_what_was_acknowledged_does_not_come_again_and_the_rest_does(
         rule = proxy.before("disposition", 5, by="client", state=Accepted).call(mortal.kill_and_restart)
         with api.connect(proxy.url, options=fast(), on_event=story) as connection:
             receiver = connection.session(mode).receiver("q", prefetch=20)
-            while (message := receiver.receive(LONG if len(seen) < len(BODIES) else 0.2)) is not None:
+
+            def come() -> Iterator[Any]:
+                """Messages, until all have been seen, and the broker says that there is no more."""
+                while True:
+                    message = receiver.receive(LONG if len(seen) < len(BODIES) else 0.05)
+                    if message is None and receiver.drain(LONG):
+                        message = receiver.receive(0)
+                        if message is None:
+                            return
+                    if message is not None:
+                        yield message
+
+            for message in come():
                 seen[message.body] += 1
                 if mode is AckMode.AUTO:
                     continue

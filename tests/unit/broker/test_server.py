@@ -200,7 +200,9 @@ def test_one_connection_too_many_is_turned_away() -> None:
 
 
 def test_strangers_have_a_number_of_their_own_and_a_time() -> None:
-    config = options(limits=BrokerLimits(unauthenticated_max=1), connection=ConnectionLimits(handshake_timeout_ms=200))
+    config = options(
+        limits=BrokerLimits(unauthenticated_max=1), connection=ConnectionLimits(handshake_timeout_ms=1_000)
+    )
     with (
         acquit.Broker(config=config) as broker,
         closing(socket.create_connection(("127.0.0.1", broker.port))) as silent,

@@ -62,11 +62,15 @@ def test_many_threads_ask_over_one_link(connection: acquit.Connection, mode: str
 
 def test_a_timeout_and_its_late_reply(connection: acquit.Connection) -> None:
     with connection.session() as session, session.requester("late") as requester:
-        with pytest.raises(errors.RequestTimeout, match="no reply from 'late' within 0.05 s") as raised:
-            requester.request("x", timeout=0.05)
+        # Credit is there, and answers come at once: both take their time only on a machine that stands still.
+        for timeout in (0.05, 1.0, LONG):
+            with pytest.raises(errors.RequestTimeout, match=f"no reply from 'late' within {timeout:g} s") as raised:
+                requester.request("x", timeout=timeout)
+            if raised.value.accepted:
+                break
         assert raised.value.accepted is True
         with session.responder("late", lambda request: "y"):
-            until(lambda: requester.late_replies == 1)
+            until(lambda: requester.late_replies > 0)
 
 
 def test_a_handler_that_raises_is_asked_again(connection: acquit.Connection, broker: acquit.Broker) -> None:
