@@ -22,9 +22,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
+from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from acquit.errors import ConfigurationError
 from acquit.spark.files import write_whole
@@ -129,11 +130,21 @@ def _id_text(value: object) -> str:
 
 def _parse(given: Mapping[str, str], schema: StructType) -> SinkOptions:
     options = SinkOptions.parse(given)
-    arrow_schema = to_arrow_schema(schema, timezone="UTC")
+    arrow_schema = pa.schema([_arrow_field(field) for field in schema])
     plan_columns(arrow_schema, id_column=options.id_column, addressed=options.address is not None)
     if options.report is not None:
         _folder(options.report)  # before anything is posted
     return options
+
+
+def _arrow_field(field: StructField) -> pa.Field:
+    try:
+        return to_arrow_schema(StructType([field]), timezone="UTC").field(0)
+    except PySparkException as error:
+        kind = field.dataType.simpleString().upper()
+        raise ConfigurationError(
+            f"column {field.name} is {kind}, of which Spark makes nothing that is written"
+        ) from error
 
 
 def _task() -> TaskContext:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType, YearMonthIntervalType
 
 from acquit.errors import ConfigurationError
 from acquit.spark.sink import writers as module
@@ -50,6 +50,9 @@ def test_a_stream_has_its_own_name() -> None:
 def test_columns_are_looked_at_when_the_write_is_planned() -> None:
     schema = StructType([StructField("body", BinaryType()), StructField("subjekt", StringType())])
     with pytest.raises(ConfigurationError, match=r"column subjekt is none of a message; did you mean subject\?"):
+        AcquitStreamWriter(GIVEN, schema, False)
+    schema = StructType([StructField("body", BinaryType()), StructField("age", YearMonthIntervalType())])
+    with pytest.raises(ConfigurationError, match="column age is INTERVAL YEAR TO MONTH"):
         AcquitStreamWriter(GIVEN, schema, False)
 
 
