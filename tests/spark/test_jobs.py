@@ -17,6 +17,7 @@ from acquit.cli.exits import Exit
 from acquit.cli.jobs import job_file
 from acquit.spark.java import java_home
 from acquit.spark.tables import table_files
+from tests.support.draining import take_all
 
 
 def submit(job: str, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -68,7 +69,7 @@ def test_redrive(broker: acquit.Broker, address: str) -> None:
         assert ran.returncode == Exit.OK, ran.stdout + ran.stderr
         document = json.loads(ran.stdout.splitlines()[-1])
         assert (document["selected"], document["moved"], document["gone"]) == (2, 2, 0)
-        assert [message.body for message in session.receiver(address).receive_many(10, 1)] == ["order 1", "order 2"]
+        assert [message.body for message in take_all(session.receiver(address))] == ["order 1", "order 2"]
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 import acquit
+from tests.support.draining import take_all, take_each
 
 FAILED, USAGE, UNREACHABLE, UNSOUND = 1, 2, 3, 4
 
@@ -257,10 +258,7 @@ def test_full_disk_refuses_postings_serves_outcomes_and_recovers(serve: Serve, t
         assert balance.returncode == 0, balance.stdout + balance.stderr
         again = serve("[journal]\nsegment_bytes = 4_194_304\n", data=data / "broker")
         with acquit.connect(again.url) as connection, connection.session() as session:
-            receiver = session.receiver("orders")
-            left = 0
-            while receiver.receive(timeout=1.0) is not None:
-                left += 1
+            left = len(take_all(session.receiver("orders")))
         assert left == accepted - 5 + 1
         assert again.stop() == 0
     finally:
@@ -300,7 +298,7 @@ def test_full_disk_does_no_transaction_by_half(serve: Serve, tmp_path: Path) -> 
     def found(session: acquit.Session, **where: object) -> Counter[str]:
         receiver = session.receiver("news" if where else "orders", **where)  # type: ignore[arg-type]
         names: Counter[str] = Counter()
-        while (message := receiver.receive(timeout=1.0)) is not None:
+        for message in take_each(receiver):
             assert message.application_properties is not None
             names[str(message.application_properties["of"])] += 1
         return names
