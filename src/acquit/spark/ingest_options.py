@@ -12,7 +12,7 @@ from typing import Final
 from acquit.errors import ConfigurationError
 from acquit.spark.columns import BY_NAME
 from acquit.spark.decoding import body_ddl
-from acquit.spark.options import BrokerAccess
+from acquit.spark.options import BrokerAccess, SparkAt
 from acquit.spark.source_options import SourceOptions
 from acquit.spark.table_source import POSTED_DAY
 
@@ -29,7 +29,7 @@ class TableFormat(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IngestOptions(BrokerAccess):
+class IngestOptions(BrokerAccess, SparkAt):
     """What to ingest, and where to. Raises ConfigurationError for what cannot be."""
 
     address: str | tuple[str, ...]
@@ -63,10 +63,6 @@ class IngestOptions(BrokerAccess):
     trigger: str | None = None
     """None: ingest what is in the queue now, and end. Else run until interrupted, a batch each such interval
     (``2 seconds``; ``0 seconds`` for as fast as may be)."""
-    master: str | None = None
-    """For a session that is started here: ``local[4]``, ``spark://host:7077``."""
-    memory_mb: int = 1_024
-    """For a session that is started here: memory of the driver's JVM."""
 
     def __post_init__(self) -> None:
         if not self.table.is_absolute():

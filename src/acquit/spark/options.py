@@ -249,6 +249,16 @@ class BrokerAccess:
         return {name: str(value) for name, value in given.items() if value is not None}
 
 
+@dataclass(frozen=True, kw_only=True)  # no slots: beside a base that has some there is no room for them
+class SparkAt:
+    """Which Spark a pipeline runs on that is not given a session."""
+
+    master: str | None = None
+    """For a session that is started here: ``local[4]``, ``spark://host:7077``."""
+    memory_mb: int = 1_024
+    """For a session that is started here: memory of the driver's JVM."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionOptions(BrokerAccess):
     """How a broker is reached; see `CONNECTION_OPTIONS` for each."""

@@ -42,7 +42,7 @@ from acquit.spark.beforehand import refuse_missing
 from acquit.spark.browse_options import BrowseOptions
 from acquit.spark.letters import dead_letters
 from acquit.spark.link import broker_id, connect_patiently
-from acquit.spark.options import BrokerAccess
+from acquit.spark.options import BrokerAccess, SparkAt
 from acquit.spark.session import QUERY_ERRORS, failure_of, reason_of, start_session
 from acquit.spark.tables import TableFile, readable_files
 
@@ -58,7 +58,7 @@ _RATE_MIN: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RedriveOptions(BrokerAccess):
+class RedriveOptions(BrokerAccess, SparkAt):
     """What to redrive, and where to. Raises ConfigurationError for what cannot be."""
 
     queue: str = DEAD_LETTER_QUEUE
@@ -75,10 +75,6 @@ class RedriveOptions(BrokerAccess):
     """No more than so many in a second. By default as fast as the broker moves them."""
     dry_run: bool = False
     """Say what would go, and move nothing."""
-    master: str | None = None
-    """For a session that is started here: ``local[4]``, ``spark://host:7077``."""
-    memory_mb: int = 1_024
-    """For a session that is started here: memory of the driver's JVM."""
 
     def __post_init__(self) -> None:
         if self.to == "":

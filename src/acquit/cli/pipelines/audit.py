@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,11 +12,12 @@ from acquit.cli.exits import Exit
 from acquit.cli.jsonform import Json
 from acquit.cli.options import json_option
 from acquit.cli.output import emit_json, remark
-from acquit.cli.pipelines.common import SparkAt, counted, ended, following, need, spark_options
+from acquit.cli.pipelines.common import counted, ended, following, need, spark_options
 from acquit.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from acquit.spark.audit import AuditProgress, AuditSummary
+    from acquit.spark.options import SparkAt
 
 
 @click.command()
@@ -86,8 +88,7 @@ def audit(
         into=into.absolute(),
         verify=Verify.QUICK if quick else Verify.FULL,
         histories=histories,
-        master=spark.master,
-        memory_mb=spark.memory_mb,
+        **asdict(spark),
     )
     with following(f"auditing into {into}", "segments") as follower:
 

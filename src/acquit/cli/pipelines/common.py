@@ -13,7 +13,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Final
@@ -44,14 +43,6 @@ def need(*packages: str, extra: str = "spark") -> None:
         raise ConfigurationError(f"this needs {', '.join(missing)}: pip install 'acquit[{extra}]'")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SparkAt:
-    """Which Spark to run on."""
-
-    master: str | None = None
-    memory_mb: int = 1_024
-
-
 def spark_options(command: Callable[..., object]) -> Callable[..., object]:
     """``--master`` and ``--memory``, given to the command as `spark`, a `SparkAt`."""
 
@@ -71,6 +62,8 @@ def spark_options(command: Callable[..., object]) -> Callable[..., object]:
     )
     @wraps(command)
     def run(*args: object, master: str | None, memory_mb: int, **options: object) -> object:
+        from acquit.spark.options import SparkAt
+
         return command(*args, spark=SparkAt(master=master, memory_mb=memory_mb), **options)
 
     return run

@@ -14,7 +14,6 @@ from acquit.cli.options import json_option, pair
 from acquit.cli.output import emit_json
 from acquit.cli.pipelines.common import (
     Size,
-    SparkAt,
     counted,
     ended,
     following,
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from acquit.cli.jsonform import Json
     from acquit.spark.audit.reconciled import Reconciliation
     from acquit.spark.ingest import IngestProgress, IngestSummary
-    from acquit.spark.options import BrokerAccess
+    from acquit.spark.options import BrokerAccess, SparkAt
 
 
 @click.command()
@@ -124,8 +123,7 @@ def ingest(
         parts=parts,
         source=dict(pair(text, "--option") for text in options),
         trigger=trigger,
-        master=spark.master,
-        memory_mb=spark.memory_mb,
+        **asdict(spark),
     )
     with following(f"ingesting {', '.join(addresses)}") as follower:
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,11 +12,12 @@ import click
 from acquit.cli import output
 from acquit.cli.options import json_option
 from acquit.cli.output import emit_json
-from acquit.cli.pipelines.common import SparkAt, ended, following, need, spark_options
+from acquit.cli.pipelines.common import ended, following, need, spark_options
 
 if TYPE_CHECKING:
     from acquit.cli.exits import Exit
     from acquit.spark.audit.reconciled import Reconciliation
+    from acquit.spark.options import SparkAt
 
 _TIMES = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
 
@@ -94,8 +96,7 @@ def reconcile(
         since=None if since is None else since.replace(tzinfo=UTC),
         until=None if until is None else until.replace(tzinfo=UTC),
         complete=not some,
-        master=spark.master,
-        memory_mb=spark.memory_mb,
+        **asdict(spark),
     )
     with following(f"reconciling {queue}") as follower:
         found = pipeline.reconcile(options, on_progress=follower.say)

@@ -13,7 +13,6 @@ from acquit.cli.jsonform import to_json
 from acquit.cli.options import json_option
 from acquit.cli.output import emit_json
 from acquit.cli.pipelines.common import (
-    SparkAt,
     counted,
     ended,
     following,
@@ -24,7 +23,7 @@ from acquit.cli.pipelines.common import (
 
 if TYPE_CHECKING:
     from acquit.cli.exits import Exit
-    from acquit.spark.options import BrokerAccess
+    from acquit.spark.options import BrokerAccess, SparkAt
     from acquit.spark.redrive import RedriveSummary
 
 
@@ -79,8 +78,7 @@ def redrive(
         rate=rate,
         dry_run=dry_run,
         **asdict(broker),
-        master=spark.master,
-        memory_mb=spark.memory_mb,
+        **asdict(spark),
     )
     with following(f"redriving {queue}", "letters") as follower:
         summary = pipeline.redrive(

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from acquit.errors import ConfigurationError
 from acquit.spark.ledger.options import Verify
+from acquit.spark.options import SparkAt
 
 BUCKETS: Final = 32
 """A task holds one bucket's pieces and open messages in memory, about 110 bytes each."""
@@ -17,7 +18,7 @@ HISTORIES_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditOptions:
+class AuditOptions(SparkAt):
     """What to audit, and where to keep it. Raises ConfigurationError for what cannot be."""
 
     folders: Sequence[Path]
@@ -32,10 +33,6 @@ class AuditOptions:
     """So many anomalies of a run are kept as rows; all are counted."""
     buckets: int = BUCKETS
     """Of a new audit: in how many parts messages are put together that are not complete in one segment."""
-    master: str | None = None
-    """For a session that is started here: ``local[4]``, ``spark://host:7077``."""
-    memory_mb: int = 1_024
-    """For a session that is started here: memory of the driver's JVM."""
 
     def __post_init__(self) -> None:
         for name, path in (*(("folders", folder) for folder in self.folders), ("into", self.into)):

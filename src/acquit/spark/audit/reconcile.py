@@ -55,6 +55,7 @@ from acquit.spark.audit.results import AuditResults
 from acquit.spark.ledger.chain import READABLE
 from acquit.spark.ledger.chain import plan as plan_segments
 from acquit.spark.ledger.options import FORMAT_NAME
+from acquit.spark.options import SparkAt
 from acquit.spark.session import QUERY_ERRORS, start_session
 from acquit.spark.tables import readable_files
 from acquit.store.reading import FolderReader
@@ -67,7 +68,7 @@ _BROADCAST_MAX: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReconcileOptions:
+class ReconcileOptions(SparkAt):
     """What to compare with what. Raises ConfigurationError for what cannot be."""
 
     audit: Path
@@ -96,10 +97,6 @@ class ReconcileOptions:
     """Only messages posted before that time are expected on the other side."""
     complete: bool = True
     """Of receipts: they are of all who post to the queue. Else what they do not mention is nobody's concern."""
-    master: str | None = None
-    """For a session that is started here: ``local[4]``, ``spark://host:7077``."""
-    memory_mb: int = 1_024
-    """For a session that is started here: memory of the driver's JVM."""
 
     def __post_init__(self) -> None:
         if (self.table is None) == (self.receipts is None):
