@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 import acquit
@@ -23,6 +25,7 @@ from tests.support.outages import (
     drain,
     fast,
     opened,
+    until,
 )
 
 BODIES = [f"m{number}" for number in range(8)]
@@ -205,8 +208,13 @@ def test_the_send_timeout_of_the_options_bounds_an_outage(
             left.result(LONG)
         with pytest.raises(acquit.AcquitError):
             stayed.result(LONG)
-        proxy.accept()
-        assert sender.send("afterwards", timeout=LONG) == Accepted()
+        with ThreadPoolExecutor() as pool:
+            afterwards = pool.submit(sender.send, "afterwards", timeout=LONG)
+            until(lambda: sender._core.queue, "the message waits for the connection")
+            with pytest.raises(acquit.AcquitError):
+                sender.send("beside", wait=False).result(LONG)
+            proxy.accept()
+            assert afterwards.result(LONG) == Accepted()  # for as long as its own time-out said
     assert [message.body for message in drain(broker, address)] == ["left", "afterwards"]
 
 

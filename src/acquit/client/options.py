@@ -94,7 +94,8 @@ class ConnectOptions:
     gets no more messages before it gives some: `receive` raises CreditExhausted."""
 
     send_timeout_ms: int = 60_000
-    """How long `send`, `commit` and `rollback` wait for their outcome if their `timeout` says nothing."""
+    """How long `send`, `commit` and `rollback` wait for their outcome if their `timeout` says nothing, and how long
+    what was sent without waiting waits for a connection to be restored."""
 
     in_doubt_is_rolled_back: bool = False
     """Whether a commit that is in doubt raises TransactionRolledBack, as JMS does, and not TransactionInDoubt. All of

@@ -211,9 +211,9 @@ UNRELIABLE = Unreliable.SENT
 class SendPromise(Promise):
     """What became of one send."""
 
-    __slots__ = ("_asked", "_failure", "_payload", "_state", "_transferred")
+    __slots__ = ("_asked", "_awaited", "_failure", "_payload", "_state", "_transferred")
 
-    def __init__(self, payload: bytes) -> None:
+    def __init__(self, payload: bytes, awaited: bool = False) -> None:
         # As Promise.__init__, written out: one is made for each message.
         self.done = False
         self._callbacks = None
@@ -222,6 +222,7 @@ class SendPromise(Promise):
         self._state: DeliveryState | Provisional | Unreliable | None = None
         self._failure: Failure | None = None
         self._asked = False
+        self._awaited = awaited  # a `send` waits for it, and takes it back when its own time is over
 
     @property
     def outcome(self) -> Outcome | None:

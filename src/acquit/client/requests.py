@@ -176,7 +176,9 @@ class Requester:
         correlation_id = request.correlation_id
         assert correlation_id is not None
         waiting = _Waiting(
-            asyncio.get_running_loop().create_future(), SendPromise(core.encode(request, None)), correlation_id
+            asyncio.get_running_loop().create_future(),
+            SendPromise(core.encode(request, None), awaited=True),
+            correlation_id,
         )
         core.enqueue(waiting.promise)
         self._waiting[key] = waiting

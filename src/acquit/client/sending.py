@@ -201,8 +201,9 @@ class SenderCore:
                 continue
             at = first_lost.setdefault(promise, core.now)
             # Whoever waited for it may have given up, and was told that it is in doubt; and a message that ends each
-            # connection it is sent on must not do that for ever.
-            if not promise._payload or core.now - at >= core.options.send_timeout_ms / 1000:
+            # connection it is sent on must not do that for ever: no longer than whoever waits wants to, or as set.
+            outlived = not promise._awaited and core.now - at >= core.options.send_timeout_ms / 1000
+            if not promise._payload or outlived:
                 self._fail(promise, core.interruption)
                 continue
             self._sent_bytes -= len(promise._payload)
@@ -210,8 +211,8 @@ class SenderCore:
         self._first_lost = first_lost
 
     def give_up_waiting(self, failure: Failure) -> None:
-        """The connection was not restored in time for what waits to be sent."""
-        self._fail_queued(failure, list(self.queue))
+        """The connection was not restored in time for what waits to be sent, and nobody waits for."""
+        self._fail_queued(failure, [promise for promise in list(self.queue) if not promise._awaited])
 
     def _fail_queued(self, failure: Failure, promises: list[SendPromise]) -> None:
         for promise in promises:

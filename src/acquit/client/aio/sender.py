@@ -76,7 +76,7 @@ class Sender:
         """
         core = self._core
         core.check()
-        receipt = SendReceipt(core.encode(message, delivery_mode))
+        receipt = SendReceipt(core.encode(message, delivery_mode), wait)
         if wait or not core.has_room:
             return await self._send_slowly(receipt, wait, timeout)
         core.enqueue(receipt)

@@ -76,7 +76,7 @@ class Sender:
         """
         core = self._core
         core.check()
-        receipt = SendReceipt(core.encode(message, delivery_mode))
+        receipt = SendReceipt(core.encode(message, delivery_mode), wait)
         with self._lock:
             queued = core.has_room
             sent = queued and wait and core.is_idle and self._send_now(receipt)
