@@ -93,6 +93,7 @@ def connect_patiently(
                 ssl_context=ssl_context,
                 options=ConnectOptions(
                     connect_timeout_ms=min(left_ms, 10_000),
+                    answer_timeout_ms=options.ack_timeout_ms,
                     ack_timeout_ms=options.ack_timeout_ms,
                     max_message_size=_MESSAGE_BYTES_MAX,
                     # A task that loses its connection fails, and Spark runs it again: it must know what it has read.

@@ -332,6 +332,13 @@ def test_an_address_that_may_not_be_written_to(broker: acquit.Broker) -> None:
         write(broker.url, texts(1), address="$management.no")
 
 
+def test_a_link_that_the_broker_does_not_answer_is_an_error_in_time() -> None:
+    server = Server()
+    server.silent = True
+    with serving(server) as running, pytest.raises(LinkDetached, match=r"did not answer the attach .* within 3 s"):
+        write(running.url, texts(1), guarantee="at-least-once", ackTimeout="3s")
+
+
 @pytest.mark.parametrize("ends", ["link", "session"])
 def test_what_the_broker_ends_says_why(ends: str) -> None:
     server = Server()
