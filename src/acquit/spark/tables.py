@@ -198,13 +198,18 @@ def _stream_files(table: Path) -> Iterator[TableFile]:
     names = [repeats[newest]] if repeats else []
     names += [batches[batch] for batch in sorted(batches) if batch > newest]
     for name in names:
-        version, *entries = name.read_text(encoding="utf-8").splitlines()
+        version, *entries = name.read_text(encoding="utf-8").splitlines() or [""]
         if version != _STREAM_VERSION:
             raise PipelineFailed(f"{name}: expected a list of version {_STREAM_VERSION}, found {version[:40]!r}")
         for line in entries:
-            entry = json.loads(line)
-            if entry["action"] == "add":
-                yield TableFile(Path(unquote(urlsplit(entry["path"]).path)), int(entry["size"]))
+            try:
+                entry = json.loads(line)
+                added = entry["action"] == "add"
+                file = TableFile(Path(unquote(urlsplit(entry["path"]).path)), int(entry["size"]))
+            except (ValueError, TypeError, KeyError, AttributeError) as error:
+                raise PipelineFailed(f"{name}: expected a file of the table as JSON, found {line[:40]!r}") from error
+            if added:
+                yield file
 
 
 def _plain_files(table: Path) -> Iterator[TableFile]:

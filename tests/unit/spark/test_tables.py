@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
-from acquit.errors import ConfigurationError
+from acquit.errors import ConfigurationError, PipelineFailed
 from acquit.spark.tables import TableKind, Use, open_delta, readable_files, refuse_unhandled, table_files
 
 
@@ -87,3 +87,16 @@ def test_a_log_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
         ) as caught:
             table_files(table)
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "v2\n", "v1\ngarbage", 'v1\n{"action": "add"}', "v1\n[]", 'v1\n{"action": "add", "path": 7, "size": 1}'],
+)
+def test_a_list_of_a_stream_that_makes_no_sense_is_one_line(tmp_path: Path, text: str) -> None:
+    (tmp_path / "_spark_metadata").mkdir()
+    (tmp_path / "_spark_metadata" / "0").write_text(text)
+    with pytest.raises(
+        PipelineFailed, match=r"^.*/_spark_metadata/0: expected a (list of version v1|file of the table)"
+    ):
+        table_files(tmp_path)
