@@ -19,11 +19,11 @@ import numpy as np
 import pytest
 
 from acquit.errors import SpoolError
-from acquit.spark.spool import attempt, housekeeping
+from acquit.spark.spool import Drain, MessageReader, Part, SpoolStore, attempt, housekeeping
 from acquit.spark.spool.attempt import _Attempt
 from acquit.spark.spool.entries import Checkpoint, Entry, FloorRaised, Publication, decode_entry, encode_entry
 from acquit.spark.spool.identities import UNKNOWN
-from acquit.spark.spool.log import Log, LogState, slot_name
+from acquit.spark.spool.log import Log, LogState, marker_name, slot_name
 from acquit.spark.spool.store import StoreDoubt
 from tests.support.spool_world import Faults, Process, World
 
@@ -196,6 +196,42 @@ def _doubt_is_yes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Log, "_create", create)
 
 
+def _settle_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages are settled, once, before an entry names them."""
+    real_drain, real_rows = attempt._drain, _Attempt.make_rows
+
+    def drain(link: Drain, part: Part, reader: MessageReader) -> tuple[attempt._Drained, bool]:
+        drained, ended = real_drain(link, part, reader)
+        drained.link = link  # type: ignore[attr-defined]
+        return drained, ended
+
+    def make_rows(self: _Attempt, store: SpoolStore) -> None:
+        real_rows(self, store)
+        link = self._drained.link  # type: ignore[attr-defined]
+        answered = link.settle(self.answers())
+        link.settle = lambda _: answered
+
+    monkeypatch.setattr(attempt, "_drain", drain)
+    monkeypatch.setattr(_Attempt, "make_rows", make_rows)
+
+
+def _remove_before_the_marker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a checkpoint sums up is removed before its marker is written, and some time goes by."""
+    real = housekeeping._remove_replaced
+
+    def remove(store: SpoolStore, slot: int, runs: set[str]) -> None:
+        for name in sorted(store.names("log")):
+            if int(name) < slot:
+                store.remove(f"log/{name}")
+        for _ in range(60):
+            store.names("checkpoints")
+        store.put(marker_name(slot), b"")
+        real(store, slot, runs)
+
+    monkeypatch.setattr(housekeeping, "marker_name", lambda slot: f"unmarked/{slot}")
+    monkeypatch.setattr(housekeeping, "_remove_replaced", remove)
+
+
 class _Mutation(NamedTuple):
     faults: str
     symptom: str
@@ -214,6 +250,8 @@ MUTATIONS = {
     "checkpoints without open parts": _Mutation("everything", "disagreements", _checkpoint_forgets_decided),
     "no recorded outcome": _Mutation("everything", "lost", _accept_what_comes_again),
     "doubt is taken for yes": _Mutation("an object store", "lost", _doubt_is_yes),
+    "settled before the entry": _Mutation("stalls", "lost", _settle_first),
+    "removed before the marker": _Mutation("restarts and stalls", "disagreements", _remove_before_the_marker),
 }
 
 
