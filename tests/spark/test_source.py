@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def post(url: str, address: str, *numbers: int) -> None:
+def post(url: str, address: str, *numbers: int, priority: int = 4) -> None:
     with acquit.connect(url) as connection, connection.session() as session:
         sender = session.sender(address)
         for number in numbers:
-            sender.send(Message(f"m{number}", message_id=f"id-{number}"), wait=False)
+            sender.send(Message(f"m{number}", message_id=f"id-{number}", priority=priority), wait=False)
         sender.flush()
 
 
@@ -112,6 +112,30 @@ def test_columns_by_name_and_types_as_documented(reading: Reading, broker: acqui
     )
     query.awaitTermination()
     assert [body for body, _ in rows] == [b"m1"] and rows[0][1] > 0
+
+
+def test_available_now_takes_what_is_behind_newer_messages(
+    reading: Reading, broker: acquit.Broker, address: str
+) -> None:
+    post(broker.url, address, *range(5))
+    batches: list[list[str]] = []
+
+    def keep(frame: DataFrame, _: int) -> None:
+        if not batches:
+            post(broker.url, address, *range(100, 110), priority=9)
+        batches.append([bytes(row.body).decode() for row in frame.collect()])
+
+    query = (
+        reading.frame(maxMessagesPerBatch="4")
+        .writeStream.option("checkpointLocation", str(reading.root / "checkpoint"))
+        .foreachBatch(keep)
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    assert query.exception() is None
+    assert sorted(body for batch in batches for body in batch) == named(*range(5))
+    assert left(broker.url, address) == 10
 
 
 def test_another_query_may_not_use_the_spool(reading: Reading, broker: acquit.Broker, address: str) -> None:
