@@ -46,6 +46,7 @@
     ├── BodyError                     the body of a message is not what was asked for; says what it is
     ├── InboxConflict                 another transaction has remembered the same message at the same time
     ├── StoreError                    the journal
+    │   ├── StoreMissing              the folder is none of acquit
     │   ├── StoreLocked               another process has the folder open
     │   ├── StoreVersionUnsupported   written by a version this one cannot read
     │   ├── StoreCorrupt              damage before the last synced batch: `path` and `offset` say where
@@ -324,6 +325,10 @@ class InboxConflict(AcquitError):
 
 class StoreError(AcquitError):
     """The journal cannot do what was asked."""
+
+
+class StoreMissing(StoreError):
+    """What was named as a data folder is none: it has no broker.json, or is not there."""
 
 
 class StoreLocked(StoreError):

@@ -32,6 +32,7 @@ class Exit(IntEnum):
 TABLE: tuple[tuple[type[Exception], Exit], ...] = (
     (errors.ConfigurationError, Exit.USAGE),
     (errors.EncodeError, Exit.USAGE),
+    (errors.StoreMissing, Exit.USAGE),
     (errors.AuthenticationFailed, Exit.FAILED),
     (errors.ConnectionFailed, Exit.UNREACHABLE),
     (errors.StoreCorrupt, Exit.UNSOUND),

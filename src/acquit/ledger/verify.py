@@ -108,7 +108,7 @@ def read_head(path: Path, *, disk: Disk | None = None) -> Head:
     """The head of the journal in a data folder, of a running broker or a stopped one.
 
     Of an open segment it covers what is known to be synced, so that no power loss can make it untrue: all but the last
-    batch. Raises StoreError when it is no data folder, StoreVersionUnsupported, StoreCorrupt, StoreFailed.
+    batch. Raises StoreMissing when it is no data folder, StoreVersionUnsupported, StoreCorrupt, StoreFailed.
     """
     reader = FolderReader(path, disk)
     contents = reader.contents()
@@ -132,8 +132,8 @@ def verify(
 ) -> Verification:
     """Verify the journal and archive in a data folder, of a running broker or a stopped one.
 
-    `against`: heads kept from earlier. `progress` is called with segments done and in all. Raises StoreError when it is
-    no data folder, StoreVersionUnsupported, StoreFailed on an I/O error; damage is reported, not raised.
+    `against`: heads kept from earlier. `progress` is called with segments done and in all. Raises StoreMissing when it
+    is no data folder, StoreVersionUnsupported, StoreFailed on an I/O error; damage is reported, not raised.
     """
     reader = FolderReader(path, disk)
     contents = reader.contents()

@@ -69,8 +69,9 @@ def back_up(
     `archive`: with the segments that only the audit needs; `others`: names of further files to copy where they are
     there. `progress` is called with segments done and in all.
 
-    Raises StoreError where `source` is no data folder or `target` is not empty, StoreCorrupt for a closed segment that
-    is damaged, StoreFull, StoreFailed. What was begun in `target` is not marked, and no broker opens it.
+    Raises StoreMissing where `source` is no data folder, StoreError where `target` is not empty, StoreCorrupt for a
+    closed segment that is damaged, StoreFull, StoreFailed. What was begun in `target` is not marked, and no broker
+    opens it.
     """
     disk = disk if disk is not None else PosixDisk()
     copy = _Copy(FolderReader(source, disk), Folder(target, target_disk if target_disk is not None else disk))
@@ -195,8 +196,8 @@ def is_marked(folder: Folder) -> bool:
 
 
 def mark(path: Path, *, disk: Disk | None = None, clock_us: Callable[[], int] = lambda: time.time_ns() // 1000) -> None:
-    """Mark a folder that was copied by other means. No broker may have it open: raises StoreLocked; StoreError where it
-    is no data folder."""
+    """Mark a folder that was copied by other means. No broker may have it open: raises StoreLocked; StoreMissing where
+    it is no data folder."""
     folder = Folder(path, disk if disk is not None else PosixDisk())
     contents = FolderReader(path, folder.disk).contents()
     with folder.lock():

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from acquit.errors import StoreCorrupt, StoreError
+from acquit.errors import StoreCorrupt, StoreMissing
 from acquit.store.disk import Disk, PosixDisk, store_error
 from acquit.store.folder import STUB, Folder, Identity
 from acquit.store.interface import Replay
@@ -34,10 +34,10 @@ class FolderReader:
         self.folder = Folder(path, disk if disk is not None else PosixDisk())
 
     def contents(self) -> FolderContents:
-        """Raises StoreError when it is no data folder, StoreVersionUnsupported, StoreCorrupt, StoreFailed."""
+        """Raises StoreMissing when it is no data folder, StoreVersionUnsupported, StoreCorrupt, StoreFailed."""
         identity = self.folder.read_identity()
         if identity is None:
-            raise StoreError(f"{self.folder.path} is not a data folder of acquit: it has no broker.json")
+            raise StoreMissing(f"{self.folder.path} is not a data folder of acquit: it has no broker.json")
         try:
             # The journal first: what leaves it in between is then seen twice, not missed.
             journal = self.folder.numbers()

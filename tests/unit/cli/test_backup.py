@@ -39,7 +39,7 @@ def test_a_folder_with_something_in_it_is_left_alone(shell: Shell, tmp_path: Pat
 
 def test_what_is_no_data_folder_leaves_nothing_behind(shell: Shell, tmp_path: Path) -> None:
     ran = shell("backup", tmp_path / "nowhere", tmp_path / "copy")
-    assert ran.code == Exit.FAILED
+    assert ran.code == Exit.USAGE
     assert ran.err == f"acquit: {tmp_path / 'nowhere'} is not a data folder of acquit: it has no broker.json\n"
     assert not (tmp_path / "copy").exists()
 

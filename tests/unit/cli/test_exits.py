@@ -16,6 +16,7 @@ from acquit.cli.exits import Exit, exit_of, one_line
         (ConnectionRefusedError("refused"), Exit.UNREACHABLE),
         (errors.AuthenticationFailed("refused"), Exit.FAILED),
         (errors.NotFound("no such address"), Exit.FAILED),
+        (errors.StoreMissing("no data folder"), Exit.USAGE),
         (errors.StoreLocked("in use"), Exit.FAILED),
         (errors.StoreCorrupt("bad", path="0001.seg", offset=8), Exit.UNSOUND),
         (errors.DeliveryInDoubt("unknown"), Exit.FAILED),

@@ -195,7 +195,7 @@ def test_damage_is_named(shell: Shell, data: Path) -> None:
 @pytest.mark.parametrize("command", ["balance", "verify", "head"])
 def test_a_folder_without_a_journal(shell: Shell, tmp_path: Path, command: str) -> None:
     ran = shell("ledger", command, "--data", tmp_path)
-    assert ran.code == Exit.FAILED
+    assert ran.code == Exit.USAGE
     assert ran.err == f"acquit: {tmp_path} is not a data folder of acquit: it has no broker.json\n"
 
 

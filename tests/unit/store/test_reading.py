@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acquit.errors import StoreCorrupt, StoreError
+from acquit.errors import StoreCorrupt, StoreMissing
 from acquit.store.reading import FolderReader
 from tests.support.disk import FaultyDisk, PowerLoss
 from tests.support.raw_journal import DATA, Gathered, Raw
@@ -82,5 +82,5 @@ def test_a_segment_that_is_gone_when_it_is_opened() -> None:
 
 
 def test_no_data_folder() -> None:
-    with pytest.raises(StoreError, match=r"not a data folder of acquit: it has no broker\.json"):
+    with pytest.raises(StoreMissing, match=r"not a data folder of acquit: it has no broker\.json"):
         FolderReader(DATA, FaultyDisk()).contents()

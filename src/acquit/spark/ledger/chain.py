@@ -98,7 +98,7 @@ class Segment:
 def plan(folders: Iterable[Path], *, seals: bool = False) -> list[Segment]:
     """The segments of all brokers, oldest first in each; gaps included. `seals`: with what their seals say.
 
-    Raises ConfigurationError where two folders hold one broker's journal, StoreError where one is no data folder,
+    Raises ConfigurationError where two folders hold one broker's journal, StoreMissing where one is no data folder,
     StoreCorrupt for a header that is damaged or not of its place, and for damage in the newest segment that is no torn
     tail; StoreVersionUnsupported, StoreFailed.
     """

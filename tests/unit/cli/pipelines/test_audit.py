@@ -77,7 +77,7 @@ def test_what_is_no_journal(shell: Shell, given: list[AuditOptions], folder: Led
     assert "nowhere' does not exist" in ran.err
     (tmp_path / "table" / "_delta_log").mkdir(parents=True)
     ran = shell("pipeline", "audit", tmp_path / "table", "--into", tmp_path / "into")
-    assert ran.code == Exit.FAILED
+    assert (ran.code, len(ran.err.splitlines())) == (Exit.USAGE, 1)
     assert "is not a data folder of acquit" in ran.err
     ran = shell("pipeline", "audit", folder.path, "--into", tmp_path / "table")
     assert (ran.code, len(ran.err.splitlines())) == (Exit.USAGE, 1)
