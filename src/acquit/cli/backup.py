@@ -8,7 +8,7 @@ import click
 
 from acquit.cli.exits import Exit
 from acquit.cli.options import json_option
-from acquit.cli.output import counting, emit_json, remark
+from acquit.cli.output import counted, counting, emit_json, remark
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 
@@ -43,7 +43,7 @@ def backup(data: Path, target: Path, archive: bool, as_json: bool) -> int:
         )
     else:
         aside = f" and {report.archived} of the archive" if archive else ""
-        click.echo(f"{target}: {report.segments} segments{aside}, {report.copied_bytes} bytes")
+        click.echo(f"{target}: {counted(report.segments, 'segment')}{aside}, {report.copied_bytes} bytes")
         click.echo(f"head: {head}")
     return Exit.OK
 
@@ -69,7 +69,9 @@ def restore(copy: Path, as_json: bool) -> int:
     if as_json:
         emit_json({"copy": str(copy), "queues": queues, "messages": live, "balanced": found.balanced})
     else:
-        click.echo(f"{copy}: {queues} queues, {live} messages; the next broker on it begins a new epoch")
+        click.echo(
+            f"{copy}: {counted(queues, 'queue')}, {counted(live, 'message')}; the next broker on it begins a new epoch"
+        )
         if not found.balanced:
             remark("its accounts do not balance: see `acquit ledger balance`")
     return Exit.OK if found.balanced else Exit.UNSOUND

@@ -13,7 +13,7 @@ from acquit.cli.jsonform import to_json
 from acquit.cli.lazy import WholeGroup
 from acquit.cli.management import management
 from acquit.cli.options import json_option, seconds
-from acquit.cli.output import emit_json, table
+from acquit.cli.output import counted, emit_json, table
 from acquit.client.management import BROKER
 
 
@@ -54,8 +54,8 @@ def check(file: Path, data: Path, as_json: bool) -> int:
     else:
         tls = "with TLS" if keys.tls is not None else "without TLS"
         click.echo(
-            f"{file}: valid, {found['address_rules']} address rules, {found['users']} users, {found['roles']} roles, "
-            f"{tls}"
+            f"{file}: valid, {counted(found['address_rules'], 'address rule')}, {counted(found['users'], 'user')}, "
+            f"{counted(found['roles'], 'role')}, {tls}"
         )
     return Exit.OK
 

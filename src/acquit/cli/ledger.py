@@ -18,7 +18,7 @@ from acquit.cli.exits import Exit
 from acquit.cli.jsonform import to_json
 from acquit.cli.lazy import WholeGroup
 from acquit.cli.options import data_option, json_option
-from acquit.cli.output import counting, emit_json, line, remark, table, time_text
+from acquit.cli.output import counted, counting, emit_json, line, remark, table, time_text
 
 if TYPE_CHECKING:
     from acquit.cli.jsonform import Json
@@ -97,7 +97,8 @@ def balance_(data: Path, archive: bool, as_json: bool) -> int:
     else:
         _show_balance(found.queues)
         if found.held:
-            click.echo(f"{found.held:,} messages are held by open transactions")
+            held = counted(found.held, "message")
+            click.echo(f"{held} {'is' if found.held == 1 else 'are'} held by open transactions")
         for row in found.queues:
             if row.mismatch:
                 remark(f"{_name(row)}: {row.mismatch}")
@@ -149,7 +150,7 @@ def verify_(data: Path, heads: tuple[str, ...], as_json: bool) -> int:
         for problem in found.problems:
             remark(problem)
         click.echo(f"head {found.head}")
-        click.echo("the journal is whole" if not found.problems else f"{len(found.problems)} problems")
+        click.echo("the journal is whole" if not found.problems else counted(len(found.problems), "problem"))
     return Exit.OK if not found.problems else Exit.UNSOUND
 
 

@@ -11,7 +11,7 @@ from acquit.cli.exits import Exit
 from acquit.cli.jsonform import to_json
 from acquit.cli.management import management
 from acquit.cli.options import json_option, seconds
-from acquit.cli.output import emit_json
+from acquit.cli.output import counted, emit_json
 from acquit.client.management import QUEUE
 from acquit.protocol.types import Value
 
@@ -48,5 +48,5 @@ def move(
     if as_json:
         emit_json({"source": source, "target": target, "moved": to_json(moved)})
     else:
-        click.echo(f"{source}: {moved} messages moved to {target}")
+        click.echo(f"{source}: {counted(moved, 'message')} moved to {target}")
     return Exit.OK

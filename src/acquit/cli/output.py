@@ -84,6 +84,13 @@ def cell(value: object) -> str:
             return str(value)
 
 
+def counted(count: object, noun: str, plural: str = "") -> str:
+    """``1 file``, ``2 files``; with `plural` where an s does not make it. What is no number is shown as it is: brokers
+    say how many."""
+    number = f"{count:,}" if isinstance(count, int) else str(count)
+    return f"{number} {noun if count == 1 else plural or f'{noun}s'}"
+
+
 class Counter:
     """A running count that shows itself on a terminal once the work turns out to be long."""
 

@@ -19,7 +19,7 @@ from acquit.cli.jsonform import to_json
 from acquit.cli.lazy import WholeGroup
 from acquit.cli.management import management
 from acquit.cli.options import data_option, json_option, seconds
-from acquit.cli.output import cell, emit_json
+from acquit.cli.output import cell, counted, emit_json
 from acquit.client.management import QUEUE, ManagementFailed
 
 COLUMNS: Final = ("name", "kind", "depth", "available", "acquired", "consumers", "body_bytes", "entered")
@@ -114,7 +114,7 @@ def purge(queue: str, yes: bool, timeout_s: float, broker: BrokerAt, as_json: bo
     if as_json:
         emit_json({"queue": queue, "purged": to_json(purged)})
     else:
-        click.echo(f"{queue}: {purged} messages purged")
+        click.echo(f"{queue}: {counted(purged, 'message')} purged")
     return Exit.OK
 
 

@@ -16,7 +16,7 @@ from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.exits import Exit
 from acquit.cli.messages import describe
 from acquit.cli.options import json_option, seconds
-from acquit.cli.output import emit_json, line, remark, time_text
+from acquit.cli.output import counted, emit_json, line, remark, time_text
 
 if TYPE_CHECKING:
     from acquit import Receipt, ReceivedMessage, Receiver
@@ -98,7 +98,7 @@ def receive(
     ):
         taken, unsure = _take(receiver, count, None if follow else timeout_s, _printer(as_json), settle)
     if count is not None and taken < count:
-        remark(f"{address}: {taken} of {count} messages came within {timeout_s:g} s")
+        remark(f"{address}: {taken} of {counted(count, 'message')} came within {timeout_s:g} s")
         return Exit.FAILED
     return Exit.FAILED if unsure else Exit.OK
 

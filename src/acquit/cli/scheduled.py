@@ -13,7 +13,7 @@ from acquit.cli.jsonform import to_json
 from acquit.cli.lazy import WholeGroup
 from acquit.cli.management import management
 from acquit.cli.options import json_option, seconds
-from acquit.cli.output import emit_json, table, time_text
+from acquit.cli.output import counted, emit_json, table, time_text
 from acquit.client.management import MESSAGE, Management, ManagementFailed
 from acquit.protocol.types import ULong, Value
 
@@ -80,7 +80,7 @@ def cancel(
     if as_json:
         emit_json({"queue": queue, "cancelled": to_json(cancelled)})
     else:
-        click.echo(f"{queue}: {cancelled} messages cancelled")
+        click.echo(f"{queue}: {counted(cancelled, 'message')} cancelled")
     return Exit.OK
 
 

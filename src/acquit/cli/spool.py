@@ -12,8 +12,8 @@ from acquit.cli.exits import Exit
 from acquit.cli.jsonform import Json, to_json
 from acquit.cli.lazy import WholeGroup
 from acquit.cli.options import json_option
-from acquit.cli.output import emit_json, remark, table, time_text
-from acquit.cli.pipelines.common import counted, need, spool_place
+from acquit.cli.output import counted, emit_json, remark, table, time_text
+from acquit.cli.pipelines.common import need, spool_place
 from acquit.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -126,9 +126,11 @@ def verify(place: str, as_json: bool) -> int:
             f"in {counted(found.data_files, 'data file')}, {counted(found.identities, 'identity', 'identities')}"
         )
         if found.leftovers:
-            click.echo(f"{len(found.leftovers)} files that nobody will ask for: acquit spool repair removes them")
+            click.echo(
+                f"{counted(len(found.leftovers), 'file')} that nobody will ask for: acquit spool repair removes them"
+            )
         if found.unpublished:
-            click.echo(f"{len(found.unpublished)} files of attempts that are under way, or died")
+            click.echo(f"{counted(len(found.unpublished), 'file')} of attempts that are under way, or died")
     return Exit.UNSOUND if found.damage else Exit.OK
 
 
@@ -200,11 +202,11 @@ def _lines(status: SpoolStatus) -> list[str]:
         f"{count:,} {name.replace('_', ' ')}" for name, count in asdict(totals).items() if name != "rows" and count
     ]
     since = f" since {_time(status.remembered_since_ms)}" if status.remembered_since_ms is not None else ""
-    published = f"{status.published} published parts may be replayed"
+    published = f"{counted(status.published, 'published part')} may be replayed"
     lines = [
         f"epochs up to {status.floor} are finished; {published}, {status.unacknowledged} not known to be acknowledged",
-        f"{totals.rows:,} rows published" + (f", {', '.join(aside)}" if aside else ""),
-        f"{status.remembered:,} identities remembered{since}",
+        f"{counted(totals.rows, 'row')} published" + (f", {', '.join(aside)}" if aside else ""),
+        f"{counted(status.remembered, 'identity', 'identities')} remembered{since}",
     ]
     if forgotten.count:
         early = f", {forgotten.by_limit:,} of them for the limit" if forgotten.by_limit else ""

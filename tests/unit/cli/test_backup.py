@@ -20,7 +20,7 @@ def test_a_running_broker_is_backed_up_and_the_copy_serves(shell: Shell, tmp_pat
     ran = shell("restore", copy)
     assert (ran.code, ran.out) == (
         Exit.OK,
-        f"{copy}: 1 queues, 2 messages; the next broker on it begins a new epoch\n",
+        f"{copy}: 1 queue, 2 messages; the next broker on it begins a new epoch\n",
     )
     with acquit.Broker(copy) as broker:
         assert [row["body"] for row in shell("browse", "orders", "--json", "--url", broker.url).documents] == [

@@ -15,7 +15,7 @@ def test_a_file_is_checked(shell: Shell, tmp_path: Path) -> None:
     path = tmp_path / "acquit.toml"
     path.write_text(TEXT)
     ran = shell("config", "check", path, "--data", tmp_path)
-    assert (ran.code, ran.out) == (Exit.OK, f"{path}: valid, 1 address rules, 0 users, 0 roles, without TLS\n")
+    assert (ran.code, ran.out) == (Exit.OK, f"{path}: valid, 1 address rule, 0 users, 0 roles, without TLS\n")
     assert shell("config", "check", path, "--data", tmp_path, "--json").documents == [
         {"file": str(path), "address_rules": 1, "users": 0, "roles": 0, "tls": False}
     ]

@@ -14,6 +14,12 @@ def test_messages_are_moved(at_broker: Shell, address: str) -> None:
     ]
 
 
+def test_one_message_is_no_messages(at_broker: Shell, address: str) -> None:
+    at_broker("send", address, "one")
+    assert at_broker("move", address, f"{address}.b").out == f"{address}: 1 message moved to {address}.b\n"
+    assert at_broker("purge", f"{address}.b", "--yes").out == f"{address}.b: 1 message purged\n"
+
+
 def test_a_selector_says_which(at_broker: Shell, address: str) -> None:
     at_broker("send", address, "one", "two", "--property", "colour=red")
     at_broker("send", address, "three", "--property", "colour=blue")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from acquit.cli.output import counting, emit_json, line, remark, table, time_text
+from acquit.cli.output import counted, counting, emit_json, line, remark, table, time_text
 
 
 def test_a_document_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -24,6 +24,12 @@ def test_remarks_do_not_disturb_results(capsys: pytest.CaptureFixture[str]) -> N
     with counting("counting", 3) as counter:
         counter.advance()
     assert capsys.readouterr().out == ""
+
+
+def test_what_is_counted_is_one_or_many() -> None:
+    assert [counted(count, "file") for count in (0, 1, 1_002)] == ["0 files", "1 file", "1,002 files"]
+    assert [counted(count, "batch", "batches") for count in (1, 2)] == ["1 batch", "2 batches"]
+    assert counted(None, "file") == "None files"
 
 
 def test_numbers_are_set_right_and_text_left(capsys: pytest.CaptureFixture[str]) -> None:

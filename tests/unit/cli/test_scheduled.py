@@ -34,7 +34,7 @@ def test_what_waits_is_shown(at_broker: Shell, waiting: str) -> None:
 
 def test_one_is_cancelled(at_broker: Shell, waiting: str) -> None:
     ran = at_broker("scheduled", "cancel", waiting, "--message-id", "two")
-    assert (ran.code, ran.out) == (Exit.OK, f"{waiting}: 1 messages cancelled\n")
+    assert (ran.code, ran.out) == (Exit.OK, f"{waiting}: 1 message cancelled\n")
     (first, third) = at_broker("scheduled", "list", waiting, "--json").documents
     assert at_broker("scheduled", "cancel", waiting, "--sequence", third["sequence"], "--json").documents == [
         {"queue": waiting, "cancelled": 1}

@@ -44,9 +44,7 @@ def test_show_says_whose_it_is_and_what_it_holds(shell: Shell, root: Path) -> No
     assert told["folders"]["data"] == {"files": 1, "bytes": size}
     shown = shell("spool", "show", root)
     assert shown.code == Exit.OK
-    assert shown.out.startswith(
-        f"{root}: of query-1\nepochs up to 5 are finished; 1 published parts may be replayed, 0"
-    )
+    assert shown.out.startswith(f"{root}: of query-1\nepochs up to 5 are finished; 1 published part may be replayed, 0")
     assert "12 identities remembered since 2023-11-14T22:13:20.000Z" in shown.out
 
 

@@ -11,8 +11,8 @@ import click
 from acquit.cli.exits import Exit
 from acquit.cli.jsonform import Json
 from acquit.cli.options import json_option
-from acquit.cli.output import emit_json, remark
-from acquit.cli.pipelines.common import counted, ended, following, need, spark_options
+from acquit.cli.output import counted, emit_json, remark
+from acquit.cli.pipelines.common import ended, following, need, spark_options
 from acquit.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -142,7 +142,9 @@ def _balance(folders: tuple[Path, ...], *, as_json: bool) -> Exit:
             }
         )
         return ended(balanced=found.sound)
-    seals = f"{counted(found.segments, 'seal')} count{'s' if found.segments == 1 else ''} {found.events:,} events"
+    seals = (
+        f"{counted(found.segments, 'seal')} count{'s' if found.segments == 1 else ''} {counted(found.events, 'event')}"
+    )
     click.echo(f"{seals}; what came after the newest seal is in no balance yet")
     if not found.segments:
         remark("no segment is sealed yet: the newest one is not counted here, the audit with --into reads it, too")
@@ -156,6 +158,10 @@ def _balance(folders: tuple[Path, ...], *, as_json: bool) -> Exit:
     return ended(balanced=found.sound)
 
 
+def _open(count: int) -> str:
+    return f"{counted(count, 'message')} {'is' if count == 1 else 'are'} open"
+
+
 def _tell(summary: AuditSummary) -> None:
     if summary.changed:
         click.echo(
@@ -165,7 +171,7 @@ def _tell(summary: AuditSummary) -> None:
         )
         click.echo(f"messages: {summary.closed:,} closed, {summary.open:,} open")
     else:
-        click.echo(f"nothing new since entry {summary.entry} in {summary.into}; {summary.open:,} messages are open")
+        click.echo(f"nothing new since entry {summary.entry} in {summary.into}; {_open(summary.open)}")
     states = ", ".join(f"{count:,} {state}" for state, count in summary.balance.items())
     click.echo(f"queues: {states or 'none'}")
     for text in summary.differing:

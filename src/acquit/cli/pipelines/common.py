@@ -24,7 +24,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from acquit.cli.exits import Exit
 from acquit.cli.options import CREDENTIAL_VARIABLE, DEFAULT_URL, TLS_OPTIONS, password_file_option, user_option
-from acquit.cli.output import remark
+from acquit.cli.output import counted, remark
 from acquit.errors import ConfigurationError
 
 NEEDED: Final = ("pyspark", "pyarrow", "deltalake")
@@ -248,11 +248,6 @@ def bytes_text(size: int) -> str:
             break
         value, unit = value / 1_000, larger
     return f"{size} B" if unit == "B" else f"{value:,.1f} {unit}"
-
-
-def counted(count: int, noun: str, plural: str = "") -> str:
-    """``1 file``, ``2 files``; with `plural` where an s does not make it."""
-    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def ended(*, balanced: bool = True, complete: bool = True) -> Exit:

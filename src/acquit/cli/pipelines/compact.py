@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from acquit.cli.options import json_option
-from acquit.cli.output import emit_json
-from acquit.cli.pipelines.common import Size, bytes_text, counted, ended, following, need
+from acquit.cli.output import counted, emit_json
+from acquit.cli.pipelines.common import Size, bytes_text, ended, following, need
 
 if TYPE_CHECKING:
     from acquit.cli.exits import Exit

@@ -11,10 +11,9 @@ import click
 from acquit.cli.exits import Exit
 from acquit.cli.jsonform import to_json
 from acquit.cli.options import json_option, pair
-from acquit.cli.output import emit_json
+from acquit.cli.output import counted, emit_json
 from acquit.cli.pipelines.common import (
     Size,
-    counted,
     ended,
     following,
     need,

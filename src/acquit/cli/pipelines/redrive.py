@@ -11,9 +11,8 @@ import click
 from acquit.cli import output
 from acquit.cli.jsonform import to_json
 from acquit.cli.options import json_option
-from acquit.cli.output import emit_json
+from acquit.cli.output import counted, emit_json
 from acquit.cli.pipelines.common import (
-    counted,
     ended,
     following,
     need,
