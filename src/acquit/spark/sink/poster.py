@@ -2,7 +2,9 @@
 
 A `Poster` connects, finds out what the broker grants, and is then given row after row. Sends are pipelined: up to
 `maxInFlight` of them, and their bytes, wait for their answers; beyond, the task waits for the oldest. The link's credit
-is the broker's, so a slow broker slows the task down and fills nobody's memory.
+is the broker's, so a slow broker slows the task down and fills nobody's memory. Where a refusal means that all
+behind it has to be sent again, as with a mark, fewer are sent ahead: half as many after each, and one more for each row
+that is taken.
 
 **What is in flight is kept** until it is answered, in order. So whatever happens to the connection, a restart of the
 broker included, the poster attaches again and sends what has no answer; while the broker takes nothing at all, no
@@ -171,6 +173,10 @@ class Poster:
         self._origin = origin
         self._pending: deque[_Sending] = deque()
         self._pending_bytes = 0
+        self._under_way = 0
+        """How many of what is pending have been sent on the link that there is: the first so many."""
+        self._window = options.in_flight_max
+        """How many may be."""
         self._written = self._suppressed = self._rejected = 0
         self._rejections: list[str] = []
         # Rows say their own addresses; that of the option is the same for all, and they are not posted to another.
@@ -215,8 +221,7 @@ class Poster:
             payload = row.header + row.rest
         size = len(payload)
         while self._pending and (
-            len(self._pending) >= self._options.in_flight_max
-            or self._pending_bytes + size > self._options.in_flight_bytes
+            len(self._pending) >= self._window or self._pending_bytes + size > self._options.in_flight_bytes
         ):
             self._take_oldest()
         self._send(_Sending(row, payload))
@@ -320,6 +325,7 @@ class Poster:
 
     def _attach(self) -> None:
         options = self._options
+        self._under_way = 0
         properties: Mapping[str, object] | None = None
         if self.mechanism is Mechanism.MARK:
             properties = {SENDER_MARK: f"{self._origin.name}:{self._origin.partition}"}
@@ -337,17 +343,21 @@ class Poster:
     def _send(self, sending: _Sending) -> None:
         self._pending.append(sending)
         self._pending_bytes += len(sending.payload)
+        self._fill()
+
+    def _fill(self) -> None:
         try:
-            self._start(sending)
-        except LocalProtocolError as error:
-            self._leave_out(sending, error)
+            self._start_pending()
         except (EndpointError, NotSent) as error:
             self._go_on_after(error)
 
     def _start_pending(self) -> None:
-        for sending in tuple(self._pending):
+        """So many as there is room for in the window."""
+        while self._under_way < min(len(self._pending), self._window):
+            sending = self._pending[self._under_way]
             try:
                 self._start(sending)
+                self._under_way += 1
             except LocalProtocolError as error:
                 self._leave_out(sending, error)
 
@@ -375,11 +385,16 @@ class Poster:
             self._go_on_after(error)
         else:
             self._accepted(sending)
+            self._fill()
+
+    def _done_with_oldest(self) -> None:
+        self._pending_bytes -= len(self._pending.popleft().payload)
+        self._under_way -= 1
 
     def _accepted(self, sending: _Sending) -> None:
         """The oldest is posted."""
-        self._pending.popleft()
-        self._pending_bytes -= len(sending.payload)
+        self._done_with_oldest()
+        self._window = min(self._window + 1, self._options.in_flight_max)
         self._written += 1
         if sending.row.header[6:7] == _DURABLE:  # what is not is accepted before the mark is on the disk
             self._posted_to = sending.row.number
@@ -388,12 +403,13 @@ class Poster:
 
     def _refused(self, sending: _Sending, error: MessageRejected | MessageReleased | MessageModified) -> None:
         """Nothing behind it is posted on a link with a mark: in any case that goes on with a new link."""
-        if self.mechanism is Mechanism.MARK and error.condition == AmqpCondition.ILLEGAL_STATE:
-            # Another attempt posted up to here meanwhile, and is or was ahead of this one.
-            raise self._changed(_OTHERS, sending.row.number) from error
+        if self.mechanism is Mechanism.MARK:
+            if error.condition == AmqpCondition.ILLEGAL_STATE:
+                # Another attempt posted up to here meanwhile, and is or was ahead of this one.
+                raise self._changed(_OTHERS, sending.row.number) from error
+            self._window = max(1, self._window // 2)
         if isinstance(error, MessageRejected) and error.condition not in _TRANSIENT:
-            self._pending.popleft()
-            self._pending_bytes -= len(sending.payload)
+            self._done_with_oldest()
             self._reject(sending.row.number, sending.row.identity, str(error))
             if self.mechanism is Mechanism.MARK:
                 self._send_again()

@@ -278,6 +278,27 @@ def test_many_rows_that_the_broker_refuses_are_left_out_on_one_session() -> None
         assert taken(broker.url) == texts(20)[::2]
 
 
+def test_rows_that_are_refused_do_not_cost_all_that_is_sent_ahead_each(
+    broker: acquit.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a mark what is behind a refused row is sent again: the fewer are ahead, the more of them are refused."""
+    started = 0
+    start = Poster._start
+
+    def count(self: Poster, sending: module._Sending) -> None:
+        nonlocal started
+        started += 1
+        start(self, sending)
+
+    monkeypatch.setattr(Poster, "_start", count)
+    addresses: list[object] = ["$no" if number % 2 and number < 300 else "q" for number in range(1_000)]
+    given = SinkOptions.parse({"url": broker.url, "rejected": "skip", "sendTimeout": "30s"})
+    result = write_rows(given, ORIGIN, batches(texts(1_000), address=addresses))
+    assert (result.written, result.rejected) == (850, 150)
+    assert taken(broker.url) == [text for text, address in zip(texts(1_000), addresses, strict=True) if address == "q"]
+    assert started < 5_000  # and 120,000 with all of them each time
+
+
 def test_a_row_that_is_too_large_for_the_broker() -> None:
     config = BrokerOptions(connection=ConnectionLimits(message_bytes_max=2_000))
     bodies = ["small", "x" * 5_000, "last"]
