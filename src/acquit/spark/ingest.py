@@ -210,9 +210,9 @@ class _Run:
         options = self._options
         writer = frame.writeStream.option("checkpointLocation", str(options.work_folder / "checkpoint"))
         writer = writer.queryName(f"ingest {', '.join(options.addresses)}")
-        if options.trigger is None:
+        if options.trigger_ms is None:
             return writer.trigger(availableNow=True)
-        return writer.trigger(processingTime=options.trigger)
+        return writer.trigger(processingTime=f"{options.trigger_ms} milliseconds")
 
     def follow(self, query: StreamingQuery) -> None:
         """Until it ends. Raises what it ended with, or what `on_progress` raises: then it has been stopped."""

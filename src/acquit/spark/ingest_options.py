@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -12,12 +11,12 @@ from typing import Final
 from acquit.errors import ConfigurationError
 from acquit.spark.columns import BY_NAME
 from acquit.spark.decoding import body_ddl
-from acquit.spark.options import BrokerAccess, SparkAt
+from acquit.spark.options import YEAR_MS, BrokerAccess, SparkAt, read_duration
 from acquit.spark.source_options import SourceOptions
 from acquit.spark.table_source import POSTED_DAY
 
 WORK_FOLDER: Final = "_acquit"
-_TRIGGER: Final = re.compile(r"\d+\s+(millisecond|second|minute|hour|day)s?")
+_read_trigger: Final = read_duration(0, YEAR_MS)
 _PARTITION_TYPES: Final = ("STRING", "BOOLEAN")
 
 
@@ -62,13 +61,12 @@ class IngestOptions(BrokerAccess, SparkAt):
     table (`acquit.spark.audit.reconcile`). Of one queue, with the column `sequence` or `message_id`."""
     trigger: str | None = None
     """None: ingest what is in the queue now, and end. Else run until interrupted, a batch each such interval
-    (``2 seconds``; ``0 seconds`` for as fast as may be)."""
+    (``2s``, ``2 seconds``; ``0s`` for as fast as may be)."""
 
     def __post_init__(self) -> None:
         if not self.table.is_absolute():
             raise ConfigurationError(f"table: expected an absolute path, got {self.table}")
-        if self.trigger is not None and _TRIGGER.fullmatch(self.trigger.strip()) is None:
-            raise ConfigurationError(f"trigger: expected an interval such as '2 seconds', got {self.trigger!r}")
+        _ = self.trigger_ms
         if self.target_file_bytes is not None:
             if self.format is not TableFormat.DELTA:
                 raise ConfigurationError(
@@ -121,6 +119,16 @@ class IngestOptions(BrokerAccess, SparkAt):
     def addresses(self) -> tuple[str, ...]:
         """The queues."""
         return (self.address,) if isinstance(self.address, str) else self.address
+
+    @property
+    def trigger_ms(self) -> int | None:
+        """The interval of `trigger`, in milliseconds. Raises ConfigurationError where it is none."""
+        if self.trigger is None:
+            return None
+        try:
+            return _read_trigger(self.trigger.strip())
+        except ValueError as error:
+            raise ConfigurationError(f"trigger = {self.trigger!r}: expected {error}") from None
 
     @property
     def work_folder(self) -> Path:

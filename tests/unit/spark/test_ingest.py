@@ -44,6 +44,17 @@ def run(tmp_path: Path, told: Callable[[IngestProgress], None] | None, trigger: 
     return module._Run(options, told)
 
 
+@pytest.mark.parametrize(
+    ("given", "expected_ms"),
+    [(None, None), ("0 seconds", 0), ("2s", 2_000), ("2 seconds", 2_000), (" 500ms ", 500), ("3 Minutes", 180_000)],
+)
+def test_a_trigger_is_a_time_as_the_options_of_the_source_take_it(
+    tmp_path: Path, given: str | None, expected_ms: int | None
+) -> None:
+    options = IngestOptions(url="amqp://127.0.0.1:1", address="orders", table=tmp_path / "table", trigger=given)
+    assert options.trigger_ms == expected_ms
+
+
 def raising(error: BaseException) -> Callable[..., Any]:
     def act(*_: object) -> None:
         raise error

@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="The broker's folder of data: at the end, is each message that was accepted in the table, once?",
 )
-@click.option("--trigger", metavar="INTERVAL", help="Go on until interrupted, a batch each INTERVAL ('2 seconds').")
+@click.option("--trigger", metavar="INTERVAL", help="Go on until interrupted, a batch each INTERVAL: 500ms, 2s, 10min.")
 @task_broker_options
 @spark_options
 @json_option

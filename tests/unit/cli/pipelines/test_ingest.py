@@ -28,7 +28,7 @@ from tests.support.shell import Shell
         (["--option", "parts=many"], "parts"),
         (["--option", "partz=1"], "partz"),
         (["--credential", "secret"], "credential"),
-        (["--trigger", "soon"], "trigger: expected an interval such as '2 seconds', got 'soon'"),
+        (["--trigger", "soon"], "trigger = 'soon': expected a time from 0 to"),
         (
             ["--format", "parquet", "--target-file-size", "1m"],
             "the files of a Parquet table that Spark lists are not merged",
