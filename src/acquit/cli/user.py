@@ -55,8 +55,16 @@ def stdin_option(command: Command) -> Command:
     )(command)
 
 
-def role_option(command: Command) -> Command:
-    """``--role``."""
+def role_options(command: Command) -> Command:
+    """``--role``, and ``--config``: where roles are."""
+    command = click.option(
+        "--config",
+        type=click.Path(path_type=Path),
+        envvar="ACQUIT_CONFIG",
+        show_envvar=True,
+        metavar="FILE",
+        help="The broker's configuration: a ROLE that it has not is refused.",
+    )(command)
     return click.option(
         "--role", "roles", multiple=True, metavar="ROLE", help="A role of the broker's configuration; may be repeated."
     )(command)
@@ -69,12 +77,18 @@ def user() -> None:
 
 @user.command("add")
 @click.argument("name")
-@role_option
+@role_options
 @stdin_option
 @click.option("--no-password", is_flag=True, help="No password: this user logs in by TLS certificate alone.")
 @file_options
 def add(
-    name: str, roles: tuple[str, ...], password_stdin: bool, no_password: bool, data: Path, file: Path | None
+    name: str,
+    roles: tuple[str, ...],
+    config: Path | None,
+    password_stdin: bool,
+    no_password: bool,
+    data: Path,
+    file: Path | None,
 ) -> int:
     """Add the user NAME."""
     from acquit.broker.access.users_file import editing
@@ -83,6 +97,7 @@ def add(
     if no_password and password_stdin:
         raise click.UsageError("--no-password and --password-stdin exclude each other")
     _check_name(name)
+    _check_roles(name, roles, config)
     path = _path(data, file)
     _check_absent(path, name)
     verifier = "" if no_password else _verifier(name, stdin=password_stdin)
@@ -130,14 +145,15 @@ def passwd(name: str, password_stdin: bool, data: Path, file: Path | None) -> in
 
 @user.command("roles")
 @click.argument("name")
-@role_option
+@role_options
 @file_options
-def roles_(name: str, roles: tuple[str, ...], data: Path, file: Path | None) -> int:
+def roles_(name: str, roles: tuple[str, ...], config: Path | None, data: Path, file: Path | None) -> int:
     """Give the user NAME these roles instead of those it had; without --role none."""
     from dataclasses import replace
 
     from acquit.broker.access.users_file import editing
 
+    _check_roles(name, roles, config)
     path = _path(data, file)
     with editing(path) as content:
         content.users[name] = replace(_known(content.users, name, path), roles=roles)
@@ -198,6 +214,26 @@ def _check_name(name: str) -> None:
     from acquit.broker.access.users import Users
 
     Users({name: ""})
+
+
+def _check_roles(name: str, roles: tuple[str, ...], config: Path | None) -> None:
+    """What a broker with this configuration would refuse, at its start and when it reloads."""
+    from acquit.broker.access.permissions import build_permissions
+    from acquit.broker.configuration import load_options
+    from acquit.broker.options import Security, User
+
+    if config is None:
+        if roles:
+            remark(
+                f"acquit: a broker whose configuration has no role {', '.join(map(repr, roles))} refuses the file; "
+                "--config FILE checks it"
+            )
+        return
+    known = load_options(config).security.roles
+    try:
+        build_permissions(Security(users={name: User(roles=roles)}, roles=known))
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{config}: {error}") from None
 
 
 def _verifier(name: str, *, stdin: bool) -> str:

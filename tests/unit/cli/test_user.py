@@ -44,6 +44,41 @@ def test_add_list_passwd_roles_remove(shell: Shell, tmp_path: Path) -> None:
     assert list(load_users(path).users) == ["cert"]
 
 
+@pytest.mark.parametrize(
+    ("configuration", "known"), [("[roles.clerk]\n[roles.auditor]\n", "auditor, clerk"), ("", "no roles at all")]
+)
+def test_a_role_that_the_configuration_has_not_is_refused(
+    shell: Shell, tmp_path: Path, configuration: str, known: str
+) -> None:
+    config = tmp_path / "acquit.toml"
+    config.write_text(configuration)
+    where = ("--data", tmp_path, "--config", config)
+    refusal = f"acquit: {config}: users.ada.roles: no role 'clark'; there are {known}\n"
+    ran = shell("user", "add", "ada", "--role", "clark", "--no-password", *where)
+    assert (ran.code, ran.out, ran.err) == (2, "", refusal)
+    assert not (tmp_path / "users.toml").exists()
+    ran = shell("user", "add", "ada", "--no-password", *where)
+    assert ran.code == 0 and "--config" not in ran.err
+    assert shell("user", "roles", "ada", "--role", "clark", *where).err == refusal
+    assert load_users(tmp_path / "users.toml").users["ada"].roles == ()
+
+
+def test_a_role_that_is_in_the_configuration(shell: Shell, tmp_path: Path) -> None:
+    config = tmp_path / "acquit.toml"
+    config.write_text("[roles.clerk]\nsend = ['#']\n")
+    ran = shell("user", "add", "ada", "--role", "clerk", "--no-password", "--data", tmp_path, "--config", config)
+    assert ran.code == 0 and "--config" not in ran.err
+    assert shell("config", "check", config, "--data", tmp_path).code == 0
+
+
+def test_roles_that_nobody_checks_are_told_of(shell: Shell, tmp_path: Path) -> None:
+    ran = shell("user", "add", "ada", "--role", "clerk", "--no-password", "--data", tmp_path)
+    assert (ran.code, ran.err.splitlines()[0]) == (
+        0,
+        "acquit: a broker whose configuration has no role 'clerk' refuses the file; --config FILE checks it",
+    )
+
+
 def test_a_file_of_its_own(shell: Shell, tmp_path: Path) -> None:
     path = tmp_path / "etc" / "people.toml"
     assert shell("user", "add", "ada", "--password-stdin", "--file", path, stdin="x").code == 0
