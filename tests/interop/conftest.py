@@ -15,9 +15,10 @@ import acquit
 from acquit.cli.app import run as acquit_command
 from acquit.cli.connecting import BrokerAt
 from acquit.cli.management import management
-from acquit.client.management import QUEUE, Management
+from acquit.client.management import Management
 from acquit.demo.broker import BrokerProcess
 from acquit.demo.children import Children
+from acquit.protocol.extensions import QUEUE
 from acquit.testing import Proxy
 from tests.interop.all_brokers import BROKERS
 from tests.interop.foreign import ForeignBroker

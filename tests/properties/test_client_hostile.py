@@ -18,7 +18,7 @@ import pytest
 
 from acquit.client.core import ClientCore
 from acquit.client.modes import MODES, AckMode
-from acquit.client.options import DURABLE_SETTLEMENT, ConnectOptions
+from acquit.client.options import ConnectOptions
 from acquit.client.receipts import Milestone, Promise, ReceiptStatus, SendPromise, SettlementReceipt
 from acquit.client.received import MessageCore
 from acquit.client.receiving import ReceiverCore
@@ -41,6 +41,7 @@ from acquit.protocol.connection import Connection
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.delivery import Delivery, DeliveryState
 from acquit.protocol.events import ConnectionOpened
+from acquit.protocol.extensions import DURABLE_SETTLEMENT
 from acquit.protocol.link import Link, LinkState, ReceivingLink
 from acquit.protocol.options import ConnectionOptions
 from tests.support.server import Rig, Server, receiver_spec, sender_spec

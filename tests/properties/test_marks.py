@@ -18,9 +18,9 @@ from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.ledger.events import EventKind
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.delivery import Delivery
+from acquit.protocol.extensions import PLACE, SENDER_MARK
 from acquit.protocol.link import SendingLink
 from acquit.protocol.message import Message
-from acquit.protocol.numbered import PLACE, SENDER_MARK
 from tests.support.broker_world import Client, World
 
 ROWS = 12

@@ -10,15 +10,15 @@ import uuid
 
 from acquit.broker.links.endpoints import Peer
 from acquit.client.core import ClientCore, Kinds
-from acquit.client.fates import BROKER_ID
 from acquit.client.modes import AckMode, find_mode
-from acquit.client.options import DURABLE_SETTLEMENT, ConnectOptions
+from acquit.client.options import ConnectOptions
 from acquit.client.receipts import SendPromise, SettlementReceipt
 from acquit.client.received import MessageCore
 from acquit.client.sending import SenderCore
 from acquit.client.session import SessionCore
 from acquit.protocol.connection import Connection
 from acquit.protocol.events import ConnectionOpened
+from acquit.protocol.extensions import BROKER_ID, DURABLE_SETTLEMENT
 from acquit.protocol.options import ConnectionOptions
 from tests.support.broker_world import World
 

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from acquit.broker.dispatching.groups import CLOSING
 from acquit.broker.intake.limits import UNLIMITED
-from acquit.broker.intake.shaping import ACQUIRED_COUNT, make_body, make_plain_body, merge_annotations, read_group
+from acquit.broker.intake.shaping import make_body, make_plain_body, merge_annotations, read_group
 from acquit.broker.message import OVERHEAD_BYTES, Message
 from acquit.broker.queue import NodeState
 from acquit.protocol.codec import encode
+from acquit.protocol.extensions import ACQUIRED_COUNT
 from acquit.protocol.sections import scan_sections
 from acquit.protocol.types import Symbol, UInt
 from acquit.store.interface import Position

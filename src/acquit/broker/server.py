@@ -46,7 +46,7 @@ from acquit.ledger.recovery import OpenedJournal, close_journal, open_journal
 from acquit.protocol._definitions import AmqpCondition, ConnectionCondition, Error
 from acquit.protocol.connection import Connection
 from acquit.protocol.events import Event
-from acquit.protocol.numbered import SENDER_MARK
+from acquit.protocol.extensions import BROKER_ID, DURABLE_SETTLEMENT, SENDER_MARK
 from acquit.protocol.options import ConnectionOptions
 from acquit.protocol.types import Value
 from acquit.store.interface import Position
@@ -62,7 +62,7 @@ CAPABILITIES: Final = (
     "DELAYED_DELIVERY",
     "SHARED-SUBS",
     SOLE_CONNECTION,
-    "acquit:durable-settlement",
+    DURABLE_SETTLEMENT,
     SENDER_MARK,
 )
 """Offered in open: a target without an address, delivery times, shared subscriptions (Qpid JMS asks for none without),
@@ -298,7 +298,7 @@ class Server:
             properties={
                 "product": "acquit",
                 "version": version("acquit"),
-                "acquit:broker-id": opened.identity.store,
+                BROKER_ID: opened.identity.store,
             },
         )
 

@@ -14,7 +14,7 @@ from acquit.cli.lazy import WholeGroup
 from acquit.cli.management import management
 from acquit.cli.options import json_option, seconds
 from acquit.cli.output import counted, emit_json, table
-from acquit.client.management import BROKER
+from acquit.protocol.extensions import BROKER
 
 
 @click.group(cls=WholeGroup)

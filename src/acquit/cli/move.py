@@ -12,7 +12,7 @@ from acquit.cli.jsonform import to_json
 from acquit.cli.management import management
 from acquit.cli.options import json_option, seconds
 from acquit.cli.output import counted, emit_json
-from acquit.client.management import QUEUE
+from acquit.protocol.extensions import QUEUE
 from acquit.protocol.types import Value
 
 

@@ -20,7 +20,8 @@ from acquit.cli.lazy import WholeGroup
 from acquit.cli.management import management
 from acquit.cli.options import data_option, json_option, seconds
 from acquit.cli.output import cell, counted, emit_json
-from acquit.client.management import QUEUE, ManagementFailed
+from acquit.client.management import ManagementFailed
+from acquit.protocol.extensions import QUEUE
 
 COLUMNS: Final = ("name", "kind", "depth", "available", "acquired", "consumers", "body_bytes", "entered")
 """Of what a queue has, what people see in a row; what else is not zero stands below it."""

@@ -14,7 +14,8 @@ from acquit.cli.lazy import WholeGroup
 from acquit.cli.management import management
 from acquit.cli.options import json_option, seconds
 from acquit.cli.output import counted, emit_json, table, time_text
-from acquit.client.management import MESSAGE, Management, ManagementFailed
+from acquit.client.management import Management, ManagementFailed
+from acquit.protocol.extensions import MESSAGE
 from acquit.protocol.types import ULong, Value
 
 PAGE: Final = 1_000

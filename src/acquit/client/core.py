@@ -39,7 +39,7 @@ from typing import Final, TypeAlias
 from acquit.client.failures import Failure, connection_failure, link_failure, session_failure
 from acquit.client.fates import FateQuery
 from acquit.client.modes import Mode
-from acquit.client.options import DURABLE_SETTLEMENT, ConnectOptions, check_outcome
+from acquit.client.options import ConnectOptions, check_outcome
 from acquit.client.products import UNKNOWN, product_of
 from acquit.client.receipts import Milestone, ReceiptStatus, SendPromise, SettlementReceipt
 from acquit.client.received import MessageCore
@@ -54,6 +54,7 @@ from acquit.protocol._definitions import AmqpCondition, Error, Open
 from acquit.protocol.connection import Connection
 from acquit.protocol.constants import ACCEPTED, RELEASED, Outcome
 from acquit.protocol.dispositions import FRAME_OVERHEAD, encode_state
+from acquit.protocol.extensions import DURABLE_SETTLEMENT
 
 Command: TypeAlias = MessageCore | tuple[Callable[..., object], *tuple[object, ...]]
 """A message that was handed over, or a method of the loop side with its arguments."""

@@ -25,7 +25,7 @@ from acquit import transport
 from acquit.client.core import ClientCore, Kinds
 from acquit.client.credentials import make_sasl
 from acquit.client.failures import Failure, connection_failure
-from acquit.client.options import DURABLE_SETTLEMENT, ConnectOptions
+from acquit.client.options import ConnectOptions
 from acquit.client.receipts import Milestone, SendPromise
 from acquit.client.reconnecting import Backoff, ConnectionEvent, ConnectionEventKind, Reconnect, is_final
 from acquit.client.sending import SenderCore
@@ -34,6 +34,7 @@ from acquit.client.waiting import check_loop, wait
 from acquit.errors import AuthenticationFailed, ConfigurationError, ConnectionFailed, ConnectionLost, ConnectTimeout
 from acquit.protocol.connection import Connection
 from acquit.protocol.events import ConnectionEnded, ConnectionOpened, Event, SaslChallenged
+from acquit.protocol.extensions import DURABLE_SETTLEMENT
 from acquit.protocol.options import ConnectionOptions
 
 logger = logging.getLogger("acquit.client")

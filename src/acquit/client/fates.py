@@ -29,15 +29,13 @@ from acquit.errors import ConfigurationError, DecodeError, LinkDetached
 from acquit.protocol._definitions import Source, Target
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.delivery import Delivery, DeliveryState, is_outcome
+from acquit.protocol.extensions import BROKER_ID, MANAGEMENT_NODE, TRANSACTION
 from acquit.protocol.message import Message
 
 if TYPE_CHECKING:
     from acquit.client.core import ClientCore
     from acquit.client.session import SessionCore
 
-NODE: Final = "$management"
-BROKER_ID: Final = "acquit:broker-id"
-"""The connection property in which an acquit broker names its journal."""
 
 _OK: Final = 200
 _TAG: Final = b"0"
@@ -106,11 +104,11 @@ class FateQuery:
         session.errands[self] = None
         self._reply_to = link_name("fate")
         self._answers = session.engine.attach_receiver(
-            self._reply_to, source=Source(NODE), target=Target(self._reply_to), context=self
+            self._reply_to, source=Source(MANAGEMENT_NODE), target=Target(self._reply_to), context=self
         )
         self._answers.grant(1)
         self._requests = session.engine.attach_sender(
-            link_name("fate"), source=Source(), target=Target(NODE), context=self
+            link_name("fate"), source=Source(), target=Target(MANAGEMENT_NODE), context=self
         )
 
     def on_attached(self) -> None:
@@ -125,7 +123,7 @@ class FateQuery:
             None,
             message_id=self._reply_to,
             reply_to=self._reply_to,
-            application_properties={"operation": "READ", "type": "acquit:transaction", "name": self._txn_id.hex()},
+            application_properties={"operation": "READ", "type": TRANSACTION, "name": self._txn_id.hex()},
         )
         self._requests.send(_TAG, request.encode(), settled=False)
 

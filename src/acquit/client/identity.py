@@ -44,9 +44,9 @@ from typing import Final
 from acquit.client.received import MessageCore
 from acquit.errors import ConfigurationError
 from acquit.protocol._definitions import MessageId
+from acquit.protocol.extensions import BROKER_ID
 from acquit.protocol.sections import BODY, PropertyIndex
 
-BROKER_ID: Final = "acquit:broker-id"
 NAME_MAX: Final = 200
 """Characters of a scope or a name; longer ones, and those that are not all printable, are replaced by a digest, so that
 every database can keep them as they are."""

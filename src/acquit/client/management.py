@@ -15,19 +15,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from acquit.errors import AcquitError, ConfigurationError, ConnectTimeout
+from acquit.protocol.extensions import MANAGEMENT_NODE
 from acquit.protocol.message import Message
 from acquit.protocol.types import Value
 
 if TYPE_CHECKING:
     from acquit.client.blocking import Connection, Receiver, Sender
 
-NODE: Final = "$management"
-QUEUE: Final = "acquit:queue"
-"""The entity type of a queue."""
-BROKER: Final = "acquit:broker"
-"""That of the broker itself."""
-MESSAGE: Final = "acquit:message"
-"""The entity type of a message that waits for its time."""
 _BAD_REQUEST: Final = 400
 
 
@@ -75,7 +69,7 @@ class Management:
             if answer.correlation_id == identity:
                 break
         else:
-            raise ConnectTimeout(f"{operation}: no answer from {NODE} within {self._timeout_s:g} s")
+            raise ConnectTimeout(f"{operation}: no answer from {MANAGEMENT_NODE} within {self._timeout_s:g} s")
         status = answer.application_properties.get("statusCode")
         text = answer.application_properties.get("statusDescription") or f"status {status}"
         if isinstance(status, int) and 200 <= status < 300:
@@ -90,10 +84,10 @@ def converse(connection: Connection, timeout_s: float) -> Iterator[Management]:
     reply_to = f"acquit-management-{uuid.uuid4()}"
     with (
         connection.session() as session,
-        session.receiver(NODE, target=reply_to, prefetch=10) as receiver,
-        session.sender(NODE) as sender,
+        session.receiver(MANAGEMENT_NODE, target=reply_to, prefetch=10) as receiver,
+        session.sender(MANAGEMENT_NODE) as sender,
     ):
         yield Management(sender, receiver, reply_to, timeout_s)
 
 
-__all__ = ["BROKER", "MESSAGE", "NODE", "QUEUE", "BadRequest", "Management", "ManagementFailed", "converse"]
+__all__ = ["BadRequest", "Management", "ManagementFailed", "converse"]

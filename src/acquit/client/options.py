@@ -17,9 +17,6 @@ from acquit.errors import ConfigurationError
 from acquit.protocol._definitions import Accepted, Modified, Rejected, Released
 from acquit.protocol.constants import Outcome
 
-DURABLE_SETTLEMENT = "acquit:durable-settlement"
-"""The capability by which a peer promises that it answers an outcome only when that is durable."""
-
 
 class DeliveryMode(IntEnum):
     """Whether a message must survive a crash of the broker. The values are those of JMS."""

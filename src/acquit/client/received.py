@@ -15,6 +15,7 @@ from acquit.protocol._definitions import Error, Modified, Rejected
 from acquit.protocol.body import Body
 from acquit.protocol.codec import decode
 from acquit.protocol.delivery import Delivery, Outcome
+from acquit.protocol.extensions import SEQUENCE
 from acquit.protocol.message import Message, MessageFields
 from acquit.protocol.sections import MESSAGE_ANNOTATIONS, Sections, map_value, scan_sections
 from acquit.protocol.types import Described
@@ -22,9 +23,6 @@ from acquit.protocol.types import Described
 if TYPE_CHECKING:
     from acquit.client.receipts import SettlementReceipt
     from acquit.client.receiving import ReceiverCore
-
-SEQUENCE: Final = "x-opt-acquit-sequence"
-"""The annotation by which our broker names a message: unique in the broker and stable over redeliveries."""
 
 FIRST_ACQUIRER_FIELD: Final = 3
 

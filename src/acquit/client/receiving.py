@@ -25,7 +25,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Self
 
 from acquit.client.failures import Failure
 from acquit.client.modes import MODES, AckMode, CreditReturn, Mode
@@ -37,6 +37,7 @@ from acquit.errors import CreditExhausted, EndpointError, LinkDetached
 from acquit.protocol._definitions import AmqpCondition, Error, RcvSettleMode, SndSettleMode, StdDistMode, Target
 from acquit.protocol.constants import ACCEPTED, RELEASED, Outcome
 from acquit.protocol.delivery import Delivery
+from acquit.protocol.extensions import LOCK_DURATION
 from acquit.protocol.link import ReceivingLink
 
 if TYPE_CHECKING:
@@ -44,9 +45,6 @@ if TYPE_CHECKING:
     from acquit.client.session import SessionCore
 
 logger = logging.getLogger("acquit.client")
-
-LOCK_DURATION: Final = "acquit:lock-duration-ms"
-"""The property of its attach in which our broker says how long a message is locked."""
 
 OUTCOMES = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
 """The outcomes a link may end in (3.5.3)."""

@@ -10,11 +10,8 @@ from struct import Struct
 from typing import Final, TypeAlias
 
 from acquit.errors import DecodeError
+from acquit.protocol.extensions import PLACE, SENDER_MARK
 from acquit.protocol.sections import DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, map_value, scan_sections
-
-SENDER_MARK: Final = "acquit:sender-mark"
-"""Property of an attach: from the sender the name, from the broker where the mark is. A capability as well."""
-PLACE: Final = "x-opt-acquit-place"
 
 Place: TypeAlias = tuple[int, int, int]
 """Of one message: batch, index within the batch, and the sender's own digest, which is kept with the mark, told,

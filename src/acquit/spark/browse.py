@@ -38,11 +38,12 @@ from acquit.errors import (
     SessionEnded,
     Unauthorized,
 )
+from acquit.protocol.extensions import LAST_SEQUENCE
 from acquit.spark.beforehand import refuse_missing, refuse_selector
 from acquit.spark.browse_options import BrowseOptions
 from acquit.spark.columns import MessageColumns
 from acquit.spark.driver import spread
-from acquit.spark.link import LAST_SEQUENCE_PROPERTY, broker_id, connect_patiently, portion_filter
+from acquit.spark.link import broker_id, connect_patiently, portion_filter
 from acquit.spark.spool import Poison
 
 ROWS_EACH: Final = 1_000
@@ -87,7 +88,7 @@ def plan_browse(options: BrowseOptions) -> list[BrowsePart]:
             # Asked for a portion as the tasks will ask, so that what is refused is refused here.
             receiver = _attach(session, options, BrowsePart(address=address, broker=broker), prefetch=0)
             if until is None:
-                value = receiver.remote_properties.get(LAST_SEQUENCE_PROPERTY)
+                value = receiver.remote_properties.get(LAST_SEQUENCE)
                 until = int(value) if isinstance(value, int) else None
             depths[address] = receiver.available if broker is not None else None
             receiver.close(_CLOSE_TIMEOUT_S)

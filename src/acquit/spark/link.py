@@ -37,6 +37,7 @@ from acquit.errors import (
 from acquit.protocol._definitions import AmqpCondition, Error, Rejected
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.delivery import Outcome as WireOutcome
+from acquit.protocol.extensions import BROKER_ID, LAST_SEQUENCE, PORTION_FILTER, SEQUENCE
 from acquit.protocol.types import Described, Symbol, UInt, ULong, Value
 from acquit.spark.beforehand import check_beforehand
 from acquit.spark.options import ConnectionOptions
@@ -45,10 +46,7 @@ from acquit.spark.spool import Outcome, Poison, Received
 
 logger = logging.getLogger("acquit.spark")
 
-BROKER_ID_PROPERTY: Final = "acquit:broker-id"
-LAST_SEQUENCE_PROPERTY: Final = "acquit:last-sequence"
-_PORTION_FILTER: Final = "acquit:portion-filter:list"
-_UP_TO: Final = "m.x-opt-acquit-sequence <= {}"
+_UP_TO: Final = f"m.{SEQUENCE} <= {{}}"
 """A selector: the number is an annotation of the message."""
 
 _QUIET_S: Final = 0.02
@@ -117,14 +115,14 @@ def connect_patiently(
 
 def broker_id(connection: Connection) -> UUID | None:
     """The identity of an acquit broker; None for others."""
-    value = connection.remote_properties.get(BROKER_ID_PROPERTY)
+    value = connection.remote_properties.get(BROKER_ID)
     return value if isinstance(value, UUID) else None
 
 
 def portion_filter(until: int, parts: int = 1, part: int = 0) -> Mapping[str, object]:
     """What makes an acquit broker show a browser one share of the messages with a sequence up to `until`."""
     portion: list[Value] = [ULong(until), UInt(parts), UInt(part)]
-    return {"portion": Described(Symbol(_PORTION_FILTER), portion)}
+    return {"portion": Described(Symbol(PORTION_FILTER), portion)}
 
 
 def check_poison(options: SourceOptions, broker: UUID | None) -> None:
@@ -280,7 +278,7 @@ class QueueProbe:
         """The highest sequence that the broker has given by now; None where it does not tell. Attaches anew."""
         self.close()
         receiver = self._attached(self._options.queues[0])
-        value = None if receiver is None else receiver.remote_properties.get(LAST_SEQUENCE_PROPERTY)
+        value = None if receiver is None else receiver.remote_properties.get(LAST_SEQUENCE)
         return int(value) if isinstance(value, int) else None
 
     def older(self, address: str, until: int) -> bool:

@@ -20,12 +20,11 @@ from acquit.errors import DecodeError
 from acquit.protocol import sections as s
 from acquit.protocol._definitions import Header
 from acquit.protocol.codec import Described, Symbol, Timestamp, skip
+from acquit.protocol.extensions import POSTED_AT, SEQUENCE
 from acquit.protocol.message import AmqpSequence, AmqpValue, Data, Message
 from acquit.protocol.sections import PropertyIndex, Sections, decode_header, map_value, scan_sections
 
-SEQUENCE_ANNOTATION: Final = "x-opt-acquit-sequence"
-POSTED_AT_ANNOTATION: Final = "x-opt-acquit-posted-at"
-_OWN_ANNOTATIONS: Final = frozenset((SEQUENCE_ANNOTATION, POSTED_AT_ANNOTATION))
+_OWN_ANNOTATIONS: Final = frozenset((SEQUENCE, POSTED_AT))
 
 _TIME_MIN_MS: Final = -62_135_596_800_000
 TIME_MAX_MS: Final = 253_402_300_799_999
@@ -42,7 +41,7 @@ def _symbol(text: str) -> bytes:
 
 _OWN_SECTION: Final = re.compile(
     b"\x00\x53\x72\xc1.\x04%b\x80([\x00-\x7f].{7})%b\x83(.{8})"
-    % (re.escape(_symbol(SEQUENCE_ANNOTATION)), re.escape(_symbol(POSTED_AT_ANNOTATION))),
+    % (re.escape(_symbol(SEQUENCE)), re.escape(_symbol(POSTED_AT))),
     re.DOTALL,
 )
 """A message-annotations section with these two and nothing else (a map8 of 4 items)."""
@@ -152,13 +151,13 @@ def _annotations(
         match = _OWN_SECTION.fullmatch(sections.payload, start, end)
         if match is not None:
             sequence, posted_ms = _SEQUENCE_AND_TIME(match[1] + match[2])
-            return _sequence_column(sequence), _micros(posted_ms, POSTED_AT_ANNOTATION), []
+            return _sequence_column(sequence), _micros(posted_ms, POSTED_AT), []
     annotations = sections.decode_map(s.MESSAGE_ANNOTATIONS)
     others = [(str(key), _text(value)) for key, value in annotations.items() if key not in _OWN_ANNOTATIONS]
     if broker_id is None:
         return None, None, others
-    posted_at = _micros(annotations.get(POSTED_AT_ANNOTATION), POSTED_AT_ANNOTATION)
-    return _sequence_column(annotations.get(SEQUENCE_ANNOTATION)), posted_at, others
+    posted_at = _micros(annotations.get(POSTED_AT), POSTED_AT)
+    return _sequence_column(annotations.get(SEQUENCE)), posted_at, others
 
 
 # Few combinations come up, and most messages of a queue have the same.
@@ -250,7 +249,7 @@ def _sequence(sections: Sections) -> int | None:
     match = _OWN_SECTION.fullmatch(sections.payload, bounds[s.MESSAGE_ANNOTATIONS], bounds[s.MESSAGE_ANNOTATIONS + 1])
     if match is not None:
         return int.from_bytes(match[1], "big") or None
-    value = map_value(sections.message_annotations, SEQUENCE_ANNOTATION)
+    value = map_value(sections.message_annotations, SEQUENCE)
     return value if isinstance(value, int) and type(value) is not bool and 0 < value <= _INT64_MAX else None
 
 
@@ -258,7 +257,7 @@ def _sequence_column(value: object) -> int | None:
     if value is None:
         return None
     if not isinstance(value, int) or not 0 <= value <= _INT64_MAX:
-        raise NoColumnHoldsIt(f"{SEQUENCE_ANNOTATION} is {value!s:.40}, which is no number of a column")
+        raise NoColumnHoldsIt(f"{SEQUENCE} is {value!s:.40}, which is no number of a column")
     return int(value)
 
 

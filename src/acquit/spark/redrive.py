@@ -35,8 +35,9 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
-from acquit.client.management import QUEUE, Management, ManagementFailed, converse
+from acquit.client.management import Management, ManagementFailed, converse
 from acquit.errors import AcquitError, ConfigurationError, PipelineFailed
+from acquit.protocol.extensions import QUEUE
 from acquit.protocol.types import Value
 from acquit.spark.beforehand import refuse_missing
 from acquit.spark.browse_options import BrowseOptions

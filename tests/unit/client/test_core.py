@@ -10,7 +10,7 @@ import pytest
 
 from acquit import errors
 from acquit.client.modes import AckMode
-from acquit.client.options import DURABLE_SETTLEMENT, ConnectOptions
+from acquit.client.options import ConnectOptions
 from acquit.client.receipts import ReceiptStatus, SettlementReceipt
 from acquit.client.received import MessageCore
 from acquit.protocol import events as ev
@@ -24,6 +24,7 @@ from acquit.protocol._definitions import (
     SndSettleMode,
 )
 from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.extensions import DURABLE_SETTLEMENT
 from acquit.protocol.link import SendingLink
 from tests.support.server import Rig, Server
 

@@ -7,7 +7,8 @@ import pytest
 import acquit
 from acquit import errors
 from acquit.broker.options import BrokerLimits, BrokerOptions, Role, Security, User
-from acquit.client.management import NODE, QUEUE, BadRequest, Management, ManagementFailed, converse
+from acquit.client.management import BadRequest, Management, ManagementFailed, converse
+from acquit.protocol.extensions import MANAGEMENT_NODE, QUEUE
 from acquit.protocol.message import Message
 from acquit.store.options import JournalOptions
 
@@ -51,8 +52,8 @@ def test_a_request_that_finds_too_many_answers_waiting_is_rejected() -> None:
         acquit.Broker(config=config) as broker,
         acquit.connect(broker.url) as connection,
         connection.session() as session,
-        session.receiver(NODE, target="here", prefetch=0) as answers,
-        session.sender(NODE) as requests,
+        session.receiver(MANAGEMENT_NODE, target="here", prefetch=0) as answers,
+        session.sender(MANAGEMENT_NODE) as requests,
     ):
         node = Management(requests, answers, "here", LONG_S)
         requests.send(Message(reply_to="here"), timeout=LONG_S)

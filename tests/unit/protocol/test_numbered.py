@@ -7,8 +7,9 @@ import struct
 import pytest
 
 from acquit.errors import DecodeError
+from acquit.protocol.extensions import PLACE
 from acquit.protocol.message import Message
-from acquit.protocol.numbered import PLACE, place_section, take_place
+from acquit.protocol.numbered import place_section, take_place
 
 BARE = Message("x").encode()
 HEADER = Message("x", durable=True).encode().removesuffix(BARE)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from acquit.broker.admin.management import NODE, Failure, Later
+from acquit.broker.admin.management import Failure, Later
 from acquit.broker.admin.moving import Move, Moves
 from acquit.broker.admin.purging import Purge
 from acquit.broker.admin.schedule import Cancel, Scheduled, all_of, found_by_id, found_by_sequence, listed
@@ -20,6 +20,7 @@ from acquit.broker.nodes.queues import check_address
 from acquit.broker.refusal import Refused
 from acquit.broker.selector import compile_selector
 from acquit.protocol._definitions import AmqpCondition
+from acquit.protocol.extensions import MANAGEMENT_NODE
 from acquit.protocol.types import Value
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ class Administration:
             self._purges.append(purge)
 
     def _actor(self, user: str | None, address: str) -> int:
-        return self._scribe.declare("", NODE, user, address)
+        return self._scribe.declare("", MANAGEMENT_NODE, user, address)
 
 
 def no_configuration() -> Later[list[Value]]:

@@ -50,19 +50,15 @@ from acquit.broker.inspect import QUEUE_COLUMNS, BrokerSnapshot, QueueSnapshot
 from acquit.broker.refusal import Refused
 from acquit.errors import DecodeError, SelectorError
 from acquit.ledger.records import MessageId
+from acquit.protocol.extensions import BROKER, MESSAGE, QUEUE, TRANSACTION
 from acquit.protocol.message import AmqpValue, Message
 from acquit.protocol.types import Value
 
 if TYPE_CHECKING:
     from acquit.broker.access.permissions import Rights
 
-NODE: Final = "$management"
-QUEUE: Final = "acquit:queue"
 MOVED_BY_SEQUENCE_MAX: Final = 10_000
 """In one request."""
-MESSAGE: Final = "acquit:message"
-BROKER: Final = "acquit:broker"
-TRANSACTION: Final = "acquit:transaction"
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -498,4 +494,4 @@ def _encode(
     return Message(AmqpValue(body), correlation_id=correlation_id, application_properties=properties).encode()
 
 
-__all__ = ["BROKER", "MESSAGE", "NODE", "QUEUE", "Failure", "Later", "Managed", "answer", "reply_address"]
+__all__ = ["Failure", "Later", "Managed", "answer", "reply_address"]

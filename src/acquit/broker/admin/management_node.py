@@ -15,7 +15,7 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from acquit.broker.admin.management import NODE, Failure, Later, Managed, answer, reply_address
+from acquit.broker.admin.management import Failure, Later, Managed, answer, reply_address
 from acquit.broker.dispatching import tags
 from acquit.broker.intake.limits import admit
 from acquit.broker.links.endpoints import Actor, Peer, held_back
@@ -25,6 +25,7 @@ from acquit.broker.refusal import Refused
 from acquit.errors import DecodeError, StoreFull
 from acquit.protocol._definitions import AmqpCondition, Error, LinkCondition, Rejected
 from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.extensions import MANAGEMENT_NODE
 
 if TYPE_CHECKING:
     from acquit.broker.intake.posting import Poster
@@ -42,7 +43,7 @@ class Requests(Actor):
     __slots__ = ("awaited", "link")
 
     def __init__(self, peer: Peer, link: ReceivingLink) -> None:
-        super().__init__(peer, link.name, NODE)
+        super().__init__(peer, link.name, MANAGEMENT_NODE)
         self.link = link
         self.awaited = 0
         """Answers that will be posted to queues later."""
@@ -54,7 +55,7 @@ class Replies(Actor):
     __slots__ = ("awaited", "link", "outbox", "tag", "target")
 
     def __init__(self, peer: Peer, link: SendingLink, target: str | None) -> None:
-        super().__init__(peer, link.name, NODE)
+        super().__init__(peer, link.name, MANAGEMENT_NODE)
         self.link = link
         self.target = target
         self.tag = 0
@@ -139,8 +140,8 @@ class ManagementNode:
         queue = self._queues.by_name.get(reply_to or "")
         if queue is None or queue.subscription is not None:
             raise Refused(
-                f"reply-to must be the target address of a link of this connection that receives from {NODE}, "
-                "or a queue that is there",
+                "reply-to must be the target address of a link of this connection that receives from "
+                f"{MANAGEMENT_NODE}, or a queue that is there",
                 condition=AmqpCondition.PRECONDITION_FAILED,
             )
         owner = None if queue.temporary is None else queue.temporary.owner

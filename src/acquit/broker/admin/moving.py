@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from acquit.broker.intake.shaping import ACQUIRED_COUNT, POSTED_AT, SEQUENCE, read_posting, transfer_header
-from acquit.broker.outcomes.letters import ORIGIN
+from acquit.broker.intake.shaping import read_posting, transfer_header
 from acquit.broker.queue import NodeEvent, NodeState
 from acquit.broker.selector.fields import fields_of
 from acquit.errors import StoreFull
 from acquit.ledger.events import EventKind
+from acquit.protocol.extensions import ACQUIRED_COUNT, ORIGIN, POSTED_AT, SEQUENCE
 from acquit.protocol.sections import MESSAGE_ANNOTATIONS, PROPERTIES, scan_sections, splice_annotations
 from acquit.protocol.types import ULong
 

@@ -39,7 +39,8 @@ from acquit.errors import StoreFull
 from acquit.ledger.events import EventKind
 from acquit.ledger.records import Namespace, State, StateDeleted
 from acquit.protocol._definitions import AmqpCondition
-from acquit.protocol.numbered import SENDER_MARK, Place
+from acquit.protocol.extensions import SENDER_MARK
+from acquit.protocol.numbered import Place
 from acquit.protocol.sections import BODY, scan_sections
 from acquit.protocol.types import UInt, ULong
 

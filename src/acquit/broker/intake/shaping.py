@@ -25,6 +25,7 @@ from uuid import UUID
 from acquit.errors import DecodeError
 from acquit.ledger.records import Extra, encode_extras, encode_id
 from acquit.protocol.codec import decode
+from acquit.protocol.extensions import ACQUIRED_COUNT, POSTED_AT, SEQUENCE
 from acquit.protocol.sections import (
     APPLICATION_PROPERTIES,
     BODY,
@@ -39,10 +40,6 @@ from acquit.protocol.sections import (
 )
 from acquit.protocol.types import Timestamp, ULong
 
-SEQUENCE: Final = "x-opt-acquit-sequence"
-POSTED_AT: Final = "x-opt-acquit-posted-at"
-ACQUIRED_COUNT: Final = "x-opt-acquit-acquired-count"
-"""On what came back uncounted: how often it was acquired before, whatever the delivery-count says."""
 DELIVERY_TIME: Final = "x-opt-delivery-time"
 DELIVERY_DELAY: Final = "x-opt-delivery-delay"
 DUPLICATE_ID: Final = "_AMQ_DUPL_ID"

@@ -30,6 +30,7 @@ from typing import Final
 
 from acquit.broker.selector import Selector, all_of, compile_selector, subject_is, subject_matches
 from acquit.errors import SelectorError
+from acquit.protocol.extensions import PORTION_FILTER
 from acquit.protocol.types import Described
 
 
@@ -87,13 +88,13 @@ def read_filters(asked: Mapping[str, object] | None, *, browses: bool = False) -
         if not isinstance(value, Described) or not isinstance(value.descriptor, int | str):
             continue
         name = _NAMES.get(value.descriptor)
-        if name is None or (name == _PORTION and not browses):
+        if name is None or (name == PORTION_FILTER and not browses):
             continue
         echo[key] = value
         if name == _NO_LOCAL:
             no_local = True  # its value says nothing: by definition a list, from Qpid JMS a string
             continue
-        if name == _PORTION:
+        if name == PORTION_FILTER:
             if portion is not None:
                 raise SelectorError(f"the filter {str(key)!r:.80} ({name}) is the second of its kind, and one is taken")
             portion = _read_portion(value.value)
@@ -114,8 +115,8 @@ def _read_portion(value: object) -> Portion:
             return Portion(int(until), int(parts), int(part))
         case _:
             raise SelectorError(
-                f"the filter {_PORTION} must have a list of a sequence, a number of parts from 1 to {PARTS_MAX} and a "
-                f"part below it, not {value!r:.80}"
+                f"the filter {PORTION_FILTER} must have a list of a sequence, a number of parts from 1 to {PARTS_MAX} "
+                f"and a part below it, not {value!r:.80}"
             )
 
 
@@ -123,7 +124,6 @@ _SELECTOR: Final = "apache.org:selector-filter:string"
 _NO_LOCAL: Final = "apache.org:no-local-filter:list"
 _DIRECT: Final = "apache.org:legacy-amqp-direct-binding:string"
 _TOPIC: Final = "apache.org:legacy-amqp-topic-binding:string"
-_PORTION: Final = "acquit:portion-filter:list"
 
 PARTS_MAX: Final = 10_000
 _MIX: Final = 0x9E37_79B9_7F4A_7C15
@@ -137,7 +137,7 @@ _NAMES: Final[dict[int | str, str]] = {
     0x0000468C_00000004: _SELECTOR,
     _DIRECT: _DIRECT,
     _TOPIC: _TOPIC,
-    _PORTION: _PORTION,
+    PORTION_FILTER: PORTION_FILTER,
     _NO_LOCAL: _NO_LOCAL,
     _SELECTOR: _SELECTOR,
 }

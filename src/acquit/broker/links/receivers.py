@@ -12,7 +12,6 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from acquit.broker.admin.management import NODE
 from acquit.broker.dispatching.browsing import Browser
 from acquit.broker.dispatching.succession import SHARED, arrive, priority_of
 from acquit.broker.links.endpoints import Actor, Consumer, Peer, verdict_of
@@ -33,6 +32,7 @@ from acquit.protocol._definitions import (
     TerminusDurability,
     TerminusExpiryPolicy,
 )
+from acquit.protocol.extensions import ACTIVE, LAST_SEQUENCE, LOCK_DURATION, MANAGEMENT_NODE
 from acquit.protocol.types import UInt, ULong
 
 if TYPE_CHECKING:
@@ -46,11 +46,6 @@ if TYPE_CHECKING:
     from acquit.protocol._definitions import Attach
     from acquit.protocol.link import SendingLink
 
-LAST_SEQUENCE: Final = "acquit:last-sequence"
-LOCK_DURATION: Final = "acquit:lock-duration-ms"
-"""How long a message may be held, where that is limited."""
-ACTIVE: Final = "acquit:active"
-"""Whether a consumer is served at once, where only one is served at a time."""
 OUTCOMES: Final = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
 
 
@@ -92,8 +87,8 @@ class Receivers:
             return self._look_up(peer, link)
         if not isinstance(source, Source):
             raise Refused("a receiver must say its source", condition=AmqpCondition.INVALID_FIELD)
-        if source.address == NODE:
-            link.accept_attach(source=Source(NODE), properties=self._properties())
+        if source.address == MANAGEMENT_NODE:
+            link.accept_attach(source=Source(MANAGEMENT_NODE), properties=self._properties())
             target = asked.target
             return self._management.replies(peer, link, target.address if isinstance(target, Target) else None)
         filters = _filters(source)
@@ -337,4 +332,4 @@ def _filters(source: Source) -> AppliedFilters:
         raise Refused(exc.description, condition=exc.condition) from exc
 
 
-__all__ = ["LAST_SEQUENCE", "OUTCOMES", "Receivers"]
+__all__ = ["OUTCOMES", "Receivers"]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from acquit.broker.admin.management import NODE
 from acquit.broker.intake.marks import Marks
 from acquit.broker.links.endpoints import Peer, Producer
 from acquit.broker.nodes import temporary
@@ -21,7 +20,7 @@ from acquit.protocol._definitions import (
     TerminusDurability,
     TerminusExpiryPolicy,
 )
-from acquit.protocol.numbered import SENDER_MARK
+from acquit.protocol.extensions import MANAGEMENT_NODE, SENDER_MARK
 
 if TYPE_CHECKING:
     from acquit.broker.admin.management_node import ManagementNode
@@ -62,8 +61,8 @@ class Senders:
             return self._coordinator.attach(peer, link)
         if not isinstance(target, Target):
             raise Refused("a sender must say its target", condition=AmqpCondition.INVALID_FIELD)
-        if target.address == NODE:
-            link.accept_attach(target=_target(NODE, ("queue",)))
+        if target.address == MANAGEMENT_NODE:
+            link.accept_attach(target=_target(MANAGEMENT_NODE, ("queue",)))
             return self._management.requests(peer, link)
         if target.dynamic:
             producer = self._to_dynamic(peer, link, target)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from acquit.broker.admin.management import NODE
 from acquit.broker.options import AddressPolicy, AddressRule
 from acquit.errors import ConfigurationError
+from acquit.protocol.extensions import MANAGEMENT_NODE
 
 ADDRESS_BYTES_MAX: Final = 1_024
 TOPIC_WORDS_MAX: Final = 64
@@ -27,7 +27,7 @@ def address_fault(address: str) -> str | None:
     if not address.isprintable():
         return "an address consists of printable characters"
     if address.startswith("$"):
-        return f"no node {address!r}; of those that begin with $ there is {NODE}"
+        return f"no node {address!r}; of those that begin with $ there is {MANAGEMENT_NODE}"
     return None
 
 

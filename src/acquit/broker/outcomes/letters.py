@@ -17,11 +17,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from acquit.broker.intake.shaping import (
-    ACQUIRED_COUNT,
     DELIVERY_DELAY,
     DELIVERY_TIME,
-    POSTED_AT,
-    SEQUENCE,
     read_posting,
     transfer_header,
 )
@@ -30,6 +27,7 @@ from acquit.errors import DecodeError
 from acquit.ledger.events import EventKind
 from acquit.ledger.records import AttemptNote, Cause
 from acquit.protocol._definitions import Error, SectionCode
+from acquit.protocol.extensions import ACQUIRED_COUNT, ATTEMPTS, ORIGIN, POSTED_AT, SEQUENCE
 from acquit.protocol.sections import (
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
@@ -51,8 +49,6 @@ ORIG_ADDRESS = "x-opt-ORIG-ADDRESS"
 ORIG_QUEUE = "x-opt-ORIG-QUEUE"
 ORIG_MESSAGE_ID = "x-opt-ORIG-MESSAGE-ID"
 ACTUAL_EXPIRY = "x-opt-ACTUAL-EXPIRY"
-ATTEMPTS = "x-opt-acquit-attempts"
-ORIGIN = "x-opt-acquit-origin"
 
 _OUTCOMES = {Cause.REJECTED: "rejected", Cause.RELEASED: "released"}
 """By cause; all others count as modified(delivery-failed)."""

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from acquit.client.blocking import Connection
-from acquit.client.management import QUEUE, ManagementFailed, converse
+from acquit.client.management import ManagementFailed, converse
 from acquit.compat.qpid.messaging.exceptions import ServerError
 from acquit.errors import ConnectTimeout, DeliveryInDoubt, LinkDetached, SendFailed, SessionEnded
+from acquit.protocol.extensions import QUEUE
 
 PRODUCT: Final = "acquit"
 ANSWER_TIMEOUT_S: Final = 60.0

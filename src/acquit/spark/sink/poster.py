@@ -51,7 +51,8 @@ from acquit.errors import (
     SessionEnded,
 )
 from acquit.protocol._definitions import Accepted, AmqpCondition
-from acquit.protocol.numbered import SENDER_MARK, place_section
+from acquit.protocol.extensions import SENDER_MARK
+from acquit.protocol.numbered import place_section
 from acquit.spark.link import broker_id, connect_patiently
 from acquit.spark.sink.options import Guarantee, Rejected, SinkOptions
 

@@ -17,10 +17,10 @@ from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions
 from acquit.broker.server import Server
 from acquit.cli.connecting import BrokerAt
 from acquit.cli.management import management
-from acquit.client.management import BROKER
 from acquit.errors import AcquitError, ConfigurationError
 from acquit.ledger.events import EventKind
 from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.extensions import BROKER
 from acquit.store.options import JournalOptions
 from tests.support.broker_world import World, durable, live_of
 

@@ -13,9 +13,9 @@ from acquit.ledger.records import Namespace
 from acquit.ledger.sequences import Sequences
 from acquit.protocol._definitions import AmqpCondition, Rejected, Released, Target, TransactionalState
 from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.extensions import PLACE, SENDER_MARK
 from acquit.protocol.link import SendingLink
 from acquit.protocol.message import Message
-from acquit.protocol.numbered import PLACE, SENDER_MARK
 from tests.support.broker_world import Client, World, durable, live_of
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions
 from acquit.protocol._definitions import AmqpCondition, Target
+from acquit.protocol.extensions import SENDER_MARK
 from acquit.protocol.link import Link
-from acquit.protocol.numbered import SENDER_MARK
 from tests.support.broker_world import Client, World
 
 ONE_MARK = BrokerLimits(sender_marks_max=1)

@@ -1,0 +1,69 @@
+"""The names of what acquit says on the wire beyond AMQP 1.0, each of them once, for broker, client and Spark alike.
+
+A peer that knows none of them loses nothing but what they offer. Names of properties and capabilities begin with
+``acquit:``, those of annotations with ``x-opt-acquit-`` (3.2.10: for anyone to ignore).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# -- of a connection (open, 2.7.1) -------------------------------------------------------------------------------------
+
+BROKER_ID: Final = "acquit:broker-id"
+"""Property, a uuid: of the broker's journal. What is known by a sequence or a transaction id is so within one."""
+
+DURABLE_SETTLEMENT: Final = "acquit:durable-settlement"
+"""Capability: the broker answers a disposition when the outcome is on its disk."""
+
+# -- of a link (attach, 2.7.3) -----------------------------------------------------------------------------------------
+
+SENDER_MARK: Final = "acquit:sender-mark"
+"""Property of an attach: from the sender the name, from the broker where the mark is. A capability as well. See
+`protocol.numbered`."""
+
+LAST_SEQUENCE: Final = "acquit:last-sequence"
+"""Property, a ulong, of the broker's answer to a browser: the last sequence that it has given by now."""
+
+LOCK_DURATION: Final = "acquit:lock-duration-ms"
+"""Property, a uint, of the broker's answer to a receiver: how long its locks last. Absent where they do not end."""
+
+ACTIVE: Final = "acquit:active"
+"""Property, a boolean, of the broker's answer to a receiver of a queue with one active consumer: is it that one?"""
+
+PORTION_FILTER: Final = "acquit:portion-filter:list"
+"""Filter of a browser: a share of a queue, which others complete. A list: the last sequence, of how many parts, and
+which."""
+
+# -- of a message (3.2.2, 3.2.3) ---------------------------------------------------------------------------------------
+
+SEQUENCE: Final = "x-opt-acquit-sequence"
+"""Message annotation, a ulong: the name of the message within one broker."""
+
+POSTED_AT: Final = "x-opt-acquit-posted-at"
+"""Message annotation, a timestamp: when the broker took it."""
+
+ACQUIRED_COUNT: Final = "x-opt-acquit-acquired-count"
+"""Message annotation, a uint: how often it was acquired and given back, whether that counts as an attempt or not."""
+
+ATTEMPTS: Final = "x-opt-acquit-attempts"
+"""Message annotation of a dead letter, a list of maps: what became of each attempt."""
+
+ORIGIN: Final = "x-opt-acquit-origin"
+"""Message annotation of what was moved, a ulong: the sequence that it had before."""
+
+PLACE: Final = "x-opt-acquit-place"
+"""Delivery annotation of a numbered message. See `protocol.numbered`."""
+
+# -- of the management node (AMQP Management 1.0, working draft 11) ----------------------------------------------------
+
+MANAGEMENT_NODE: Final = "$management"
+
+QUEUE: Final = "acquit:queue"
+"""Type of entity, as are those below: a queue."""
+BROKER: Final = "acquit:broker"
+"""The broker itself."""
+MESSAGE: Final = "acquit:message"
+"""A message that waits for its time."""
+TRANSACTION: Final = "acquit:transaction"
+"""A transaction of which a client has not heard how it ended."""
