@@ -85,10 +85,10 @@ def test_over_tls_with_a_certificate(spark: SparkSession, address: str, tmp_path
         assert pipeline.run().rows == 1
         assert broker.inspect().queue(address).depth == 0
         key.unlink()
-        with pytest.raises(ConfigurationError, match=f"option key = {key} on this worker: cannot be read"):
+        with pytest.raises(ConfigurationError, match=f"option key = {key} on the driver: cannot be read"):
             pipeline.run()
         pipeline = Pipeline(spark, broker.url, address, tmp_path / "table", create=True, **tls)  # not asked before
-        with pytest.raises(PipelineFailed, match=f"option key = {key} on this worker: cannot be read") as caught:
+        with pytest.raises(PipelineFailed, match=f"option key = {key} on the driver: cannot be read") as caught:
             pipeline.run()
         assert isinstance(caught.value.__cause__, ConfigurationError)
     assert delta_bodies(tmp_path / "table") == ["m1"]

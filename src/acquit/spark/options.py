@@ -219,11 +219,18 @@ def resolve_credential(reference: str) -> str:
     except Exception as error:  # whatever the function raises
         what = {"env": "is not set", "file": "cannot be read or is empty"}.get(kind, "cannot be imported or called")
         raise ConfigurationError(
-            f"credential {reference}: {where} {what} on this worker ({type(error).__name__})"
+            f"credential {reference}: {where} {what} {_where()} ({type(error).__name__})"
         ) from error
     if not isinstance(password, str):
         raise ConfigurationError(f"credential {reference}: the function must return a string")
     return password
+
+
+def _where() -> str:
+    """On which side this process is: files and variables of the one need not be there on the other."""
+    from pyspark import TaskContext  # there since whoever connects for Spark runs, and not needed to read options
+
+    return "on the driver" if TaskContext.get() is None else "on this worker"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,7 +291,7 @@ class ConnectionOptions(BrokerAccess):
     def ssl_context(self) -> ssl.SSLContext | None:
         """Read `ca`, `cert` and `key`; None where none is given. For the process that connects, when it connects.
         Raises ConfigurationError."""
-        return make_ssl_context(self.ca, self.cert, self.key, said="option {} = {} on this worker")
+        return make_ssl_context(self.ca, self.cert, self.key, said=f"option {{}} = {{}} {_where()}")
 
 
 CONNECTION_OPTIONS: Final = (

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+from pyspark import TaskContext
 
 from acquit.errors import ConfigurationError
 from acquit.spark.options import BrokerAccess, default_text, resolve_credential
@@ -136,7 +137,19 @@ def test_files_for_tls_are_read_by_whoever_connects(tmp_path: Path) -> None:
     context = options.ssl_context()
     assert [one["serialNumber"] for one in context.get_ca_certs()] and context.check_hostname
     key.unlink()
-    with pytest.raises(ConfigurationError, match=f"option key = {key} on this worker: cannot be read .No such file"):
+    with pytest.raises(ConfigurationError, match=f"option key = {key} on the driver: cannot be read .No such file"):
+        options.ssl_context()
+
+
+def test_a_task_says_that_it_is_a_worker_where_something_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TaskContext, "_taskContext", object())
+    with pytest.raises(ConfigurationError, match="NOBODY_SET_THIS is not set on this worker .KeyError"):
+        resolve_credential("env:NOBODY_SET_THIS")
+    ca = tmp_path / "ca.pem"
+    options = SourceOptions.parse({**GOOD, "url": "amqps://host", "ca": str(ca)})
+    with pytest.raises(ConfigurationError, match=f"option ca = {ca} on this worker: cannot be read"):
         options.ssl_context()
 
 
@@ -170,12 +183,12 @@ def test_credentials_are_found_where_they_are(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("reference", "reason"),
     [
-        ("env:ACQUIT_TEST_UNSET", "is not set on this worker"),
+        ("env:ACQUIT_TEST_UNSET", "is not set on the driver .KeyError"),
         ("file:/nonexistent/password", "cannot be read"),
         ("provider:nonexistent.module.function", "cannot be imported"),
         ("provider:tests.unit.spark.test_options.missing", "cannot be imported or called"),
         ("provider:tests.unit.spark.test_options.provide_nonsense", "must return a string"),
-        ("provider:tests.unit.spark.test_options.provide_trouble", "called on this worker .RuntimeError"),
+        ("provider:tests.unit.spark.test_options.provide_trouble", "called on the driver .RuntimeError"),
         ("provider:.function", "cannot be imported"),
         ("env:ACQUIT\0TEST", "is not set"),
         ("file:/a\0b", "cannot be read"),
@@ -189,7 +202,7 @@ def test_credentials_that_are_not_there(reference: str, reason: str) -> None:
 
 def test_a_file_that_is_no_text_holds_no_password(tmp_path: Path) -> None:
     (tmp_path / "password").write_bytes(b"\xffhunter2\n")
-    with pytest.raises(ConfigurationError, match="cannot be read or is empty on this worker .UnicodeDecodeError"):
+    with pytest.raises(ConfigurationError, match="cannot be read or is empty on the driver .UnicodeDecodeError"):
         resolve_credential(f"file:{tmp_path}/password")
 
 
