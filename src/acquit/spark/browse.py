@@ -42,8 +42,8 @@ from acquit.protocol.extensions import LAST_SEQUENCE
 from acquit.spark.beforehand import refuse_missing, refuse_selector
 from acquit.spark.browse_options import BrowseOptions
 from acquit.spark.columns import MessageColumns
+from acquit.spark.connecting import CLOSE_TIMEOUT_S, broker_id, connect_patiently, portion_filter
 from acquit.spark.driver import spread
-from acquit.spark.link import broker_id, connect_patiently, portion_filter
 from acquit.spark.spool import Poison
 
 ROWS_EACH: Final = 1_000
@@ -54,7 +54,6 @@ _BATCH_BYTES: Final = 16 << 20
 _PREFETCH: Final = 5_000
 _PREFETCH_BYTES: Final = 16 << 20
 _QUIET_S: Final = 0.05
-_CLOSE_TIMEOUT_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +90,7 @@ def plan_browse(options: BrowseOptions) -> list[BrowsePart]:
                 value = receiver.remote_properties.get(LAST_SEQUENCE)
                 until = int(value) if isinstance(value, int) else None
             depths[address] = receiver.available if broker is not None else None
-            receiver.close(_CLOSE_TIMEOUT_S)
+            receiver.close(CLOSE_TIMEOUT_S)
     finally:
         _close(connection)
     if broker is None or until is None:
@@ -203,7 +202,7 @@ def _shares(depths: dict[str, int | None], parts: int) -> dict[str, int]:
 
 def _close(connection: Connection) -> None:
     with contextlib.suppress(AcquitError):
-        connection.close(_CLOSE_TIMEOUT_S)
+        connection.close(CLOSE_TIMEOUT_S)
 
 
 __all__: Sequence[str] = ("BrowsePart", "browse", "plan_browse")

@@ -13,11 +13,11 @@ from pyspark.sql.types import StructType
 
 from acquit.errors import ConfigurationError, ConnectionFailed, EndpointError, PipelineFailed
 from acquit.spark.beforehand import check_beforehand
+from acquit.spark.connecting import broker_id, connect_patiently
 from acquit.spark.decoding import body_ddl
 from acquit.spark.delta import check_table as check_delta
 from acquit.spark.files import make_folders
 from acquit.spark.ingest_options import IngestOptions, TableFormat, columns_of
-from acquit.spark.link import broker_id, connect_patiently
 from acquit.spark.session import reason_of
 from acquit.spark.source_options import SourceOptions
 from acquit.spark.table_source import POSTED_DAY

@@ -9,38 +9,31 @@ nothing came for the rest of the time, and for `ackTimeout` if nothing came at a
 `QueueProbe` is the driver's. On an acquit broker it browses with no credit, acquires nothing, and hears how many
 messages are available, and which sequence was the last; whether there are older ones it sees by looking at one. Other
 brokers are not asked: they do not tell, and some know no browsing.
-
-Both connect patiently: a broker that is being restarted is no reason to fail a query.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import ssl
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, cast
 from uuid import UUID
 
-from acquit.client.blocking import Connection, ReceivedMessage, Receiver, Session, connect
-from acquit.client.options import ConnectOptions
+from acquit.client.blocking import Connection, ReceivedMessage, Receiver, Session
 from acquit.client.receipts import ReceiptStatus
 from acquit.errors import (
     AcquitError,
-    AuthenticationFailed,
     ConfigurationError,
-    ConnectionFailed,
     EndpointError,
     LinkDetached,
 )
 from acquit.protocol._definitions import AmqpCondition, Error, Rejected
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.delivery import Outcome as WireOutcome
-from acquit.protocol.extensions import BROKER_ID, LAST_SEQUENCE, PORTION_FILTER, SEQUENCE
-from acquit.protocol.types import Described, Symbol, UInt, ULong, Value
+from acquit.protocol.extensions import LAST_SEQUENCE, SEQUENCE
 from acquit.spark.beforehand import check_beforehand
-from acquit.spark.options import ConnectionOptions
+from acquit.spark.connecting import CLOSE_TIMEOUT_S, broker_id, connect_patiently, portion_filter
 from acquit.spark.source_options import SourceOptions
 from acquit.spark.spool import Outcome, Poison, Received
 
@@ -54,75 +47,11 @@ _QUIET_S: Final = 0.02
 _LOT_ROWS: Final = 2_048
 _LOT_BYTES: Final = 4 << 20
 """Until so much has come, or none for a while, it is not handed on: messages are understood many at once."""
-_RETRY_FIRST_S: Final = 0.1
-_RETRY_MAX_S: Final = 2.0
-_CLOSE_TIMEOUT_S: Final = 5.0
-_MESSAGE_BYTES_MAX: Final = 1 << 30
-"""A column of a batch holds 2 GiB; the broker's own limit is most likely lower."""
 _PREFETCH_BYTES_MAX: Final = (1 << 31) - 1
 _REJECTION: Final = Rejected(Error(AmqpCondition.DECODE_ERROR, "the message cannot be parsed"))
 _NO_FILTER: Final = "does not apply the filter"
 """What our client says where a broker has not granted a filter."""
 _OUTCOMES: Final[dict[Outcome, WireOutcome]] = {Outcome.ACCEPTED: ACCEPTED, Outcome.REJECTED: _REJECTION}
-
-
-def connect_patiently(
-    options: ConnectionOptions,
-    *,
-    sleep: Callable[[float], None] = time.sleep,
-    clock: Callable[[], float] = time.monotonic,
-) -> Connection:
-    """Connect, trying again while the broker cannot be reached, for `connectTimeout`.
-
-    Raises ConnectionFailed naming the broker and the last reason; at once where its certificate is not trusted, and so
-    AuthenticationFailed and ConfigurationError.
-    """
-    password = options.password()
-    ssl_context = options.ssl_context()
-    ends_at = clock() + options.connect_timeout_ms / 1000
-    pause_s = _RETRY_FIRST_S
-    while True:
-        left_ms = max(1, int((ends_at - clock()) * 1000))
-        try:
-            return connect(
-                options.url,
-                username=options.user,
-                password=password,
-                ssl_context=ssl_context,
-                options=ConnectOptions(
-                    connect_timeout_ms=min(left_ms, 10_000),
-                    answer_timeout_ms=options.ack_timeout_ms,
-                    ack_timeout_ms=options.ack_timeout_ms,
-                    max_message_size=_MESSAGE_BYTES_MAX,
-                    # A task that loses its connection fails, and Spark runs it again: it must know what it has read.
-                    reconnect=None,
-                ),
-            )
-        except AuthenticationFailed:
-            raise
-        except ConnectionFailed as error:
-            if isinstance(error.__cause__, ssl.SSLCertVerificationError):
-                raise ConnectionFailed(f"{error}; the option ca says whom to trust") from error
-            if clock() + pause_s >= ends_at:
-                raise ConnectionFailed(
-                    f"cannot reach the broker at {options.url} within {options.connect_timeout_ms / 1000:g} s "
-                    f"(option connectTimeout): {error}"
-                ) from error
-            logger.info("the broker at %s cannot be reached (%s); trying again in %g s", options.url, error, pause_s)
-        sleep(pause_s)
-        pause_s = min(2 * pause_s, _RETRY_MAX_S)
-
-
-def broker_id(connection: Connection) -> UUID | None:
-    """The identity of an acquit broker; None for others."""
-    value = connection.remote_properties.get(BROKER_ID)
-    return value if isinstance(value, UUID) else None
-
-
-def portion_filter(until: int, parts: int = 1, part: int = 0) -> Mapping[str, object]:
-    """What makes an acquit broker show a browser one share of the messages with a sequence up to `until`."""
-    portion: list[Value] = [ULong(until), UInt(parts), UInt(part)]
-    return {"portion": Described(Symbol(PORTION_FILTER), portion)}
 
 
 def check_poison(options: SourceOptions, broker: UUID | None) -> None:
@@ -246,7 +175,7 @@ class QueueDrain:
     def detach(self) -> None:
         """See `Drain`."""
         with contextlib.suppress(AcquitError):
-            self._connection.close(_CLOSE_TIMEOUT_S)
+            self._connection.close(CLOSE_TIMEOUT_S)
 
 
 class QueueProbe:
@@ -295,13 +224,13 @@ class QueueProbe:
             answered = receiver.drain(options.ack_timeout_ms / 1000)
             return bool(receiver.receive_many(1, 0)) or not answered
         finally:
-            receiver.close(_CLOSE_TIMEOUT_S)
+            receiver.close(CLOSE_TIMEOUT_S)
 
     def close(self) -> None:
         """Let the connection go; the next question makes another."""
         if self._connection is not None:
             with contextlib.suppress(AcquitError):
-                self._connection.close(_CLOSE_TIMEOUT_S)
+                self._connection.close(CLOSE_TIMEOUT_S)
         self._connection = self._session = None
         self._receivers.clear()
 

@@ -39,10 +39,10 @@ from acquit.client.management import Management, ManagementFailed, converse
 from acquit.errors import AcquitError, ConfigurationError, PipelineFailed
 from acquit.protocol.extensions import QUEUE
 from acquit.protocol.types import Value
-from acquit.spark.beforehand import refuse_missing
+from acquit.spark.beforehand import none_is_there, refuse_missing
 from acquit.spark.browse_options import BrowseOptions
+from acquit.spark.connecting import broker_id, connect_patiently
 from acquit.spark.letters import dead_letters
-from acquit.spark.link import broker_id, connect_patiently
 from acquit.spark.options import BrokerAccess, SparkAt
 from acquit.spark.session import QUERY_ERRORS, failure_of, reason_of, start_session
 from acquit.spark.tables import TableFile, readable_files
@@ -116,6 +116,7 @@ class Letter:
     target: str | None
     cause: str | None
     condition: str | None
+    description: str | None
     in_table: bool
 
 
@@ -166,7 +167,19 @@ def redrive(
     started_s = time.monotonic()
     if options.table is not None:
         _known_by(options.table)  # what is wrong with it is told before Spark has started
-    _refuse_foreign(options)
+    if _nothing_there(options):
+        return RedriveSummary(
+            queue=options.queue,
+            selected=0,
+            in_table=0,
+            homeless=0,
+            moved=0,
+            gone=0,
+            groups=(),
+            shown=(),
+            dry_run=options.dry_run,
+            duration_s=time.monotonic() - started_s,
+        )
     session = spark if spark is not None else start_session(master=options.master, memory_mb=options.memory_mb)
     try:
         with _cached(_chosen(session, options)) as chosen:
@@ -205,7 +218,9 @@ def _cached(frame: DataFrame) -> Iterator[DataFrame]:
             frame.unpersist()
 
 
-def _refuse_foreign(options: RedriveOptions) -> None:
+def _nothing_there(options: RedriveOptions) -> bool:
+    """Whether there is no queue of dead letters yet. Raises ConfigurationError for another queue that is not there, and
+    for a broker that is not acquit."""
     browse = BrowseOptions.parse(options.browse_options())
     with connect_patiently(browse) as connection:
         if broker_id(connection) is None:
@@ -213,8 +228,10 @@ def _refuse_foreign(options: RedriveOptions) -> None:
                 f"the broker at {options.url} is no acquit broker: its dead letters do not say what was tried, and it "
                 "cannot be asked to move chosen ones"
             )
-        if not browse.create:
-            refuse_missing(connection, browse, advice="")
+        if browse.create:
+            return none_is_there(connection, browse)
+        refuse_missing(connection, browse, advice="")
+        return False
 
 
 def _chosen(session: SparkSession, options: RedriveOptions) -> DataFrame:
@@ -225,7 +242,8 @@ def _chosen(session: SparkSession, options: RedriveOptions) -> DataFrame:
     except (AnalysisException, ParseException) as error:
         raise ConfigurationError(f"where {options.where!r}: {reason_of(error)}") from error
     target = sql.col("origin_queue") if options.to is None else sql.lit(options.to)
-    narrow = selected.select("sequence", "message_id", "origin_sequence", target.alias("target"), "cause", "condition")
+    why = ("cause", "condition", "description")
+    narrow = selected.select("sequence", "message_id", "origin_sequence", target.alias("target"), *why)
     if options.table is None:
         return narrow.withColumn("in_table", sql.lit(False))
     return _marked(session, narrow, options.table)
@@ -291,7 +309,7 @@ def _totals(chosen: DataFrame, groups: Sequence[LetterGroup]) -> Counter[tuple[b
 
 
 def _shown(chosen: DataFrame) -> tuple[Letter, ...]:
-    columns = ("sequence", "message_id", "target", "cause", "condition", "in_table")
+    columns = ("sequence", "message_id", "target", "cause", "condition", "description", "in_table")
     return tuple(Letter(**row.asDict()) for row in chosen.select(*columns).orderBy("sequence").limit(SHOWN).collect())
 
 

@@ -10,15 +10,14 @@ from types import SimpleNamespace
 import pytest
 
 import acquit
-from acquit.broker.options import AddressRule, BrokerOptions, ConnectionLimits, Security, User
+from acquit.broker.options import AddressRule, BrokerOptions, ConnectionLimits
 from acquit.client import receiving
-from acquit.errors import AuthenticationFailed, ConfigurationError, ConnectionFailed, LinkDetached, NotFound
+from acquit.errors import ConfigurationError, LinkDetached, NotFound
 from acquit.protocol.message import Message
 from acquit.spark import link as link_module
-from acquit.spark.link import QueueDrain, QueueProbe, check_poison, connect_patiently
+from acquit.spark.link import QueueDrain, QueueProbe, check_poison
 from acquit.spark.source_options import SourceOptions
 from acquit.spark.spool import Outcome
-from tests.support.guarded import ADA, CA, PASSWORD, guarded_broker, split
 
 MANY = 1 << 20
 
@@ -268,62 +267,6 @@ def test_messages_are_handed_on_when_there_are_enough_for_a_lot(
     lots = [[one.payload[:1] for one in drain.receive(100)] for _ in range(4)]
     assert lots == [[b"a", b"b", b"c"], [b"d"], [b"e"], [b"f"]]
     drain.detach()
-
-
-def test_connecting_is_patient_while_a_broker_starts(tmp_path: Path, address: str) -> None:
-    with acquit.Broker(tmp_path / "data") as broker:
-        url, port = broker.url, broker.port
-    started: list[acquit.Broker] = []
-
-    def sleep(_: float) -> None:
-        if not started:
-            started.append(acquit.Broker(tmp_path / "data", port=port))
-
-    connection = connect_patiently(options(url, address, connectTimeout="60s"), sleep=sleep)
-    connection.close()
-    started[0].close()
-
-
-def test_patience_ends_with_the_reason(address: str) -> None:
-    now = 0.0
-    pauses = []
-
-    def sleep(seconds: float) -> None:
-        nonlocal now
-        pauses.append(seconds)
-        now += seconds
-
-    with pytest.raises(ConnectionFailed, match=r"cannot reach the broker at amqp://127.0.0.1:9 within 10 s \(option"):
-        connect_patiently(options("amqp://127.0.0.1:9", address, connectTimeout="10s"), sleep=sleep, clock=lambda: now)
-    assert pauses == sorted(pauses) and max(pauses) <= link_module._RETRY_MAX_S and len(pauses) > 3
-
-
-def test_credentials_are_used_and_a_wrong_password_is_no_reason_for_patience(
-    tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ACQUIT_TEST_PASSWORD", "right")
-    security = Security(anonymous="never", users={"spark": User(password="right")})
-    with acquit.Broker(tmp_path / "data", config=BrokerOptions(security=security)) as broker:
-        chosen = options(broker.url, address, user="spark", credential="env:ACQUIT_TEST_PASSWORD")
-        connect_patiently(chosen).close()
-        monkeypatch.setenv("ACQUIT_TEST_PASSWORD", "wrong")
-        with pytest.raises(AuthenticationFailed) as caught:
-            connect_patiently(chosen, sleep=pytest.fail)
-    assert "wrong" not in str(caught.value)
-
-
-def test_over_tls_by_files(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ACQUIT_TEST_PASSWORD", PASSWORD)
-    cert, key = split(tmp_path)
-    bob = {"user": "bob", "credential": "env:ACQUIT_TEST_PASSWORD"}
-    with guarded_broker() as broker:
-        for who in (bob, {"cert": str(ADA)}, {"cert": str(cert), "key": str(key)}):
-            connect_patiently(options(broker.url, address, ca=str(CA), **who)).close()
-        with pytest.raises(AuthenticationFailed):
-            connect_patiently(options(broker.url, address, ca=str(CA)), sleep=pytest.fail)
-        with pytest.raises(ConnectionFailed, match="the option ca says whom to trust"):
-            connect_patiently(options(broker.url, address, **bob), sleep=pytest.fail)
-        assert {one.user for one in broker.inspect().connections} <= {"ada", "bob"}
 
 
 def test_rejecting_elsewhere_needs_a_promise(address: str) -> None:

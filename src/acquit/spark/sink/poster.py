@@ -53,7 +53,7 @@ from acquit.errors import (
 from acquit.protocol._definitions import Accepted, AmqpCondition
 from acquit.protocol.extensions import SENDER_MARK
 from acquit.protocol.numbered import place_section
-from acquit.spark.link import broker_id, connect_patiently
+from acquit.spark.connecting import CLOSE_TIMEOUT_S, broker_id, connect_patiently
 from acquit.spark.sink.options import Guarantee, Rejected, SinkOptions
 
 logger = logging.getLogger("acquit.spark")
@@ -68,7 +68,6 @@ _DURABLE: Final = b"\x41"
 _ARTEMIS: Final = "apache-activemq-artemis"
 _PAUSE_FIRST_S: Final = 0.05
 _PAUSE_MAX_S: Final = 2.0
-_CLOSE_TIMEOUT_S: Final = 5.0
 _TRANSIENT: Final = frozenset((AmqpCondition.RESOURCE_LIMIT_EXCEEDED, AmqpCondition.RESOURCE_LOCKED))
 """Conditions of a refusal that say: try again later."""
 _ENDED: Final = (LinkDetached, SessionEnded)
@@ -247,7 +246,7 @@ class Poster:
     def close(self) -> None:
         """Let the connection go. What has no answer may be posted or not."""
         with contextlib.suppress(AcquitError):
-            self._connection.close(_CLOSE_TIMEOUT_S if not self._pending else 0.1)
+            self._connection.close(CLOSE_TIMEOUT_S if not self._pending else 0.1)
 
     # -- the mark -----------------------------------------------------------------------------------------------------
 
@@ -439,7 +438,7 @@ class Poster:
                     with contextlib.suppress(AcquitError):
                         sending.receipt.result(self._options.send_timeout_ms / 1000)
             with contextlib.suppress(AcquitError):
-                self._sender.close(_CLOSE_TIMEOUT_S)
+                self._sender.close(CLOSE_TIMEOUT_S)
             self._attach_again()
             self._start_pending()
         except (EndpointError, NotSent) as error:

@@ -17,7 +17,7 @@ from acquit.errors import ConfigurationError, DeliveryInDoubt, LinkDetached, Row
 from acquit.protocol._definitions import Error
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.delivery import Delivery, DeliveryState
-from acquit.spark.link import connect_patiently
+from acquit.spark.connecting import connect_patiently
 from acquit.spark.sink import poster as module
 from acquit.spark.sink.options import SinkOptions
 from acquit.spark.sink.poster import Mechanism, Origin, Poster, Row, choose_mechanism
