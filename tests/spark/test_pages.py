@@ -86,7 +86,7 @@ class Stage:
                 assert message is not None and message.sequence is not None
                 found.append(message.sequence)
                 if reject:
-                    message.reject("shop:no-customer", "on purpose")
+                    message.reject("shop:no-customer", "no such customer")
                 else:
                     message.accept()
         return found

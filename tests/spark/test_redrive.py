@@ -68,6 +68,7 @@ def test_each_letter_goes_once_and_those_in_the_table_stay(
         (f"{address}-3", False),
     ]
     assert isinstance(planned.shown[0], Letter)
+    assert planned.shown[0].description == "as the test wants it"
     assert drain(broker.url, address) == [], "a dry run moves nothing"
 
     told: list[RedriveProgress] = []
@@ -140,8 +141,9 @@ def test_a_letter_that_says_what_no_broker_says_stops_no_other(
     [("colour = 'red'", "where \"colour = 'red'\": .*colour"), ("cause =", "where 'cause =': .*[Ss]yntax error")],
 )
 def test_a_predicate_that_makes_no_sense(
-    spark: SparkSession, broker: acquit.Broker, where: str, complaint: str
+    spark: SparkSession, broker: acquit.Broker, address: str, where: str, complaint: str
 ) -> None:
+    die(broker.url, address)  # there is a queue of letters
     with pytest.raises(ConfigurationError, match=complaint) as caught:
         redrive(RedriveOptions(url=broker.url, where=where), spark=spark)
     assert "\n" not in str(caught.value)

@@ -22,7 +22,8 @@ because nothing else says whether there is something.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from acquit.client.blocking import Connection
@@ -46,15 +47,11 @@ def refuse_missing(connection: Connection, options: ReadOptions, *, advice: str 
 
     For acquit brokers. What the user may not ask about counts as there: to attach to it will say what is wrong.
     """
-    timeout_s = options.ack_timeout_ms / 1000
-    try:
-        with converse(connection, timeout_s) as broker:
-            missing = [address for address in options.queues if not _knows(broker, address)]
-            if not missing:
-                return
-            names = _names(broker)
-    except ConnectTimeout as error:
-        raise ConnectTimeout(f"the broker does not say which queues it has, within {timeout_s:g} s") from error
+    with _asking(connection, options) as broker:
+        missing = [address for address in options.queues if not _knows(broker, address)]
+        if not missing:
+            return
+        names = _names(broker)
     close = [match for address in missing for match in difflib.get_close_matches(address, names, _CLOSE_MAX)]
     absent = ", ".join(map(repr, missing))
     hint = f"; did you mean {' or '.join(map(repr, dict.fromkeys(close)))}?" if close else ""
@@ -62,6 +59,12 @@ def refuse_missing(connection: Connection, options: ReadOptions, *, advice: str 
         f"there {'is no queue' if len(missing) == 1 else 'are no queues'} {absent} at {options.url}{hint}"
         f"{f' ({advice})' if advice else ''}"
     )
+
+
+def none_is_there(connection: Connection, options: ReadOptions) -> bool:
+    """Whether no queue of `options` is there. For acquit brokers. What the user may not ask about counts as there."""
+    with _asking(connection, options) as broker:
+        return not any(_knows(broker, address) for address in options.queues)
 
 
 def check_beforehand(connection: Connection, options: ReadOptions) -> None:
@@ -85,6 +88,16 @@ def refuse_selector(error: LinkDetached | SessionEnded, options: ReadOptions) ->
         raise ConfigurationError(f"option selector = {options.selector!r}: {error}") from error
 
 
+@contextmanager
+def _asking(connection: Connection, options: ReadOptions) -> Iterator[Management]:
+    timeout_s = options.ack_timeout_ms / 1000
+    try:
+        with converse(connection, timeout_s) as broker:
+            yield broker
+    except ConnectTimeout as error:
+        raise ConnectTimeout(f"the broker does not say which queues it has, within {timeout_s:g} s") from error
+
+
 def _knows(broker: Management, address: str) -> bool:
     """Whether there is a queue or topic of this name, or it may not be asked about."""
     node, _, name = address.partition(_SEPARATOR)
@@ -105,4 +118,4 @@ def _names(broker: Management) -> Sequence[str]:
     return [str(row[0]) for row in rows if isinstance(row, list) and row] if isinstance(rows, list) else []
 
 
-__all__ = ["CREATE_ADVICE", "check_beforehand", "refuse_missing", "refuse_selector"]
+__all__ = ["CREATE_ADVICE", "check_beforehand", "none_is_there", "refuse_missing", "refuse_selector"]

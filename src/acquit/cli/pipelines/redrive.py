@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from acquit.cli.exits import Exit
     from acquit.spark.options import BrokerAccess, SparkAt
     from acquit.spark.redrive import RedriveSummary
+
+_DESCRIPTION_MAX: Final = 100
+"""Characters of a letter's description that a dry run shows."""
 
 
 @click.command()
@@ -93,10 +96,18 @@ def _report(summary: RedriveSummary, *, as_json: bool) -> None:
         return
     if summary.dry_run and summary.shown:
         rows = [
-            (one.sequence, one.message_id, one.target, one.cause, one.condition, _fate(one.target, one.in_table))
+            (
+                one.sequence,
+                one.message_id,
+                one.target,
+                one.cause,
+                one.condition,
+                _line(one.description),
+                _fate(one.target, one.in_table),
+            )
             for one in summary.shown
         ]
-        output.table(("sequence", "message id", "target", "cause", "condition", ""), rows)
+        output.table(("sequence", "message id", "target", "cause", "condition", "description", ""), rows)
         click.echo()
     for group in summary.groups:
         why = ", ".join(text for text in (group.cause, group.condition) if text) or "no reason given"
@@ -107,6 +118,12 @@ def _report(summary: RedriveSummary, *, as_json: bool) -> None:
     parts += [f"{summary.homeless:,} without a place to go"] if summary.homeless else []
     parts += [f"{summary.gone:,} gone meanwhile"] if summary.gone else []
     click.echo(f"{summary.queue}: {', '.join(parts)}, {summary.duration_s:.1f} s")
+
+
+def _line(text: str | None) -> str:
+    """As one line, and not too long a one: consumers write what they like."""
+    words = " ".join((text or "").split())
+    return words if len(words) <= _DESCRIPTION_MAX else f"{words[: _DESCRIPTION_MAX - 1]}…"
 
 
 def _fate(target: str | None, in_table: bool) -> str:

@@ -11,6 +11,8 @@ import pytest
 import acquit
 from acquit.broker.options import BrokerOptions, Security, User
 from acquit.cli.exits import Exit
+from acquit.cli.pipelines.redrive import _line
+from acquit.client.tls import make_ssl_context
 from acquit.errors import AcquitError
 from acquit.spark import redrive as module
 from acquit.spark.redrive import Letter, LetterGroup, RedriveOptions, RedriveProgress, RedriveSummary
@@ -34,7 +36,9 @@ def summary(**more: Any) -> RedriveSummary:
                 LetterGroup(**known, in_table=True, count=2),
                 LetterGroup(target=None, cause=None, condition=None, in_table=False, count=1),
             ),
-            "shown": (Letter(**known, sequence=7, message_id="order-7", in_table=False),),
+            "shown": (
+                Letter(**known, sequence=7, message_id="order-7", description="no such\n\tcustomer", in_table=False),
+            ),
             "dry_run": False,
             "duration_s": 1.25,
             **more,
@@ -71,8 +75,20 @@ def test_what_was_done(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: 
 def test_a_dry_run_shows_letters(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     ran, options = run(shell, monkeypatch, summary(dry_run=True), "--dry-run")
     assert options.dry_run
-    assert ran.out.splitlines()[1].split() == ["7", "order-7", "orders", "rejected", "shop:closed", "to", "orders"]
+    heads, letter = ran.out.splitlines()[:2]
+    assert heads.split()[-1] == "description"
+    said = ["7", "order-7", "orders", "rejected", "shop:closed", "no", "such", "customer", "to", "orders"]
+    assert letter.split() == said
     assert "1,000 would be moved" in ran.out
+
+
+def test_a_description_is_one_short_line() -> None:
+    assert [_line(text) for text in (None, "as it is", "x" * 100, "x" * 101)] == [
+        "",
+        "as it is",
+        "x" * 100,
+        "x" * 99 + "…",
+    ]
 
 
 def test_those_that_are_gone_are_a_failure(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,6 +189,9 @@ def test_logged_in_as_all_commands_are(
     monkeypatch.setattr(module, "redrive", redrive)
     monkeypatch.setattr(module, "start_session", start)
     with guarded_broker() as broker:
+        shown = make_ssl_context(CA, ADA, None)
+        with acquit.connect(broker.url, ssl_context=shown) as connection, connection.session() as session:
+            session.sender("DLQ").send("a letter")
         for name, value in ({"ACQUIT_URL": broker.url, "ACQUIT_CA": str(CA)} | environment).items():
             monkeypatch.setenv(name, value)
         ran = shell("pipeline", "redrive", *login)
@@ -220,6 +239,14 @@ def test_a_queue_that_is_not_there_is_no_queue_without_letters(
     assert f"there is no queue 'DLQ{address}'" in ran.err
     assert f"'DLQ.{address}'" in ran.err
     assert "--create" not in ran.err
-    assert at_broker("pipeline", "redrive").err == "acquit: Spark would be started\n", (
-        "DLQ begins with its first letter"
-    )
+
+
+def test_before_the_first_dead_letter_there_is_nothing_to_start_spark_for(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "start_session", lambda **_: pytest.fail("Spark was started"))
+    with acquit.Broker(config=BrokerOptions(journal=JournalOptions.small())) as broker:
+        ran = shell("pipeline", "redrive", "--url", broker.url, "--dry-run")
+        assert (ran.code, ran.err) == (Exit.OK, "")
+        assert ran.out.startswith("DLQ: 0 letters selected, 0 would be moved, ")
+        assert shell("queues", "--url", broker.url, "--json").documents == [], "nor is it made"
