@@ -19,7 +19,19 @@ if TYPE_CHECKING:
     from acquit.spark.audit.reconciled import Reconciliation
     from acquit.spark.options import SparkAt
 
-_TIMES = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
+
+class _Time(click.DateTime):
+    """A day, or a time of a day."""
+
+    def __init__(self) -> None:
+        super().__init__(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        try:
+            found: datetime = super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"expected a time such as 2026-01-31 or 2026-01-31T12:00 (UTC), found {value!r}", param, ctx)
+        return found
 
 
 @click.command()
@@ -51,11 +63,11 @@ _TIMES = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
 )
 @click.option(
     "--since",
-    type=_TIMES,
+    type=_Time(),
     metavar="TIME",
     help="Expect only what was posted then or later: 2026-01-31, or 2026-01-31T12:00 (UTC).",
 )
-@click.option("--until", type=_TIMES, metavar="TIME", help="Expect only what was posted before then.")
+@click.option("--until", type=_Time(), metavar="TIME", help="Expect only what was posted before then.")
 @click.option(
     "--some", is_flag=True, help="The receipts are not of all who post: what they do not mention is no fault."
 )

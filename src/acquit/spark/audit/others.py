@@ -6,11 +6,19 @@ list beside them. Of receipts, the outcome is read by its meaning: there is no s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import csv
+import gzip
+import json
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
+from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody who reads Spark programs knows it
 
@@ -37,6 +45,12 @@ class ReceiptState(StrEnum):
 ACCEPTED_WORDS: Final = ("accepted", "applied", "answered", "ok", "success", "true", "delivered", "acknowledged")
 IN_DOUBT_WORDS: Final = ("indoubt", "deliveryindoubt", "unknown", "timeout", "sent", "")
 """Of an outcome, its letters in lower case. What is in neither list was refused."""
+_KNOWN_BY: Final = ("sequence", "message_id")
+_ODD: Final = (OSError, EOFError, ValueError, RecursionError, csv.Error, zlib.error, pa.ArrowException)
+"""Of files that are not what their names say."""
+_FOOTERS_MAX: Final = 100
+_LINES_MAX: Final = 1_000
+"""Of receipts whose lines say themselves which columns they have."""
 
 
 def check_receipts(place: Path) -> str:
@@ -53,6 +67,58 @@ def check_receipts(place: Path) -> str:
             f"receipts {place}: expected .csv, .json, .jsonl or .parquet, or the folder of a table"
         )
     return form
+
+
+def columns_beforehand(place: Path, *, receipts: bool) -> Sequence[str] | None:
+    """The columns that Spark will find in a table, or in `receipts`; None where only reading much of them would tell.
+
+    Needs no Spark. Raises as `check_receipts` and `readable_files`.
+    """
+    form = check_receipts(place) if receipts else ""
+    try:
+        return _SEEN[form](place) if form else _columns_of_table(place)
+    except ConfigurationError:
+        raise
+    except _ODD:  # Spark says what is wrong with it, if it is
+        return None
+
+
+def _columns_of_table(table: Path) -> Sequence[str] | None:
+    found = readable_files(table)
+    if found.kind is TableKind.DELTA:
+        return [field.name for field in open_delta(table).schema().fields]
+    if not found.files:
+        return _KNOWN_BY
+    if len(found.files) > _FOOTERS_MAX:
+        return None
+    names = [name for file in found.files for name in pq.read_schema(file.path).names]
+    folders = [part for file in found.files for part in file.path.relative_to(table).parts[:-1]]
+    names += [name for name, equals, _ in (part.partition("=") for part in folders) if equals]
+    return list(dict.fromkeys(names))
+
+
+def _columns_of_csv(place: Path) -> Sequence[str]:
+    with _opened(place) as lines:
+        return next((row for row in csv.reader(lines) if any(map(str.strip, row))), [])
+
+
+def _columns_of_json(place: Path) -> Sequence[str] | None:
+    names: dict[str, None] = {}
+    with _opened(place) as lines:
+        for line in islice(lines, _LINES_MAX):
+            row = json.loads(line) if line.strip() else {}
+            if not isinstance(row, dict):
+                return None
+            names |= dict.fromkeys(row)
+        return list(names) if next(lines, None) is None else None
+
+
+@contextmanager
+def _opened(place: Path) -> Iterator[TextIO]:
+    with (gzip.open if place.name.lower().endswith(".gz") else open)(
+        place, "rt", encoding="utf-8-sig", newline=""
+    ) as lines:
+        yield lines
 
 
 def read_table(spark: SparkSession, table: Path) -> DataFrame:
@@ -72,7 +138,7 @@ def _empty(spark: SparkSession, table: Path, kind: TableKind) -> DataFrame:
     if kind is TableKind.DELTA:
         columns = [(field.name, "string") for field in open_delta(table).schema().fields]
     else:
-        columns = [("sequence", "string"), ("message_id", "string")]
+        columns = [(name, "string") for name in _KNOWN_BY]
     return spark.createDataFrame([], ", ".join(f"`{name}` {type_}" for name, type_ in columns))
 
 
@@ -109,3 +175,11 @@ _FORMS: Final[Mapping[str, Callable[[DataFrameReader, str], DataFrame]]] = {
     "parquet": lambda read, path: read.parquet(path),
 }
 """How a file is read, by the end of its name (but for ``.gz``)."""
+_SEEN: Final[Mapping[str, Callable[[Path], Sequence[str] | None]]] = {
+    "csv": _columns_of_csv,
+    "json": _columns_of_json,
+    "jsonl": _columns_of_json,
+    "ndjson": _columns_of_json,
+    "parquet": lambda path: pq.read_schema(path).names,
+}
+"""What columns it has."""

@@ -37,7 +37,7 @@ from acquit.spark.audit.log import BrokerState
 from acquit.spark.audit.others import (
     STATE_COLUMN,
     ReceiptState,
-    check_receipts,
+    columns_beforehand,
     named,
     read_receipts,
     read_table,
@@ -57,7 +57,6 @@ from acquit.spark.ledger.chain import plan as plan_segments
 from acquit.spark.ledger.options import FORMAT_NAME
 from acquit.spark.options import SparkAt
 from acquit.spark.session import QUERY_ERRORS, start_session
-from acquit.spark.tables import readable_files
 from acquit.store.reading import FolderReader
 
 EXAMPLES_MAX: Final = 20
@@ -140,20 +139,14 @@ def reconcile(
     say = on_progress or (lambda stage: None)
     results = AuditResults(options.audit)
     brokers = _brokers(results, options)
-    _check_place(options)
+    columns = columns_beforehand(options.place, receipts=options.receipts is not None)
+    if columns is not None:
+        _identity_column(columns, options, brokers)  # what is wrong with it is told before Spark has started
     session = spark if spark is not None else start_session(master=options.master, memory_mb=options.memory_mb)
     try:
         return _Comparison(session, results, options, brokers, say).run()
     except QUERY_ERRORS as error:
         raise cause_of(error)  # noqa: B904  # its cause says what kind it is
-
-
-def _check_place(options: ReconcileOptions) -> None:
-    """What is wrong with the other side's path, told before Spark has started."""
-    if options.table is not None:
-        readable_files(options.table)
-    elif options.receipts is not None:
-        check_receipts(options.receipts)
 
 
 def _brokers(results: AuditResults, options: ReconcileOptions) -> list[str]:
@@ -167,6 +160,26 @@ def _brokers(results: AuditResults, options: ReconcileOptions) -> list[str]:
             f"queue {options.queue} is of the brokers {', '.join(sorted(of_queue))}; none begins with {options.broker}"
         )
     return found
+
+
+def _identity_column(columns: Sequence[str], options: ReconcileOptions, brokers: Sequence[str]) -> str:
+    """What the other side's rows are matched by: `SEQUENCE` or `MESSAGE_ID`. Raises ConfigurationError where they have
+    no such column, or do not say of which broker they are."""
+    order = (SEQUENCE, MESSAGE_ID) if options.table is not None else (MESSAGE_ID, SEQUENCE)
+    by = options.by or next((name for name in order if name in columns), None)
+    if by is None or (options.column or by) not in columns:
+        wanted = options.column or by or f"{order[0]} or {order[1]}"
+        there = [name for name in columns if name != STATE_COLUMN]
+        raise ConfigurationError(
+            f"{options.place} has no column {wanted}; it has {', '.join(there) or 'none'}. "
+            "Say which one, and what it is, with `by` and `column`"
+        )
+    if by == SEQUENCE and "broker" not in columns and len(brokers) > 1:
+        raise ConfigurationError(
+            f"{options.place} has no column broker, and queue {options.queue} is of the brokers "
+            f"{', '.join(brokers)}: say which one"
+        )
+    return by
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +242,7 @@ class _Comparison:
         options = self._options
         self._say(f"reading {options.place}")
         other = self._other()
-        by = self._by(other)
+        by = _identity_column(other.columns, options, self._brokers)
         per_broker = "broker" in other.columns or by == SEQUENCE
         other = self._placed(other, by, per_broker=per_broker)
         ledger = self._ledger(by, per_broker=per_broker)
@@ -283,24 +296,6 @@ class _Comparison:
             return read_table(self._spark, options.table)
         assert options.receipts is not None
         return read_receipts(self._spark, options.receipts, options.outcome)
-
-    def _by(self, other: DataFrame) -> str:
-        options = self._options
-        order = (SEQUENCE, MESSAGE_ID) if options.table is not None else (MESSAGE_ID, SEQUENCE)
-        by = options.by or next((name for name in order if name in other.columns), None)
-        if by is None or (options.column or by) not in other.columns:
-            wanted = options.column or by or f"{order[0]} or {order[1]}"
-            there = [name for name in other.columns if name != STATE_COLUMN]
-            raise ConfigurationError(
-                f"{options.place} has no column {wanted}; it has {', '.join(there) or 'none'}. "
-                "Say which one, and what it is, with `by` and `column`"
-            )
-        if by == SEQUENCE and "broker" not in other.columns and len(self._brokers) > 1:
-            raise ConfigurationError(
-                f"{options.place} has no column broker, and queue {options.queue} is of the brokers "
-                f"{', '.join(self._brokers)}: say which one"
-            )
-        return by
 
     def _placed(self, other: DataFrame, by: str, *, per_broker: bool) -> DataFrame:
         """The other side as rows of scope, key and state."""

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import acquit
@@ -104,6 +106,10 @@ def test_what_cannot_be_matched_is_no_difference_and_no_success(
         (("--table", "t", "--receipts", "r"), "either a table or receipts, got both"),
         (("--table", "t", "--column", "seq"), "say with `by`"),
         (("--table", "t", "--since", "2026-03-04", "--until", "2026-03-03"), "since is not before until"),
+        (
+            ("--table", "t", "--since", "yesterday"),
+            "expected a time such as 2026-01-31 or 2026-01-31T12:00 (UTC), found",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(shell: Shell, tmp_path: Path, words: tuple[str, ...], text: str) -> None:
@@ -120,7 +126,18 @@ def test_a_wrong_place_is_one_line_before_spark_starts(
         connection.session().sender("orders").send("one")
     audited([tmp_path / "data"], tmp_path / "audit")
     words = ("pipeline", "reconcile", tmp_path / "audit", "--queue", "orders")
-    for option, said in (("--table", "expected a folder with a table"), ("--receipts", "there is no such file")):
-        ran = shell(*words, option, tmp_path / "none")
+    (tmp_path / "receipts.csv").write_text("id,outcome\n")
+    pq.write_table(pa.table({"body": ["x"]}), tmp_path / "0.parquet")
+    for option, said in (
+        (("--table", tmp_path / "none"), "expected a folder with a table"),
+        (("--receipts", tmp_path / "none"), "there is no such file"),
+        (("--receipts", tmp_path / "receipts.csv"), "has no column message_id or sequence; it has id, outcome. Say"),
+        (
+            ("--receipts", tmp_path / "receipts.csv", "--by", "sequence", "--column", "no"),
+            "has no column no; it has id",
+        ),
+        (("--receipts", tmp_path / "0.parquet"), "has no column message_id or sequence; it has body. Say"),
+    ):
+        ran = shell(*words, *option)
         assert (ran.code, len(ran.err.splitlines())) == (Exit.USAGE, 1)
         assert said in ran.err
