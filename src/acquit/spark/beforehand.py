@@ -35,6 +35,9 @@ from acquit.protocol.types import Value
 from acquit.spark.read_options import ReadOptions
 
 CREATE_ADVICE: Final = "with the option create = true (--create) it would be made"
+WAITING: Final = "waiting for the broker at {}"
+STARTING: Final = "starting"
+"""What a pipeline says that it is doing while it asks the broker, and once it has."""
 
 _CLOSE_MAX: Final = 3
 _NOT_FOUND: Final = 404
@@ -118,4 +121,12 @@ def _names(broker: Management) -> Sequence[str]:
     return [str(row[0]) for row in rows if isinstance(row, list) and row] if isinstance(rows, list) else []
 
 
-__all__ = ["CREATE_ADVICE", "check_beforehand", "none_is_there", "refuse_missing", "refuse_selector"]
+__all__ = [
+    "CREATE_ADVICE",
+    "STARTING",
+    "WAITING",
+    "check_beforehand",
+    "none_is_there",
+    "refuse_missing",
+    "refuse_selector",
+]

@@ -32,6 +32,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import DateType, StructType
 
 from acquit.errors import PipelineFailed
+from acquit.spark.beforehand import STARTING, WAITING
 from acquit.spark.columns import schema_ddl
 from acquit.spark.delta import DeltaAppender, WrittenFile
 from acquit.spark.ingest_checks import check_body_schema, check_queues, check_table
@@ -93,8 +94,11 @@ def ingest(
     *,
     spark: SparkSession | None = None,
     on_progress: Callable[[IngestProgress], None] | None = None,
+    on_stage: Callable[[str], None] | None = None,
 ) -> IngestSummary:
     """Run the pipeline. An interrupt (KeyboardInterrupt) of a run with a `trigger` ends it in order, with its summary.
+
+    `on_progress` is told of each batch with rows, and `on_stage` what is being done before the first.
 
     Raises ConfigurationError for what can be known beforehand, PipelineFailed with the reason in one line when the
     query ends with an error: what is in the table then is right, and the next run goes on from there. What
@@ -104,7 +108,10 @@ def ingest(
     check_table(options)
     if spark is None:
         check_start(options.master)
+    say = on_stage or (lambda stage: None)
+    say(WAITING.format(options.url))
     check_queues(options)
+    say(STARTING)
     session = spark if spark is not None else start_session(master=options.master, memory_mb=options.memory_mb)
     session.dataSource.register(AcquitDataSource)
     session.dataSource.register(TableFilesSource)

@@ -39,7 +39,7 @@ from acquit.client.management import Management, ManagementFailed, converse
 from acquit.errors import AcquitError, ConfigurationError, PipelineFailed
 from acquit.protocol.extensions import QUEUE
 from acquit.protocol.types import Value
-from acquit.spark.beforehand import none_is_there, refuse_missing
+from acquit.spark.beforehand import STARTING, WAITING, none_is_there, refuse_missing
 from acquit.spark.browse_options import BrowseOptions
 from acquit.spark.connecting import broker_id, connect_patiently
 from acquit.spark.letters import dead_letters
@@ -156,9 +156,10 @@ def redrive(
     *,
     spark: SparkSession | None = None,
     on_progress: Callable[[RedriveProgress], None] | None = None,
+    on_stage: Callable[[str], None] | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> RedriveSummary:
-    """Run the pipeline.
+    """Run the pipeline. `on_stage` is told what is being done before there is anything for `on_progress` to count.
 
     Raises ConfigurationError for a predicate that makes no sense, a table that is none, and a broker that is not
     acquit; ConnectionFailed when none answers; PipelineFailed with the reason in one line when it is lost later, or
@@ -167,6 +168,8 @@ def redrive(
     started_s = time.monotonic()
     if options.table is not None:
         _known_by(options.table)  # what is wrong with it is told before Spark has started
+    say = on_stage or (lambda stage: None)
+    say(WAITING.format(options.url))
     if _nothing_there(options):
         return RedriveSummary(
             queue=options.queue,
@@ -180,6 +183,7 @@ def redrive(
             dry_run=options.dry_run,
             duration_s=time.monotonic() - started_s,
         )
+    say(STARTING)
     session = spark if spark is not None else start_session(master=options.master, memory_mb=options.memory_mb)
     try:
         with _cached(_chosen(session, options)) as chosen:

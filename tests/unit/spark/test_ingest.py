@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
 
-from acquit.errors import PipelineFailed
+from acquit.errors import AcquitError, PipelineFailed
 from acquit.spark import ingest as module
 from acquit.spark.ingest import IngestOptions, IngestProgress
 
@@ -56,7 +57,7 @@ def test_a_trigger_is_a_time_as_the_options_of_the_source_take_it(
 
 
 def raising(error: BaseException) -> Callable[..., Any]:
-    def act(*_: object) -> None:
+    def act(*_: object, **__: object) -> None:
         raise error
 
     return act
@@ -129,3 +130,24 @@ def test_a_batch_that_is_cut_off_by_the_end_says_so_in_the_words_that_spark_look
         told,
     )
     assert "at a.b(c)" not in told
+
+
+def test_who_waits_for_a_broker_is_told_so_and_where_it_should_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(module, "check_start", lambda master: None)
+    monkeypatch.setattr(module, "start_session", raising(AcquitError("Spark would be started")))
+
+    def start(url: str, **more: Any) -> None:
+        module.ingest(IngestOptions(url=url, address="q", table=tmp_path, **more), on_stage=told.append)
+
+    with socket.socket() as unheard:  # bound, and nobody listens
+        unheard.bind(("127.0.0.1", 0))
+        url = f"amqp://127.0.0.1:{unheard.getsockname()[1]}"
+        with pytest.raises(PipelineFailed, match=f"cannot reach the broker at {url}"):
+            start(url, source={"connectTimeout": "1ms"})
+        assert told == [f"waiting for the broker at {url}"]
+        with pytest.raises(AcquitError, match="Spark would be started"):
+            start(url, create=True)  # so it is not asked
+        assert told[-1] == "starting"

@@ -131,7 +131,7 @@ def ingest(
             left = progress.left
             follower.at(progress.rows, left=None if left is None else max(left - progress.batch_rows, 0))
 
-        summary = pipeline.ingest(chosen, on_progress=follow)
+        summary = pipeline.ingest(chosen, on_progress=follow, on_stage=follower.say)
     _report(addresses, summary, as_json=as_json)
     compared = summary.reconciliation
     if compared is None:

@@ -84,7 +84,9 @@ def redrive(
     )
     with following(f"redriving {queue}", "letters") as follower:
         summary = pipeline.redrive(
-            options, on_progress=lambda told: follower.at(told.moved, left=told.of - told.moved, place="to go")
+            options,
+            on_progress=lambda told: follower.at(told.moved, left=told.of - told.moved, place="to go"),
+            on_stage=follower.say,
         )
     _report(summary, as_json=as_json)
     return ended(complete=not summary.gone)

@@ -49,8 +49,9 @@ def summary(**more: Any) -> RedriveSummary:
 def run(shell: Shell, monkeypatch: pytest.MonkeyPatch, found: RedriveSummary, *arguments: object) -> tuple[Any, Any]:
     given: list[RedriveOptions] = []
 
-    def redrive(options: RedriveOptions, *, on_progress: Any) -> RedriveSummary:
+    def redrive(options: RedriveOptions, *, on_progress: Any, on_stage: Any) -> RedriveSummary:
         given.append(options)
+        on_stage("starting Spark")
         on_progress(RedriveProgress(moved=1, of=2))
         return found
 
@@ -179,9 +180,9 @@ def test_logged_in_as_all_commands_are(
     given: list[RedriveOptions] = []
     whole = module.redrive
 
-    def redrive(options: RedriveOptions, *, on_progress: Any) -> RedriveSummary:
+    def redrive(options: RedriveOptions, **follow: Any) -> RedriveSummary:
         given.append(options)
-        return whole(options, on_progress=on_progress)
+        return whole(options, **follow)
 
     def start(**_: object) -> None:
         raise Reached("Spark would be started")
@@ -246,6 +247,9 @@ def test_before_the_first_dead_letter_there_is_nothing_to_start_spark_for(
 ) -> None:
     monkeypatch.setattr(module, "start_session", lambda **_: pytest.fail("Spark was started"))
     with acquit.Broker(config=BrokerOptions(journal=JournalOptions.small())) as broker:
+        told: list[str] = []
+        module.redrive(RedriveOptions(url=broker.url), on_stage=told.append)
+        assert told == [f"waiting for the broker at {broker.url}"]
         ran = shell("pipeline", "redrive", "--url", broker.url, "--dry-run")
         assert (ran.code, ran.err) == (Exit.OK, "")
         assert ran.out.startswith("DLQ: 0 letters selected, 0 would be moved, ")
