@@ -159,6 +159,9 @@ class Driver:
         epoch = start["epoch"] + 1
         held = self._published.get(epoch, 0)
         if not depths and not held:
+            if self._available_now:
+                # The run is over, and Spark kills this process before it would be told to stop.
+                self._probe.close()
             return start
         if epoch == 1:
             self._spool.plan(epoch, durable=True)

@@ -83,6 +83,7 @@ def test_an_idle_query_makes_no_batches(tmp_path: Path) -> None:
     start = query.driver.initial_offset()
     assert start == {"epoch": 0, "parts": 2}
     assert query.run(start) == ([], start)
+    assert not query.probe.closed, "it will be asked again and again"
     query.queue.post(posting(1))
     assert query.run(start) == (numbered(1), {"epoch": 1, "parts": 2, "source": ANY})
 
@@ -129,6 +130,19 @@ def test_available_now_reads_what_is_there_and_ends(tmp_path: Path, tells: bool)
     query.driver.begin_available_now()
     rows, end = query.run(query.driver.initial_offset())
     assert sorted(rows) == sorted(numbered(*range(1, 12))) and end["epoch"] >= 3
+
+
+def test_available_now_lets_the_connection_go_at_its_end(tmp_path: Path) -> None:
+    """Whoever is killed then has lost nothing, and the broker has no lost connection to tell of."""
+    query = Query(tmp_path, QueueDouble(posting(1)))
+    query.driver.begin_available_now()
+    start = query.driver.initial_offset()
+    end = query.driver.latest_offset(start, 4)
+    assert query.batch(start, end) == numbered(1)
+    assert not query.probe.closed
+    assert query.driver.latest_offset(end, 4) == end
+    assert query.probe.closed
+    assert query.driver.latest_offset(end, 4) == end, "it may be asked again"
 
 
 def test_available_now_does_not_chase_a_producer(tmp_path: Path) -> None:
@@ -390,7 +404,7 @@ class Several(Query):
         return bool(self.queues[address].older(until))
 
     def close(self) -> None:
-        raise AssertionError
+        """There is nothing open."""
 
     def batch(self, start: Offset, end: Offset) -> list[bytes]:
         rows = []
