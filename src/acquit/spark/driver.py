@@ -93,15 +93,18 @@ class _Patience:
 
     pause_s: float = _BACKOFF_FIRST_S
     idle_until: float = 0.0
+    vain: int = 0
+    """How many messages there were, none of which was handed out: others have a right to them, as to a group's."""
 
-    def wait(self, now: float) -> None:
-        """It had nothing: leave it alone, longer each time."""
+    def wait(self, now: float, depth: int | None) -> None:
+        """It had nothing of so many: leave it alone, longer each time."""
+        self.vain = depth or 0
         self.idle_until = now + self.pause_s
         self.pause_s = min(2 * self.pause_s, _BACKOFF_MAX_S)
 
     def end(self) -> None:
         """It had something."""
-        self.pause_s, self.idle_until = _BACKOFF_FIRST_S, 0.0
+        self.pause_s, self.idle_until, self.vain = _BACKOFF_FIRST_S, 0.0, 0
 
 
 class Driver:
@@ -283,12 +286,12 @@ class Driver:
             for address, depth in self._depths.items()
             if depth != 0
             and address not in self._ended
-            and (self._available_now or self._tells(depth) or now >= self._patience[address].idle_until)
+            and (self._available_now or self._comes(address, depth) or now >= self._patience[address].idle_until)
         }
 
-    def _tells(self, depth: int | None) -> bool:
-        """Whether what is there will be handed out."""
-        return depth is not None and self._options.selector is None
+    def _comes(self, address: str, depth: int | None) -> bool:
+        """Whether what is there will be handed out, as far as the broker tells."""
+        return depth is not None and self._options.selector is None and depth > self._patience[address].vain
 
     def _judge(self, done: int) -> None:
         """What the epoch before came to, once. It counts for nothing when nobody read the batch."""
@@ -307,7 +310,7 @@ class Driver:
             if gave:
                 self._patience[address].end()
             else:
-                self._patience[address].wait(self._clock())
+                self._patience[address].wait(self._clock(), self._depths[address])
 
     def _is_left(self, address: str, gave: bool) -> bool:
         """Whether there is still something that was there as an AvailableNow run began, and to be had: parts have come

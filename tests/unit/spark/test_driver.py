@@ -508,15 +508,28 @@ def test_an_address_that_had_nothing_is_left_alone_while_others_are_read(tmp_pat
     assert 2 <= sum("idle" in addresses for addresses in read) <= 5
 
 
-def test_a_selector_that_selects_nothing_makes_no_batch_after_batch(tmp_path: Path) -> None:
-    """What is available is not what is selected: the broker says that there are messages, and hands none out."""
-    query = Several(tmp_path, {"a": filled(1)}, selector="colour = 'red'")
+@pytest.mark.parametrize("given", [{"selector": "colour = 'red'"}, {}], ids=["a selector", "a group of another's"])
+def test_what_is_not_handed_out_makes_no_batch_after_batch(tmp_path: Path, given: dict[str, str]) -> None:
+    """What is available is not for us: the broker says that there are messages, and hands none out."""
+    queue = filled(1)
+    query = Several(tmp_path, {"a": queue}, **given)
     start: Offset = query.driver.initial_offset()
     end = query.driver.latest_offset(start, 4)
     for planned in query.driver.partitions(start, end):
         query.workers.take(planned.part, QueueDouble().attach, READER)
     assert query.driver.latest_offset(end, 4) == end
     query.now += 10
+    assert query.driver.latest_offset(end, 4) != end
+
+
+def test_what_comes_beside_messages_that_are_not_handed_out_is_not_waited_for(tmp_path: Path) -> None:
+    queue = filled(1)
+    query = Several(tmp_path, {"a": queue})
+    end = query.driver.latest_offset(query.driver.initial_offset(), 4)
+    for planned in query.driver.partitions(query.driver.initial_offset(), end):
+        query.workers.take(planned.part, QueueDouble().attach, READER)
+    assert query.driver.latest_offset(end, 4) == end
+    queue.post(posting(2))
     assert query.driver.latest_offset(end, 4) != end
 
 
