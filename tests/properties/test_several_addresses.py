@@ -220,8 +220,8 @@ def test_what_was_there_when_a_run_began_is_taken_and_then_it_ends(
     before: list[tuple[object, ...]],
     during: list[tuple[object, ...]],
 ) -> None:
-    """Of brokers that do not tell, queues are read until they were seen empty: so no task is stuck there then. Elsewhere
-    one is in the first batch: who goes on for ever, for somebody may give something back, does not end."""
+    """Of brokers that do not tell, queues are read until they were seen empty: so no task is stuck there then.
+    Elsewhere one is in the first batch: who goes on for ever, for somebody may give something back, does not end."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(attempt, "NEWER_MAX", newer_max)
         world = World(Path(folder), tells=tells, parts=parts)
