@@ -59,7 +59,7 @@ class _Time(click.DateTime):
 )
 @click.option("--column", metavar="COLUMN", help="The column with that, if it has another name.")
 @click.option(
-    "--outcome", default="outcome", show_default=True, metavar="COLUMN", help="Of receipts: how the send ended."
+    "--outcome", metavar="COLUMN", help="Of receipts: how the send ended.  [default: outcome, if it is there]"
 )
 @click.option(
     "--since",
@@ -81,7 +81,7 @@ def reconcile(
     broker: str | None,
     by: str | None,
     column: str | None,
-    outcome: str,
+    outcome: str | None,
     since: datetime | None,
     until: datetime | None,
     some: bool,

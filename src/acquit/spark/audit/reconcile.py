@@ -59,6 +59,7 @@ from acquit.spark.options import SparkAt
 from acquit.spark.session import QUERY_ERRORS, start_session
 from acquit.store.reading import FolderReader
 
+_OUTCOME: Final = "outcome"
 EXAMPLES_MAX: Final = 20
 """Of each finding."""
 TAKEN: Final = ("ACCEPTED", "CONSUMED")
@@ -86,8 +87,8 @@ class ReconcileOptions(SparkAt):
     """``sequence`` or ``message_id``; by default the sequence for a table that has it, the message id for receipts."""
     column: str | None = None
     """Name of that column on the other side, if it is another."""
-    outcome: str = "outcome"
-    """Of receipts: the column that says how a send ended. Where there is none, all were accepted."""
+    outcome: str | None = None
+    """Of receipts: the column that says how a send ended. By default `outcome`; without one, all were accepted."""
     taken: Sequence[str] = TAKEN
     """Outcomes in the ledger whose messages a table is expected to have."""
     since: datetime | None = None
@@ -164,7 +165,7 @@ def _brokers(results: AuditResults, options: ReconcileOptions) -> list[str]:
 
 def _identity_column(columns: Sequence[str], options: ReconcileOptions, brokers: Sequence[str]) -> str:
     """What the other side's rows are matched by: `SEQUENCE` or `MESSAGE_ID`. Raises ConfigurationError where they have
-    no such column, or do not say of which broker they are."""
+    no such column, or do not say of which broker they are, or lack the column of outcomes that was named."""
     order = (SEQUENCE, MESSAGE_ID) if options.table is not None else (MESSAGE_ID, SEQUENCE)
     by = options.by or next((name for name in order if name in columns), None)
     if by is None or (options.column or by) not in columns:
@@ -174,6 +175,8 @@ def _identity_column(columns: Sequence[str], options: ReconcileOptions, brokers:
             f"{options.place} has no column {wanted}; it has {', '.join(there) or 'none'}. "
             "Say which one, and what it is, with `by` and `column`"
         )
+    if options.receipts is not None and options.outcome not in (None, *columns):
+        raise ConfigurationError(f"{options.place} has no column {options.outcome} that would say how each send ended")
     if by == SEQUENCE and "broker" not in columns and len(brokers) > 1:
         raise ConfigurationError(
             f"{options.place} has no column broker, and queue {options.queue} is of the brokers "
@@ -295,7 +298,7 @@ class _Comparison:
         if options.table is not None:
             return read_table(self._spark, options.table)
         assert options.receipts is not None
-        return read_receipts(self._spark, options.receipts, options.outcome)
+        return read_receipts(self._spark, options.receipts, options.outcome or _OUTCOME)
 
     def _placed(self, other: DataFrame, by: str, *, per_broker: bool) -> DataFrame:
         """The other side as rows of scope, key and state."""

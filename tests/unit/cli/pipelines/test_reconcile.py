@@ -136,6 +136,10 @@ def test_a_wrong_place_is_one_line_before_spark_starts(
             ("--receipts", tmp_path / "receipts.csv", "--by", "sequence", "--column", "no"),
             "has no column no; it has id",
         ),
+        (
+            ("--receipts", tmp_path / "receipts.csv", "--column", "id", "--by", "message_id", "--outcome", "state"),
+            "has no column state that would say how each send ended",
+        ),
         (("--receipts", tmp_path / "0.parquet"), "has no column message_id or sequence; it has body. Say"),
     ):
         ran = shell(*words, *option)
