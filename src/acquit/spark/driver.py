@@ -85,6 +85,8 @@ class PlannedPart:
     """Of the query: what a process learned of the spool in another run is not believed in this one."""
     only_until: int | None = None
     """The broker is asked for nothing beyond this sequence."""
+    source: int | None = None
+    """The number of the source; None where the offset is from before there were any."""
 
 
 @dataclass(slots=True)
@@ -120,7 +122,6 @@ class Driver:
         self._run = uuid4().hex
         self._available_now = False
         self._until_sequence: int | None = None
-        self._claimed = False
         self._begun = -1
         """The newest epoch that this run has begun. How older ones ended says nothing about what there is now."""
         self._assigned: Sequence[str] = ()
@@ -187,10 +188,6 @@ class Driver:
                 "older than the spool. Restore the newer checkpoint, or start a new query with a new checkpoint and a "
                 "new spool"
             )
-        if not self._claimed and (source := end.get("source")):
-            # Now, and not before: Spark has the offset for good, so whoever goes on here bears this number.
-            self._spool.claim_source(source)
-            self._claimed = True
         plan = self._spool.plan(epoch)
         queues = self._options.queues if epoch != self._begun else self._assigned
         addresses = [queues[part % len(queues)] for part in range(parts)]
@@ -209,6 +206,7 @@ class Driver:
                 plan,
                 self._run,
                 self._until_sequence if address in self._behind else None,
+                end.get("source"),
             )
             for part, address in enumerate(addresses)
         ]
@@ -303,21 +301,23 @@ class Driver:
         for address in set(self._assigned):
             parts = (part for part, read in enumerate(self._assigned) if read == address)
             last = [one for part in parts if (one := state.decided.get((done, part))) is not None]
-            gave = any(one.totals.rows or one.totals.set_aside or one.totals.rejected for one in last)
+            new = any(one.totals.rows or one.totals.rejected for one in last)
+            gave = new or any(one.totals.set_aside for one in last)
             ended = all(one.ended for one in last) and done not in self._published
-            if self._available_now and ended and not (last and self._is_left(address, gave)):
+            if self._available_now and ended and not (last and self._is_left(address, new)):
                 self._ended.add(address)
             if gave:
                 self._patience[address].end()
             else:
                 self._patience[address].wait(self._clock(), self._depths[address])
 
-    def _is_left(self, address: str, gave: bool) -> bool:
+    def _is_left(self, address: str, new: bool) -> bool:
         """Whether there is still something that was there as an AvailableNow run began, and to be had: parts have come
-        to an end. `gave` says whether they had anything."""
+        to an end. `new` says whether they had anything that was not set aside: a queue that keeps what is accepted
+        gives all of it to each link."""
         if self._until_sequence is None or not self._probe.older(address, self._until_sequence):
             return False
-        if address in self._behind and not gave:
+        if address in self._behind and not new:
             logger.warning(
                 "%s has messages from before the run, and hands none of them out: others may have a right to them",
                 address,

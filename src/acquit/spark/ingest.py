@@ -123,6 +123,8 @@ def ingest(
         query = run.start(session)
         run.follow(query)
     except QUERY_ERRORS as error:
+        if error is run.raised:
+            raise
         raise failure_of(error)  # noqa: B904  # its cause says what kind it is
     status = spool.status()
     reconciliation = None if options.ledger is None else _reconcile(session, options, options.ledger)
@@ -157,6 +159,8 @@ class _Run:
         self._written: dict[int, int] = {}
         """Rows of the batches that went into a Delta table. What Spark counts there are files."""
         self._stopping = threading.Event()
+        self.raised: BaseException | None = None
+        """By `on_progress`: it may be of a kind that Spark's errors have as well."""
         self.rows = 0
         self.batches = 0
 
@@ -254,8 +258,12 @@ class _Run:
             self.batches += 1
             self.rows += rows
             if self._on_progress is not None:
-                left = _left(progress)
-                self._on_progress(IngestProgress(batch_id=batch_id, batch_rows=rows, rows=self.rows, left=left))
+                told = IngestProgress(batch_id=batch_id, batch_rows=rows, rows=self.rows, left=_left(progress))
+                try:
+                    self._on_progress(told)
+                except BaseException as error:
+                    self.raised = error
+                    raise
 
 
 def _table_columns(options: IngestOptions) -> StructType:

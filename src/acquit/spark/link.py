@@ -26,6 +26,7 @@ from acquit.errors import (
     AcquitError,
     ConfigurationError,
     EndpointError,
+    LimitReached,
     LinkDetached,
 )
 from acquit.protocol._definitions import AmqpCondition, Error, Rejected
@@ -139,13 +140,17 @@ class QueueDrain:
             messages += more
             size += sum([len(message.payload) for message in more])
         left_s = self._ends_at - time.monotonic()
-        if not self._received:
-            # The first message may be large, or its broker slow: who gave up before the answer would do so for ever.
-            left_s = max(left_s, self._answer_s)
-        if messages or left_s <= 0:
+        # The first message may be large, or its broker slow: who gave up before the answer would do so for ever.
+        patient = not self._received
+        if messages or (left_s <= 0 and not patient):
             return messages
-        answered = self._receiver.drain(left_s)
+        asked_s = max(left_s, self._answer_s if patient and self.broker_id is not None else _QUIET_S)
+        answered = self._receiver.drain(asked_s)
         messages = self._receiver.receive_many(rows_max, 0)
+        if patient and not messages and not answered and self.broker_id is None:
+            # Some never answer that. They are not asked for longer than the part may take, for nothing is handed on
+            # meanwhile, but what comes then still counts.
+            messages = self._receiver.receive_many(rows_max, max(0.0, self._answer_s - asked_s))
         self.exhausted = not messages and not self._more(answered)
         return messages
 
@@ -212,19 +217,31 @@ class QueueProbe:
 
     def older(self, address: str, until: int) -> bool:
         """Whether a message with a sequence up to `until` is available that the selector selects. For an acquit broker:
-        it knows from the numbers alone, and sends one of them, if there is one. True where it does not answer."""
-        self.available(address)  # connects anew, where that was lost
-        if self._session is None:
+        it knows from the numbers alone, and sends one of them, if there is one. True where it does not answer; False
+        where other browsers leave no room for this one: what is left is for another run."""
+        try:
+            return self._older(address, until)
+        except LimitReached as error:
+            logger.warning("cannot look whether %s has messages from before the run: %s", address, error)
             return False
+        except EndpointError:
+            self.close()
+            return self._older(address, until)
+
+    def _older(self, address: str, until: int) -> bool:
+        receiver = self._attached(address)
+        if receiver is None or self._session is None:
+            return False
+        del self._receivers[address]
+        receiver.close(CLOSE_TIMEOUT_S)  # a queue may have one browser alone
         options = self._options
         receiver = self._session.receiver(
             address, prefetch=1, browse=True, selector=options.selector, filters=portion_filter(until)
         )
-        try:
-            answered = receiver.drain(options.ack_timeout_ms / 1000)
-            return bool(receiver.receive_many(1, 0)) or not answered
-        finally:
-            receiver.close(CLOSE_TIMEOUT_S)
+        answered = receiver.drain(options.ack_timeout_ms / 1000)
+        found = bool(receiver.receive_many(1, 0)) or not answered
+        receiver.close(CLOSE_TIMEOUT_S)
+        return found
 
     def close(self) -> None:
         """Let the connection go; the next question makes another."""

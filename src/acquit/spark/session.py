@@ -137,7 +137,8 @@ def interrupts() -> Iterator[threading.Event]:
     """Set by the first interrupt in the block; the second is raised as ever. For what should end in order: one that is
     raised while the JVM is being asked something breaks the connection to it."""
     interrupted = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None):  # None: not Python's to change
         yield interrupted
         return
 

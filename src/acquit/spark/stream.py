@@ -162,6 +162,8 @@ def _spool_for(options: SourceOptions, query: str, planned: PlannedPart) -> Spoo
     fresh = Spool(store, options.retention)
     fresh.check_plan(planned.part.epoch, planned.plan)
     identity = fresh.claim(query)
+    if planned.source is not None:
+        fresh.claim_source(planned.source)
     run, spool = _spools.pop(identity, ("", fresh))
     if run != planned.run or spool.place != fresh.place:
         spool = fresh

@@ -61,6 +61,8 @@ class Query:
         rows = []
         for planned in self.driver.partitions(start, end):
             self.workers.check_plan(planned.part.epoch, planned.plan)
+            if planned.source is not None:
+                self.workers.claim_source(planned.source)
             rows += bodies(self.workers.take(planned.part, lambda: self.queue.attach(planned.only_until), READER))  # noqa: B023
         return rows
 
@@ -206,6 +208,23 @@ def test_available_now_does_not_wait_for_what_is_handed_to_nobody_here(
     query.queue.attach = QueueDouble().attach  # type: ignore[method-assign]
     rows, end = query.run(query.driver.initial_offset())
     assert (rows, end["epoch"]) == ([], 2) and "queue has messages from before the run" in caplog.text
+
+
+def test_available_now_ends_on_a_queue_that_keeps_what_is_accepted(tmp_path: Path) -> None:
+    """Each link is given all of it again, and all is set aside: nothing says that there is an end."""
+    query = Query(tmp_path, QueueDouble(posting(1), posting(2)))
+    query.driver.begin_available_now()
+    query.queue.attach = lambda until=None: QueueDouble(posting(1), posting(2)).attach(until)  # type: ignore[method-assign]
+    start, rows = query.driver.initial_offset(), list[bytes]()
+    for _ in range(4):
+        end = query.driver.latest_offset(start, 100)
+        if end == start:
+            break
+        rows += query.batch(start, end)
+        start = end
+    else:
+        pytest.fail("it goes on and on")
+    assert sorted(rows) == numbered(1, 2)
 
 
 def test_available_now_does_not_chase_a_trickle_that_leaves_no_time_to_see_the_end(tmp_path: Path) -> None:

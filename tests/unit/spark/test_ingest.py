@@ -81,6 +81,15 @@ def test_who_is_told_of_progress_and_raises_ends_the_query(
     assert [progress.batch_id for progress in told] == [0], "told no more"
 
 
+def test_what_was_raised_by_who_is_told_is_known_for_that_whatever_its_kind(tmp_path: Path) -> None:
+    """A closed pipe of the caller's is no Java that has ended."""
+    error = BrokenPipeError("of the caller's")
+    following = run(tmp_path, raising(error))
+    with pytest.raises(BrokenPipeError):
+        following.follow(cast(Any, Query()))
+    assert following.raised is error
+
+
 def test_a_query_that_fails_is_told_as_it_is(tmp_path: Path) -> None:
     query = Query(raising(StreamingQueryException("[STREAM_FAILED] of a reason")))
     with pytest.raises(StreamingQueryException, match="of a reason"):

@@ -141,6 +141,17 @@ def test_the_second_interrupt_does_not_wait() -> None:
             signal.raise_signal(signal.SIGINT)
 
 
+def test_an_interrupt_that_is_ignored_stays_so() -> None:
+    """As in what a shell has put into the background."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with interrupts() as interrupted:
+            signal.raise_signal(signal.SIGINT)
+        assert not interrupted.is_set() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_what_py4j_says_of_an_interrupt_is_not_shown(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from acquit.errors import ConfigurationError, MessageUnusable
+from acquit.errors import ConfigurationError, MessageUnusable, SpoolOwned
 from acquit.spark import stream
 from acquit.spark.columns import MessageColumns
 from acquit.spark.decoding import JsonDecoder
@@ -19,6 +19,7 @@ from acquit.spark.driver import PlannedPart
 from acquit.spark.source import AcquitDataSource
 from acquit.spark.source_options import SourceOptions
 from acquit.spark.spool import FolderStore, Outcome, Poison, Spool
+from acquit.spark.spool.repair import RepairOptions, TakeOver, repair
 from acquit.spark.stream import AcquitPartition, AcquitStreamReader
 from tests.support.queue_double import BROKER, QueueDouble, part, posting
 
@@ -84,6 +85,27 @@ def test_what_a_worker_knows_of_the_log_is_kept_for_one_run_of_a_query(
     take(4, "run-2")
     assert set(Spool(FolderStore(root)).state().decided) == {(1, 0), (4, 0)}, "a fresh reader finds what was published"
     assert len(stream._spools) == 1
+
+
+def test_a_query_that_may_not_have_the_spool_leaves_no_number_of_its_source_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else who may have it would be taken for another source."""
+    monkeypatch.setattr(stream, "_spools", OrderedDict())
+    options = SourceOptions.parse({**GOOD, "spool": str(tmp_path)})
+    store = FolderStore(tmp_path)
+    Spool(store).claim("old")
+    repair(store, RepairOptions(take_over=TakeOver.FINISH))
+
+    def begin(query: str, source: int) -> None:
+        planned = PlannedPart(part(), "orders", Spool(store).plan(1), "run", None, source)
+        stream._spool_for(options, query, planned)
+
+    with pytest.raises(SpoolOwned, match="was taken from the query old"):
+        begin("old", 7)
+    begin("new", 8)
+    with pytest.raises(SpoolOwned, match="another source of that one"):
+        begin("new", 9)
 
 
 def json_posting(number: int, body: bytes) -> bytes:

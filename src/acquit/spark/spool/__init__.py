@@ -165,8 +165,8 @@ class Spool:
         return claim(self._store, query).spool
 
     def claim_source(self, source: int) -> None:
-        """Make `source` the one that is served if there is none; raise SpoolOwned if there is another. For the driver,
-        of a source whose offsets have that number."""
+        """Make `source` the one that is served if there is none; raise SpoolOwned if there is another. After `claim`: a
+        query that may not have the spool leaves no number in it."""
         claim_source(self._store, source)
 
     def begins_after(self) -> int:

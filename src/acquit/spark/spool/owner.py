@@ -3,9 +3,9 @@
 `owner` is created by the first task of the first query, put-if-absent, and says which query it is: one checkpoint
 folder has one query id, for ever. A query with another id is refused.
 
-`source` is created by the driver of the first source, before there is a task: a query may have several sources, whose
-tasks all bear its id. A source's number is made as it begins its first epoch, and is in its offsets from then on. Two
-sources on one spool would take each other's rows for their own.
+`source` is created by the first task, too, once the spool is its query's: a query may have several sources, whose tasks
+all bear its id. A source's number is made as it begins its first epoch, and is in its offsets from then on. Two sources
+on one spool would take each other's rows for their own.
 
 When the checkpoint is lost and the spool is not, a person may give the spool to the next query that comes
 (`spool.repair`, option take-over). Then `owner` is replaced, and names no query, but a fresh id of the spool and the
