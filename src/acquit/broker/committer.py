@@ -112,8 +112,15 @@ class Committer:
         """The error that ended the journal, if one did."""
         return self._failure
 
+    @property
+    def stopping(self) -> bool:
+        """Its threads end, or have ended: what is recorded from now on is not written here."""
+        return self._stopping
+
     def kick(self) -> None:
         """Something may be pending: see to it. Cheap, and right to call at the end of every turn."""
+        if self._stopping:
+            return  # no thread would write it: what is pending stays that
         if self._in_flight is None and self._failure is None:
             batch = self._batches.take_batch() if self._batches.pending else None
             if batch is not None:
@@ -122,7 +129,7 @@ class Committer:
                 self._write(batch)
             elif self._idle is not None and not self._idle.done():
                 self._idle.set_result(None)
-        if self._chore is None and self._failure is None and not self._stopping:
+        if self._chore is None and self._failure is None:
             self._chore = chore = self._journal.take_chore()
             if chore is not None:
                 self._chore_thread.submit(lambda: self._run_chore(chore))
@@ -151,7 +158,8 @@ class Committer:
             raise self._failure
 
     async def stop(self) -> None:
-        """End both threads. What is pending is not written: `drain` first."""
+        """End both threads. What is pending is not written: `drain` first. What is recorded while they end, as the last
+        chore may have something recorded, stays pending."""
         self._stopping = True
         if self._retry is not None:
             self._retry.cancel()

@@ -316,6 +316,7 @@ class Server:
 
     async def _close_journal(self) -> None:
         """The last records, the last sync; then the threads and the folder."""
+        self._stopping = True  # after a start that failed, too
         if self._timer is not None:
             self._timer.cancel()
         journal = self._opened.journal
@@ -424,6 +425,8 @@ class Server:
     # -- wake-ups -----------------------------------------------------------------------------------------------------
 
     def _turn(self) -> None:
+        if self._committer.stopping:
+            return  # the reader's thread may have ended as well, and nobody is left to do anything for
         core = self._core
         now_us = self._clock.now_us()
         more = core.turn(now_us)
@@ -488,6 +491,8 @@ class Server:
 
     def _checkpoint(self, now_us: int) -> None:
         """The next step of moving the oldest segment out of the recovery set."""
+        if self._stopping:
+            return  # nobody waits for it, and the next start goes on with it
         with suppress(StoreFull):  # the step is done again when there is room
             self._checkpointer.advance(now_us)
         read = self._checkpointer.take_read()
@@ -504,6 +509,8 @@ class Server:
             self._tell(self._complete_checkpoint_read, read)
 
     def _complete_checkpoint_read(self, read: BodyRead) -> None:
+        if self._stopping:
+            return  # perhaps the journal is closed already
         with suppress(StoreFull):
             self._checkpointer.complete_read(read)
         self._turn()

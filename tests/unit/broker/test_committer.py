@@ -216,3 +216,34 @@ def test_housekeeping_has_a_thread_of_its_own() -> None:
         await stage.committer.stop()
 
     asyncio.run(scenario())
+
+
+def test_what_is_recorded_while_the_threads_end_stays_pending() -> None:
+    """As a batch it would go to a thread that has ended, and keep the last record of a stop from being written."""
+
+    class LastChore(FakeChore):
+        def __init__(self) -> None:
+            super().__init__()
+            self.go = threading.Event()
+
+        def run(self) -> None:
+            assert self.go.wait(20)
+
+    async def scenario() -> None:
+        stage = Stage()
+        chore = LastChore()
+        stage.journal.chores = [chore]
+        stage.append()
+        stage.journal.batches[0].let()
+        await stage.committer.drain()
+        stopping = asyncio.ensure_future(stage.committer.stop())
+        await asyncio.sleep(0)
+        stage.append()
+        stage.journal.chores.append(FakeChore())
+        chore.go.set()
+        async with asyncio.timeout(20):
+            await stopping
+        assert stage.journal.done == [chore]
+        assert (stage.journal.pending, len(stage.journal.batches), stage.synced) == (True, 1, [1])
+
+    asyncio.run(scenario())

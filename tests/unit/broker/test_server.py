@@ -6,13 +6,16 @@ import asyncio
 import logging
 import socket
 import ssl
+import threading
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import acquit
+from acquit import aio
 from acquit.broker.access.users import Verifier
+from acquit.broker.committer import Committer
 from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions, ConnectionLimits, Security, Tls, User
 from acquit.broker.server import Server
 from acquit.errors import (
@@ -24,8 +27,10 @@ from acquit.errors import (
     StoreFull,
     StoreLocked,
 )
+from acquit.ledger.checkpoint import BodyRead
 from acquit.ledger.recorder import Recorder
-from acquit.store.interface import Position
+from acquit.ledger.recovery import open_journal
+from acquit.store.interface import Chore, Position
 from acquit.store.options import JournalOptions
 
 SMALL = JournalOptions.small()
@@ -77,6 +82,104 @@ def test_segments_leave_as_fast_as_they_come(tmp_path: Path, monkeypatch: pytest
                 break
         else:
             raise AssertionError(f"after 24 MB, in the journal: {sorted((tmp_path / 'journal').iterdir())}")
+
+
+@pytest.mark.parametrize("ends", ["while a chore runs", "when the reader was told to end"])
+def test_a_stop_while_a_segment_leaves_is_a_clean_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    """Whenever the reading of what is copied forward ends."""
+    monkeypatch.setattr("acquit.broker.server.TICK_S", 3_600.0)
+    journal = JournalOptions(segment_bytes=65_536, recovery_bytes_max=4 * 65_536, reserve_segments=1)
+    reads, read_on, chore_runs, chore_on = (threading.Event() for _ in range(4))
+    read, run_chore, stop = BodyRead.run, Committer._run_chore, Committer.stop
+    heard: list[dict[str, object]] = []
+
+    def slow_read(body_read: BodyRead) -> None:
+        reads.set()
+        assert read_on.wait(30)
+        read(body_read)
+
+    def slow_chore(committer: Committer, chore: Chore) -> None:
+        if reads.is_set() and ends == "while a chore runs":
+            chore_runs.set()
+            assert chore_on.wait(30)
+        run_chore(committer, chore)
+
+    async def told_to_stop(committer: Committer) -> None:
+        if ends == "while a chore runs":
+            read_on.set()  # the loop hears of it once this waits for the chore
+        await stop(committer)
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: heard.append(context))
+        server = Server(tmp_path, BrokerOptions(journal=journal), port=0)
+        await server.start()
+        server._checkpointer._step_records = 1  # so that there is more to be read
+        complete, shutdown = server._complete_checkpoint_read, server._reader.shutdown
+        completed = asyncio.Event()
+
+        def complete_read(body_read: BodyRead) -> None:
+            try:
+                complete(body_read)
+            finally:
+                completed.set()
+                chore_on.set()
+
+        def shut_down() -> None:
+            read_on.set()
+            shutdown()
+
+        monkeypatch.setattr(server, "_complete_checkpoint_read", complete_read)
+        monkeypatch.setattr(server._reader, "shutdown", shut_down)
+        waits_for = chore_runs if ends == "while a chore runs" else reads
+        async with await aio.connect(server.url) as connection:
+            session = await connection.session("individual")
+            kept, sender, receiver = (
+                await session.sender("kept"),
+                await session.sender("q"),
+                await session.receiver("q"),
+            )
+            for number in range(5):
+                await kept.send(acquit.Message(b"%d" % number, durable=True))
+            for _ in range(3_000):
+                await sender.send(acquit.Message(bytes(8_000), durable=True))
+                message = await receiver.receive(timeout=60)
+                assert message is not None
+                await message.accept()
+                if waits_for.is_set():
+                    break
+            else:
+                raise AssertionError("after 24 MB no segment leaves")
+        async with asyncio.timeout(20):
+            await server.stop()
+            await completed.wait()
+
+    monkeypatch.setattr(BodyRead, "run", slow_read)
+    monkeypatch.setattr(Committer, "_run_chore", slow_chore)
+    monkeypatch.setattr(Committer, "stop", told_to_stop)
+    asyncio.run(run())
+    assert heard == []
+    opened = open_journal(tmp_path, journal)
+    opened.journal.close()
+    assert opened.run.clean
+    assert len(opened.fold.messages) == 5
+
+
+def test_a_turn_that_comes_after_the_stop_does_nothing(tmp_path: Path) -> None:
+    async def run() -> None:
+        server = Server(tmp_path, options(), port=0)
+        await server.start()
+        async with await aio.connect(server.url) as connection:
+            sender = await (await connection.session()).sender("q")
+            await sender.send(acquit.Message(b"kept", durable=True))
+        message = next(iter(server._core.life.live.values()))
+        await server.stop()
+        server._core.memory.want(message, lambda _: None)
+        server._turn()
+
+    asyncio.run(run())
 
 
 def test_a_backlog_larger_than_memory_is_read_back(tmp_path: Path) -> None:
@@ -201,7 +304,7 @@ def test_one_connection_too_many_is_turned_away() -> None:
 
 def test_strangers_have_a_number_of_their_own_and_a_time() -> None:
     config = options(
-        limits=BrokerLimits(unauthenticated_max=1), connection=ConnectionLimits(handshake_timeout_ms=1_000)
+        limits=BrokerLimits(unauthenticated_max=1), connection=ConnectionLimits(handshake_timeout_ms=3_000)
     )
     with (
         acquit.Broker(config=config) as broker,
