@@ -42,7 +42,6 @@ def test_two_that_ask_at_once_take_no_answers_of_each_other(
         between.join(LONG)
         return sent
 
-    monkeypatch.setattr(management, "ANSWER_TIMEOUT_S", 1.0)
     monkeypatch.setattr(blocking.Sender, "send", send)
     one.close()
     assert broker.inspect().queue(f"{address}.a") is broker.inspect().queue(f"{address}.b") is None
