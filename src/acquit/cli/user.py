@@ -222,12 +222,13 @@ def _check_roles(name: str, roles: tuple[str, ...], config: Path | None) -> None
     from acquit.broker.configuration import load_options
     from acquit.broker.options import Security, User
 
+    if not roles:
+        return  # there is nothing to check, and a broken configuration is no reason to let somebody keep roles
     if config is None:
-        if roles:
-            remark(
-                f"acquit: a broker whose configuration has no role {', '.join(map(repr, roles))} refuses the file; "
-                "--config FILE checks it"
-            )
+        remark(
+            f"acquit: a broker whose configuration has no role {', '.join(map(repr, roles))} refuses the file; "
+            "--config FILE checks it"
+        )
         return
     known = load_options(config).security.roles
     try:

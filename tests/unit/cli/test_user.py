@@ -71,6 +71,19 @@ def test_a_role_that_is_in_the_configuration(shell: Shell, tmp_path: Path) -> No
     assert shell("config", "check", config, "--data", tmp_path).code == 0
 
 
+def test_a_broken_configuration_is_in_nobodys_way_where_no_role_is_given(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, config = tmp_path / "users.toml", tmp_path / "acquit.toml"
+    assert shell("user", "add", "bob", "--role", "clerk", "--no-password", "--data", tmp_path).code == 0
+    config.write_text("[roles\n")
+    monkeypatch.setenv("ACQUIT_CONFIG", str(config))
+    assert shell("user", "roles", "bob", "--role", "clerk", "--data", tmp_path).code == 2
+    assert shell("user", "roles", "bob", "--data", tmp_path).out == "bob: no roles\n"
+    assert shell("user", "add", "al", "--no-password", "--data", tmp_path).out == "al: added\n"
+    assert {name: user.roles for name, user in load_users(path).users.items()} == {"bob": (), "al": ()}
+
+
 def test_roles_that_nobody_checks_are_told_of(shell: Shell, tmp_path: Path) -> None:
     ran = shell("user", "add", "ada", "--role", "clerk", "--no-password", "--data", tmp_path)
     assert (ran.code, ran.err.splitlines()[0]) == (
