@@ -277,7 +277,8 @@ class ClientCore:
         self.closed.succeed()
 
     def _give_up_sends(self, now: float) -> None:
-        """What has waited for the connection for as long as a send may take has waited long enough."""
+        """What has waited for the connection for as long as a send may take has waited long enough; not so what
+        somebody waits for, which ends with its own `timeout`."""
         self._resend_until = now + self.options.send_timeout_ms / 1000
         assert self.interruption is not None
         for session in self.sessions:

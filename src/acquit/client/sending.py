@@ -12,8 +12,9 @@ peer can say what became of it: without its outcome the send is *in doubt*.
 A send keeps its payload until it has its outcome. When the connection is lost and will be restored, what was in flight
 goes back to the front of the queue, in order, and is sent again, with the same message id: a sender gives an id to each
 message that has none, so that whoever gets it twice can know. What has no outcome when the send time-out has passed
-since it was lost for the first time is in doubt after all, at that moment of an outage or with the next loss. An
-*unreliable* sender knows no outcomes: what left is done with.
+since it was lost for the first time is in doubt after all, at that moment of an outage or with the next loss; a send
+that somebody waits for is so when its own `timeout` has passed. An *unreliable* sender knows no outcomes: what left is
+done with.
 """
 
 from __future__ import annotations
