@@ -50,7 +50,9 @@ _LOGGERS: Final = (None, "py4j.clientserver")
 _MASTER: Final = re.compile(r"local(-cluster)?(\[[\d*, ]+\])?|(spark|k8s)://.+|yarn")
 _LOCAL: Final = "local[*]"
 _GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
-_NO_ANSWER: Final = "Answer from Java side is empty"
+_NO_ANSWER: Final = re.compile(r"Answer from Java side is empty|^An error occurred while calling \S+\Z")
+"""What py4j says of a call that the JVM did not answer; the second where that was under way as the JVM ended. Of what it
+answered with an error, there is more than that line."""
 _TWO_AT_ONCE: Final = "[CONCURRENT_STREAM_LOG_UPDATE]"
 _STREAM_FAILED: Final = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ")
 _LOG_CONFIGURATION: Final = Path(__file__).with_name("log4j2.properties")
@@ -182,7 +184,7 @@ def failure_of(error: BaseException) -> PipelineFailed:
 
 def reason_of(error: BaseException) -> str:
     """Why a query failed, in one line: our own error where there is one in it, else the innermost that Spark shows."""
-    if isinstance(error, (Py4JNetworkError, ConnectionError)) or _NO_ANSWER in str(error):
+    if isinstance(error, (Py4JNetworkError, ConnectionError)) or _NO_ANSWER.search(str(error)):
         return (
             "the JVM of the Spark driver has ended: killed, or out of memory? What is written stays right, and the "
             "next run goes on from there"

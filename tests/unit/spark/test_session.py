@@ -79,12 +79,23 @@ def test_what_kind_of_failure_it_was_decides_the_exit_code() -> None:
     [
         Py4JNetworkError("Error while sending or receiving"),
         Py4JError("An error occurred while calling o1.x. Trace: Answer from Java side is empty"),
+        Py4JError("An error occurred while calling o87.recentProgress"),
+        Py4JError("An error occurred while calling None.None"),
         ConnectionRefusedError(111, "Connection refused"),
     ],
 )
 def test_a_jvm_that_is_gone_is_named_and_not_the_way_to_it(error: Exception) -> None:
     assert isinstance(error, QUERY_ERRORS)
     assert reason_of(error).startswith("the JVM of the Spark driver has ended")
+
+
+def test_a_jvm_that_answers_with_an_error_is_not_gone() -> None:
+    said = (
+        "An error occurred while calling o1.x. Trace:\npy4j.Py4JException: Method x() does not exist\n\tat py4j.A(B)\n"
+    )
+    assert reason_of(Py4JError(said)) == "Py4JException: Method x() does not exist"
+    assert "has ended" not in reason_of(Exception("An error occurred while calling o1.x.\nof some kind"))
+    assert "has ended" not in reason_of(Exception("An error occurred while calling o1.x\nof some kind"))
 
 
 @pytest.mark.parametrize("master", ["lcal", "local[4", "host:7077", "spark:/host:7077"])
