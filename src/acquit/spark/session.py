@@ -51,8 +51,8 @@ _MASTER: Final = re.compile(r"local(-cluster)?(\[[\d*, ]+\])?|(spark|k8s)://.+|y
 _LOCAL: Final = "local[*]"
 _GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
 _NO_ANSWER: Final = re.compile(r"Answer from Java side is empty|^An error occurred while calling \S+\Z")
-"""What py4j says of a call that the JVM did not answer; the second where that was under way as the JVM ended. Of what it
-answered with an error, there is more than that line."""
+"""What py4j says of a call that the JVM did not answer; the second where one was under way as the JVM ended. Of one
+that it answered with an error there is more than that line."""
 _TWO_AT_ONCE: Final = "[CONCURRENT_STREAM_LOG_UPDATE]"
 _STREAM_FAILED: Final = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ")
 _LOG_CONFIGURATION: Final = Path(__file__).with_name("log4j2.properties")
