@@ -90,9 +90,7 @@ def test_a_jvm_that_is_gone_is_named_and_not_the_way_to_it(error: Exception) -> 
 
 
 def test_a_jvm_that_answers_with_an_error_is_not_gone() -> None:
-    said = (
-        "An error occurred while calling o1.x. Trace:\npy4j.Py4JException: There is no method x\n\tat py4j.A(B)\n"
-    )
+    said = "An error occurred while calling o1.x. Trace:\npy4j.Py4JException: There is no method x\n\tat py4j.A(B)\n"
     assert reason_of(Py4JError(said)) == "Py4JException: There is no method x"
     assert "has ended" not in reason_of(Exception("An error occurred while calling o1.x.\nof some kind"))
     assert "has ended" not in reason_of(Exception("An error occurred while calling o1.x\nof some kind"))
