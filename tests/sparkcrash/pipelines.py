@@ -154,8 +154,10 @@ class Pipeline:
             assert passed(self.work, point), f"no process passed {point}; {run.said}"
             assert run.status != 0, f"{point}: nobody was killed"
             if ending == "executor" and point not in TABLE:
-                # The program itself was not killed, and says in a line what has happened.
-                assert "\nacquit.errors.PipelineFailed: the JVM of the Spark driver has ended" in run.output, run.said
+                # The program itself was not killed, and says in a line what has happened. Not at the beginning of one:
+                # another thread, in which py4j tells its own story, writes between the pieces of the traceback.
+                assert "PipelineFailed: " in run.output, run.said
+                assert "the JVM of the Spark driver has ended: killed" in run.output, run.said
             found = self.account
             assert not (found.doubled or found.strangers or found.altered), (point, found)
             if self.job.format == "delta" or point not in TABLE or self._between_table_and_commit_log():
