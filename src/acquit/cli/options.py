@@ -101,6 +101,18 @@ def data_option(*, required: bool) -> Callable[[Command], Command]:
     return decorate
 
 
+def config_option(text: str) -> Callable[[Command], Command]:
+    """``--config``: a broker's configuration."""
+    return click.option(
+        "--config",
+        type=click.Path(path_type=Path),
+        envvar="ACQUIT_CONFIG",
+        show_envvar=True,
+        metavar="FILE",
+        help=text,
+    )
+
+
 def seconds(default: float | None, text: str, *, name: str = "--timeout") -> Callable[[Command], Command]:
     """An option that is a time in seconds, not negative."""
     return click.option(

@@ -19,6 +19,7 @@ from click.core import ParameterSource
 
 from acquit.cli import logs
 from acquit.cli.exits import Exit
+from acquit.cli.options import config_option
 
 if TYPE_CHECKING:
     from acquit.broker.options import BrokerOptions
@@ -37,14 +38,7 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="The folder of the journal, made if it is not there.",
 )
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path),
-    envvar="ACQUIT_CONFIG",
-    show_envvar=True,
-    metavar="FILE",
-    help="Options in TOML: policies by address, users, limits.",
-)
+@config_option("Options in TOML: policies by address, users, limits.")
 @click.option("--log-format", type=click.Choice(logs.FORMATS), default="console", show_default=True)
 @click.option("--log-level", type=click.Choice(logs.LEVELS), default="info", show_default=True)
 def serve(host: str, port: int, data: Path, config: Path | None, log_format: str, log_level: str) -> int:

@@ -15,7 +15,7 @@ import click
 
 from acquit.cli.exits import Exit
 from acquit.cli.lazy import WholeGroup
-from acquit.cli.options import json_option
+from acquit.cli.options import config_option, json_option
 from acquit.cli.output import emit_json, remark, table
 from acquit.errors import ConfigurationError
 
@@ -57,14 +57,7 @@ def stdin_option(command: Command) -> Command:
 
 def role_options(command: Command) -> Command:
     """``--role``, and ``--config``: where roles are."""
-    command = click.option(
-        "--config",
-        type=click.Path(path_type=Path),
-        envvar="ACQUIT_CONFIG",
-        show_envvar=True,
-        metavar="FILE",
-        help="The broker's configuration: a ROLE that it has not is refused.",
-    )(command)
+    command = config_option("The broker's configuration: a ROLE that it has not is refused.")(command)
     return click.option(
         "--role", "roles", multiple=True, metavar="ROLE", help="A role of the broker's configuration; may be repeated."
     )(command)

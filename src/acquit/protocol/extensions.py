@@ -14,7 +14,7 @@ BROKER_ID: Final = "acquit:broker-id"
 """Property, a uuid: of the broker's journal. What is known by a sequence or a transaction id is so within one."""
 
 DURABLE_SETTLEMENT: Final = "acquit:durable-settlement"
-"""Capability: the broker answers a disposition when the outcome is on its disk."""
+"""Capability: on a link in rcv-settle-mode second an outcome is answered only when it is on the disk."""
 
 # -- of a link (attach, 2.7.3) -----------------------------------------------------------------------------------------
 
@@ -23,13 +23,13 @@ SENDER_MARK: Final = "acquit:sender-mark"
 `protocol.numbered`."""
 
 LAST_SEQUENCE: Final = "acquit:last-sequence"
-"""Property, a ulong, of the broker's answer to a browser: the last sequence that it has given by now."""
+"""Property, a ulong, of the broker's answer to a receiver: the last sequence that it has given by now."""
 
 LOCK_DURATION: Final = "acquit:lock-duration-ms"
 """Property, a uint, of the broker's answer to a receiver: how long its locks last. Absent where they do not end."""
 
 ACTIVE: Final = "acquit:active"
-"""Property, a boolean, of the broker's answer to a receiver of a queue with one active consumer: is it that one?"""
+"""Property, a boolean, of the broker's answer to a receiver of a queue that serves one at a time: is it that one?"""
 
 PORTION_FILTER: Final = "acquit:portion-filter:list"
 """Filter of a browser: a share of a queue, which others complete. A list: the last sequence, of how many parts, and
@@ -50,7 +50,7 @@ ATTEMPTS: Final = "x-opt-acquit-attempts"
 """Message annotation of a dead letter, a list of maps: what became of each attempt."""
 
 ORIGIN: Final = "x-opt-acquit-origin"
-"""Message annotation of what was moved, a ulong: the sequence that it had before."""
+"""Message annotation, a ulong, of a dead letter and of what was moved: the sequence that it had before."""
 
 PLACE: Final = "x-opt-acquit-place"
 """Delivery annotation of a numbered message. See `protocol.numbered`."""

@@ -215,18 +215,21 @@ class QueueProbe:
         value = None if receiver is None else receiver.remote_properties.get(LAST_SEQUENCE)
         return int(value) if isinstance(value, int) else None
 
-    def older(self, address: str, until: int) -> bool:
+    def older(self, address: str, until: int, *, again: bool = True) -> bool:
         """Whether a message with a sequence up to `until` is available that the selector selects. For an acquit broker:
         it knows from the numbers alone, and sends one of them, if there is one. True where it does not answer; False
-        where other browsers leave no room for this one: what is left is for another run."""
+        where other browsers leave no room for this one: what is left is for another run. `again`: on a new connection,
+        where this one is lost."""
         try:
             return self._older(address, until)
-        except LimitReached as error:
+        except LimitReached as error:  # the browser of a connection that was just lost may still count
             logger.warning("cannot look whether %s has messages from before the run: %s", address, error)
             return False
         except EndpointError:
+            if not again:
+                raise
             self.close()
-            return self._older(address, until)
+            return self.older(address, until, again=False)
 
     def _older(self, address: str, until: int) -> bool:
         receiver = self._attached(address)

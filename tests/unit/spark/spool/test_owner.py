@@ -34,16 +34,20 @@ def test_a_spool_that_was_given_up_goes_to_who_comes_first_and_not_back(store: F
         claim(store, "query-3")
 
 
-def test_two_that_come_to_it_at_once_cannot_both_get_it(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    give_up(store, 0)
-    other = FolderStore(store.place)
-    real = store.put_if_absent
+def let_claim_first(monkeypatch: pytest.MonkeyPatch, store: FolderStore, query: str) -> None:
+    """Another query claims the spool just before `store` writes."""
+    other, real = FolderStore(store.place), store.put_if_absent
 
     def beaten(name: str, data: bytes) -> bool:
-        claim(other, "query-2")
+        claim(other, query)
         return real(name, data)
 
     monkeypatch.setattr(store, "put_if_absent", beaten)
+
+
+def test_two_that_come_to_it_at_once_cannot_both_get_it(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    give_up(store, 0)
+    let_claim_first(monkeypatch, store, "query-2")
     with pytest.raises(SpoolOwned, match="belongs to the query query-2, this is query-1"):
         claim(store, "query-1")
 
@@ -63,14 +67,7 @@ def test_a_spool_that_is_claimed_while_it_is_given_up_is_not_said_to_be_free(
     claim(store, "query-1")
     give_up(store, 1)
     claim(store, "query-2")
-    other = FolderStore(store.place)
-    real = store.put_if_absent
-
-    def beaten(name: str, data: bytes) -> bool:
-        claim(other, "query-3")
-        return real(name, data)
-
-    monkeypatch.setattr(store, "put_if_absent", beaten)
+    let_claim_first(monkeypatch, store, "query-3")
     with pytest.raises(SpoolOwned, match="the query query-3 took it while it was given up: stop it, and do this again"):
         give_up(store, 5)
 
