@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -199,15 +199,16 @@ def _doubt_is_yes(monkeypatch: pytest.MonkeyPatch) -> None:
 def _settle_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Messages are settled, once, before an entry names them."""
     real_drain, real_rows = attempt._drain, _Attempt.make_rows
+    links: dict[attempt._Drained, Any] = {}
 
     def drain(link: Drain, part: Part, reader: MessageReader) -> tuple[attempt._Drained, bool]:
         drained, ended = real_drain(link, part, reader)
-        drained.link = link  # type: ignore[attr-defined]
+        links[drained] = link
         return drained, ended
 
     def make_rows(self: _Attempt, store: SpoolStore) -> None:
         real_rows(self, store)
-        link = self._drained.link  # type: ignore[attr-defined]
+        link = links.pop(self._drained)
         answered = link.settle(self.answers())
         link.settle = lambda _: answered
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from unittest.mock import ANY
 
@@ -63,7 +64,8 @@ class Query:
             self.workers.check_plan(planned.part.epoch, planned.plan)
             if planned.source is not None:
                 self.workers.claim_source(planned.source)
-            rows += bodies(self.workers.take(planned.part, lambda: self.queue.attach(planned.only_until), READER))  # noqa: B023
+            attach = partial(self.queue.attach, planned.only_until)
+            rows += bodies(self.workers.take(planned.part, attach, READER))
         return rows
 
     def run(self, start: Offset, rows_max: int | None = 4) -> tuple[list[bytes], Offset]:
@@ -429,7 +431,7 @@ class Several(Query):
         rows = []
         for planned in self.driver.partitions(start, end):
             queue, reader = self.queues[planned.address], MessageColumns(planned.address)
-            rows += bodies(self.workers.take(planned.part, lambda: queue.attach(planned.only_until), reader))  # noqa: B023
+            rows += bodies(self.workers.take(planned.part, partial(queue.attach, planned.only_until), reader))
         return rows
 
 
