@@ -8,8 +8,11 @@ SEED ?=
 ARGS ?=
 JOBS ?= 2
 export ACQUIT_TEST_SEED := $(SEED)
+# Tests start hundreds of processes: where bytecode is not kept, as in many containers, each compiles acquit anew.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check format generate interop foreign brokers-table interop-peers bench bench-spark soak spark-crash clean
+.PHONY: help demo test check format generate interop foreign brokers-table interop-peers bench bench-spark simulate soak mutants planted \
+	fuzz spark-crash pins sbom audit-dependencies clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
@@ -19,7 +22,7 @@ demo: ## messages, kills, a Spark table, and a balance sheet: about 2 minutes af
 	@$(BIN)/acquit demo --spark
 	@echo "(Here the command acquit is $(BIN)/acquit.)"
 
-test: ## unit, property and simulation tests, warnings as errors (under 10 minutes on 2 cores)
+test: ## unit, property and simulation tests, warnings as errors (under 8 minutes on 2 cores)
 	@tools/environment.sh dev spark
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope $(ARGS)
 
@@ -28,7 +31,7 @@ check: ## format, lint, types, import directions, public names, generated files,
 	@$(MAKE) --no-print-directory --keep-going $(CHECKS)
 
 # All of them, so that one run shows everything there is to mend.
-CHECKS := check-format check-lint check-types check-imports check-names check-hygiene check-generated
+CHECKS := check-format check-lint check-types check-imports check-private check-names check-hygiene check-generated check-planted
 .PHONY: $(CHECKS)
 check-format:
 	$(BIN)/ruff format --check
@@ -38,6 +41,8 @@ check-types:
 	$(BIN)/mypy
 check-imports:
 	$(BIN)/python tools/check_imports.py
+check-private:
+	$(BIN)/python tools/check_private.py
 check-names:
 	$(BIN)/python tools/check_public_names.py
 check-hygiene:
@@ -47,6 +52,8 @@ check-generated:
 	$(BIN)/python tools/generate_docs.py --check
 	$(BIN)/python tools/generate_frames.py --check
 	$(BIN)/python tools/generate_cli_docs.py --check
+check-planted:
+	$(BIN)/python tools/planted.py --check
 
 format: ## rewrite sources in the house format and mend what ruff can mend
 	@tools/environment.sh dev
@@ -59,6 +66,19 @@ generate: ## rewrite everything that is generated from a table
 	$(BIN)/python tools/generate_docs.py
 	$(BIN)/python tools/generate_frames.py
 	$(BIN)/python tools/generate_cli_docs.py
+	$(BIN)/python -m tests.formats.names
+
+pins: ## resolve what constraints.txt pins, with the hashes of all files, after pyproject.toml has changed; UPGRADE=1
+	@tools/environment.sh dependencies
+	$(BIN)/python tools/pins.py $(if $(UPGRADE),--upgrade)
+
+sbom: ## list what acquit is delivered with, for scanners: build/sbom/acquit-*.cdx.json (CycloneDX)
+	@tools/environment.sh dependencies s3 spark
+	$(BIN)/python tools/dependencies.py sbom build/sbom
+
+audit-dependencies: ## ask the index what is known against that; says so where it has no such data
+	@tools/environment.sh dependencies
+	$(BIN)/python tools/dependencies.py audit
 
 # What our client and broker are tried against. Clients: python-qpid-proton (from the extras), rhea (npm), Qpid JMS (Maven).
 # Brokers: Apache Artemis and Qpid Broker-J (Maven), RabbitMQ with its Erlang (Debian's packages, unpacked). All of it goes
@@ -80,14 +100,43 @@ interop-peers: ## get what these run against, once
 	@tools/environment.sh dev interop spark
 	@$(BIN)/python -m tests.interop.get_peers
 
-soak: ## long seeded runs with kills and replayed power losses; prints the seed that repeats them
+soak: ## long seeded runs with kills, lost power, failing disks, service for long; prints the seed that repeats them
 	@tools/environment.sh dev spark
 	$(BIN)/python -m pytest -m slow $(ARGS)
+
+# Fresh seeds for MINUTES=5 or HOURS=n on all CPUs (SEED: the first); CASE="seed=7 ..." is one world again, with its log.
+# COVERAGE=1: on one CPU, and slowly, and then says which branches of the machines were never taken.
+MINUTES ?= 5
+SIMULATION := -m tests.simulation
+MACHINES := acquit.broker,acquit.store,acquit.ledger,acquit.client.core,acquit.client.driver,acquit.client.receiving,acquit.client.sending,acquit.client.session,acquit.client.transacting,acquit.protocol
+simulate: ## whole systems in virtual time, with every fault that machines have, on fresh seeds
+	@tools/environment.sh dev spark
+	@mkdir -p build
+	$(BIN)/python $(if $(COVERAGE),-m coverage run --branch --data-file=build/simulation.coverage --source=$(MACHINES) \
+		$(SIMULATION) --jobs 0,$(SIMULATION)) \
+		$(if $(CASE),--case "$(CASE)",--minutes $(if $(HOURS),$$(($(HOURS) * 60)),$(MINUTES))) \
+		$(if $(SEED),--seed $(SEED))
+	$(if $(COVERAGE),$(BIN)/python -m coverage report --data-file=build/simulation.coverage --skip-covered --sort=cover -m)
+
+# Inputs nobody thought of, guided by what code they reach: for MINUTES=5 in all targets in turns, or in TARGET=x alone.
+fuzz: ## search for inputs that break a parser, or cost too much; MINUTES=n TARGET=x, ARGS="--keep" grows the corpus
+	@tools/environment.sh dev fuzz spark
+	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) $(if $(TARGET),--target $(TARGET)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 # Processes of their own that are killed, so two at a time is what two cores can do.
 spark-crash: ## Spark killed at every step, and on a cluster of two hosts (under 10 minutes on 2 cores); --spark-crash-rounds
 	@tools/environment.sh dev spark
 	$(BIN)/python -m pytest -m sparkcrash -n 2 --dist loadscope tests/sparkcrash $(ARGS)
+
+# One mistake at a time, in the modules that ARGS names: make mutants ARGS="acquit.broker.transact --sample 20 --seed 7".
+mutants: ## plant mistakes in modules and print those that no test notices; ARGS="MODULE... --sample=n --seed=n"
+	@tools/environment.sh dev spark
+	$(BIN)/python tools/mutate.py $(ARGS)
+
+# The mistakes of tools/planted_mistakes.py, or those that ARGS names: make planted ARGS="'accept before sync' --limit-s 20".
+planted: ## plant some forty mistakes and see whether, and how soon, the simulation finds each (under an hour on one core)
+	@tools/environment.sh dev spark
+	$(BIN)/python tools/planted.py $(ARGS)
 
 bench: ## each script of benchmarks/ in its short form
 	@tools/environment.sh dev interop spark
@@ -96,7 +145,7 @@ bench: ## each script of benchmarks/ in its short form
 # The benchmarks of the Spark pipelines, each in its full form; CPUS=n: on how many CPUs (2). A claim that does not hold
 # is named, the others still run, and the exit code says it.
 CPUS ?= 2
-SPARK_BENCHES := spark_ingest spark_replay spark_sink ledger_source audit spark_sizing
+SPARK_BENCHES := columns spark_ingest spark_replay spark_sink ledger_source audit spark_sizing
 
 bench-spark: ## figures of the Spark pipelines, beside Kafka and a job written by hand (about 2 hours on 2 CPUs)
 	@tools/environment.sh dev interop spark

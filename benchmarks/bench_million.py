@@ -60,6 +60,7 @@ NODE = "million"
 CONFIG = """
 [limits]
 duplicate_ids_max = 2_000_000
+memory_bytes_max = 8_589_934_592  # ten subscriptions of a million messages each
 
 [[address]]
 match = "#"

@@ -8,16 +8,20 @@ which depends on the seed and the test's own name, never on what ran before.
 from __future__ import annotations
 
 import contextlib
+import gc
 import hashlib
 import logging
 import os
 import random
+import signal
 import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.support.examples import Soak
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -26,6 +30,9 @@ if TYPE_CHECKING:
     import acquit
 
 SEED = pytest.StashKey[int]()
+
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For a JVM that ends before its second compiler has paid off: Spark takes half of the processor time."""
 
 # Derandomized: the examples depend on the test alone. A slow machine is no failure, hence no deadline.
 settings.register_profile(
@@ -61,7 +68,12 @@ def pytest_configure(config: pytest.Config) -> None:
     else:
         seed = 1
     config.stash[SEED] = seed
+    if soaking:
+        Soak.seed, Soak.rounds = seed, config.option.soak_rounds
     settings.load_profile("acquit")
+    # A shell has what it runs in the background ignore ctrl-C, and so would all that tests interrupt.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # PySpark's logger gives each handler that is added to it a format of its own, pytest's as well, which adds itself
     # to every logger that passes nothing on.
     with contextlib.suppress(ImportError):
@@ -76,6 +88,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(timeout_s))
+
+
+def pytest_collection_finish() -> None:
+    """Ten thousand tests stay to the end: the garbage collector need not look at them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -118,7 +136,7 @@ def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(folder))
         patch.setattr(tempfile, "tempdir", None)
-        patch.setenv("SPARK_SUBMIT_OPTS", f"-Djava.io.tmpdir={folder}")
+        patch.setenv("SPARK_SUBMIT_OPTS", f"-Djava.io.tmpdir={folder} {SHORT_LIVED}")
         yield
 
 

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Make or update .venv so that it holds acquit (editable) with the named extras, and say nothing when it already does.
+# Make or update .venv so that it holds acquit (editable) with the named extras, in the versions of constraints.txt, and say
+# nothing when it already does.
 #
 #   tools/environment.sh dev spark
 #
@@ -73,6 +74,17 @@ if [ -n "${stamped:-}" ] && [ -z "$missing" ]; then exit 0; fi
 all=$(printf '%s\n' $installed $wanted | sort -u | tr '\n' ' ' | sed 's/ $//')
 say "installing acquit[$(printf %s "$all" | tr ' ' ',')] into $venv (once; Spark is about 450 MB)"
 rm -f "$stamp"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
-    --editable ".[$(printf %s "$all" | tr ' ' ',')]"
+# Every file that pip fetches has a hash in constraints.txt, also what packages are built with: first those that are
+# there as wheels, then what is built with them, then acquit itself, which needs nothing more.
+install() { "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-compile "$@"; }
+pins() { "$venv/bin/python" tools/pins.py --select $all "$@" >"$venv/pins.txt"; }
+pins
+install --require-hashes --only-binary :all: --requirement "$venv/pins.txt"
+pins --from-source
+if [ -s "$venv/pins.txt" ]; then
+    install --require-hashes --no-build-isolation --use-pep517 --requirement "$venv/pins.txt"
+fi
+install --no-build-isolation --editable .
+# On all CPUs, as pip does not. What does not compile is no concern of who installs it.
+"$venv/bin/python" -m compileall -qq -j 0 "$venv/lib" src || :
 printf '%s %s\n' "$hash" "$all" >"$stamp"

@@ -82,7 +82,7 @@ PROMISES = (
         ),
     ),
     Promise(
-        "Too many attempts end in the dead letter queue.",
+        "Too many failed attempts end in the dead letter queue.",
         lambda seen: yes(seen["attempts"] == "dead letter", seen["attempts"]),
     ),
     Promise(

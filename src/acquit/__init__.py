@@ -87,6 +87,8 @@ from acquit.protocol.message import Message
 if TYPE_CHECKING:
     from acquit.embedded import Broker
 
+    __version__: str
+
 __all__ = [
     "Accepted",
     "AckMode",
@@ -162,6 +164,7 @@ __all__ = [
     "TransactionRolledBack",
     "Unauthorized",
     "Unreliable",
+    "__version__",
     "aio",
     "connect",
     "errors",
@@ -176,4 +179,8 @@ def __getattr__(name: str) -> object:
         from acquit.embedded import Broker
 
         return Broker
+    if name == "__version__":
+        from acquit._version import version
+
+        return version()
     raise AttributeError(f"module 'acquit' has no attribute {name!r}")

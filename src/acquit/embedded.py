@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import os
 import tempfile
 import threading
 from collections.abc import Callable, Coroutine
+from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Final, Self, TypeVar
 
+from acquit.broker.configuration import load_options
 from acquit.broker.inspect import BrokerSnapshot
 from acquit.broker.options import BrokerOptions
 from acquit.broker.server import Server
@@ -25,6 +28,7 @@ from acquit.errors import AcquitError, ConfigurationError
 
 T = TypeVar("T")
 
+_PORT_MAX: Final = 0xFFFF
 START_TIMEOUT_S = 60.0
 """A journal of millions of live messages takes seconds to recover; one that takes a minute is worth an error."""
 
@@ -38,8 +42,9 @@ class Broker:
             connection = acquit.connect(broker.url)
 
     `data`: the folder of its journal, made if it is not there; None takes a temporary folder that is removed at close.
-    `port` 0 takes a free one. `config`: options, see `BrokerOptions`; None takes the defaults, with a small journal
-    where the folder is temporary.
+    `port` 0 takes a free one. `config`: options, see `BrokerOptions`, or the path of a TOML file as `acquit serve
+    --config` reads it; None takes the defaults. Where the folder is temporary and nothing is said of the journal, that
+    is a small one, of some 10 MB.
 
     Raises ConfigurationError, StoreLocked (another broker has the folder), StoreCorrupt, StoreVersionUnsupported, or
     OSError for an address it cannot listen on. Methods may be called from any thread.
@@ -47,14 +52,18 @@ class Broker:
 
     def __init__(
         self,
-        data: str | Path | None = None,
+        data: str | PathLike[str] | None = None,
         *,
         host: str = "127.0.0.1",
         port: int = 0,
-        config: BrokerOptions | None = None,
+        config: BrokerOptions | str | PathLike[str] | None = None,
     ) -> None:
+        options = _options(config)
+        if data is None:
+            options = options.with_small_journal()
+        _check_place(data, host, port)
         self._temporary = tempfile.TemporaryDirectory(prefix="acquit-") if data is None else None
-        folder = Path(self._temporary.name if self._temporary is not None else str(data))
+        folder = Path(self._temporary.name if self._temporary is not None else os.fspath(data or ""))
         self._host = host
         self._loop = asyncio.new_event_loop()
         self._closing = threading.Lock()
@@ -62,9 +71,7 @@ class Broker:
         self._thread = threading.Thread(target=self._run, name="acquit-broker", daemon=True)
         self._thread.start()
         try:
-            if config is None:
-                config = BrokerOptions.small() if data is None else BrokerOptions()
-            self._server = self._submit(self._start(folder, port, config), START_TIMEOUT_S)
+            self._server = self._submit(self._start(folder, port, options), START_TIMEOUT_S)
         except BaseException:
             self._end_thread()
             raise
@@ -164,6 +171,25 @@ class Broker:
         self._thread.join()
         if self._temporary is not None:
             self._temporary.cleanup()
+
+
+def _options(config: object) -> BrokerOptions:
+    if config is None:
+        return BrokerOptions()
+    if isinstance(config, BrokerOptions):
+        return config
+    if isinstance(config, str | PathLike):
+        return load_options(Path(config))
+    raise ConfigurationError(f"config must be BrokerOptions or the path of a TOML file, got {config!r}")
+
+
+def _check_place(data: object, host: object, port: object) -> None:
+    if data is not None and not (isinstance(data, str | PathLike) and os.fspath(data)):
+        raise ConfigurationError(f"data must be the path of a folder or None, got {data!r}")
+    if not (isinstance(host, str) and host):
+        raise ConfigurationError(f"host must be a name or an address, got {host!r}")
+    if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= _PORT_MAX:
+        raise ConfigurationError(f"port must be a whole number from 0 to {_PORT_MAX}, got {port!r}")
 
 
 def _check_ms(name: str, value: object) -> None:

@@ -57,7 +57,8 @@
     │   ├── SpoolOwned                another query owns this spool
     │   ├── SpoolFenced               the epoch is at or below the floor
     │   ├── SpoolUnfit                the store does not refuse a second write of one name
-    │   └── SpoolDamaged              a file of the spool is missing, altered or of another version
+    │   ├── SpoolVersionUnsupported   written by a version this one cannot read
+    │   └── SpoolDamaged              a file of the spool is missing or altered
     ├── MessageUnusable               a message has no identity, or cannot be parsed, and the options say to stop
     ├── RowRejected                   a row of a Spark sink cannot be posted, and the options say to stop
     ├── RowsChanged                   rows that a Spark sink posted before came otherwise when they were made again
@@ -69,7 +70,7 @@ travel on the wire know their condition (specification sections 2.8.15-2.8.18).
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 
 class AcquitError(Exception):
@@ -240,7 +241,11 @@ class MessageModified(SendFailed):
 
 
 class NotSent(SendFailed):
-    """The message never left this process: the peer gave no credit within the time-out. It may be sent again."""
+    """The message never left this process: the peer gave no credit within the time-out. It may be sent again.
+
+    Where the time-out was that of a wait (`SendReceipt.result`, `Sender.flush`) and not of the send, it has not left so
+    far, and still waits to: the receipt is not `done`.
+    """
 
 
 class DeliveryInDoubt(AcquitError):
@@ -348,6 +353,10 @@ class StoreCorrupt(StoreError):
         self.offset = offset
 
 
+class StoreUnbalanced(StoreError):
+    """The journal holds fewer messages, or others, than its own accounts say. Nothing was changed."""
+
+
 class StoreFull(StoreError):
     """There is no room for this record now. Nothing was lost; service resumes when there is room."""
 
@@ -376,8 +385,12 @@ class SpoolUnfit(SpoolError):
     """The store does not refuse a second write of one name, so nothing can be decided with it."""
 
 
+class SpoolVersionUnsupported(SpoolError):
+    """The spool was written by a version of acquit that this one cannot read."""
+
+
 class SpoolDamaged(SpoolError):
-    """A file of the spool is missing, altered, or written by a version of acquit that this one cannot read."""
+    """A file of the spool is missing or altered."""
 
 
 class MessageUnusable(AcquitError):
@@ -395,3 +408,8 @@ class RowsChanged(AcquitError):
 
 class PipelineFailed(AcquitError):
     """A Spark query ended with an error. The message is the reason in one line; the original is chained."""
+
+
+NOT_WHAT_WAS_WRITTEN: Final = (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
+"""What Python raises where a JSON file is not what was written, however it was changed: other types than expected, an
+infinite number, nested beyond measure. Readers make of it the error that names the file."""

@@ -10,6 +10,8 @@ import random
 from collections import deque
 from pathlib import Path
 
+import pytest
+
 import acquit
 from acquit import AckMode, Message
 from acquit.demo.broker import BrokerProcess
@@ -20,6 +22,8 @@ from acquit.store.reading import FolderReader
 from tests.crash.load import ANSWER_TIMEOUT_S, IDLE_S, PREFETCH, WINDOW, WORK, Client, Memory
 from tests.crash.test_kills import assert_ledger_holds
 from tests.support.outages import until
+
+pytestmark = pytest.mark.promise("duplicates")
 
 CONFIG = """
 [journal]

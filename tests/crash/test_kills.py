@@ -23,6 +23,8 @@ from acquit.store.reading import FolderReader
 from tests.crash.load import ONCE, WORK, Client, Consumer, Memory, OnceConsumer, Producer
 from tests.support.draining import take_all
 
+pytestmark = pytest.mark.promise("durable", "balance")
+
 DEAD_LETTERS = "DLQ"
 PROGRESS = 200
 """Postings answered and acknowledgements applied between one kill and the next, at least."""

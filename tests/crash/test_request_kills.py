@@ -56,7 +56,7 @@ class Asking(threading.Thread):
     ("fixed", "mode"),
     [
         (False, "individual"),
-        (True, "transacted"),
+        pytest.param(True, "transacted", marks=pytest.mark.slow),
         pytest.param(False, "transacted", marks=pytest.mark.slow),
         pytest.param(True, "individual", marks=pytest.mark.slow),
     ],

@@ -26,6 +26,8 @@ from tests.crash.test_kills import assert_ledger_holds
 from tests.support.draining import take_all
 from tests.support.outages import until
 
+pytestmark = pytest.mark.promise("marks", "sink")
+
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 

@@ -17,9 +17,11 @@ from acquit.demo.children import Children
 from acquit.ledger.balance import balance
 from acquit.ledger.fold import Fold
 from acquit.store.reading import FolderReader
-from tests.crash.mover import Wire
 from tests.crash.test_kills import assert_ledger_holds
 from tests.crash.traffic import QUEUES, SUBSCRIPTIONS, TOPIC, Books, Consumer, Posting, Producer, Worker
+from tests.crash.wire import Wire
+
+pytestmark = pytest.mark.promise("transactions", "topics")
 
 CONFIG = """
 [journal]

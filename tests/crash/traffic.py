@@ -31,7 +31,7 @@ from acquit.protocol._definitions import (
 from acquit.protocol.delivery import Delivery
 from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.message import Message
-from tests.crash.mover import Lost, Wire, ask_fate
+from tests.crash.wire import Lost, Wire, ask_fate
 from tests.support.transacting import control_message
 
 TOPIC = "news"

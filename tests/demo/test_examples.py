@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -42,7 +44,18 @@ SHOWS: dict[str, list[str]] = {
 SHOWS_WITH_SPARK = {"queue_to_table.py": ["order-0 order 0"]}
 
 
-def run(name: str, folder: Path) -> list[str]:
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[str]]:
+    """What an example prints. It runs once."""
+
+    @cache
+    def run(name: str) -> list[str]:
+        return output(name, tmp_path_factory.mktemp("example"))
+
+    return run
+
+
+def output(name: str, folder: Path) -> list[str]:
     finished = subprocess.run(
         [sys.executable, "-W", "error", str(EXAMPLES / name)],
         cwd=folder,
@@ -56,31 +69,30 @@ def run(name: str, folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("name", SHOWS)
-def test_it_runs_and_shows(name: str, tmp_path: Path) -> None:
-    said = run(name, tmp_path)
-    assert [line for line in SHOWS[name] if line not in said] == [], said
+def test_it_runs_and_shows(name: str, said: Callable[[str], list[str]]) -> None:
+    assert [line for line in SHOWS[name] if line not in said(name)] == [], said(name)
 
 
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SHOWS_WITH_SPARK)
 def test_it_runs_with_spark_and_shows(name: str, tmp_path: Path) -> None:
-    said = run(name, tmp_path)
+    said = output(name, tmp_path)
     assert [line for line in SHOWS_WITH_SPARK[name] if line not in said] == [], said
     assert any(line.startswith("100 rows") for line in said)
 
 
-def test_acknowledging_on_receipt_loses_what_was_prefetched(tmp_path: Path) -> None:
-    (line,) = [line for line in run("acknowledgement_modes.py", tmp_path) if line.startswith("NO_ACK")]
+def test_acknowledging_on_receipt_loses_what_was_prefetched(said: Callable[[str], list[str]]) -> None:
+    (line,) = [line for line in said("acknowledgement_modes.py") if line.startswith("NO_ACK")]
     left = line.rpartition(": ")[2]
     # How many were on the way when the process ended is the broker's business; the four it saw are gone in any case.
     assert "4" not in left.strip("[]").split(", ")
 
 
-def test_a_crash_loses_nothing_that_was_accepted(tmp_path: Path) -> None:
-    said = run("survive_a_crash.py", tmp_path)
-    assert said[-1].startswith("0 are missing, ")
-    assert "killed, with 0 sends under way" not in said, "the broker was killed too late to show anything"
+def test_a_crash_loses_nothing_that_was_accepted(said: Callable[[str], list[str]]) -> None:
+    lines = said("survive_a_crash.py")
+    assert lines[-1].startswith("0 are missing, ")
+    assert "killed, with 0 sends under way" not in lines, "the broker was killed too late to show anything"
 
 
 def test_every_example_is_here_and_in_the_list() -> None:

@@ -65,6 +65,7 @@ def measured(place: str, parts: int, monkeypatch: pytest.MonkeyPatch) -> dict[st
     return {verb: count / EPOCHS for verb, count in requests.taken().items()}
 
 
+@pytest.mark.slow
 def test_an_epoch_costs_what_the_page_says(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = 2
     counts = measured(f"s3://{bucket}/spool", parts, monkeypatch)

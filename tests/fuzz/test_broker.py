@@ -10,23 +10,16 @@ import random
 
 import pytest
 
-from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions, ConnectionLimits, TransactionLimits
+from acquit.broker.options import BrokerLimits, BrokerOptions, ConnectionLimits, TransactionLimits
 from acquit.ledger.balance import balance
+from acquit.testing.simulation.disk import FaultyDisk
 from tests.support.broker_world import World
-from tests.support.disk import FaultyDisk
-from tests.support.raw_peer import RawPeer
+from tests.support.raw_peer import RULES, RawPeer
+
+pytestmark = pytest.mark.promise("fairness")
 
 OPTIONS = BrokerOptions(
-    address=(
-        AddressRule("last", {"last_value": True}),
-        AddressRule("ring", {"ring_size": 5}),
-        AddressRule("once", {"consumers": "exclusive", "duplicate_detection": "message-id", "duplicate_window": 3}),
-        AddressRule("lock", {"lock_duration_ms": 30, "redelivery_delay_ms": 20, "max_delivery_attempts": 3}),
-        AddressRule("read", {"non_destructive": True}),
-        AddressRule("group", {"redelivery_delay_ms": 25, "redelivery_blocks": "group", "consumers": "single-active"}),
-        AddressRule("gone.#", {"auto_delete": True, "messages_max": 20, "full_policy": "drop-oldest"}),
-        AddressRule("topic.#", {"auto_delete": True, "unroutable": "release"}),
-    ),
+    address=RULES,
     limits=BrokerLimits(queues_max=60, requests_max=5),
     connection=ConnectionLimits(links_max=60),
     transactions=TransactionLimits(

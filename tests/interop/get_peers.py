@@ -15,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.interop import rabbitmq_program
-from tests.interop.java import ARTEMIS, BROKER_J, BUILD, HERE, JMS, PeerMissing, in_ci
+from tests.interop.java import ARTEMIS, BROKER_J, BUILD, HERE, JMS, SPRING, PeerMissing, in_ci
 
 
 def rhea() -> None:
@@ -37,7 +37,7 @@ def rhea() -> None:
 
 def java() -> None:
     """One after the other: Maven's repository is theirs together."""
-    for program in (JMS, ARTEMIS, BROKER_J):
+    for program in (JMS, SPRING, ARTEMIS, BROKER_J):
         program.classpath()
 
 

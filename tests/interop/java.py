@@ -68,6 +68,7 @@ _ORDERS = HERE / "brokers/src/Orders.java"
 
 JMS = _program("jms", HERE / "jms")
 ARTEMIS = _program("artemis", HERE / "brokers/artemis", _ORDERS)
+SPRING = _program("spring", HERE / "spring")
 BROKER_J = _program("broker-j", HERE / "brokers/broker-j", _ORDERS)
 
 

@@ -21,7 +21,7 @@ from tests.interop.foreign import ForeignBroker
 from tests.interop.foreign_looks import PATIENCE_S, Bench, rest, take
 from tests.support.outages import INTERRUPTED, RESTORED, Cut, Story, accepted, arrived, cuts, fast, opened
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.promise("no-lies")]
 
 OTHERS = [name for name in BROKERS if name != "acquit"]
 each = pytest.mark.parametrize("foreign", OTHERS, indirect=True, scope="session")
@@ -145,6 +145,7 @@ def test_what_was_not_acknowledged_comes_again(bench: Bench, mode: AckMode, cut:
     assert bench.left(0) == []
 
 
+@pytest.mark.promise("moved-once")
 @each_with_transactions
 @pytest.mark.parametrize("cut", TRANSACTED)
 def test_a_transaction_happens_once_however_often_it_is_tried(bench: Bench, address: str, cut: Cut) -> None:

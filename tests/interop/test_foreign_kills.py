@@ -82,6 +82,7 @@ def texts(messages: list[acquit.ReceivedMessage]) -> list[str]:
     return [str(message.body) for message in messages]
 
 
+@pytest.mark.promise("at-least-once")
 def test_what_was_accepted_is_there_and_what_was_not_is_sent_again(stage: Stage, observe: Observer) -> None:
     with stage.connection.session(AckMode.AUTO) as session:
         sender = session.sender(stage.queue)
@@ -106,6 +107,7 @@ def test_what_was_accepted_is_there_and_what_was_not_is_sent_again(stage: Stage,
     assert all(int(body) >= 10 for body in twice)
 
 
+@pytest.mark.promise("no-lies")
 def test_what_was_handed_out_comes_again_and_its_receipt_is_stale(stage: Stage, observe: Observer) -> None:
     with stage.connection.session(AckMode.INDIVIDUAL) as session:
         with session.sender(stage.queue) as sender:
@@ -187,6 +189,7 @@ def test_a_transaction_goes_with_its_broker(stage: Stage, address: str) -> None:
     bench.connection.close()
 
 
+@pytest.mark.promise("no-lies")
 @with_transactions
 @pytest.mark.parametrize("lost", ["the commit", "the answer"])
 def test_a_commit_without_an_answer_happened_or_not_and_the_client_says_what_it_knows(

@@ -37,6 +37,7 @@ def bodies(left: list[tuple[object, int]]) -> list[str]:
 # -- what closing leaves -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("at-least-once")
 @pytest.mark.parametrize("closed", ["receiver", "session", "connection"])
 @pytest.mark.parametrize("mode", EXPLICIT)
 def test_what_was_handed_out_and_not_acknowledged_has_failed(bench: Bench, mode: AckMode, closed: str) -> None:

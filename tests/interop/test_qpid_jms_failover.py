@@ -36,6 +36,7 @@ def on_the_disk(session: Session) -> None:
     session.send("queue:barrier", "x")
 
 
+@pytest.mark.promise("durable")
 def test_sends_go_on_and_nothing_is_lost(jms: Jms, mortal: MortalServer) -> None:
     names = [f"m{number:04}" for number in range(600)]
     session = jms.connect(mortal.failover_url).session()
@@ -51,6 +52,7 @@ def test_sends_go_on_and_nothing_is_lost(jms: Jms, mortal: MortalServer) -> None
     assert len(arrived) <= len(names) + 1
 
 
+@pytest.mark.promise("durable")
 def test_asynchronous_sends_of_several_sessions_lose_nothing(jms: Jms, mortal: MortalServer) -> None:
     connection = jms.connect(mortal.failover_url)
     names = {f"{sender}.{number}" for sender in range(4) for number in range(200)}
@@ -65,6 +67,7 @@ def test_asynchronous_sends_of_several_sessions_lose_nothing(jms: Jms, mortal: M
     assert set(texts(connection.session().consumer(QUEUE).rest())) == names
 
 
+@pytest.mark.promise("redelivered")
 def test_consumer_resumes(jms: Jms, mortal: MortalServer) -> None:
     connection = jms.connect(mortal.failover_url)
     session = connection.session()
@@ -80,6 +83,7 @@ def test_consumer_resumes(jms: Jms, mortal: MortalServer) -> None:
     assert [message["text"] for message in waiting.result()] == ["after"]
 
 
+@pytest.mark.promise("redelivered")
 def test_listener_resumes_and_hears_every_message(jms: Jms, mortal: MortalServer) -> None:
     connection = jms.connect(mortal.failover_url_with("jms.prefetchPolicy.all=10"))
     names = [f"m{number}" for number in range(40)]
@@ -110,6 +114,7 @@ def test_acknowledgement_after_the_broker_came_back_is_of_no_effect(jms: Jms, mo
     assert consumer.rest() == []
 
 
+@pytest.mark.promise("answered")
 def test_what_was_acknowledged_stays_acknowledged(jms: Jms, mortal: MortalServer) -> None:
     session = jms.connect(mortal.failover_url_with("jms.prefetchPolicy.all=0")).session(INDIVIDUAL)
     session.send(QUEUE, "a", "b", "c")

@@ -117,6 +117,7 @@ def test_client_close_without_acknowledging_gives_it_back_with_its_count(
     assert left(other, queue, 3) == {"a": 2, "b": 2, "c": 1}
 
 
+@pytest.mark.promise("attempts")
 def test_client_lost_connection_gives_it_back_with_its_count(
     jms: Jms, proxy: Proxy, other: Session, queue: str
 ) -> None:
@@ -161,6 +162,7 @@ def test_client_consumer_close_keeps_what_was_received_for_the_session(
     assert left(other, queue, 1) == {"b": 1}
 
 
+@pytest.mark.promise("one-holder")
 def test_client_messages_in_hand_are_seen_by_nobody_else(
     jms: Jms, server: Server, other: Session, queue: str, address: str, look: Look
 ) -> None:
@@ -188,6 +190,7 @@ def test_client_redelivery_policy_rejects_what_was_recovered_too_often(
     look.until(address, depth=1, dead_lettered=1)
 
 
+@pytest.mark.promise("attempts")
 def test_message_that_fails_too_often_is_dead_lettered(
     jms: Jms, server: Server, other: Session, address: str, look: Look
 ) -> None:
@@ -281,7 +284,8 @@ def test_individual_acknowledges_one_message_alone(
     received[1].acknowledge()
     look.until(address, depth=2, accepted=1)
     connection.close()
-    assert left(other, queue, 2) == {"a": 2, "c": 2}
+    # In this mode it settles nothing as it closes: what was handed out looks to the broker as what was only prefetched.
+    assert left(other, queue, 2) == {"a": 1, "c": 1}
 
 
 def test_individual_lost_connection_gives_back_what_was_not_acknowledged(

@@ -139,6 +139,7 @@ def test_delayed_message_reaches_who_is_subscribed(session: Session, other: Sess
 # ---- durable, of one consumer
 
 
+@pytest.mark.promise("topics")
 def test_durable_subscription_keeps_what_is_sent_meanwhile(
     jms: Jms, server: Server, connection: Connection, other: Session, client_id: str, topic: str
 ) -> None:
@@ -180,6 +181,7 @@ def test_durable_subscription_unacknowledged_messages_come_again(
     assert counts(connection.session().durable(topic, "sub").rest()) == {"a": 2, "b": 2}
 
 
+@pytest.mark.promise("topics")
 def test_durable_subscription_outlives_a_lost_connection(
     jms: Jms, server: Server, proxy: Proxy, other: Session, client_id: str, topic: str
 ) -> None:

@@ -53,6 +53,7 @@ def other(jms: Jms, server: Server) -> Session:
 # ---- sends
 
 
+@pytest.mark.promise("transactions")
 def test_sends_are_seen_after_the_commit_only(
     session: Session, other: Session, queue: str, address: str, look: Look
 ) -> None:
@@ -64,6 +65,7 @@ def test_sends_are_seen_after_the_commit_only(
     look.until(address, depth=0, entered=2, accepted=2)
 
 
+@pytest.mark.promise("transactions")
 def test_rolled_back_sends_were_never_there(
     session: Session, other: Session, queue: str, address: str, look: Look
 ) -> None:
@@ -75,6 +77,7 @@ def test_rolled_back_sends_were_never_there(
     look.until(address, depth=0, entered=1)
 
 
+@pytest.mark.promise("transactions")
 def test_sends_to_several_queues_appear_together(session: Session, other: Session, queue: str) -> None:
     producer = session.producer()
     consumers = [other.consumer(f"{queue}.{number}") for number in range(5)]
@@ -131,6 +134,7 @@ def test_receives_are_final_after_the_commit(
     assert texts(other.consumer(queue).rest()) == ["c"]
 
 
+@pytest.mark.promise("transactions")
 def test_rolled_back_receives_come_again_in_order_with_their_count(
     session: Session, other: Session, queue: str, address: str, look: Look
 ) -> None:

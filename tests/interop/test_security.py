@@ -128,6 +128,7 @@ def test_in_the_clear_where_tls_is_spoken(client: Peer, server: Server) -> None:
 # ---- and then
 
 
+@pytest.mark.promise("access")
 def test_each_does_what_its_roles_allow(client: Peer, other: Peer, server: Server, address: str) -> None:
     address = f"shop.{address}"
     enter(client, server, "walt")
@@ -145,6 +146,7 @@ def test_each_does_what_its_roles_allow(client: Peer, other: Peer, server: Serve
     other.detach("sub")
 
 
+@pytest.mark.promise("access")
 def test_what_no_role_allows_ends_its_link_only(client: Peer, other: Peer, server: Server, address: str) -> None:
     shop, elsewhere = f"shop.{address}", f"elsewhere.{address}"
     enter(client, server, "walt")
@@ -163,6 +165,7 @@ def test_what_no_role_allows_ends_its_link_only(client: Peer, other: Peer, serve
     assert ids(other.rest("in")) == ["a"]
 
 
+@pytest.mark.promise("access")
 @pytest.mark.parametrize("pattern", ["#", "*.{}", "*.#", "{}.#"])
 def test_wildcards_reach_no_further_than_the_role(client: Peer, server: Server, address: str, pattern: str) -> None:
     enter(client, server, "rita")
@@ -170,6 +173,7 @@ def test_wildcards_reach_no_further_than_the_role(client: Peer, server: Server, 
     client.receiver("allowed", f"shop.{pattern.format(address)}", capabilities=["topic"])
 
 
+@pytest.mark.promise("access")
 def test_who_may_only_look(client: Peer, other: Peer, server: Server, address: str) -> None:
     address = f"shop.{address}"
     enter(client, server, "walt")
@@ -192,6 +196,7 @@ def test_who_may_make_nothing_uses_what_there_is(client: Peer, other: Peer, serv
         unauthorized(other, role, f"new {role}", f"new.{address}", "max", "create")
 
 
+@pytest.mark.promise("access")
 def test_anonymous_terminus_is_asked_for_each_message(client: Peer, server: Server, address: str) -> None:
     enter(client, server, "walt")
     client.sender("out", None)

@@ -17,7 +17,7 @@ from tests.interop.foreign_looks import rest
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.promise("sink")]
 
 ROWS = 300
 TEXTS = [f"row {number}" for number in range(ROWS)]

@@ -56,6 +56,7 @@ def barrier(peer: Peer, address: str) -> None:
     peer.expect("link_close", link=link)
 
 
+@pytest.mark.promise("order")
 def test_what_is_sent_arrives_in_order(peer: Peer, server: Server, ours: acquit.Connection, address: str) -> None:
     peer.connect(server.port)
     names = [f"m{number:03}" for number in range(100)]

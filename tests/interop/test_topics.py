@@ -31,6 +31,7 @@ DELETE_ON_NO_LINKS = "amqp:delete-on-no-links:list"
 # ---- volatile subscriptions
 
 
+@pytest.mark.promise("topics")
 def test_every_subscription_gets_every_message(clients: tuple[Peer, Peer], address: str) -> None:
     client, other = clients
     for peer, link in ((client, "one"), (client, "two"), (other, "three")):
@@ -173,6 +174,7 @@ def test_volatile_subscription_ends_with_its_link_however_that_ends(
 # ---- durable subscriptions
 
 
+@pytest.mark.promise("topics")
 def test_durable_subscription(clients: tuple[Peer, Peer], server: Server, address: str, look: Look) -> None:
     client, other = clients
     container = f"container-{address}"
@@ -226,6 +228,7 @@ def test_other_filter_is_another_subscription(clients: tuple[Peer, Peer], addres
     client.detach("sub")
 
 
+@pytest.mark.promise("topics")
 def test_subscriptions_outlive_the_broker(mortal: MortalServer, client: Peer, other: Peer, address: str) -> None:
     container, shared = f"container-{address}", f"shared-{address}"
 

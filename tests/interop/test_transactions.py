@@ -144,6 +144,7 @@ def fill(session: acquit.Session, address: str, *bodies: str) -> None:
             sender.send(acquit.Message(body, durable=True))
 
 
+@pytest.mark.promise("transactions")
 def test_what_is_committed_and_what_is_aborted(
     server: Server, session: acquit.Session, addresses: tuple[str, str], look: Look
 ) -> None:

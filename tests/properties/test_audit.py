@@ -22,8 +22,8 @@ from acquit.spark.audit.jobs import PIECES
 from acquit.spark.audit.lives import LIFE
 from acquit.spark.audit.log import AuditLog
 from acquit.spark.ledger.chain import plan_folder
+from acquit.testing.simulation.disk import FaultyDisk
 from tests.support.audited import all_of, audited, batches_of, closed_of, open_of, until
-from tests.support.disk import FaultyDisk
 from tests.support.ledger_folder import LedgerFolder, grow
 from tests.support.mini_broker import DATA, SMALL, Clock, History, MiniBroker
 from tests.support.plain_session import PlainSession
@@ -99,6 +99,7 @@ def told(rows: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
     return found
 
 
+@pytest.mark.promise("balance")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_rebuild_equals_its_increments_and_a_fold_by_hand(tmp_path: Path, seed: int) -> None:
     folder = history(tmp_path / "a", seed)

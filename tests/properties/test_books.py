@@ -1,16 +1,18 @@
 """The broker's accounts against `tests.support.books`, after every step and at every crash point (promise P3).
 
 Random histories over queues, a topic with two durable subscriptions, a topic without any, a non-destructive queue and
-volatile messages, inside and outside of transactions, with purges, moves, lost connections and crashes. After each step
-two things must hold: as the disk is at that moment, whether synced or not, the journal alone balances (entered = live +
-retired, with equal hash sums and no anomaly); and once the step is done, every count of every queue is the model's.
+volatile messages, inside and outside of transactions, with purges, moves, lost connections and crashes, over segments
+that a few batches fill, and with starts that are killed before their first batch. After each step two things must hold:
+as the disk is at that moment, whether synced or not, the journal alone balances (entered = live + retired, with equal
+hash sums and no anomaly); and once the step is done, every count of every queue is the model's.
 """
 
 from __future__ import annotations
 
 from random import Random
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 
 from acquit.broker.options import AddressRule, BrokerOptions
@@ -21,8 +23,11 @@ from acquit.protocol.delivery import Delivery
 from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.message import Message
 from tests.support.books import ATTEMPTS_MAX, DEAD, Books, Copy, Transaction
-from tests.support.broker_world import Client, World
+from tests.support.broker_world import SMALL, TINY, Client, World
+from tests.support.examples import examples
 from tests.support.transacting import Controller
+
+pytestmark = pytest.mark.promise("balance")
 
 OPTIONS = BrokerOptions(
     address=(
@@ -48,7 +53,7 @@ class Run:
 
     def __init__(self, random: Random) -> None:
         self.random = random
-        self.world = World(OPTIONS)
+        self.world = World(OPTIONS, journal=random.choice((SMALL, TINY)))
         self.books = Books({"news": list(SUBSCRIPTIONS), "void": []}, {"wall"})
         self.number = 0
         self.connect()
@@ -186,7 +191,7 @@ class Run:
     def crash(self) -> None:
         self.world.core.tick(self.world.now_us)  # so that the counts of volatile messages are on the disk
         self.world.settle()
-        self.world = self.world.crash()
+        self.world = self.world.crash(self.random.randrange(4))
         self.lost(crashed=True)
         self.connect()
 
@@ -231,7 +236,7 @@ STEPS = {
     "purge": 0.3,
     "move": 0.6,
     "lose": 0.4,
-    "crash": 0.3,
+    "crash": 0.6,
 }
 
 
@@ -241,7 +246,7 @@ def assert_balanced(world: World) -> None:
     assert found.balanced, (found.anomalies, [row.mismatch for row in found.queues if row.mismatch])
 
 
-@settings(max_examples=60, deadline=None)
+@examples(20)
 @given(st.randoms(use_true_random=False), st.integers(5, 60))
 def test_every_count_of_every_queue_is_what_plain_bookkeeping_says(random: Random, steps: int) -> None:
     run = Run(random)

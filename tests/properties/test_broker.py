@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 
 from acquit.broker.options import AddressRule, BrokerOptions
@@ -22,6 +23,7 @@ from acquit.protocol.delivery import Delivery, DeliveryState
 from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.message import Message
 from tests.support.broker_world import Client, World
+from tests.support.examples import examples
 
 QUEUES = ("a", "b")
 OPTIONS = BrokerOptions(
@@ -291,7 +293,8 @@ class Model:
                 self.once[str(Message.decode(delivery.payload).message_id)] += 1
 
 
-@settings(max_examples=150)
+@pytest.mark.promise("durable", "at-least-once")
+@examples(75)
 @given(st.integers(0, 1 << 32))
 def test_nothing_is_lost_and_the_books_balance(seed: int) -> None:
     model = Model()

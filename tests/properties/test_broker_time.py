@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from random import Random
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 
 from acquit.broker.options import AddressRule, BrokerOptions
@@ -21,6 +22,7 @@ from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.link import ReceivingLink
 from acquit.protocol.message import Message
 from tests.support.broker_world import Client, World
+from tests.support.examples import examples
 
 FAR_MS = 3_600_000
 NAMES = ("one", "two", "three")
@@ -47,6 +49,7 @@ def policy(random: Random) -> dict[str, object]:
         "max_delivery_attempts": random.choice((0, 3)),
         "lock_duration_ms": random.choice((0, 500, 5_000)),
         "connection_loss": random.choice(("count", "dead-letter")),
+        "orderly_close": random.choice(("uncounted", "count")),
         "dead_letter_address": random.choice(("DLQ", "")),
         "expiry_address": random.choice(("ExpiryQueue", "")),
     }
@@ -106,7 +109,8 @@ class Run:
     def receive(self) -> None:
         name = self.random.choice(NAMES)
         if name not in self.links:
-            self.links[name] = self.client.receiver("q", name, second=name == "two")
+            default = self.random.choice((None, RELEASED, Modified(), Modified(delivery_failed=True)))
+            self.links[name] = self.client.receiver("q", name, second=name == "two", default_outcome=default)
         self.links[name].grant(self.random.randint(1, 3))
 
     def settle(self) -> None:
@@ -169,8 +173,9 @@ class Run:
             self.world.settle()
 
 
+@pytest.mark.promise("balance")
 @given(st.randoms(use_true_random=False), st.integers(5, 60))
-@settings(max_examples=60, deadline=None)
+@examples(20)
 def test_nothing_is_stuck_and_everything_is_accounted_for(random: Random, steps: int) -> None:
     run = Run(random)
     for _ in range(steps):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -162,6 +163,7 @@ class Receiving:
         self.rig.advance(1.0)
 
 
+@pytest.mark.promise("no-lies")
 @settings(max_examples=200)
 @given(st.sampled_from(["auto", "client", "individual", "no_ack"]), st.integers(1, 6), steps, st.booleans())
 def test_what_receipts_say_is_true(mode: str, prefetch: int, schedule: list[tuple[str, ...]], cut: bool) -> None:
@@ -192,6 +194,7 @@ def test_what_receipts_say_is_true(mode: str, prefetch: int, schedule: list[tupl
         assert [message.body for message in world.taken] == [str(n) for n in range(len(world.taken))]
 
 
+@pytest.mark.promise("no-lies")
 @settings(max_examples=100)
 @given(st.sampled_from(["auto", "client", "individual"]), st.integers(1, 6), steps)
 def test_after_closing_every_message_is_somewhere_once(
@@ -228,6 +231,7 @@ send_steps = st.lists(
 )
 
 
+@pytest.mark.promise("no-lies")
 @settings(max_examples=200)
 @given(send_steps, st.booleans())
 def test_what_sends_end_in_is_true(schedule: list[tuple[str, ...]], cut: bool) -> None:

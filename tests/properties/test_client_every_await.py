@@ -76,6 +76,7 @@ async def iterate(receiver: aio.Receiver, got: list[object]) -> None:
             return
 
 
+@pytest.mark.promise("no-lies")
 @pytest.mark.parametrize("operation", [receive, receive_in_time, receive_many, iterate])
 @pytest.mark.parametrize("prefetch", [0, 2, 10])
 @pytest.mark.parametrize("mode", MODES)
@@ -283,6 +284,7 @@ ACKNOWLEDGE: dict[str, Acknowledge] = {
 }
 
 
+@pytest.mark.promise("no-lies")
 @pytest.mark.parametrize("operation", ACKNOWLEDGE)
 @pytest.mark.parametrize("mode", ["client", "individual"])
 def test_acknowledging(mode: str, operation: str) -> None:
@@ -316,6 +318,7 @@ def check_sent(stage: Accounted, sender: aio.Sender, certain: list[str], possibl
     assert (len(core.queue), core.in_flight, core._queued_bytes - core._sent_bytes) == (0, 0, 0)
 
 
+@pytest.mark.promise("no-lies")
 @pytest.mark.parametrize("credit", [1, 2, 100])
 @pytest.mark.parametrize("full", [True, False])
 @pytest.mark.parametrize("wait", [True, False])
@@ -409,6 +412,7 @@ class Work:
         )
 
 
+@pytest.mark.promise("no-lies")
 def test_a_commit() -> None:
     async def scenario(cut: Cut) -> None:
         work = Work()
@@ -423,6 +427,7 @@ def test_a_commit() -> None:
     assert at_every_await(scenario) >= 1
 
 
+@pytest.mark.promise("no-lies")
 @pytest.mark.parametrize("operation", ["rollback", "block"])
 def test_a_rollback(operation: str) -> None:
     async def scenario(cut: Cut) -> None:

@@ -46,6 +46,8 @@ from acquit.protocol.link import Link, LinkState, ReceivingLink
 from acquit.protocol.options import ConnectionOptions
 from tests.support.server import Rig, Server, receiver_spec, sender_spec
 
+pytestmark = pytest.mark.promise("no-lies")
+
 E = TypeVar("E")
 L = TypeVar("L", bound=Link)
 C = TypeVar("C", SenderCore, ReceiverCore, SenderCore | ReceiverCore)

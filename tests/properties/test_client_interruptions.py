@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +19,8 @@ from acquit.protocol._definitions import Modified
 from acquit.protocol.constants import ACCEPTED, RELEASED, Outcome
 from tests.support.joined import Joined
 from tests.support.server import receiver_spec, sender_spec
+
+pytestmark = pytest.mark.promise("no-lies")
 
 pieces = st.one_of(st.integers(0, 200), st.just(0), st.just(1 << 30), st.just(1 << 30))
 faults = (

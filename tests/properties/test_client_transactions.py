@@ -191,6 +191,7 @@ def test_rollback_stops_a_cancelled_commit_or_comes_too_late_but_never_by_half(a
     asyncio.run(main())
 
 
+@pytest.mark.promise("no-lies")
 @settings(max_examples=200)
 @given(
     st.lists(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from acquit.protocol._definitions import Accepted, AmqpCondition, Disposition, End, Flow, Received, Role
 from acquit.protocol.events import SessionEnded, StatesReceived
 from acquit.protocol.link import SendingLink
 from acquit.protocol.options import ConnectionOptions
 from acquit.protocol.settlement import Phase
 from tests.support.peer import Peer, attach_to, begun_server, receiving_attach
+
+pytestmark = pytest.mark.promise("fairness")
 
 MESSAGES = 1_000
 

@@ -20,6 +20,8 @@ from acquit.protocol.message import Message
 from tests.support.broker_world import World, durable
 from tests.support.transacting import Controller
 
+pytestmark = pytest.mark.promise("duplicates")
+
 ADDRESSES = ("a", "b")
 
 

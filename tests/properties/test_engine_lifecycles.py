@@ -81,6 +81,7 @@ class World:
         options = ConnectionOptions(container_id="one", max_frame_size=512)
         self.wire = Wire(options, options).open()
         self.sides = (Side(self.wire.client), Side(self.wire.server))
+        self.sent = 0
 
     def step(self) -> None:
         client, server = self.wire.step()
@@ -148,7 +149,8 @@ class World:
         if senders:
             sender = self.random.choice(senders)
             payload = bytes(self.random.choice((10, 10, 3_000)))
-            side.deliveries.append(sender.send(b"t", payload))
+            self.sent += 1
+            side.deliveries.append(sender.send(b"%d" % self.sent, payload))
             if self.random.random() < 0.2:
                 sender.drained()
 

@@ -19,8 +19,8 @@ from acquit.protocol._definitions import Accepted, Error, Modified, Rejected, Re
 from acquit.protocol.delivery import Delivery
 from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.message import Message
+from acquit.testing.simulation.disk import FaultyDisk
 from tests.support.broker_world import Client, World, durable
-from tests.support.disk import FaultyDisk
 from tests.support.transacting import Controller
 
 OPTIONS = BrokerOptions(
@@ -342,7 +342,8 @@ def assert_balanced(world: World) -> None:
     assert found.balanced, (found.anomalies, [row.mismatch for row in found.queues if row.mismatch])
 
 
-@pytest.mark.parametrize("history", range(12))
+@pytest.mark.promise("durable")
+@pytest.mark.parametrize("history", range(6))
 def test_a_full_disk_loses_nothing_and_does_nothing_by_half(seed: int, history: int) -> None:
     run = Run(Random(seed * 1_000 + history))
     for _ in range(60):
@@ -359,6 +360,7 @@ def test_long_histories_of_a_full_disk(history: int) -> None:
     run.account()
 
 
+@pytest.mark.promise("durable")
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_a_full_disk_over_long_histories(rng: Random, soak_rounds: int) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import sqlite3
 from collections import OrderedDict
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from acquit.client.identity import Identity
 from acquit.client.inbox import Inbox, InboxVerdict, SqlInbox
+
+pytestmark = pytest.mark.promise("done-once")
 
 NAMES = ["string:a", "string:b", "ulong:1", None]
 BODIES = ["x", "y"]

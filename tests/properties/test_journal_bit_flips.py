@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 
 from acquit.errors import StoreCorrupt, StoreVersionUnsupported
 from acquit.ledger.verify import verify
+from acquit.testing.simulation.disk import FaultyDisk
 from tests.properties.test_journal_power_loss import TINY
-from tests.support.disk import FaultyDisk
 from tests.support.mini_broker import DATA, Clock, History, MiniBroker, check_fold
+
+pytestmark = pytest.mark.promise("missing")
 
 
 @cache

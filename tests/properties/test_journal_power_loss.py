@@ -1,8 +1,9 @@
 """Power is lost at every moment there is; what was answered is there afterwards, and nothing that was not recorded.
 
-The disk (`tests.support.disk`) dies in each step of a short life in turn: a write, a sync, a rename. Of what was not
-synced, nothing survives, or everything, or blocks in any combination. The next process must find exactly one of the
-states that the journal was told, none older than what was answered, and be able to go on; that one dies, too.
+The disk (`acquit.testing.simulation.disk`) dies in each step of a short life in turn: a write, a sync, a rename. Of
+what was not synced, nothing survives, or everything, or blocks in any combination. The next process must find exactly
+one of the states that the journal was told, none older than what was answered, and be able to go on; that one dies,
+too.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acquit.errors import StoreFailed, StoreFull
+from acquit.ledger.verify import verify
 from acquit.store.options import JournalOptions
-from tests.support.disk import FaultyDisk, PowerLoss, all_survives, none_survives
-from tests.support.mini_broker import SMALL, Clock, History, MiniBroker, check_recovered
+from acquit.testing.simulation.disk import FaultyDisk, PowerLoss, all_survives, none_survives
+from tests.support.mini_broker import DATA, SMALL, Clock, History, MiniBroker, check_recovered
 
 TINY = JournalOptions(
     segment_bytes=16 * 1024,
@@ -39,16 +41,20 @@ class World:
         self.truth = History()
         self.clock = Clock()
 
-    def life(self, disk: FaultyDisk, turns: int) -> bool:
-        """A process opens the folder and lives for so many turns. False when power was lost on the way."""
+    def life(self, disk: FaultyDisk, turns: int, *, stays: bool = False) -> bool:
+        """A process opens the folder and lives for so many turns. False when power was lost on the way. `stays`: it
+        begins with a message in a queue where nothing else happens, and ends by a kill."""
         try:
             broker = MiniBroker(disk, self.rng, truth=self.truth, options=self.options, clock=self.clock)
             check_recovered(broker)
+            if stays:
+                broker.leave_alone(b"stays")
             broker.live_on(turns, sync=0.6, chores=0.5)
-            if turns and self.rng.random() < 0.5:
+            if turns and not stays and self.rng.random() < 0.5:
                 broker.close()
         except PowerLoss:
             return False
+        assert verify(DATA, disk=disk).problems == ()
         return True
 
 
@@ -73,15 +79,17 @@ def test_the_life_has_every_kind_of_step() -> None:
     assert any(name.endswith(".events") for name in names)
 
 
+@pytest.mark.promise("durable")
 @pytest.mark.parametrize("part", range(8))
 def test_power_lost_in_every_step(part: int) -> None:
     steps = steps_of(SEED, TURNS, TINY)
     for step in range(part, steps, 8):
-        for survives in (none_survives, all_survives, *(coin(step, salt) for salt in range(2))):
+        # Nothing survives, or all of it, in turns, and in any case blocks by chance.
+        for survives in ((none_survives, all_survives)[step // 8 % 2], coin(step)):
             world = World(SEED, TINY)
             disk = FaultyDisk(power_loss_at=step)
             assert not world.life(disk, TURNS)
-            assert world.life(disk.after_power_loss(survives), 1), step
+            assert world.life(disk.after_power_loss(survives), TURNS if step % 16 == part else 1), step
 
 
 def biased(rng: random.Random, share: float) -> Callable[[], bool]:
@@ -92,6 +100,7 @@ def coin(*seed: int) -> Callable[[], bool]:
     return biased(random.Random(repr(seed)), 0.5)
 
 
+@pytest.mark.promise("durable")
 def test_power_lost_in_every_step_of_a_recovery() -> None:
     """A torn batch, then a recovery that is itself cut short wherever it can be; then one that is not."""
     base = steps_of(SEED, TURNS, TINY) * 2 // 3
@@ -111,6 +120,7 @@ def test_power_lost_in_every_step_of_a_recovery() -> None:
     assert step > 5, "a recovery takes more steps than this"
 
 
+@pytest.mark.promise("durable")
 @settings(max_examples=60)
 @given(
     seed=st.integers(0, 1 << 32),
@@ -127,6 +137,26 @@ def test_power_lost_again_and_again(seed: int, lives: list[tuple[int, int, float
     assert world.life(disk, 1)
 
 
+@pytest.mark.promise("durable")
+@pytest.mark.parametrize("survives", [all_survives, none_survives])
+@pytest.mark.parametrize("seed", range(4))
+def test_killed_as_it_starts_again_and_again(seed: int, survives: Callable[[], bool]) -> None:
+    """As a container that loops in crashes is: in each round some starts end in one of their first steps, most of them
+    before the first batch; then one lives for a while, and takes messages along that nobody ever settles."""
+    rng = random.Random(seed)
+    world = World(seed, TINY)
+    disk = FaultyDisk()
+    for _ in range(8):
+        for _ in range(3):
+            disk.power_loss_at = rng.randrange(15)
+            world.life(disk, 0)
+            disk = disk.after_power_loss(survives)
+        assert world.life(disk, 30, stays=True)
+        disk = disk.after_kill()
+    assert world.life(disk, 1)
+
+
+@pytest.mark.promise("durable")
 @settings(max_examples=40)
 @given(seed=st.integers(0, 1 << 32), capacity_kib=st.integers(200, 800), short=st.booleans())
 def test_a_disk_that_gets_full_loses_nothing(seed: int, capacity_kib: int, short: bool) -> None:
@@ -148,6 +178,7 @@ def test_a_disk_that_gets_full_loses_nothing(seed: int, capacity_kib: int, short
     assert world.life(after, 1)
 
 
+@pytest.mark.promise("durable")
 @settings(max_examples=60)
 @given(seed=st.integers(0, 1 << 32), error_at=st.integers(0, 120), share=st.floats(0, 1))
 def test_after_an_io_error_nothing_is_accepted(seed: int, error_at: int, share: float) -> None:
@@ -163,6 +194,7 @@ def test_after_an_io_error_nothing_is_accepted(seed: int, error_at: int, share: 
     assert world.life(disk.after_power_loss(biased(world.rng, share)), 1)
 
 
+@pytest.mark.promise("durable")
 @pytest.mark.slow
 def test_many_lives(rng: random.Random, soak_rounds: int) -> None:
     """Long ones, one after the other, each ended by a loss of power or in order."""

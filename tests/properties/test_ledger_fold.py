@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,9 +19,11 @@ from acquit.store.folder import EVENTS
 from acquit.store.interface import Position, Record
 from acquit.store.reading import FolderReader
 from acquit.store.segment import EVENTS_HEADER_BYTES
+from acquit.testing.simulation.disk import FaultyDisk
 from tests.properties.test_journal_power_loss import TINY
-from tests.support.disk import FaultyDisk
 from tests.support.mini_broker import DATA, Clock, History, MiniBroker, check_fold
+
+pytestmark = pytest.mark.promise("balance")
 
 KEEPING = replace(TINY, archive_bytes_max=1 << 40)
 """As the tiny journal, but nothing is deleted from the archive."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from acquit.broker.options import AddressRule, BrokerOptions
@@ -22,6 +22,9 @@ from acquit.protocol.extensions import PLACE, SENDER_MARK
 from acquit.protocol.link import SendingLink
 from acquit.protocol.message import Message
 from tests.support.broker_world import Client, World
+from tests.support.examples import examples
+
+pytestmark = pytest.mark.promise("marks")
 
 ROWS = 12
 BATCHES = 2
@@ -68,7 +71,7 @@ class Attempt:
 
 
 @pytest.mark.parametrize("bounded", [False, True])
-@settings(max_examples=150)
+@examples(50)
 @given(steps=st.lists(step, max_size=60))
 def test_each_row_is_posted_once_and_in_order(steps: list[tuple[str, int, int]], *, bounded: bool) -> None:
     policy = {"messages_max": 3, "full_policy": "reject"} if bounded else {}

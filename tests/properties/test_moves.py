@@ -12,6 +12,8 @@ from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.message import Message
 from tests.support.broker_world import World, durable
 
+pytestmark = pytest.mark.promise("moved-once")
+
 QUEUES = ("a", "b", "c")
 OPTIONS = BrokerOptions(address=(AddressRule("a", {"memory_bytes_max": 65_536}),))
 

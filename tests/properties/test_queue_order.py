@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,6 +32,7 @@ def message(sequence: int, priority: int) -> Message:
     return Message(sequence, QUEUE, NodeState.AVAILABLE, b"", 0, 0, priority, 0, 0, 0)
 
 
+@pytest.mark.promise("order")
 @settings(max_examples=200)
 @given(steps)
 def test_the_backlog_is_a_sorted_list(story: list[tuple[str, int]]) -> None:

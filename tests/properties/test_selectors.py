@@ -12,10 +12,11 @@ import random
 from fractions import Fraction
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from acquit.broker.selector import Fields, compile_selector
+from tests.support.examples import examples
 
 Tree = tuple[Any, ...]
 Found = bool | int | float | str | None
@@ -240,7 +241,7 @@ def like(pattern: list[str], text: str) -> bool:
 # -- both -------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=1_500, deadline=None)
+@examples(500)
 @given(conditions, st.lists(messages, min_size=1, max_size=4), st.integers(0, 2**32))
 def test_a_selector_means_what_the_slow_interpreter_says(tree: Tree, found: list[dict[str, Found]], seed: int) -> None:
     text = Writer(seed).write(tree)
@@ -253,7 +254,7 @@ def test_a_selector_means_what_the_slow_interpreter_says(tree: Tree, found: list
         assert opposite.matches(fields) is (expected is False), text
 
 
-@settings(max_examples=300, deadline=None)
+@examples(100)
 @given(conditions, st.integers(0, 2**32))
 def test_a_selector_knows_the_names_it_asks_for(tree: Tree, seed: int) -> None:
     asked: set[str] = set()

@@ -170,6 +170,7 @@ def walk(mode: RcvSettleMode) -> Walk:
 modes = pytest.mark.parametrize("mode", list(RcvSettleMode))
 
 
+@pytest.mark.promise("no-lies")
 @modes
 def test_the_only_end_is_settled_at_both_ends_with_nothing_on_the_wire(mode: RcvSettleMode) -> None:
     stuck = [state for state, ways in walk(mode).ways.items() if not ways - {state}]
@@ -195,6 +196,7 @@ def test_an_end_that_has_forgotten_says_nothing_more(mode: RcvSettleMode) -> Non
                 assert len(way.to_sender) <= len(state.to_sender)
 
 
+@pytest.mark.promise("no-lies")
 def test_in_mode_second_the_sender_settles_first() -> None:
     """2.8.3: unless the sender aborts, no receiver in mode second forgets before it hears that the sender has."""
     for state, ways in walk(RcvSettleMode.SECOND).ways.items():

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from acquit.protocol.message import Message
@@ -24,7 +24,10 @@ from acquit.spark.columns import MessageColumns
 from acquit.spark.driver import Driver, Offset, PlannedPart
 from acquit.spark.source_options import SourceOptions
 from acquit.spark.spool import FolderStore, Outcome, Received, Spool, attempt
+from tests.support.examples import examples
 from tests.support.queue_double import BROKER, DrainDouble, QueueDouble, posting
+
+pytestmark = pytest.mark.promise("once-in-a-table")
 
 NAMES = ("a", "b", "c")
 SCHEMA = pa.schema([("queue", pa.string()), ("body", pa.binary())])
@@ -182,7 +185,7 @@ def play(world: World, step: tuple[object, ...], rows_max: int | None = None) ->
             world.restart()
 
 
-@settings(max_examples=60, deadline=None)
+@examples(20)
 @given(st.booleans(), st.integers(1, 5), st.lists(st.one_of(POSTS, POSTS, BATCHES, RESTARTS), min_size=5, max_size=40))
 def test_each_posting_at_each_queue_is_one_row_in_its_order(
     tells: bool, parts: int, steps: list[tuple[object, ...]]
@@ -203,7 +206,7 @@ def test_each_posting_at_each_queue_is_one_row_in_its_order(
         assert not any(queue.available for queue in world.queues.values())
 
 
-@settings(max_examples=100, deadline=None)
+@examples(30)
 @given(
     st.booleans(),
     st.integers(1, 5),

@@ -27,7 +27,9 @@ from acquit.spark.spool.log import Log, LogState, marker_name, slot_name
 from acquit.spark.spool.store import StoreDoubt
 from tests.support.spool_world import Faults, Process, World
 
-SCHEDULES = 80
+pytestmark = pytest.mark.promise("once-in-a-table")
+
+SCHEDULES = 40
 
 FAULTS = {
     "calm": Faults(),
@@ -77,11 +79,12 @@ def test_every_message_is_in_the_table_once(name: str, seed: int) -> None:
 
 @pytest.mark.slow
 def test_every_message_is_in_the_table_once_in_many_more_schedules(seed: int, soak_rounds: int) -> None:
-    for number in range(seed * 1_000, seed * 1_000 + soak_rounds * 100):
+    for number in range(seed * 1_000, seed * 1_000 + soak_rounds * 40):
         for name, faults in FAULTS.items():
             assert World(number, faults).run().account() == ([], [], [], []), f"schedule {number}, {name}"
 
 
+@pytest.mark.promise("retention")
 def test_forgetting_really_forgets(seed: int) -> None:
     worlds = (World(number, FAULTS["forgetting"]).run() for number in range(seed * 1_000, seed * 1_000 + SCHEDULES))
     assert any(max(world.rows().values(), default=0) > 1 for world in worlds)

@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 
 from acquit.broker.nodes.addresses import matches
@@ -23,6 +24,9 @@ from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.message import Message
 from acquit.protocol.types import Described, ULong
 from tests.support.broker_world import Client, World
+from tests.support.examples import examples
+
+pytestmark = pytest.mark.promise("topics")
 
 ADDRESSES = ("a", "b", "a.b", "*", "a.#", "#")
 TOPICS = ("a", "b", "a.b")
@@ -247,7 +251,7 @@ STEPS = {
 }
 
 
-@settings(max_examples=60, deadline=None)
+@examples(30)
 @given(st.integers(0, 2**32))
 def test_every_subscription_gets_what_was_posted_while_it_was_there(seed: int) -> None:
     rng = Random(seed)

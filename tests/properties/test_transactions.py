@@ -9,7 +9,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 
 from acquit.broker.options import AddressRule, BrokerOptions, TransactionLimits
@@ -32,7 +33,10 @@ from acquit.protocol.message import Message
 from acquit.protocol.settlement import Phase
 from acquit.store.interface import Position
 from tests.support.broker_world import Client, World
+from tests.support.examples import examples
 from tests.support.transacting import Controller
+
+pytestmark = pytest.mark.promise("transactions")
 
 QUEUES = ("a", "b")
 DEAD = "DLQ"
@@ -316,7 +320,7 @@ def contents(world: World) -> Contents:
     return {name: frozenset(bodies) for name, bodies in found.items()}
 
 
-@settings(max_examples=60)
+@examples(30)
 @given(seed=st.integers(0, 1 << 32), steps=st.integers(5, 60))
 def test_a_transaction_happens_as_a_whole_or_not_at_all(seed: int, steps: int) -> None:
     Story(seed).play(steps)
@@ -489,7 +493,7 @@ class Mischief:
         self.connect()
 
 
-@settings(max_examples=60)
+@examples(30)
 @given(seed=st.integers(0, 1 << 32), steps=st.integers(5, 100))
 def test_nothing_that_controllers_do_upsets_the_accounts(seed: int, steps: int) -> None:
     Mischief(seed).play(steps)

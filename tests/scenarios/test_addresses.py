@@ -86,6 +86,7 @@ def why(client: Client, link: Link) -> str:
 # -- which node -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("one-holder")
 def test_anycast_one_consumer_gets_each_message(worlds: Worlds) -> None:
     world = world_with(worlds)
     client = world.client()
@@ -213,6 +214,7 @@ def test_expiry_address(worlds: Worlds) -> None:
     assert seen(world, "late") == ["x"]
 
 
+@pytest.mark.promise("attempts")
 def test_max_delivery_attempts(worlds: Worlds) -> None:
     world = world_with(worlds, "q", max_delivery_attempts=2)
     client = world.client()
@@ -224,6 +226,7 @@ def test_max_delivery_attempts(worlds: Worlds) -> None:
     assert seen(world, "DLQ") == ["x"]
 
 
+@pytest.mark.promise("attempts")
 @pytest.mark.parametrize(("setting", "dead"), [("count", []), ("dead-letter", ["x"])])
 def test_connection_loss(worlds: Worlds, setting: str, dead: list[object]) -> None:
     world = world_with(worlds, "q", max_delivery_attempts=1, connection_loss=setting)
@@ -379,6 +382,7 @@ def test_consumer_priority(worlds: Worlds) -> None:
     assert (client.bodies(low), client.bodies(high)) == ([], [1, 2])
 
 
+@pytest.mark.promise("order")
 def test_message_priorities(worlds: Worlds) -> None:
     world = world_with(worlds)
     client = world.client()
@@ -421,6 +425,7 @@ def told_twice(worlds: Worlds) -> tuple[World, Client]:
     return world, client
 
 
+@pytest.mark.promise("duplicates")
 def test_a_duplicate_is_accepted_after_the_first_postings_sync_and_posts_nothing(worlds: Worlds) -> None:
     world = world_with(worlds)
     client = world.client()
@@ -434,6 +439,7 @@ def test_a_duplicate_is_accepted_after_the_first_postings_sync_and_posts_nothing
     assert live_of(world, "q") == 1
 
 
+@pytest.mark.promise("duplicates")
 def test_the_window_is_part_of_the_fold(told_twice: tuple[World, Client], worlds: Worlds) -> None:
     world, _ = told_twice
     assert world.fold().table.windows == world.core.scribe.recorder.table.windows
@@ -443,6 +449,7 @@ def test_the_window_is_part_of_the_fold(told_twice: tuple[World, Client], worlds
     assert live_of(world, "q") == 1
 
 
+@pytest.mark.promise("duplicates")
 def test_in_a_transaction_an_id_is_final_at_commit(worlds: Worlds) -> None:
     world = world_with(worlds)
     client = world.client()
@@ -463,6 +470,7 @@ def test_in_a_transaction_an_id_is_final_at_commit(worlds: Worlds) -> None:
     assert live_of(world, "q") == 1
 
 
+@pytest.mark.promise("duplicates")
 def test_in_a_transaction_an_id_is_freed_at_rollback(worlds: Worlds) -> None:
     world = world_with(worlds)
     client = world.client()
@@ -487,6 +495,7 @@ def test_a_duplicate_of_a_committed_id_is_provisionally_accepted_and_posts_nothi
     assert live_of(world, "q") == 1
 
 
+@pytest.mark.promise("duplicates")
 def test_of_an_id_that_another_live_transaction_holds_it_is_rejected(worlds: Worlds) -> None:
     world = world_with(worlds)
     client = world.client()
@@ -501,6 +510,7 @@ def test_of_an_id_that_another_live_transaction_holds_it_is_rejected(worlds: Wor
     assert live_of(world, "q") == 1
 
 
+@pytest.mark.promise("duplicates")
 def test_the_same_id_with_a_different_body_passes_flagged(told_twice: tuple[World, Client]) -> None:
     world, client = told_twice
     post(client, "q", identified("a", "another"))

@@ -64,6 +64,7 @@ def ends(world: World) -> None:
 # -- posted -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("durable")
 def test_posted_durable() -> None:
     world = World()
     client = world.client()
@@ -108,6 +109,7 @@ def test_posted_with_a_delivery_time() -> None:
     ends(world)
 
 
+@pytest.mark.promise("transactions")
 def test_posted_in_a_transaction() -> None:
     world = World()
     client = world.client()
@@ -134,6 +136,7 @@ def test_posted_in_a_transaction() -> None:
 # -- acquired ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("order", "one-holder")
 def test_acquired_by_a_link() -> None:
     world = World()
     client = world.client()
@@ -147,6 +150,7 @@ def test_acquired_by_a_link() -> None:
     ends(world)
 
 
+@pytest.mark.promise("at-most-once")
 def test_acquired_by_a_pre_settled_link() -> None:
     world = World()
     client = world.client()
@@ -261,6 +265,7 @@ def test_rejected_at_a_dead_letter_queue() -> None:
     ends(world)
 
 
+@pytest.mark.promise("redelivered", "order")
 @pytest.mark.parametrize("state", [RELEASED, None], ids=["released", "settled without a state"])
 def test_released_or_settled_without_a_state(state: DeliveryState | None) -> None:
     world = World()
@@ -354,10 +359,14 @@ def close(client: Client, link: ReceivingLink, how: str) -> None:
     client.world.settle()
 
 
+@pytest.mark.promise("redelivered", "attempts")
 @pytest.mark.parametrize("default_outcome", [None, FAILED, ACCEPTED], ids=["none", "modified", "accepted"])
 @pytest.mark.parametrize("how", CLOSINGS)
-def test_link_session_or_connection_closed_in_order(how: str, default_outcome: DeliveryState | None) -> None:
-    world = World()
+@pytest.mark.parametrize("policy", ["uncounted", "count"])
+def test_link_session_or_connection_closed_in_order(
+    how: str, default_outcome: DeliveryState | None, policy: str
+) -> None:
+    world = world_with(orderly_close=policy, max_delivery_attempts=2)
     client = world.client()
     link = client.receiver("q", credit=1, default_outcome=default_outcome)
     told = link.remote_attach.source.default_outcome  # type: ignore[union-attr]
@@ -372,11 +381,15 @@ def test_link_session_or_connection_closed_in_order(how: str, default_outcome: D
         receiver = other.receiver("q", credit=1)
         world.settle()
         (message,) = messages(other, receiver)
-        assert message.delivery_count == (0 if default_outcome is None else 1)
+        assert message.delivery_count == (1 if default_outcome is FAILED and policy == "count" else 0)
         assert message.first_acquirer is False
+        other.received[receiver][0].settle(FAILED)
+        world.settle()
+        assert (live_of(world, "q"), live_of(world, "DLQ")) == (1, 0), "one failure of two"
     ends(world)
 
 
+@pytest.mark.promise("redelivered", "attempts")
 @pytest.mark.parametrize("policy", ["count", "dead-letter"])
 @pytest.mark.parametrize("default_outcome", [None, RELEASED, FAILED], ids=["none", "released", "modified"])
 def test_connection_lost(default_outcome: DeliveryState | None, policy: str) -> None:
@@ -398,9 +411,13 @@ def test_connection_lost(default_outcome: DeliveryState | None, policy: str) -> 
         world.settle()
         (message,) = messages(other, receiver)
         assert message.delivery_count == (0 if default_outcome is RELEASED else 1), "it counts"
+        other.received[receiver][0].settle(FAILED)
+        world.settle()
+        assert (live_of(world, "q"), live_of(world, "DLQ")) == (0, 1), "the first failure, of one"
     ends(world)
 
 
+@pytest.mark.promise("redelivered")
 def test_lock_duration_passed() -> None:
     world = world_with(lock_duration_ms=30_000, redelivery_delay_ms=1_000)
     client = world.client()
@@ -476,6 +493,7 @@ def test_its_time_has_come_and_it_held_others_up(blocks: str) -> None:
     ends(world)
 
 
+@pytest.mark.promise("durable")
 def test_purged() -> None:
     world = World()
     client = world.client()
@@ -490,6 +508,7 @@ def test_purged() -> None:
     ends(world)
 
 
+@pytest.mark.promise("durable")
 @pytest.mark.parametrize("acquired", [False, True])
 def test_durable_and_the_broker_was_restarted(acquired: bool) -> None:
     world = World()
@@ -559,6 +578,7 @@ def test_a_non_destructive_queue() -> None:
 # -- what transactions hold -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("transactions")
 @pytest.mark.parametrize("settled", [False, True], ids=["not settled", "settled"])
 def test_what_a_transaction_retires_is_held_until_it_ends(settled: bool) -> None:
     world = World()

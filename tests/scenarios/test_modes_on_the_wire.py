@@ -1,7 +1,7 @@
 """The acknowledgement modes, sentence by sentence, as frames: what the client writes is read from the bytes.
 
 The sentences are those that users are promised (docs/client.md); beside each the tests here that hold it. What
-the modes mean to a program, apart from frames, is in test_core.py, test_aio.py and test_listening.py.
+the modes mean to a program, apart from frames, is in test_aio.py and test_listening.py.
 
 What is promised                                                            Tests
 --------------------------------------------------------------------------  -----------------------------------------
@@ -173,6 +173,7 @@ def test_credit_comes_back_on_acknowledgement(mode: str) -> None:
     run(main)
 
 
+@pytest.mark.promise("bounded")
 def test_up_to_unsettled_max_credit_comes_back_in_a_transaction() -> None:
     async def main() -> None:
         stage = Tapped("transacted", unsettled_max=8)
@@ -202,6 +203,7 @@ def test_up_to_unsettled_max_credit_comes_back_in_dups_ok() -> None:
 # -- the prefetch limit ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("bounded")
 @pytest.mark.parametrize("mode", ACKNOWLEDGING)
 def test_at_the_prefetch_limit_receive_raises_at_its_timeout_and_warns(
     mode: str, caplog: pytest.LogCaptureFixture
@@ -641,6 +643,7 @@ def test_prefetch_zero_returns_what_crosses_the_drain() -> None:
     run(main)
 
 
+@pytest.mark.promise("bounded")
 def test_prefetch_in_bytes_takes_credit_back_when_messages_are_larger_than_it_thought() -> None:
     async def main() -> None:
         stage = Tapped("individual")

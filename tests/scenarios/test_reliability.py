@@ -11,6 +11,7 @@ from acquit.protocol.message import Message
 from tests.support.broker_world import World, durable, live_of
 
 
+@pytest.mark.promise("at-most-once")
 @pytest.mark.parametrize("end", ["lost", "closed", "released"])
 def test_unreliable_at_most_once(end: str) -> None:
     """Acknowledgement is implicit; nothing can be released or rejected."""
@@ -34,6 +35,7 @@ def test_unreliable_at_most_once(end: str) -> None:
     world.check_journal()
 
 
+@pytest.mark.promise("at-most-once")
 def test_unreliable_from_a_sender() -> None:
     """A posting that is sent settled is taken and never answered."""
     world = World()
@@ -69,6 +71,7 @@ def test_reliable_at_least_once() -> None:
     world.check_journal()
 
 
+@pytest.mark.promise("answered")
 @pytest.mark.parametrize("outcome", [ACCEPTED, RELEASED, Modified(delivery_failed=True)], ids=repr)
 def test_answered(outcome: Modified) -> None:
     """The acknowledgement is itself answered, by us only after the sync, which a capability promises."""
@@ -94,6 +97,7 @@ def test_answered(outcome: Modified) -> None:
     world.check_journal()
 
 
+@pytest.mark.promise("answered")
 def test_answered_a_volatile_message() -> None:
     """There is nothing to sync for."""
     world = World()

@@ -115,6 +115,7 @@ def check_against_ledger(into: Path, path: Path) -> None:
         assert sum(minute["depth_change"] for minute in minutes) == live
 
 
+@pytest.mark.promise("balance")
 def test_every_outcome_of_a_real_broker_while_it_runs(spark: SparkSession, tmp_path: Path) -> None:
     data, into = tmp_path / "data", tmp_path / "into"
     with acquit.Broker(data=data) as broker:

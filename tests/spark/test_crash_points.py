@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.crashing import CRASHES, ROOT
+from tests.support.crashing import CRASHES, ROOT, arm, folder_of, passed
 
 PROGRAM = """
 import importlib
@@ -28,3 +28,13 @@ def test_they_are_all_there(tmp_path: Path) -> None:
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 10
+
+
+def test_a_worker_that_outlived_its_jvm_leaves_the_point_to_the_next_run(tmp_path: Path) -> None:
+    arm(tmp_path, "published", "everything")
+    program = f"from tests.support.crashing import *; pass_point(Path({str(folder_of(tmp_path))!r}), 'published')"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    assert passed(tmp_path, "published") is None
+    assert (folder_of(tmp_path) / "published").exists(), "nobody can pass it any more"

@@ -53,6 +53,7 @@ class Pipeline:
         return ingest(self.options, spark=self.spark, on_progress=self.progress.append)
 
 
+@pytest.mark.promise("sink-takes-once")
 def test_into_delta(spark: SparkSession, broker: acquit.Broker, address: str, tmp_path: Path) -> None:
     post(broker.url, address, *range(50))
     table = tmp_path / "table"
@@ -87,13 +88,10 @@ def test_over_tls_with_a_certificate(spark: SparkSession, address: str, tmp_path
         key.unlink()
         with pytest.raises(ConfigurationError, match=f"option key = {key} on the driver: cannot be read"):
             pipeline.run()
-        pipeline = Pipeline(spark, broker.url, address, tmp_path / "table", create=True, **tls)  # not asked before
-        with pytest.raises(PipelineFailed, match=f"option key = {key} on the driver: cannot be read") as caught:
-            pipeline.run()
-        assert isinstance(caught.value.__cause__, ConfigurationError)
     assert delta_bodies(tmp_path / "table") == ["m1"]
 
 
+@pytest.mark.promise("sink-takes-once")
 def test_into_parquet(spark: SparkSession, broker: acquit.Broker, address: str, tmp_path: Path) -> None:
     post(broker.url, address, 1, 2)
     pipeline = Pipeline(
@@ -121,9 +119,9 @@ def test_until_interrupted(
 
     def wait(query: StreamingQuery, timeout: int | None = None) -> bool | None:
         # As a user would: a second posting when the first has arrived, and ctrl-C when that has.
-        if len(pipeline.progress) == 1 and next(waits) == 0:
+        if len(pipeline.progress) >= 1 and next(waits) == 0:
             post(broker.url, address, 2)
-        if len(pipeline.progress) == 2:
+        if len(pipeline.progress) >= 2:
             signal.raise_signal(signal.SIGINT)
         return real(query, timeout)
 
@@ -187,6 +185,7 @@ def test_several_queues_with_decoded_bodies_into_partitions(
     assert DeltaTable(table).metadata().partition_columns == ["queue", "posted_day"]
 
 
+@pytest.mark.promise("sink-takes-once")
 def test_the_ledger_says_whether_all_of_it_is_in_the_table(spark: SparkSession, tmp_path: Path) -> None:
     table, data = tmp_path / "table", tmp_path / "data"
     with acquit.Broker(data) as broker:

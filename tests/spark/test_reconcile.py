@@ -157,12 +157,14 @@ def test_receipts_of_a_producer(spark: SparkSession, seen: Seen, tmp_path: Path)
     found = reconcile(seen.options(receipts=receipts), spark=spark)
     assert kinds(found.counts) == {
         "never-posted": 1,
+        "accepted-twice": 1,
         "posted-though-refused": 1,
         "unknown-to-producer": 1,
         "in-doubt-posted": 1,
         "in-doubt-not-posted": 1,
     }
     assert not found.equal
+    assert {each.identity: each.other for each in found.examples}["m-0"] == "accepted 2×"
     assert {each.identity: each.other for each in found.examples}["m-3"] == "refused 1×"
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import acquit
 import pyspark_acquit
 from acquit.spark.source import AcquitDataSource
 
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_spark_finds_the_format_without_being_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_finds_the_format_without_being_told(spark: SparkSession, broker: acquit.Broker, tmp_path: Path) -> None:
     fresh = spark.newSession().readStream.format("acquit")
-    frame = fresh.options(url="amqp://host", address="queue", spool=str(tmp_path)).load()
+    frame = fresh.options(url=broker.url, address="queue", spool=str(tmp_path)).load()
     assert "body" in frame.columns
     assert pyspark_acquit.DefaultSource is AcquitDataSource
 

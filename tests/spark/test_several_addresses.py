@@ -106,8 +106,11 @@ def test_rows_say_their_queue_old_epochs_are_read_by_a_new_schema_and_figures_co
     assert (totals.rows, totals.set_aside) == (6, 1) and not reading.rows
 
 
-def test_a_schema_that_is_no_schema_is_refused_when_the_query_is_defined(spark: SparkSession, tmp_path: Path) -> None:
-    reading = Reading(spark, tmp_path, url="amqp://127.0.0.1:9", address="orders")
+def test_a_schema_that_is_no_schema_is_refused_when_the_query_is_defined(
+    spark: SparkSession, broker: acquit.Broker, address: str, tmp_path: Path
+) -> None:
+    post(broker.url, address, "1")
+    reading = Reading(spark, tmp_path, url=broker.url, address=address)
     with pytest.raises(Exception, match="(?i)syntax") as caught:
         reading.run("id NUMBERS, <")
     assert "\n" not in reason_of(caught.value)

@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 import os
 import signal
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import AnalysisException, StreamingQueryException
 
 import acquit
+from acquit.protocol.message import AmqpValue
+from acquit.protocol.sections import scan_sections
+from acquit.protocol.types import Int, Timestamp, UInt, ULong
 from acquit.spark.columns import FIELDS
 from acquit.spark.session import reason_of
 from acquit.spark.sink.writers import AcquitWriter, TaskResult
@@ -24,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 ROWS = 400
+ID = uuid.UUID(int=7)
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +46,7 @@ def numbers(spark: SparkSession, columns: str = "CAST(id AS STRING) AS body") ->
     return spark.range(0, ROWS, 1, 2).selectExpr(*columns.split("; "))
 
 
+@pytest.mark.promise("sink")
 def test_a_batch_is_posted_once_however_often_it_is_written(spark: SparkSession, tmp_path: Path) -> None:
     columns = "CAST(id AS STRING) AS body; CAST(id % 10 AS INT) AS priority; MAP('n', id) AS application_properties"
     with acquit.Broker() as broker:
@@ -59,6 +66,31 @@ def test_a_batch_is_posted_once_however_often_it_is_written(spark: SparkSession,
     report = json.loads((tmp_path / "reports" / "monday.json").read_text())
     assert (report["written"], report["suppressed"], report["partitions"]) == (0, ROWS, 2)
     assert report["told_by"] == ["the sender's mark"]
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"url": "amqp://127.0.0.1:9", "connectTimeout": "1ms"}, "cannot reach the broker at amqp://127.0.0.1:9"),
+        ({"user": "ada", "credential": "env:PASSWORD_OF_NOBODY"}, "credential env:PASSWORD_OF_NOBODY"),
+    ],
+)
+def test_no_connection_is_told_before_anything_runs(
+    spark: SparkSession, tmp_path: Path, given: dict[str, str], reason: str
+) -> None:
+    """In one line, not behind the tracebacks of a task that has failed four times."""
+    with acquit.Broker() as broker:
+        options = {"url": broker.url, "address": "q", **given}
+        stream = spark.readStream.format("rate").load().selectExpr("CAST(value AS STRING) AS body")
+        query = stream.writeStream.format("acquit").options(**options, checkpointLocation=str(tmp_path)).start()
+        with pytest.raises(StreamingQueryException) as of_stream:
+            query.awaitTermination(60)
+        with pytest.raises(AnalysisException) as of_batch:
+            numbers(spark).write.format("acquit").mode("append").options(**options, runId="monday").save()
+    for caught in (of_stream, of_batch):
+        told = reason_of(caught.value)
+        assert reason in told and "\n" not in told
+        assert "Task" not in str(caught.value)
 
 
 class Dying(AcquitWriter):
@@ -93,6 +125,7 @@ class DyingSource(AcquitDataSource):
         return Dying(self.options, schema, overwrite)
 
 
+@pytest.mark.promise("sink")
 def test_a_worker_that_is_killed_in_its_task(spark: SparkSession, tmp_path: Path) -> None:
     spark.dataSource.register(DyingSource)
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "40")
@@ -110,6 +143,7 @@ def test_a_worker_that_is_killed_in_its_task(spark: SparkSession, tmp_path: Path
     assert report["written"] + report["suppressed"] == ROWS
 
 
+@pytest.mark.promise("sink")
 def test_a_stream_goes_on_where_it_was_killed_before_its_commit(spark: SparkSession, tmp_path: Path) -> None:
     source = tmp_path / "files"
     numbers(spark).repartition(2).write.parquet(str(source))
@@ -181,3 +215,36 @@ def test_what_is_wrong_is_one_readable_line(
     reason = reason_of(raised.value)
     assert expected in reason
     assert "\n" not in reason
+
+
+def test_a_copy_of_all_columns_loses_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    message = acquit.Message(
+        AmqpValue({"a": UInt(1), "id": ID}),
+        durable=True,
+        priority=9,
+        message_id=ID,
+        correlation_id=ULong(5),
+        reply_to="answers",
+        content_encoding="gzip",
+        group_id="g",
+        group_sequence=3,
+        application_properties={"int": Int(5), "long": 5, "text": "5", "id": ID, "when": Timestamp(7), "bytes": b"5"},
+    )
+    with acquit.Broker() as broker:
+        with acquit.connect(broker.url) as connection, connection.session() as session:
+            session.sender("from").send(message)
+        source = {"url": broker.url, "address": "from", "spool": str(tmp_path / "spool")}
+        query = (
+            spark.readStream.format("acquit")
+            .options(**source)
+            .load()
+            .writeStream.format("acquit")
+            .options(url=broker.url, address="to", checkpointLocation=str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        assert query.exception() is None
+        (found,) = taken(broker.url, "to")
+        assert scan_sections(found.payload).bare_message == scan_sections(message.encode()).bare_message
+        assert (found.durable, found.priority) == (True, 9)

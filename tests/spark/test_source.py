@@ -72,6 +72,7 @@ def named(*numbers: int) -> list[str]:
     return sorted(f"m{number}" for number in numbers)
 
 
+@pytest.mark.promise("once-in-a-table")
 def test_every_posting_once_over_crashes_of_workers_and_a_restart(
     reading: Reading, broker: acquit.Broker, address: str, tmp_path: Path
 ) -> None:
@@ -98,7 +99,7 @@ def test_every_posting_once_over_crashes_of_workers_and_a_restart(
 
 def test_columns_by_name_and_types_as_documented(reading: Reading, broker: acquit.Broker, address: str) -> None:
     types = {"bigint": "BIGINT", "string": "STRING", "binary": "BINARY", "boolean": "BOOLEAN", "timestamp": "TIMESTAMP"}
-    types["map<string,string>"] = "MAP<STRING, STRING>"
+    types |= {"int": "INT", "map<string,string>": "MAP<STRING, STRING>"}
     assert [(name, types[kind]) for name, kind in reading.frame().dtypes] == [(f.name, f.spark_type) for f in FIELDS]
     post(broker.url, address, 1)
     chosen = reading.spark.readStream.format("acquit").schema("body BINARY, sequence BIGINT").options(**reading.options)
@@ -138,6 +139,7 @@ def test_available_now_takes_what_is_behind_newer_messages(
     assert left(broker.url, address) == 10
 
 
+@pytest.mark.promise("one-spool")
 def test_another_query_may_not_use_the_spool(reading: Reading, broker: acquit.Broker, address: str) -> None:
     post(broker.url, address, 1)
     reading.run()

@@ -18,6 +18,8 @@ from acquit.spark.spool.owner import read_owner
 from acquit.spark.spool.verify import verify
 from tests.support.s3 import SECRET, make_bucket, point_to, serving
 
+pytestmark = pytest.mark.promise("spool-store")
+
 MESSAGES = 60
 
 

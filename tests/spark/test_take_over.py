@@ -15,6 +15,8 @@ from acquit.spark.source import AcquitDataSource
 from acquit.spark.spool import FolderStore
 from acquit.spark.spool.repair import RepairOptions, TakeOver, repair
 
+pytestmark = pytest.mark.promise("one-spool")
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 

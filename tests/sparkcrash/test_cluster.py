@@ -14,6 +14,8 @@ from tests.sparkcrash.pipelines import BATCH, Pipeline, Queue, wake
 from tests.support.cluster import APPLICATION, StandaloneCluster, event_log, events
 from tests.support.crashing import PYTHONPATH, arm, continued, passed
 
+pytestmark = pytest.mark.promise("once-in-a-table")
+
 ENDINGS = {
     # While the part is read:
     "drained": "executor",

@@ -10,6 +10,8 @@ import pytest
 from tests.sparkcrash.pipelines import BATCH, Chain, Pipeline, Queue
 from tests.support.crashing import CLEANING, TABLE, TASK, arm, passed
 
+pytestmark = pytest.mark.promise("once-in-a-table")
+
 
 def points_of(chain: Chain) -> list[str]:
     """All; but the Parquet sink commits in the JVM, and the last that can be seen before it is that a part gave all its

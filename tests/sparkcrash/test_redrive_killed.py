@@ -19,6 +19,8 @@ from tests.crash.test_kills import assert_ledger_holds
 from tests.sparkcrash.pipelines import Run
 from tests.support.crashing import CRASHES, PYTHONPATH, REDRIVE, arm, folder_of, passed
 
+pytestmark = pytest.mark.promise("redrive")
+
 QUEUES = ("orders", "invoices", "returns")
 """A request for each."""
 LETTERS = 5

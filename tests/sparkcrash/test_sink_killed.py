@@ -7,6 +7,8 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 import acquit
 from acquit.ledger.events import EventKind
 from acquit.ledger.fold import Fold
@@ -17,6 +19,8 @@ from tests.interop.artemis import Artemis
 from tests.sparkcrash.pipelines import Queue, Run
 from tests.support.crashing import SINK, arm, passed
 from tests.support.sink_program import BATCH
+
+pytestmark = pytest.mark.promise("sink")
 
 COUNT = len(SINK) * BATCH
 """A batch for each point."""

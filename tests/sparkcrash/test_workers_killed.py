@@ -17,6 +17,8 @@ from tests.sparkcrash.pipelines import BATCH, Pipeline, Queue, Way
 from tests.support.crashing import PYTHONPATH, TASK, arm, passed
 from tests.support.spark_program import QUICK, run
 
+pytestmark = pytest.mark.promise("once-in-a-table")
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from acquit.spark.spool import FolderStore, Spool
 from tests.sparkcrash.pipelines import BATCH, Pipeline, Queue, wake
 from tests.support.crashing import arm, continued, passed
+
+pytestmark = pytest.mark.promise("once-in-a-table")
 
 
 def hang_and_come_back(pipeline: Pipeline, point: str, mutant: str = "") -> None:

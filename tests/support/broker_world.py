@@ -7,17 +7,20 @@ that a test can look at what is not synced yet, or `crash`. Time is `world.now_u
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
 
 from acquit.broker.core import Core
 from acquit.broker.links.endpoints import Peer
-from acquit.broker.message import COPY
+from acquit.broker.message import COPY, OBJECT_BYTES
 from acquit.broker.options import BrokerOptions
 from acquit.errors import StoreFull
 from acquit.ledger.checkpoint import Checkpointer
 from acquit.ledger.fold import Fold
+from acquit.ledger.live import Notes
 from acquit.ledger.recovery import OpenedJournal, close_journal, open_journal
 from acquit.protocol._definitions import (
     RcvSettleMode,
@@ -44,7 +47,8 @@ from acquit.store.disk import Disk
 from acquit.store.interface import Batch
 from acquit.store.memory import MemoryDisk
 from acquit.store.options import JournalOptions
-from tests.support.disk import FaultyDisk
+from acquit.store.recovery import open_store
+from acquit.testing.simulation.disk import FaultyDisk
 from tests.support.mini_broker import check_left
 
 DATA = Path("/data")
@@ -55,6 +59,8 @@ SMALL = JournalOptions(
     spare_segments=0,
     recovery_bytes_max=128 * 1024,
 )
+TINY = replace(SMALL, segment_bytes=8 * 1024, recovery_bytes_max=8 * 1024)
+"""Segments that a few batches fill, and that leave as soon as they can."""
 START_US = 1_700_000_000_000_000
 
 
@@ -276,9 +282,11 @@ class World:
         self,
         name: str = "client",
         *,
+        user: str | None = None,
         max_frame_size: int = 65_536,
         window: int = 2_048,
         desires: tuple[str, ...] = (),
+        properties: Mapping[str, object] | None = None,
     ) -> Client:
         engine = Connection(
             ConnectionOptions(
@@ -286,6 +294,7 @@ class World:
                 max_frame_size=max_frame_size,
                 incoming_window_frames=window,
                 desired_capabilities=desires,
+                properties=properties,
             ),
             server=False,
             sasl=None,
@@ -297,6 +306,7 @@ class World:
             sasl=None,
             now=self.now_s,
         )
+        server.user = user
         client = Client(self, engine, server, self.core.connected(server, name))
         self.clients.append(client)
         engine.open()
@@ -392,13 +402,15 @@ class World:
 
     # -- ends ---------------------------------------------------------------------------------------------------------
 
-    def crash(self) -> World:
-        """kill -9, and a new broker on what is on the disk."""
-        disk = self._disk_after_kill()
+    def crash(self, starts: int = 0) -> World:
+        """kill -9, and a new broker on what is on the disk. `starts`: so many others in between, each of which was
+        killed as it started, before its first batch."""
+        disk = after_kill(self.disk)
+        for _ in range(starts):
+            fold = Fold()
+            open_store(DATA, self.journal_options, fold, fold.digest, replayed=lambda report: None, disk=disk)
+            disk = after_kill(disk)
         return World(self.options, disk=disk, now_us=self.now_us, journal=self.journal_options)
-
-    def _disk_after_kill(self) -> Disk:
-        return self.disk.after_kill() if isinstance(self.disk, FaultyDisk) else copy.deepcopy(self.disk)
 
     def stop(self) -> World:
         """A clean stop, and a new broker."""
@@ -415,31 +427,19 @@ class World:
 
     def fold(self) -> Fold:
         """What the journal says as it is on the disk, read by a fold of its own."""
-        disk = self._disk_after_kill()
+        disk = after_kill(self.disk)
         return open_journal(DATA, self.journal_options, disk=disk, clock_us=lambda: self.now_us).fold
 
     # -- what holds ---------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """The accounts of every queue, at any moment."""
+        """The accounts of every queue, at any moment, and which segments messages are in."""
         core = self.core
-        memory = 0
-        live_bytes = live_count = 0
-        for queue in (*core.queues.by_name.values(), *core.removal.queues):
-            assert queue.entered - queue.retired == queue.live, (queue, queue.counts)
-            assert queue.acquired >= 0
-            assert queue.pending >= 0
-            assert queue.backlog.count == len(list(queue.backlog.next_messages()))
-            memory += queue.memory_bytes
-        for message in core.life.live.values():
-            live_bytes += 0 if message.flags & COPY else message.size_bytes
-            live_count += 1
-        transactions = core.transactions
-        assert core.memory.bytes == memory + transactions.postings.memory_bytes
-        assert min(memory, transactions.postings.memory_bytes) >= 0
-        live_bytes += sum(held.size_bytes for held in transactions.postings.durable.values())
-        live_count += len(transactions.postings.durable)
-        assert (core.live_bytes, core.live_count) == (live_bytes, live_count)
+        check_accounts(core)
+        live = core.life.live.values(), core.transactions.postings.durable.values()
+        for info in self.opened.journal.segments:
+            if info.sealed:
+                assert core.occupants(info.number) == sum(one.position < info.end for some in live for one in some)
 
     def check_journal(self) -> None:
         """After `settle`: the journal alone says the same of every durable message as the broker does."""
@@ -453,6 +453,38 @@ class World:
             for name in ("queue", "fingerprint", "attempt", "expires_at_ms", "due_at_ms", "priority", "posted_us"):
                 assert getattr(kept, name) == getattr(message, name), (name, kept, message)
             assert (kept.actor != 0) == (message.actor != 0), (kept, message)
+            said, noted = (Notes() if one is None else one for one in (kept.notes, message.notes))
+            counts = "returns", "left_counted", "left_uncounted", "attempts"
+            assert attrgetter(*counts)(said) == attrgetter(*counts)(noted), (kept, message)
+
+
+def check_accounts(core: Core) -> None:
+    """What a broker counts of its messages is what there is. At any moment between two calls of the core."""
+    memory = messages = without_body = 0
+    live_bytes = live_count = 0
+    for queue in (*core.queues.by_name.values(), *core.removal.queues):
+        assert queue.entered - queue.retired == queue.live, (queue, queue.counts)
+        assert queue.acquired >= 0
+        assert queue.pending >= 0
+        assert queue.backlog.count == len(list(queue.backlog.next_messages()))
+        memory += queue.memory_bytes
+        messages += queue.live
+    for message in core.life.live.values():
+        live_bytes += 0 if message.flags & COPY else message.size_bytes
+        live_count += 1
+        without_body += message.body is None
+    postings = core.transactions.postings
+    assert core.memory.object_bytes == messages * OBJECT_BYTES
+    elsewhere = postings.memory_bytes + sum(peer.engine.assembled_bytes for peer in core._peers.values())
+    assert core.memory.bytes == memory + without_body * OBJECT_BYTES + elsewhere
+    assert min(memory, postings.memory_bytes) >= 0
+    live_bytes += sum(held.size_bytes for held in postings.durable.values())
+    live_count += len(postings.durable)
+    assert (core.live_bytes, core.live_count) == (live_bytes, live_count)
+
+
+def after_kill(disk: Disk) -> Disk:
+    return disk.after_kill() if isinstance(disk, FaultyDisk) else copy.deepcopy(disk)
 
 
 def live_of(world: World, name: str) -> int:
@@ -466,4 +498,4 @@ def durable(body: object, **fields: object) -> Message:
     return Message(body, durable=True, **fields)  # type: ignore[arg-type]
 
 
-__all__ = ["SMALL", "START_US", "Client", "World", "durable", "live_of"]
+__all__ = ["SMALL", "START_US", "Client", "World", "after_kill", "check_accounts", "durable", "live_of"]

@@ -45,6 +45,7 @@ stop        this process is stopped, and nothing else; what goes on afterwards l
 
 from __future__ import annotations
 
+import contextlib
 import importlib.abc
 import importlib.machinery
 import json
@@ -55,7 +56,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import psutil
 
 TASK: Final = ("drained", "data-written", "publishing", "published", "settled", "yielded")
 TABLE: Final = ("table-committing", "table-committed")
@@ -67,6 +71,9 @@ ENDINGS: Final = ("worker", "executor", "everything", "zombie", "stop")
 
 MUTANT: Final = "ACQUIT_TEST_MUTANT"
 """The environment variable that names one of `MUTANTS`: protections that are taken out, to see that they are missed."""
+
+WITH_JVM: Final = ("executor", "everything", "zombie")
+"""Endings that take the JVM with them."""
 
 CRASHES: Final = "ACQUIT_TEST_CRASHES"
 """The environment variable with `folder_of`, for processes that have no work folder."""
@@ -117,6 +124,9 @@ def pass_point(folder: Path, point: str) -> None:
         order = json.loads(armed.read_text())
         if point in (*TASK, *SINK) and _Task.epoch < order["epoch"]:
             return
+        if order["ending"] in WITH_JVM and _jvm() is None:
+            # A worker that outlives its JVM for a moment: the point is armed for those of the next run.
+            return
         armed.rename(folder / f"{point}.{os.getpid()}")
     except FileNotFoundError:
         return  # somebody else was faster
@@ -131,7 +141,7 @@ def _end(ending: str, folder: Path, point: str) -> None:
         # When the JVM is gone, Spark's daemon ends its process group, and the kernel wakes those in it that were
         # stopped. A machine that hangs hears nothing of that.
         os.setsid()
-    if ending in ("executor", "everything", "zombie"):
+    if ending in WITH_JVM:
         _kill_jvm(program_too=ending == "everything")
     if ending not in ("zombie", "stop"):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -139,13 +149,22 @@ def _end(ending: str, folder: Path, point: str) -> None:
     (folder / f"{point}.continued").write_text(str(os.getpid()))
 
 
-def _kill_jvm(*, program_too: bool) -> None:
+def _jvm() -> psutil.Process | None:
+    """The JVM that started this process, or, for the driver's own program, that it started; None if it has ended."""
     import psutil
 
     this = psutil.Process()
-    above = [process for process in this.parents() if process.name() == "java"]
-    # The driver's own program is above its JVM.
-    jvm = above[0] if above else next(child for child in this.children(recursive=True) if child.name() == "java")
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for process in (*this.parents(), *this.children(recursive=True)):
+            if process.name() == "java" and process.status() != psutil.STATUS_ZOMBIE:
+                return process
+    return None
+
+
+def _kill_jvm(*, program_too: bool) -> None:
+    jvm = _jvm()
+    if jvm is None:
+        return  # it ended by itself meanwhile
     program = jvm.parent()
     jvm.kill()
     if program_too and program is not None and "python" in program.name():

@@ -76,6 +76,7 @@ class Joined:
                 self.options,
                 where="broker",
                 wake=lambda: None,
+                wall_clock=lambda: self.now,
                 kinds=Kinds(message=MessageCore, receipt=SettlementReceipt),
                 restores=True,
             )

@@ -12,7 +12,7 @@ from acquit.ledger.recovery import close_journal
 from acquit.store.options import JournalOptions
 from acquit.store.reading import FolderReader
 from acquit.store.record import walk
-from tests.support.disk import FaultyDisk
+from acquit.testing.simulation.disk import FaultyDisk
 from tests.support.mini_broker import DATA, SMALL, Clock, History, MiniBroker
 
 ACTOR = 7

@@ -130,7 +130,11 @@ class Asyncio:
         if isinstance(value, list):
             return [self._wrap(each) for each in value]
         # An exception, an outcome and an int are what they are in both.
-        return Awaited(self, value) if type(value).__module__.startswith("acquit.client.aio.") else value
+        return (
+            Awaited(self, value)
+            if type(value).__module__.startswith(("acquit.client.aio.", "acquit.client.requests"))
+            else value
+        )
 
     def close(self) -> None:
         """End the loop."""
@@ -206,6 +210,20 @@ def cuts(*points: tuple[str, str, int] | tuple[str, str, int, dict[str, object]]
         for place in ("before", "within", "after")
     ]
     return [pytest.param(cut, id=str(cut)) for cut in made]
+
+
+def in_turns(points: Sequence[Any], *variants: tuple[object, ...]) -> list[Any]:
+    """Parameters: each of these cuts, after one of the variants. All of them meet frames of each kind, and each of the
+    three places; what every variant makes of every cut, the simulation tries."""
+    met = [(variants[(number + number // 3) % len(variants)], point) for number, point in enumerate(points)]
+    return [
+        pytest.param(*variant, *point.values, id="-".join([*map(_name, variant), str(point.id)]))
+        for variant, point in met
+    ]
+
+
+def _name(value: object) -> str:
+    return str(getattr(value, "name", value))
 
 
 # -- the account -------------------------------------------------------------------------------------------------------
@@ -330,6 +348,7 @@ __all__ = [
     "cuts",
     "drain",
     "fast",
+    "in_turns",
     "live",
     "opened",
     "post",

@@ -8,6 +8,7 @@ test's own. A task that was tried again, and of which nobody knows, can be playe
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -21,6 +22,8 @@ class PlainSession:
     """A session, as far as the audit needs one."""
 
     defaultParallelism = 2  # noqa: N815
+    master = "local[2]"
+    pythonExec = sys.executable  # noqa: N815
 
     def __init__(self, rng: random.Random | None = None, *, twice: bool = False) -> None:
         self.rng = rng if rng is not None else random.Random(1)

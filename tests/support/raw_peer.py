@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+from acquit.broker.options import AddressRule
 from acquit.errors import EncodeError
 from acquit.protocol._definitions import (
     Accepted,
@@ -76,6 +77,17 @@ ADDRESSES: Final = (
     *("DLQ", "ExpiryQueue", "topic:", "topic:::x"),
 )
 PLAIN: Final = ("q", "q", "q", "once", "lock", "group", "ring", "last", "read", "gone.a", "topic", "topic.a", "topic.#")
+RULES: Final = (
+    AddressRule("last", {"last_value": True}),
+    AddressRule("ring", {"ring_size": 5}),
+    AddressRule("once", {"consumers": "exclusive", "duplicate_detection": "message-id", "duplicate_window": 3}),
+    AddressRule("lock", {"lock_duration_ms": 30, "redelivery_delay_ms": 20, "max_delivery_attempts": 3}),
+    AddressRule("read", {"non_destructive": True}),
+    AddressRule("group", {"redelivery_delay_ms": 25, "redelivery_blocks": "group", "consumers": "single-active"}),
+    AddressRule("gone.#", {"auto_delete": True, "messages_max": 20, "full_policy": "drop-oldest"}),
+    AddressRule("topic.#", {"auto_delete": True, "unroutable": "release"}),
+)
+"""How a broker that they are used on may treat some of them."""
 SELECTORS: Final = ("n > 5", "body LIKE '%a%b%'", "JMSPriority = 4", "n = n", "(", "n BETWEEN 1 AND 2", "1 = 1", "")
 CAPABILITIES: Final = ("topic", "queue", "shared", "global", "temporary-queue", "temporary-topic", "nonsense")
 LIFETIMES: Final = (DeleteOnClose(), DeleteOnNoLinks(), DeleteOnNoMessages(), DeleteOnNoLinksOrMessages())
@@ -88,39 +100,18 @@ BODIES: Final = (
 TYPES: Final = ("acquit:queue", "acquit:broker", "acquit:message", "acquit:transaction")
 
 
-@dataclass
-class _Engine:
-    """What `World` carries bytes from and to."""
+class RawTalker:
+    """What such a peer says and hears, whoever carries its bytes: `take` gives them."""
 
-    out: bytearray = field(default_factory=bytearray)
-    heard: bytearray = field(default_factory=bytearray)
-
-    def data_to_send(self) -> bytes:
-        data = bytes(self.out)
-        self.out.clear()
-        return data
-
-    def receive_data(self, data: bytes, now: float) -> list[object]:
-        self.heard += data
-        return []
-
-
-class RawPeer:
-    """See the module. Known to `World` as one of its clients."""
-
-    def __init__(self, world: World, seed: int, *, shared: list[bytes] | None = None, sane: float = 0.9) -> None:
-        self.world = world
+    def __init__(self, seed: int, *, shared: list[bytes] | None = None, addresses: tuple[str, ...] = ADDRESSES) -> None:
+        """`shared`: ids of transactions, which peers know of each other; `addresses`: those it speaks of."""
         self.random = random.Random(seed)
-        self.sane = sane
-        self.engine = _Engine()
-        self.reading = True
         self.name = f"client{self.random.randrange(3)}"
+        self.out = bytearray()
         self.txn_ids: list[bytes] = shared if shared is not None else []
+        self.known_addresses = addresses
         self.addresses: list[str] = []
         self.over = False
-        self.server = Connection(ConnectionOptions(container_id="broker"), server=True, sasl=None, now=world.now_s)
-        self.peer = world.core.connected(self.server, self.name)
-        world.clients.append(self)  # type: ignore[arg-type]  # as much of a client as it needs
         self.handles: dict[int, Attach] = {}
         self.next_handle = 0
         self.next_id = 0
@@ -130,35 +121,34 @@ class RawPeer:
         self.credit: dict[int, int] = {}
         self.halves: dict[int, int] = {}
         self.begun = False
-        self.write(
-            AMQP_HEADER
-            + encode_frame(
-                0,
-                encode_composite(
-                    Open(self.name, max_frame_size=self.random.choice((512, 1_000, 65_536, 65_536, 65_536)))
-                ),
-            )
-        )
+
+    def open(self) -> None:
+        """Say AMQP's header, and what a connection and a session begin with."""
+        size = self.random.choice((512, 1_000, 65_536, 65_536, 65_536))
+        self.write(AMQP_HEADER + encode_frame(0, encode_composite(Open(self.name, max_frame_size=size))))
         self.begin()
-        world.carry()
 
     # -- the wire
 
     def write(self, data: bytes) -> None:
-        self.engine.out += data
+        self.out += data
+
+    def take(self) -> bytes:
+        """What it has said since the last time."""
+        data = bytes(self.out)
+        self.out.clear()
+        return data
 
     def say(self, performative: Performative, payload: bytes = b"") -> None:
         with suppress(EncodeError):
             self.write(encode_frame(0, encode_composite(performative) + payload))
 
-    def hear(self, events: list[object]) -> None:
-        data = bytes(self.engine.heard)
-        self.engine.heard.clear()
-        data = data.removeprefix(AMQP_HEADER)
-        for _, performative, _ in frames_in(data):
-            self._heard(performative)
+    def hear_bytes(self, data: bytes) -> None:
+        """Read whole frames, with or without the header before them."""
+        for _, performative, _ in frames_in(data.removeprefix(AMQP_HEADER)):
+            self.hear_frame(performative)
 
-    def _heard(self, said: object) -> None:
+    def hear_frame(self, said: object) -> None:
         match said:
             case Transfer(delivery_id=int() as id_):
                 self.received.append(id_)
@@ -187,15 +177,6 @@ class RawPeer:
                 self.over = True
             case _:
                 pass
-
-    def lose(self) -> None:
-        """The socket is gone."""
-        self.over = True
-        if self in self.world.clients:
-            self.world.clients.remove(self)  # type: ignore[arg-type]
-        core = self.world.core
-        core.handle(self.peer, self.server.receive_eof(self.world.now_s), self.world.now_us)
-        self.world.carry()
 
     # -- what it does
 
@@ -226,7 +207,7 @@ class RawPeer:
         chance = self.random
         if self.addresses and chance.random() < 0.15:
             return chance.choice(self.addresses)
-        return chance.choice(ADDRESSES) if chance.random() < 0.97 else None
+        return chance.choice(self.known_addresses) if chance.random() < 0.97 else None
 
     def some_state(self, depth: int = 0) -> object:
         chance = self.random
@@ -333,7 +314,7 @@ class RawPeer:
         receiving = chance.random() < 0.5
         handle = self.next_handle
         self.next_handle = (self.next_handle + 1) % 200
-        address = chance.choice(PLAIN)
+        address = chance.choice([plain for plain in PLAIN if plain in self.known_addresses])
         words = ("topic",) if "topic" in address else ()
         durable = chance.random() < 0.3
         source = Source(
@@ -436,7 +417,7 @@ class RawPeer:
 
     def management(self) -> bytes:
         chance = self.random
-        name: object = chance.choice((*ADDRESSES[:24], *self.addresses, 5, None))
+        name: object = chance.choice((*self.known_addresses[:24], *self.addresses, 5, None))
         if self.txn_ids and chance.random() < 0.3:
             name = chance.choice(self.txn_ids).hex()
         body = chance.choice(BODIES)
@@ -535,6 +516,51 @@ class RawPeer:
         self.say(End())
 
 
+@dataclass
+class _Engine:
+    """What `World` carries bytes from and to."""
+
+    talker: RawTalker
+    heard: bytearray = field(default_factory=bytearray)
+
+    def data_to_send(self) -> bytes:
+        return self.talker.take()
+
+    def receive_data(self, data: bytes, now: float) -> list[object]:
+        self.heard += data
+        return []
+
+
+class RawPeer(RawTalker):
+    """See the module. Known to `World` as one of its clients."""
+
+    def __init__(self, world: World, seed: int, *, shared: list[bytes] | None = None) -> None:
+        super().__init__(seed, shared=shared)
+        self.world = world
+        self.engine = _Engine(self)
+        self.reading = True
+        self.server = Connection(ConnectionOptions(container_id="broker"), server=True, sasl=None, now=world.now_s)
+        self.peer = world.core.connected(self.server, self.name)
+        world.clients.append(self)  # type: ignore[arg-type]  # as much of a client as it needs
+        self.open()
+        world.carry()
+
+    def hear(self, events: list[object]) -> None:
+        """What the world has carried here."""
+        data = bytes(self.engine.heard)
+        self.engine.heard.clear()
+        self.hear_bytes(data)
+
+    def lose(self) -> None:
+        """The socket is gone."""
+        self.over = True
+        if self in self.world.clients:
+            self.world.clients.remove(self)  # type: ignore[arg-type]
+        core = self.world.core
+        core.handle(self.peer, self.server.receive_eof(self.world.now_s), self.world.now_us)
+        self.world.carry()
+
+
 _STEPS: Final = (
     ("attach", 6),
     ("plain", 8),
@@ -547,4 +573,4 @@ _STEPS: Final = (
     ("end", 0),
 )
 
-__all__ = ["ADDRESSES", "RawPeer"]
+__all__ = ["ADDRESSES", "RULES", "RawPeer", "RawTalker"]

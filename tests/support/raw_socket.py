@@ -210,6 +210,10 @@ class RawSocket:
             done += len(wave)
             self.write(b"".join(frames))
 
+    def go_on(self, handle: int, payload: bytes) -> None:
+        """One more frame of a message that was posted with `more`, and does not end."""
+        self.say(Transfer(handle, more=True), payload=payload)
+
     @property
     def reason(self) -> str | None:
         """The condition of the close that was heard."""

@@ -272,6 +272,7 @@ class Rig:
 
     def __init__(self, server: Server | None = None, options: ConnectOptions | None = None) -> None:
         self.now = 1_000.0
+        self.wall_s = 1_700_000_000.0
         self.server = server if server is not None else Server()
         self.engine = Connection(
             ConnectionOptions(container_id="client"), server=False, sasl=sasl.Anonymous(), now=self.now
@@ -284,6 +285,7 @@ class Rig:
             options if options is not None else ConnectOptions(),
             where="server:5672",
             wake=self._wake,
+            wall_clock=lambda: self.wall_s,
             kinds=Kinds(message=MessageCore, receipt=SettlementReceipt),
         )
         self.peer = self.server.accept(self.now)

@@ -162,6 +162,7 @@ def test_data_folder_of_another_version(serve: Serve, tmp_path: Path) -> None:
     assert "999" in said
 
 
+@pytest.mark.promise("missing")
 def test_damage_in_the_middle_of_the_journal(serve: Serve, tmp_path: Path) -> None:
     broker = serve()
     with acquit.connect(broker.url) as connection, connection.session() as session:

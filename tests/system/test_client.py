@@ -26,6 +26,7 @@ def got(receiver: acquit.Receiver, timeout: float = LONG) -> acquit.ReceivedMess
     return message
 
 
+@pytest.mark.promise("answered")
 def test_the_broker_s_answers_are_durable(connection: acquit.Connection, address: str) -> None:
     with connection.session(AckMode.CLIENT) as session:
         session.sender(address).send("x")
@@ -34,6 +35,7 @@ def test_the_broker_s_answers_are_durable(connection: acquit.Connection, address
         assert session.acknowledge().status is ReceiptStatus.APPLIED
 
 
+@pytest.mark.promise("order")
 @pytest.mark.parametrize("mode", [AckMode.AUTO, AckMode.CLIENT, AckMode.INDIVIDUAL, AckMode.NO_ACK])
 @pytest.mark.parametrize("delivery_mode", list(DeliveryMode))
 def test_many_messages_arrive_once_and_in_order(

@@ -60,6 +60,8 @@ from acquit.protocol.message import AmqpValue, Message
 from acquit.protocol.types import Described, ULong
 from tests.support.raw_socket import WINDOW, RawSocket
 
+pytestmark = pytest.mark.promise("fairness")
+
 WITNESS_WAIT_S: Final = 5.0
 """The longest that one send or receive of the witness may take."""
 GROWTH_KB: Final = 96 * 1024
@@ -72,6 +74,8 @@ CONFIG: Final = f"""
 {EVERYTHING}
 [security]
 refusal_delay_ms = 1
+login_delay_ms_max = 0
+anonymous = "loopback"
 [connection]
 handshake_timeout_ms = 2_000
 [[address]]
@@ -371,6 +375,7 @@ def durable(address: str) -> Source:
     return Source(address, TerminusDurability.UNSETTLED_STATE, TerminusExpiryPolicy.NEVER, capabilities=TOPIC)
 
 
+@pytest.mark.slow
 def test_storms_of_subscriptions(served: Served) -> None:
     with RawSocket(served.port, container="storm") as peer:
         for number in range(800):

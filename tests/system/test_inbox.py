@@ -13,6 +13,8 @@ import pytest
 import acquit
 from acquit import InboxVerdict, Message, Subscription
 
+pytestmark = pytest.mark.promise("done-once")
+
 LONG = 30.0
 NEW, DUPLICATE = InboxVerdict.NEW, InboxVerdict.DUPLICATE
 

@@ -39,7 +39,7 @@ def test_a_broker_that_is_killed_while_sending(
         assert broker.stdout is not None
         url = broker.stdout.readline().split()[3].rstrip(",")
         monkeypatch.setattr(sys, "stdin", KillingInput(5000, 3000, broker))
-        code = run(["send", "orders", "--lines", "--timeout", "3", "--url", url])
+        code = run(["send", "orders", "--lines", "--timeout", "1", "--url", url])
         out, err = capsys.readouterr()
     assert code == Exit.UNREACHABLE
     assert err.splitlines()[-1].startswith("acquit: ")

@@ -11,7 +11,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import acquit
+
+pytestmark = pytest.mark.promise("bounded")
 
 SIZE = 24 * 1024 * 1024
 

@@ -13,7 +13,7 @@ import acquit
 from acquit import AckMode, aio
 from tests.support.outages import LONG, drain, live, post
 
-COUNT = 600
+COUNT = 300
 
 
 @pytest.mark.parametrize(("prefetch", "concurrency"), [(0, 4), (1, 4), (20, 1), (100, 8)])

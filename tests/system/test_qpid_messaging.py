@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 
 import pytest
 
@@ -533,8 +533,9 @@ def test_a_send_that_was_refused_aborts_the_transaction() -> None:
     ):
         session = connection.session(transactional=True)
         sender = session.sender("small")
-        for number in range(3):
-            sender.send(str(number), sync=False)
+        with suppress(TargetCapacityExceeded):  # on a slow machine the next send hears of it
+            for number in range(3):
+                sender.send(str(number), sync=False)
         with pytest.raises(TransactionAborted):
             session.commit(LONG)
         sender.send("one")

@@ -22,6 +22,8 @@ from acquit import AckMode, ReceiptStatus, TransactionFailed, TransactionInDoubt
 from acquit.testing import Proxy
 from tests.support.outages import Asyncio, Blocking, Story, assert_in_order, drain, fast, live, running, until
 
+pytestmark = pytest.mark.promise("no-lies")
+
 FRAMES = "header sasl-init sasl-outcome open begin attach flow transfer disposition declare discharge".split()
 WEIGHTS = (1, 1, 1, 1, 2, 3, 3, 12, 12, 4, 6)
 BOUND = 60.0

@@ -135,6 +135,7 @@ def test_it_is_the_same_container_that_comes_back(api: Blocking | Asyncio, broke
 # -- limits ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("bounded")
 @pytest.mark.parametrize("limit", [{"rounds_max": 3}, {"outage_max_ms": 100}], ids=["rounds", "time"])
 def test_beyond_the_limit_every_wait_ends(
     api: Blocking | Asyncio,

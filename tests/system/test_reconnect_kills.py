@@ -19,14 +19,12 @@ from acquit import AckMode, TransactionInDoubt, TransactionRolledBack
 from acquit.cli.app import run as acquit_command
 from acquit.demo.broker import BrokerProcess
 from acquit.demo.children import Children
-from acquit.protocol._definitions import Accepted, TransactionalState
+from acquit.protocol._definitions import TransactionalState
 from acquit.testing import PassedFrame, Proxy
 from tests.support.draining import take_all
 from tests.support.outages import (
-    CONNECTED,
     INTERRUPTED,
     LONG,
-    RESTORED,
     Asyncio,
     Blocking,
     Story,
@@ -79,95 +77,13 @@ def rest(mortal: Mortal, address: str) -> list[Any]:
         return take_all(session.receiver(address))
 
 
-KILLS = {
-    "before a transfer reaches it": lambda proxy: proxy.before("transfer", 100, by="client"),
-    "after a transfer reached it": lambda proxy: proxy.after("transfer", 100, by="client"),
-    "before its answer reaches us": lambda proxy: proxy.before("disposition", by="broker"),
-}
-
-
-@pytest.mark.parametrize("when", KILLS)
-def test_what_was_sent_is_there(
-    api: Blocking | Asyncio, mortal: Mortal, when: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    story = Story()
-    with Proxy(mortal.url) as proxy:
-        rule = KILLS[when](proxy).call(mortal.kill_and_restart)
-        with api.connect(proxy.url, options=fast(), on_event=story) as connection:
-            sender = connection.session().sender("q")
-            receipts = [sender.send(body, wait=False) for body in BODIES]
-            assert {receipt.result(BOUND) for receipt in receipts} == {Accepted()}
-            rule.wait(BOUND)
-            story.wait_for(RESTORED)
-    messages = rest(mortal, "q")
-    assert list(dict.fromkeys(message.body for message in messages)) == BODIES
-    # A second copy is of one that had left and was not answered, and has the first one's id.
-    assert len({message.message_id for message in messages}) == len(BODIES)
-    assert story.kinds == [CONNECTED, INTERRUPTED, RESTORED]
-    assert_one_warning_an_outage(caplog, story)
-
-
-@pytest.mark.parametrize(
-    ("api", "mode"),
-    [("blocking", AckMode.CLIENT), ("asyncio", AckMode.INDIVIDUAL), ("blocking", AckMode.AUTO)],
-    indirect=["api"],
-)
-def test_what_was_acknowledged_does_not_come_again_and_the_rest_does(
-    api: Blocking | Asyncio, mortal: Mortal, mode: AckMode, caplog: pytest.LogCaptureFixture
-) -> None:
-    story = Story()
-    with acquit.connect(mortal.url) as connection, connection.session() as session:
-        sender = session.sender("q")
-        for body in BODIES:
-            sender.send(body, wait=False)
-        sender.flush(BOUND)
-    seen: Counter[object] = Counter()
-    applied: Counter[object] = Counter()
-    with Proxy(mortal.url) as proxy:
-        rule = proxy.before("disposition", 5, by="client", state=Accepted).call(mortal.kill_and_restart)
-        with api.connect(proxy.url, options=fast(), on_event=story) as connection:
-            receiver = connection.session(mode).receiver("q", prefetch=20)
-
-            def come() -> Iterator[Any]:
-                """Messages, until all have been seen, and the broker says that there is no more."""
-                while True:
-                    message = receiver.receive(LONG if len(seen) < len(BODIES) else 0.05)
-                    if message is None and receiver.drain(LONG):
-                        message = receiver.receive(0)
-                        if message is None:
-                            return
-                    if message is not None:
-                        yield message
-
-            for message in come():
-                seen[message.body] += 1
-                if mode is AckMode.AUTO:
-                    continue
-                receipt = message.acknowledge()
-                if receipt.status is acquit.ReceiptStatus.APPLIED:
-                    applied[message.body] += 1
-                elif receipt.status is not acquit.ReceiptStatus.STALE:
-                    assert receipt.status is acquit.ReceiptStatus.UNKNOWN
-            rule.wait(BOUND)
-    assert rest(mortal, "q") == []
-    assert set(seen) == set(BODIES)
-    if mode is not AckMode.AUTO:
-        # What the broker said is applied survived its death: it never came again.
-        assert set(applied.values()) == {1}
-        assert sum(seen.values()) <= len(BODIES) + 1
-    assert_in_order(story)
-    assert_one_warning_an_outage(caplog, story)
-
-
 TRANSACTION_KILLS = {
-    "declare": lambda proxy: proxy.after("declare", 3, by="client"),
-    "a send": lambda proxy: proxy.before("transfer", 25, by="client", state=TransactionalState),
     "an outcome": lambda proxy: proxy.before("disposition", 3, by="client", state=TransactionalState),
-    "before the discharge": lambda proxy: proxy.before("discharge", 3, by="client"),
     "after the discharge": lambda proxy: proxy.after("discharge", 3, by="client"),
 }
 
 
+@pytest.mark.promise("moved-once")
 @pytest.mark.parametrize(
     ("api", "when"),
     [(("blocking", "asyncio")[number % 2], when) for number, when in enumerate(TRANSACTION_KILLS)],
@@ -213,6 +129,7 @@ def test_what_is_moved_in_transactions_arrives_once(
     assert_one_warning_an_outage(caplog, story)
 
 
+@pytest.mark.promise("answered", "redelivered")
 def test_producers_and_consumers_through_many_deaths(api: Blocking | Asyncio, mortal: Mortal) -> None:
     """No proxy: the port refuses while the broker is dead, and is its port again afterwards."""
     stories = [Story() for _ in range(4)]

@@ -24,6 +24,7 @@ from tests.support.outages import (
     cuts,
     drain,
     fast,
+    in_turns,
     live,
     post,
     until,
@@ -54,9 +55,17 @@ class Handler:
         return message.acknowledge() if self.acknowledges else None
 
 
-@pytest.mark.parametrize(("prefetch", "concurrency"), [(100, 1), (0, 3)])
-@pytest.mark.parametrize("mode", [AckMode.AUTO, AckMode.INDIVIDUAL, AckMode.CLIENT, AckMode.DUPS_OK, AckMode.PRE_ACK])
-@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize(
+    ("mode", "prefetch", "concurrency", "cut"),
+    in_turns(
+        CUTS,
+        (AckMode.AUTO, 100, 1),
+        (AckMode.INDIVIDUAL, 0, 3),
+        (AckMode.CLIENT, 100, 1),
+        (AckMode.DUPS_OK, 0, 3),
+        (AckMode.PRE_ACK, 100, 3),
+    ),
+)
 def test_a_listener_goes_on(
     api: Blocking | Asyncio,
     broker: acquit.Broker,

@@ -29,6 +29,7 @@ from tests.support.outages import (
     dead_letters,
     drain,
     fast,
+    in_turns,
     live,
     opened,
     post,
@@ -37,15 +38,8 @@ from tests.support.outages import (
 
 BODIES = [f"m{number}" for number in range(6)]
 
-ATTACHING = cuts(
-    ("client", "open", 1),
-    ("broker", "open", 1),
-    ("client", "begin", 1),
-    ("broker", "begin", 1),
-    ("client", "attach", 1),
-    ("broker", "attach", 1),
-    ("client", "flow", 1),
-)
+# Before there is a link, a receiver is no other than a sender: test_reconnect_sends.py.
+ATTACHING = cuts(("broker", "open", 1), ("client", "attach", 1), ("broker", "attach", 1), ("client", "flow", 1))
 TRANSFERS = cuts(*[("broker", "transfer", number) for number in (1, 2, 4, 6)])
 OURS: dict[str, object] = {"state": Accepted}
 OUTCOMES = cuts(*[("client", "disposition", number, OURS) for number in (1, 3, 6)])
@@ -62,12 +56,17 @@ def receive_all(receiver: Any, broker: acquit.Broker, address: str) -> Any:
             yield message
 
 
+@pytest.mark.promise("redelivered", "at-least-once")
 @pytest.mark.parametrize(
-    ("api", "mode", "prefetch"),
-    [("blocking", AckMode.CLIENT, 100), ("asyncio", AckMode.INDIVIDUAL, 0), ("blocking", AckMode.INDIVIDUAL, 1)],
+    ("api", "mode", "prefetch", "cut"),
+    in_turns(
+        [*ATTACHING, *TRANSFERS, *OUTCOMES, *ANSWERS],
+        ("blocking", AckMode.CLIENT, 100),
+        ("asyncio", AckMode.INDIVIDUAL, 0),
+        ("blocking", AckMode.INDIVIDUAL, 1),
+    ),
     indirect=["api"],
 )
-@pytest.mark.parametrize("cut", [*ATTACHING, *TRANSFERS, *OUTCOMES, *ANSWERS])
 def test_what_was_not_acknowledged_comes_again(
     api: Blocking | Asyncio,
     broker: acquit.Broker,
@@ -114,13 +113,16 @@ def test_what_was_not_acknowledged_comes_again(
     assert story.kinds == ([CONNECTED, INTERRUPTED, RESTORED] if restored else [CONNECTED])
 
 
+BY_ITSELF, BEFORE = ("blocking", AckMode.AUTO), ("asyncio", AckMode.PRE_ACK)
+GATHERED = ("asyncio", AckMode.DUPS_OK)
+"""How many dispositions there are depends on time: there may be no third."""
+
+
 @pytest.mark.parametrize(
     ("api", "mode", "cut"),
     [
-        pytest.param(api, mode, *cut.values, id=f"{api}-{mode.name}-{cut.id}")
-        for api, mode in (("blocking", AckMode.AUTO), ("asyncio", AckMode.PRE_ACK), ("asyncio", AckMode.DUPS_OK))
-        # DUPS_OK gathers them: how many dispositions there are depends on time.
-        for cut in [*ATTACHING, *TRANSFERS, *(OUTCOMES if mode is not AckMode.DUPS_OK else OUTCOMES[:3])]
+        *in_turns([*ATTACHING, *TRANSFERS, *OUTCOMES[:3]], BY_ITSELF, GATHERED, BEFORE),
+        *in_turns(OUTCOMES[3:], BY_ITSELF, BEFORE),
     ],
     indirect=["api"],
 )
@@ -148,8 +150,8 @@ def test_acknowledged_by_itself(
     assert drain(broker, address) == []
 
 
-@pytest.mark.parametrize("cut", TRANSFERS)
-@pytest.mark.parametrize("how", ["mode", "receiver"])
+@pytest.mark.promise("at-most-once")
+@pytest.mark.parametrize(("how", "cut"), in_turns(TRANSFERS, ("mode",), ("receiver",)))
 def test_an_unreliable_receiver_sees_each_message_once_or_never(
     api: Blocking | Asyncio, broker: acquit.Broker, address: str, cut: Cut, how: str
 ) -> None:
@@ -308,49 +310,6 @@ def test_a_browser_begins_again(api: Blocking | Asyncio, broker: acquit.Broker, 
     assert [message.body for message in drain(broker, address)] == BODIES
 
 
-@pytest.mark.parametrize("mode", [AckMode.AUTO, AckMode.DUPS_OK, AckMode.INDIVIDUAL])
-@pytest.mark.parametrize("concurrency", [1, 3])
-def test_a_listener_goes_on_over_outages(
-    api: Blocking | Asyncio, broker: acquit.Broker, address: str, mode: AckMode, concurrency: int
-) -> None:
-    story = Story()
-    seen: Counter[object] = Counter()
-
-    def handle(message: Any) -> Any:
-        seen[message.body] += 1
-        # In both APIs: the one awaits what its handler returns.
-        return message.acknowledge(sync=False) if mode is AckMode.INDIVIDUAL else None
-
-    with Proxy(broker.url) as proxy, api.connect(proxy.url, options=fast(), on_event=story) as connection:
-        receiver = connection.session(mode).receiver(address, prefetch=4)
-        listener = receiver.start_listener(handle, concurrency=concurrency)
-        for turn in range(1, 4):
-            rule = proxy.after("transfer", 3, by="broker").cut()
-            post(broker, address, *[f"{turn}.{body}" for body in BODIES])
-            rule.wait(LONG)
-            story.wait_for(RESTORED, turn)
-            until(lambda: live(broker, address) == 0, "the listener")
-        assert not listener.done
-        assert listener.stop(LONG)
-    assert set(seen) == {f"{turn}.{body}" for turn in range(1, 4) for body in BODIES}
-    # Only what was on its way when a connection was lost, at most a prefetch of it each time, is seen again.
-    assert sum(seen.values()) <= 3 * (len(BODIES) + 4)
-
-
-def test_a_listener_ends_with_the_connection_that_could_not_be_restored(
-    api: Blocking | Asyncio, broker: acquit.Broker, address: str
-) -> None:
-    story = Story()
-    options = fast(reconnect={"rounds_max": 1})
-    with Proxy(broker.url) as proxy, api.connect(proxy.url, options=options, on_event=story) as connection:
-        listener = connection.session().receiver(address).start_listener(lambda message: None)
-        proxy.refuse()
-        proxy.cut()
-        with pytest.raises(acquit.ConnectionLost):
-            listener.wait(LONG)
-        assert listener.done
-
-
 @pytest.mark.parametrize("cut", cuts(("client", "flow", 1, {"drain": True}), ("broker", "flow", 1, {"drain": True})))
 def test_a_drain_that_is_cut_ends_and_does_no_harm(
     api: Blocking | Asyncio, broker: acquit.Broker, address: str, cut: Cut
@@ -372,16 +331,12 @@ def test_a_drain_that_is_cut_ends_and_does_no_harm(
         assert receiver.receive(LONG).body == "afterwards"
 
 
-@pytest.mark.parametrize("mode", [AckMode.CLIENT, AckMode.INDIVIDUAL])
 @pytest.mark.parametrize(
-    "cut",
-    cuts(
-        ("client", "detach", 1),
-        ("broker", "detach", 1),
-        ("client", "end", 1),
-        ("broker", "end", 1),
-        ("client", "close", 1),
-        ("broker", "close", 1),
+    ("mode", "cut"),
+    in_turns(
+        cuts(*[(by, name, 1) for name in ("detach", "end", "close") for by in ("client", "broker")]),
+        (AckMode.CLIENT,),
+        (AckMode.INDIVIDUAL,),
     ),
 )
 def test_a_close_that_is_cut_gives_everything_back(

@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import acquit
-from acquit import Accepted, DeliveryInDoubt, NotSent
+from acquit import Accepted, DeliveryInDoubt, MessageRejected, NotSent
+from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.testing import Proxy
 from tests.support.outages import (
     CONNECTED,
@@ -48,8 +49,6 @@ POINTS = cuts(
     ("broker", "disposition", 1),
     ("client", "transfer", 3),
     ("broker", "disposition", 3),
-    ("client", "transfer", 4),
-    ("client", "transfer", 6),
     ("client", "transfer", LAST),
     ("broker", "disposition", 4),
     ("client", "detach", 1),
@@ -61,6 +60,7 @@ POINTS = cuts(
 )
 
 
+@pytest.mark.promise("at-least-once")
 @pytest.mark.parametrize("cut", POINTS)
 def test_a_send_is_sent_again_and_nothing_is_lost(
     api: Blocking | Asyncio, broker: acquit.Broker, address: str, cut: Cut, caplog: pytest.LogCaptureFixture
@@ -128,6 +128,7 @@ def test_a_message_of_many_frames_is_whole_or_not_there(
     assert len(in_queue) == len(whole)
 
 
+@pytest.mark.promise("at-most-once")
 @pytest.mark.parametrize(
     "cut", cuts(("client", "attach", 1), *[("client", "transfer", number) for number in (1, 2, 5, LAST)])
 )
@@ -174,6 +175,7 @@ def test_sends_in_an_outage_wait_for_its_end(api: Blocking | Asyncio, broker: ac
     assert [message.body for message in drain(broker, address)] == BODIES
 
 
+@pytest.mark.promise("no-lies")
 def test_a_send_that_left_and_was_not_answered_in_time_is_in_doubt(
     api: Blocking | Asyncio, broker: acquit.Broker, address: str
 ) -> None:
@@ -191,6 +193,18 @@ def test_a_send_that_left_and_was_not_answered_in_time_is_in_doubt(
         # Who heard that it is in doubt, or did not leave, may do something about it: it does not leave behind his back.
         assert arrived(proxy) == {"left": 1, "afterwards": 1}
     assert [message.body for message in drain(broker, address)] == ["left", "afterwards"]
+
+
+def test_a_send_that_is_refused_when_it_is_sent_again_is_in_doubt(api: Blocking | Asyncio) -> None:
+    """The first time it may have been taken, and here it was: that the second is refused says nothing of that."""
+    rule = AddressRule("narrow", {"messages_max": 1, "full_policy": "reject"})
+    with acquit.Broker(config=BrokerOptions(address=(rule,))) as broker:
+        with Proxy(broker.url) as proxy, api.connect(proxy.url, options=fast()) as connection:
+            proxy.before("disposition", by="broker").cut()
+            with pytest.raises(DeliveryInDoubt, match="may have been taken") as caught:
+                connection.session().sender("narrow").send("once", timeout=LONG)
+        assert isinstance(caught.value.__cause__, MessageRejected)
+        assert [message.body for message in drain(broker, "narrow")] == ["once"]
 
 
 def test_the_send_timeout_of_the_options_bounds_an_outage(

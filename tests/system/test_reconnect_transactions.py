@@ -24,6 +24,7 @@ from tests.support.outages import (
     cuts,
     drain,
     fast,
+    in_turns,
     live,
     post,
     until,
@@ -58,8 +59,7 @@ def bodies(broker: acquit.Broker, address: str) -> list[object]:
     return [message.body for message in drain(broker, address)]
 
 
-@pytest.mark.parametrize("cut", [*ATTACHED, *FIRST])
-@pytest.mark.parametrize("receipts", [False, True])
+@pytest.mark.parametrize(("receipts", "cut"), in_turns([*ATTACHED, *FIRST], (False,), (True,)))
 def test_the_first_operation_is_done_again_in_a_fresh_transaction(
     api: Blocking | Asyncio,
     broker: acquit.Broker,
@@ -201,6 +201,7 @@ def answer_of_discharge(proxy: Proxy) -> Any:
     return is_answer
 
 
+@pytest.mark.promise("no-lies")
 @pytest.mark.parametrize("place", ["after the discharge", "before", "within", "after"])
 def test_a_commit_that_the_broker_heard_is_asked_for_and_true(
     api: Blocking | Asyncio, broker: acquit.Broker, address: str, place: str, caplog: pytest.LogCaptureFixture
@@ -227,6 +228,7 @@ def test_a_commit_that_the_broker_heard_is_asked_for_and_true(
     assert_one_warning_an_outage(caplog, story)
 
 
+@pytest.mark.promise("no-lies")
 def test_a_commit_is_in_doubt_where_the_outage_is_longer_than_its_time(
     api: Blocking | Asyncio, broker: acquit.Broker, address: str
 ) -> None:
@@ -255,6 +257,7 @@ RECEIVED = [
 ]
 
 
+@pytest.mark.promise("moved-once")
 @pytest.mark.parametrize("cut", RECEIVED)
 def test_what_was_received_and_sent_happens_together_or_not_at_all(
     api: Blocking | Asyncio, broker: acquit.Broker, address: str, cut: Cut, caplog: pytest.LogCaptureFixture

@@ -5,22 +5,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import select
 import socket
 import ssl
 import stat
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 import acquit
 from acquit import errors
+from acquit.broker.access import guesses
 from acquit.broker.access.doors import make_keys
-from acquit.broker.access.users import Verifier
+from acquit.broker.access.users import Users, Verifier
 from acquit.broker.access.users_file import editing
 from acquit.broker.configuration import load_options
 from acquit.broker.options import BrokerLimits, BrokerOptions, ConnectionLimits, Listen, Role, Security, Tls, User
@@ -117,15 +120,30 @@ def test_several_listeners() -> None:
                 send(connection)
 
 
-def test_tls_older_than_1_2_is_refused() -> None:
+WEAK = "ECDHE-ECDSA-AES128-SHA256"
+"""Encrypts in one step and authenticates in another."""
+
+
+@pytest.mark.parametrize(("version", "suites", "works"), [("1_1", "", False), ("1_2", WEAK, False), ("1_2", "", True)])
+def test_tls_is_1_2_and_of_its_strong_suites_or_later(version: str, suites: str, works: bool) -> None:
+    """Of a client that could do less: it does with a broker that allows it."""
     context = trusting()
-    with pytest.warns(DeprecationWarning, match="TLSv1_1"):
-        context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_1
-    with (
-        acquit.Broker(config=options(tls=Tls(**CERTIFICATE))) as broker,
-        pytest.raises(errors.ConnectionFailed),
-    ):
-        acquit.connect(f"amqps://ada:s3cret@127.0.0.1:{broker.port}", ssl_context=context)
+    context.set_ciphers(f"{suites or 'ALL'}:@SECLEVEL=0")
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+        context.minimum_version = context.maximum_version = ssl.TLSVersion[f"TLSv{version}"]
+    with acquit.Broker(config=options(tls=Tls(**CERTIFICATE))) as broker:
+        url = f"amqps://ada:s3cret@127.0.0.1:{broker.port}"
+        if works:
+            acquit.connect(url, ssl_context=context).close()
+        else:
+            with pytest.raises(errors.ConnectionFailed):
+                acquit.connect(url, ssl_context=context)
+        lax = broker._server._keys.tls
+        assert lax is not None
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+            lax.minimum_version = ssl.TLSVersion.TLSv1
+        lax.set_ciphers("ALL:@SECLEVEL=0")
+        acquit.connect(url, ssl_context=context).close()
 
 
 def test_a_certificate_that_is_not_trusted_is_not_trusted_in_band_either() -> None:
@@ -198,7 +216,7 @@ def test_a_certificate_says_who_it_is(mode: str) -> None:
         with pytest.raises(errors.AuthenticationFailed, match="AUTH"):
             acquit.connect(named[1], ssl_context=trusting("ada"), options=external(in_band_tls=in_band))
         for nobody in (trusting("stranger"), trusting()):
-            with pytest.raises(errors.AuthenticationFailed, match="none of our SASL mechanisms"):
+            with pytest.raises(errors.AuthenticationFailed, match="sasl_mechanisms allows only EXTERNAL"):
                 acquit.connect(url, ssl_context=nobody, options=external(in_band_tls=in_band))
         with pytest.raises(errors.ConnectionFailed):
             acquit.connect(url, ssl_context=trusting("forged"), options=external(in_band_tls=in_band))
@@ -285,6 +303,8 @@ def greeted(raw: socket.socket) -> tuple[str, ...]:
 
 def test_the_strongest_is_offered_first() -> None:
     with acquit.Broker(config=options(Security(users=USERS))) as broker, dialled(broker) as raw:
+        assert greeted(raw) == ("SCRAM-SHA-256", "PLAIN")
+    with acquit.Broker(config=options(Security(users=USERS, anonymous="loopback"))) as broker, dialled(broker) as raw:
         assert greeted(raw) == ("SCRAM-SHA-256", "PLAIN", "ANONYMOUS")
     with acquit.Broker(config=options(CLOSED)) as broker, dialled(broker) as raw:
         assert greeted(raw) == ("SCRAM-SHA-256",)
@@ -305,12 +325,24 @@ def scram(name: str, end: bytes = b"A" * 43 + b"=") -> Callable[[socket.socket],
     return exchange
 
 
-def test_unknown_users_and_wrong_passwords_get_the_same_answer_at_the_same_step() -> None:
-    with acquit.Broker(config=options()) as broker:
+def plain(name: str) -> Callable[[socket.socket], object]:
+
+    def exchange(raw: socket.socket) -> object:
+        raw.sendall(frame(SaslInit("PLAIN", f"\0{name}\0wrong".encode())))
+        return next_frame(raw)
+
+    return exchange
+
+
+@pytest.mark.parametrize("login", [scram, plain])
+def test_unknown_users_and_wrong_passwords_get_the_same_answer_at_the_same_step(
+    login: Callable[[str], Callable[[socket.socket], object]],
+) -> None:
+    with acquit.Broker(config=options(Security(users=USERS, refusal_delay_ms=1))) as broker:
         for name in ("ada", "nobody"):
             with dialled(broker) as raw:
                 greeted(raw)
-                assert scram(name)(raw) == SaslOutcome(SaslCode.AUTH)
+                assert login(name)(raw) == SaslOutcome(SaslCode.AUTH)
                 assert everything(raw) == b""
 
 
@@ -374,7 +406,7 @@ def test_a_client_that_wants_scram_does_not_step_down() -> None:
     wanted = ConnectOptions(sasl_mechanisms=("SCRAM-SHA-256",))
     with acquit.Broker(config=options(security)) as broker:
         url = f"amqp://ada:s3cret@127.0.0.1:{broker.port}"
-        with pytest.raises(errors.AuthenticationFailed, match="none of our SASL mechanisms suits"):
+        with pytest.raises(errors.AuthenticationFailed, match="sasl_mechanisms allows only SCRAM-SHA-256$"):
             acquit.connect(url, options=wanted)
         acquit.connect(url).close()
 
@@ -392,19 +424,33 @@ def test_a_refusal_takes_its_time() -> None:
         assert everything(raw) == b""
 
 
-def test_passwords_that_wait_to_be_verified_are_bounded() -> None:
+def test_passwords_that_wait_to_be_verified_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """One too many is told to try again (5.3.3.6), without its password being looked at."""
-    with acquit.Broker(config=options(Security(users=USERS, refusal_delay_ms=1))) as broker:
+    look, seen, verify = threading.Event(), list[bytes](), Users.verify_plain
+
+    def slow(users: Users, response: bytes) -> str | None:
+        seen.append(response)
+        assert look.wait(TIMEOUT_S)
+        return verify(users, response)
+
+    monkeypatch.setattr(Users, "verify_plain", slow)
+    security = Security(users=USERS, refusal_delay_ms=1, verifications_max=2, login_delay_ms_max=0)
+    with acquit.Broker(config=options(security)) as broker, ExitStack() as crowd:
+        peers = [crowd.enter_context(dialled(broker)) for _ in range(3)]
+        for raw in peers:
+            greeted(raw)
+            raw.sendall(frame(SaslInit("PLAIN", b"\0ada\0s3cret")))
+        (refused,), _, _ = select.select(peers, [], [], TIMEOUT_S)
+        assert next_frame(refused) == SaslOutcome(SaslCode.SYS_TEMP)
+        look.set()
+        for raw in peers:
+            if raw is not refused:
+                assert next_frame(raw) == SaslOutcome(SaslCode.OK)
+        assert len(seen) == 2
         with dialled(broker) as raw:
             greeted(raw)
-            broker._server._verifying = 1_000
             raw.sendall(frame(SaslInit("PLAIN", b"\0ada\0s3cret")))
-            assert next_frame(raw) == SaslOutcome(SaslCode.SYS_TEMP)
-        broker._server._verifying = 0
-        with dialled(broker) as raw:
-            greeted(raw)
-            raw.sendall(frame(SaslInit("PLAIN", b"\0ada\0s3cret")))
-            assert next_frame(raw) == SaslOutcome(SaslCode.OK)
+            assert next_frame(raw) == SaslOutcome(SaslCode.OK), "there is room again"
 
 
 @pytest.mark.parametrize("mode", ["immediate", "offered"])
@@ -415,11 +461,10 @@ def test_who_says_nothing_to_a_tls_port_is_counted_and_has_its_time(mode: str) -
         limits=BrokerLimits(unauthenticated_max=1),
     )
     with acquit.Broker(config=config) as broker:
-        with dialled(broker) as silent:
-            with dialled(broker) as second:
-                assert everything(second) == b"", "one too many"
-            silent.settimeout(TIMEOUT_S)
-            assert everything(silent) == b"", "it had its time"
+        with dialled(broker) as first, dialled(broker) as second:
+            assert everything(first) == b"", "it gave way to the second"
+            second.settimeout(TIMEOUT_S)
+            assert everything(second) == b"", "it had its time"
         in_band = ConnectOptions(in_band_tls=mode == "offered")
         url = broker.url.replace("//", "//ada:s3cret@")
         with acquit.connect(url, ssl_context=trusting(), options=in_band) as connection:
@@ -451,6 +496,7 @@ def test_who_came_just_before_the_broker_stopped_is_not_left_hanging(mode: str) 
 # -- roles
 
 
+@pytest.mark.promise("access")
 def test_what_a_role_does_not_give_ends_the_link_and_nothing_else() -> None:
     security = Security(
         anonymous="never",
@@ -498,6 +544,7 @@ def swap(broker: acquit.Broker, config: BrokerOptions, data: Path) -> int:
     return broker._submit(replace(), TIMEOUT_S)
 
 
+@pytest.mark.promise("access")
 def test_users_who_are_gone_or_changed_are_put_out_and_nobody_else(tmp_path: Path) -> None:
     roles = {"clerk": Role(send=("#",), create=("#",)), "guest": Role()}
     config = options(Security(anonymous="never", roles=roles, users={"cfg": User(password="x", roles=("clerk",))}))
@@ -626,7 +673,203 @@ def test_keys_that_cannot_be_change_nothing(tmp_path: Path) -> None:
         make_keys(nobody, tmp_path / "empty")
 
 
+def test_the_first_user_closes_the_door_to_who_does_not_log_in(tmp_path: Path) -> None:
+    with acquit.Broker(tmp_path, config=options(Security())) as broker:
+        with acquit.connect(broker.url) as connection:
+            send(connection)
+            with editing(tmp_path / "users.toml") as content:
+                content.users["ada"] = User(password=str(Verifier.of("s3cret", iterations=4096)))
+            assert swap(broker, options(Security()), tmp_path) == 1
+            with pytest.raises(errors.ConnectionClosed, match="log in again"):
+                send(connection)
+        with pytest.raises(errors.AuthenticationFailed):
+            acquit.connect(broker.url)
+        with acquit.connect(f"amqp://ada:s3cret@127.0.0.1:{broker.port}") as connection:
+            send(connection)
+        with dialled(broker) as raw:
+            raw.sendall(AMQP_HEADER)
+            assert everything(raw) == SASL_HEADER, "without SASL nobody comes in either"
+
+
 # -- what is never said, and who may read
+
+
+FINAL = "acquit.broker.access.users.ScramLogin.final"
+SCRAM_ONLY = ConnectOptions(sasl_mechanisms=("SCRAM-SHA-256",), reconnect=None)
+
+
+def test_refused_logins_are_named_and_the_next_ones_wait(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Longer than a login may take here: who comes too soon is told to try again, and his password is not looked at."""
+    caplog.set_level(logging.WARNING)
+    monkeypatch.setattr(guesses, "FIRST_S", 60.0)
+    security = Security(
+        users={"ada": User(password="x"), "bob": User(password="y")}, refusal_delay_ms=1, login_delay_ms_max=60_000
+    )
+    with acquit.Broker(config=options(security)) as broker:
+        where = f"127.0.0.1:{broker.port}"
+        for _ in range(guesses.FREE_OF_USER + 1):
+            with pytest.raises(errors.AuthenticationFailed):
+                acquit.connect(f"amqp://ada:wrong@{where}", options=SCRAM_ONLY)
+        for said in (b"\0ada\0wrong", b"\0ada\0x"):
+            with dialled(broker) as raw:
+                greeted(raw)
+                raw.sendall(frame(SaslInit("PLAIN", said)))
+                assert next_frame(raw) == SaslOutcome(SaslCode.SYS_TEMP)
+        acquit.connect(f"amqp://bob:y@{where}", options=SCRAM_ONLY).close()
+        monkeypatch.setattr(guesses, "FIRST_S", 0.001)
+        acquit.connect(f"amqp://ada:x@{where}", options=SCRAM_ONLY).close()
+        monkeypatch.setattr(guesses, "FIRST_S", 60.0)
+        with pytest.raises(errors.AuthenticationFailed):
+            acquit.connect(f"amqp://ada:wrong@{where}", options=SCRAM_ONLY)
+        acquit.connect(f"amqp://ada:x@{where}", options=SCRAM_ONLY).close()  # the one that succeeded has cleared it
+    (line,) = [vars(record) for record in caplog.records if record.getMessage() == "a login is refused"]
+    assert (line["user"], line["mechanism"], line["busy"]) == ("ada", "SCRAM-SHA-256", False)
+    assert str(line["peer"]).startswith("127.0.0.1:")
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_a_login_waits_before_it_is_decided(mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def ask(network: str, user: str, now: float) -> float:
+        asked.append(user)
+        return 0.001 if len(asked) < 4 else 0.0
+
+    with acquit.Broker(config=options(Security(users=USERS))) as broker:
+        monkeypatch.setattr(broker._server.guesses, "ask", ask)
+        only = ConnectOptions(sasl_mechanisms=(mechanism,), reconnect=None)
+        acquit.connect(f"amqp://ada:s3cret@127.0.0.1:{broker.port}", options=only).close()
+    assert asked == ["ada"] * 4
+
+
+def test_who_does_not_wait_for_the_decision_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = threading.Event()
+
+    def ask(network: str, user: str, now: float) -> float:
+        asked.set()
+        return 5.0
+
+    with acquit.Broker(config=options(Security(users=USERS))) as broker:
+        server = broker._server
+        monkeypatch.setattr(server.guesses, "ask", ask)
+        with dialled(broker) as raw:
+            greeted(raw)
+            raw.sendall(frame(SaslInit("PLAIN", b"\0ada\0s3cret")))
+            assert asked.wait(TIMEOUT_S)
+            (client,) = server._clients
+            waiting = client._waiting
+            assert waiting is not None and not waiting.cancelled()
+
+        async def gone() -> None:
+            await client.gone
+
+        broker._submit(gone(), TIMEOUT_S)
+        assert waiting.cancelled()
+
+
+@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize(
+    ("mechanism", "step"), [("PLAIN", "acquit.broker.access.users.Users.verify_plain"), ("SCRAM-SHA-256", FINAL)]
+)
+def test_a_login_whose_step_fails_is_not_under_way_for_ever(
+    mechanism: str, step: str, waits: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On its thread or on the loop, at once or after its wait: the peer is told to try again, and the next attempt of
+    that user waits for nothing. What is logged of it does not say the password."""
+
+    def fail(*_: object) -> None:
+        raise MemoryError("not now")
+
+    with acquit.Broker(config=options(Security(users=USERS, refusal_delay_ms=1))) as broker:
+        counts = broker._server.guesses
+        only = ConnectOptions(sasl_mechanisms=(mechanism,), reconnect=None)
+        asked = iter([0.001] if waits else [])
+        ask = counts.ask
+        monkeypatch.setattr(counts, "ask", lambda *limits: next(asked, None) or ask(*limits))
+        with monkeypatch.context() as broken:
+            broken.setattr(step, fail)
+            with pytest.raises(errors.ConnectionClosed, match="may pass"):
+                acquit.connect(f"amqp://ada:s3cret@127.0.0.1:{broker.port}", options=only)
+        assert not counts._counts
+        acquit.connect(f"amqp://ada:s3cret@127.0.0.1:{broker.port}", options=only).close()
+    assert "a step of a login failed" in caplog.text
+    assert "MemoryError: not now" in caplog.text
+    assert "s3cret" not in caplog.text
+
+
+def test_no_password_stands_in_what_asyncio_would_say_of_a_login_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It logs the arguments of a call that failed, and, in its debug mode, of one that was slow."""
+    asked = threading.Event()
+
+    def ask(network: str, user: str, now: float) -> float:
+        asked.set()
+        return 5.0
+
+    with acquit.Broker(config=options(Security(users=USERS))) as broker, dialled(broker) as raw:
+        monkeypatch.setattr(broker._server.guesses, "ask", ask)
+        greeted(raw)
+        raw.sendall(frame(SaslInit("PLAIN", b"\0ada\0s3cret")))
+        assert asked.wait(TIMEOUT_S)
+        (client,) = broker._server._clients
+        assert "_step" in repr(client._waiting)
+        assert "s3cret" not in repr(client._waiting)
+
+
+# -- what is whose
+
+
+@pytest.mark.promise("access")
+def test_users_of_one_container_and_link_name_have_two_subscriptions() -> None:
+    """Each may choose the names that another has: what was stored for one is not the other's to read, or to end."""
+    security = Security(users={"ada": User(password="x"), "eve": User(password="y")})
+    hers = acquit.Subscription(name="orders")
+    with acquit.Broker(config=options(security)) as broker:
+
+        def connected(user: str) -> acquit.Connection:
+            return acquit.connect(f"amqp://{user}@127.0.0.1:{broker.port}", container_id="shop")
+
+        with connected("ada:x") as connection:
+            connection.session().receiver("news", subscription=hers).close()
+            connection.session().sender("news", topic=True).send(acquit.Message("for ada", durable=True))
+        with connected("eve:y") as connection:
+            session = connection.session()
+            receiver = session.receiver("news", subscription=hers)
+            session.sender("news", topic=True).send("for both", timeout=TIMEOUT_S)
+            seen = receiver.receive(timeout=TIMEOUT_S)
+            assert seen is not None and seen.body == "for both"
+            assert receiver.receive(timeout=0) is None
+            receiver.close()
+            session.unsubscribe(hers)
+        with connected("ada:x") as connection:
+            receiver = connection.session().receiver("news", subscription=hers)
+            bodies = [message.body for _ in range(2) if (message := receiver.receive(timeout=TIMEOUT_S)) is not None]
+            assert bodies == ["for ada", "for both"]
+
+
+@pytest.mark.promise("access")
+def test_a_message_in_the_name_of_another_user_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    security = Security(users={"ada": User(password="x"), "bridge": User(password="y", any_user_id=True)})
+    with acquit.Broker(config=options(security)) as broker:
+        for user, user_id, taken in (
+            ("ada:x", b"ada", True),
+            ("ada:x", None, True),
+            ("ada:x", b"bridge", False),
+            ("bridge:y", b"ada", True),
+        ):
+            with acquit.connect(f"amqp://{user}@127.0.0.1:{broker.port}") as connection:
+                sender = connection.session().sender("q")
+                message = acquit.Message("x", user_id=user_id)
+                if taken:
+                    sender.send(message, timeout=TIMEOUT_S)
+                    continue
+                with pytest.raises(errors.MessageRejected) as caught:
+                    sender.send(message, timeout=TIMEOUT_S)
+                assert caught.value.condition == "amqp:unauthorized-access"
+    (line,) = [vars(record) for record in caplog.records if record.getMessage() == "a message is refused"]
+    assert (line["user"], line["address"], line["messages"]) == ("ada", "q", 1)
+    assert line["condition"] == "amqp:unauthorized-access"
 
 
 PASSWORD = "hunter2-is-not-shown"

@@ -27,6 +27,7 @@ def begun(connection: acquit.Connection) -> tuple[acquit.Session, bytes]:
     return session, txn_id
 
 
+@pytest.mark.promise("transactions")
 def test_what_was_committed_and_what_was_not(broker: acquit.Broker) -> None:
     with acquit.connect(broker.url) as connection, acquit.connect(broker.url) as asker:
         session, committed = begun(connection)
@@ -39,6 +40,7 @@ def test_what_was_committed_and_what_was_not(broker: acquit.Broker) -> None:
         assert connection.transaction_fate(committed) is TransactionFate.COMMITTED
 
 
+@pytest.mark.promise("transactions")
 def test_to_ask_about_a_live_one_ends_it(broker: acquit.Broker) -> None:
     with acquit.connect(broker.url) as connection, acquit.connect(broker.url) as asker:
         session, txn_id = begun(connection)

@@ -16,7 +16,7 @@ from acquit.protocol._definitions import (
     TransactionalState,
 )
 from acquit.protocol.message import Message
-from tests.crash.mover import Lost, Wire, ask_fate
+from tests.crash.wire import Lost, Wire, ask_fate
 from tests.support.draining import take_all
 from tests.support.transacting import control_message
 

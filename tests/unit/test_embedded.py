@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import acquit
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.errors import AcquitError, ConfigurationError, NotFound, StoreLocked
+from acquit.store.options import JournalOptions
 
 
 def threads() -> Counter[str]:
@@ -105,3 +107,50 @@ def test_time_passes_at_once() -> None:
 def test_time_that_makes_no_sense(by_ms: int) -> None:
     with acquit.Broker() as broker, pytest.raises(ConfigurationError, match="by_ms must be a whole number"):
         broker.advance(by_ms)
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_options_in_a_file(tmp_path: Path, kind: type[str | Path]) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_text('[[address]]\nmatch = "closed"\ncreate = false\n')
+    with acquit.Broker(config=kind(file)) as broker, acquit.connect(broker.url) as connection:
+        session = connection.session()
+        with pytest.raises(NotFound):
+            session.sender("closed")
+
+
+def disk_space(folder: Path) -> int:
+    return sum(file.stat().st_blocks * 512 for file in folder.rglob("*") if file.is_file())
+
+
+def test_options_that_say_nothing_of_the_journal_leave_it_small_in_a_temporary_folder() -> None:
+    options = BrokerOptions(address=(AddressRule("closed.#", {"create": False}),))
+    with acquit.Broker(config=options) as broker, acquit.connect(broker.url) as connection:
+        connection.session().sender("orders").send(b"one", timeout=20)
+        assert disk_space(Path(broker._temporary.name)) < 60_000_000  # type: ignore[union-attr]
+
+
+def test_options_that_say_something_of_the_journal_are_followed() -> None:
+    journal = JournalOptions(spare_segments=2)
+    assert BrokerOptions(journal=journal).with_small_journal().journal is journal
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"config": 5}, "config must be BrokerOptions or the path of a TOML file, got 5"),
+        ({"config": {"limits": {}}}, "config must be BrokerOptions or the path of a TOML file, got {'limits': {}}"),
+        ({"config": "/nowhere/broker.toml"}, "/nowhere/broker.toml: cannot be read: No such file or directory"),
+        ({"data": 5}, "data must be the path of a folder or None, got 5"),
+        ({"data": ""}, "data must be the path of a folder or None, got ''"),
+        ({"host": None}, "host must be a name or an address, got None"),
+        ({"port": "5672"}, "port must be a whole number from 0 to 65535, got '5672'"),
+        ({"port": 65_536}, "port must be a whole number from 0 to 65535, got 65536"),
+    ],
+)
+def test_arguments_that_make_no_sense_start_no_thread(arguments: dict[str, Any], said: str) -> None:
+    before = threads()
+    with pytest.raises(ConfigurationError) as caught:
+        acquit.Broker(**arguments)
+    assert str(caught.value) == said
+    assert threads() == before

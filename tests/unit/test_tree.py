@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import importlib.util
+import re
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -12,19 +16,23 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def load(name: str) -> ModuleType:
-    """A script of tools/, as a module."""
-    import sys
-
-    spec = importlib.util.spec_from_file_location(f"tools_{name}", ROOT / "tools" / f"{name}.py")
+    """A script of tools/, as a module, which finds those beside it."""
+    tools = ROOT / "tools"
+    spec = importlib.util.spec_from_file_location(f"tools_{name}", tools / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their module up there
-    spec.loader.exec_module(module)
+    sys.path.insert(0, str(tools))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(tools))
     return module
 
 
 check_imports = load("check_imports")
 check_hygiene = load("check_hygiene")
+check_private = load("check_private")
 
 
 def test_every_import_is_an_arrow_of_the_diagram() -> None:
@@ -43,6 +51,15 @@ def test_every_import_is_an_arrow_of_the_diagram() -> None:
         ("acquit.protocol.link", "import asyncio", "no asyncio"),
         ("acquit.broker.core", "def f():\n    from time import monotonic", "no time"),
         ("acquit.client.core", "import threading", "no threading"),
+        ("acquit.broker.intake.posting", "import asyncio", "no asyncio"),
+        ("acquit.broker.dispatching.choosing", "import asyncio", "no asyncio"),
+        ("acquit.broker.transact.transactions", "def f():\n    import asyncio", "no asyncio"),
+        ("acquit.broker.intake.something_new", "import socket", "no socket"),
+        ("acquit.broker.access.permissions", "import threading", "no threading"),
+        ("acquit.client.transacting", "import asyncio", "no asyncio"),
+        ("acquit.client.fates", "import time", "no time"),
+        ("acquit.ledger.fold", "import time", "no time"),
+        ("acquit.compat.qpid.messaging.address", "import time", "no time"),
         ("acquit.protocol.codec", "import structlog", "the package structlog"),
         ("acquit.cli.serve", "import acquit.spark", "only inside a function"),
         ("acquit.embedded", "from acquit.cli import main", "embedded may not import cli"),
@@ -59,7 +76,9 @@ def test_a_wrong_arrow_is_named(module: str, source: str, complaint: str) -> Non
     ("module", "source"),
     [
         ("acquit.client.aio", "import asyncio"),
-        ("acquit.broker.server", "import asyncio, structlog"),
+        ("acquit.client.aio.receiver", "import asyncio"),
+        ("acquit.broker.server", "import asyncio"),
+        ("acquit.broker.configuration", "import cattrs"),
         ("acquit.cli.serve", "def f():\n    from acquit.spark import ingest"),
         ("acquit.cli.serve", "if TYPE_CHECKING:\n    from acquit.spark import ingest"),
         ("acquit.protocol.codec", "from . import types"),
@@ -70,6 +89,239 @@ def test_a_right_arrow_passes(module: str, source: str) -> None:
     found = list(check_imports.arrows(source, Path("x.py"), module, is_package=False))
     assert found
     assert [check_imports.offence(arrow) for arrow in found] == [None] * len(found)
+
+
+@pytest.mark.parametrize(
+    ("source", "complains"),
+    [
+        ("from datetime import datetime\nat = datetime.now()", True),
+        ("from datetime import date\nat = date.today()", True),
+        ("import datetime\ndef f():\n    return datetime.datetime.utcnow()", True),
+        ("from datetime import datetime\nat = datetime.fromtimestamp(0)", False),
+        ("class A:\n    def now(self): ...\nA().now()", False),
+    ],
+)
+def test_a_clock_that_is_read_through_datetime_is_named(tmp_path: Path, source: str, complains: bool) -> None:
+    module = tmp_path / "src/acquit/protocol/credit.py"
+    module.parent.mkdir(parents=True)
+    module.write_text(source)
+    found = [line for line in check_imports.check(tmp_path / "src") if "reads no clock" in line]
+    assert bool(found) is complains
+    assert all("protocol/credit.py" in line for line in found)
+
+
+@pytest.fixture(scope="module")
+def drawn() -> tuple[list[str], list[object]]:
+    """The modules of the tree, and its arrows."""
+    modules, arrows = [], []
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        modules.append(check_imports.module_name(path, ROOT / "src"))
+        arrows += check_imports.arrows(path.read_text(), path, modules[-1], is_package=path.name == "__init__.py")
+    return modules, arrows
+
+
+@pytest.mark.parametrize(
+    ("table", "row", "complaint"),
+    [
+        ("ALLOWED", {"gone": (frozenset(), frozenset())}, "ALLOWED names gone"),
+        (
+            "ALLOWED",
+            {"client": (frozenset(("errors", "protocol", "transport")), frozenset(("scramp", "yaml")))},
+            "yaml",
+        ),
+        ("PURE", {"acquit.broker.posting": (frozenset(("time",)), frozenset())}, "PURE names acquit.broker.posting"),
+        (
+            "PURE",
+            {"acquit.store": (frozenset(("time",)), frozenset(("acquit.store.writer", "acquit.store.journal")))},
+            "PURE exempts acquit.store.writer",
+        ),
+        ("PURE", {"acquit.ledger": (frozenset(("time",)), frozenset(("acquit.ledger.old",)))}, "acquit.ledger.old"),
+    ],
+)
+def test_a_row_that_guards_nothing_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+    drawn: tuple[list[str], list[object]],
+    table: str,
+    row: dict[str, object],
+    complaint: str,
+) -> None:
+    monkeypatch.setattr(check_imports, table, getattr(check_imports, table) | row)
+    (found,) = check_imports.stale_rows(*drawn)
+    assert complaint in found
+
+
+def test_an_arrow_that_is_lazy_between_parts_that_are_gone_is_named(
+    monkeypatch: pytest.MonkeyPatch, drawn: tuple[list[str], list[object]]
+) -> None:
+    monkeypatch.setattr(check_imports, "LAZY", check_imports.LAZY | {("cli", "console")})
+    assert check_imports.stale_rows(*drawn) == ["LAZY names console, and there is no such module"]
+
+
+SOME = {
+    "acquit.store.a": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from acquit.store.b import B",
+    "acquit.store.b": "def f():\n    from acquit.store import c",
+    "acquit.store.c": "from acquit.store import a\nfrom . import errors",
+    "acquit.store.d": "from acquit.store.a import A",
+}
+"""Three modules in a circle that no import at run time closes, and one that looks at it from outside."""
+
+
+def imports_of(sources: dict[str, str]) -> dict[str, set[str]]:
+    """The graph of modules that say what `sources` has for each."""
+    found = [
+        arrow
+        for module, source in sources.items()
+        for arrow in check_imports.arrows(source, Path("x.py"), module, is_package=False)
+    ]
+    graph: dict[str, set[str]] = check_imports.graph(sources, found)
+    return graph
+
+
+def test_a_circle_is_named_by_each_of_its_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_imports, "CIRCLES", {})
+    assert check_imports.circle_offences(imports_of(SOME)) == [
+        "acquit.store.a is in a circle of 3 modules: it imports acquit.store.b, which lead back to it",
+        "acquit.store.b is in a circle of 3 modules: it imports acquit.store.c, which lead back to it",
+        "acquit.store.c is in a circle of 3 modules: it imports acquit.store.a, which lead back to it",
+    ]
+
+
+@pytest.mark.parametrize("cut", ["acquit.store.a", "acquit.store.b", "acquit.store.c"])
+def test_without_one_of_its_imports_there_is_no_circle(monkeypatch: pytest.MonkeyPatch, cut: str) -> None:
+    monkeypatch.setattr(check_imports, "CIRCLES", {})
+    assert check_imports.circle_offences(imports_of(SOME | {cut: ""})) == []
+
+
+def test_a_circle_that_is_listed_passes_until_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = frozenset(("acquit.store.a", "acquit.store.b", "acquit.store.c"))
+    monkeypatch.setattr(check_imports, "CIRCLES", {"acquit.store": listed})
+    assert check_imports.circle_offences(imports_of(SOME)) == []
+    gone = check_imports.circle_offences(imports_of(SOME | {"acquit.store.b": ""}))
+    assert gone == [f"CIRCLES names {module}, which is in no circle: take it out" for module in sorted(listed)]
+
+
+def test_a_module_that_joins_a_listed_circle_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = frozenset(("acquit.store.a", "acquit.store.b", "acquit.store.c"))
+    monkeypatch.setattr(check_imports, "CIRCLES", {"acquit.store": listed})
+    (found,) = check_imports.circle_offences(imports_of(SOME | {"acquit.store.b": "from acquit.store import c, d"}))
+    assert found.startswith("acquit.store.d is in a circle of 4 modules")
+
+
+@pytest.mark.parametrize(
+    ("imports", "found"),
+    [
+        ({"a": "b", "b": "c", "c": ""}, []),
+        ({"a": "b", "b": "a", "c": "d", "d": "c"}, [{"a", "b"}, {"c", "d"}]),
+        ({"a": "bc", "b": "d", "c": "d", "d": "a"}, [{"a", "b", "c", "d"}]),
+        ({"a": "b", "b": "ac", "c": "d", "d": "c"}, [{"c", "d"}, {"a", "b"}]),
+    ],
+)
+def test_circles_of_graphs(imports: dict[str, str], found: list[set[str]]) -> None:
+    assert check_imports.circles(imports) == found
+
+
+def test_the_circles_that_stand_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    check_imports.print_circles(ROOT / "src")
+    printed = capsys.readouterr().out
+    for part, row in check_imports.CIRCLES.items():
+        assert f"{part.partition('.')[2]}: {len(row)} of " in printed
+
+
+def test_private_attributes_are_used_no_more_than_they_were() -> None:
+    assert check_private.check(ROOT / "src") == []
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("other._x", ["other._x"]),
+        ("class A:\n    def f(self, other):\n        return self._x, other._x", ["other._x"]),
+        ("class A:\n    def f(self, other):\n        self._x = other._x", []),
+        ("class A:\n    __slots__ = ('_x',)\n\ndef f(a):\n    return a._x", []),
+        ("class A(B):\n    def f(self):\n        return super()._f(), self.b._f()", ["self.b._f"]),
+        ("other.__dict__, other.x", []),
+    ],
+)
+def test_a_private_attribute_of_another_is_found(source: str, found: list[str]) -> None:
+    assert [what for _, what in check_private.uses(source)] == found
+
+
+@pytest.mark.parametrize(("standing", "complaint"), [(0, "more than 0"), (2, "lower STANDING from 2")])
+def test_private_attributes_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, standing: int, complaint: str
+) -> None:
+    module = tmp_path / "src/acquit/client/a.py"
+    module.parent.mkdir(parents=True)
+    module.write_text("other._x")
+    monkeypatch.setattr(check_private, "STANDING", {"client": standing})
+    found = check_private.check(tmp_path / "src")
+    assert complaint in found[0]
+    assert found[1:] == (["src/acquit/client/a.py:1: other._x"] if standing == 0 else [])
+
+
+def bases_of(node: ast.ClassDef, tree: ast.Module) -> list[type] | None:
+    """The classes of ours that a class of a test derives from; None where it has another base."""
+    names = [base.id for base in node.bases if isinstance(base, ast.Name)]
+    if not names or len(names) < len(node.bases):
+        return None
+    found = {
+        alias.asname or alias.name: (line.module, alias.name)
+        for line in ast.walk(tree)
+        if isinstance(line, ast.ImportFrom) and line.module and line.module.startswith("acquit")
+        for alias in line.names
+    }
+    if not all(name in found for name in names):
+        return None
+    return [getattr(importlib.import_module(found[name][0]), found[name][1]) for name in names]
+
+
+def stale_doubles(tree: ast.Module, known: set[str]) -> list[str]:
+    """What a test puts in place of something that is not there (any more): an override that calls a base without it,
+    and a function assigned to a name that is none of `known`. Such a test watches nothing."""
+    found = []
+    functions = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and (bases := bases_of(node, tree)) is not None:
+            called = {
+                inner.attr
+                for inner in ast.walk(node)
+                if isinstance(inner, ast.Attribute) and ast.unparse(inner.value) == "super()"
+            }
+            found += [f"{node.name}.{name}" for name in called if not any(hasattr(base, name) for base in bases)]
+        elif isinstance(node, ast.Assign):
+            doubles = isinstance(node.value, ast.Lambda) or (
+                isinstance(node.value, ast.Name) and node.value.id in functions
+            )
+            targets = [target for target in node.targets if isinstance(target, ast.Attribute)]
+            found += [ast.unparse(target) for target in targets if doubles and target.attr not in known]
+    return found
+
+
+def test_what_tests_watch_or_replace_is_there() -> None:
+    texts = {path: path.read_text() for part in ("src", "tests") for path in (ROOT / part).rglob("*.py")}
+    defined = r"(?:def|class) (\w+)|\bself\.(\w+)\b|^    (\w+)(?::| =)"
+    known = {name for text in texts.values() for names in re.findall(defined, text, re.MULTILINE) for name in names}
+    stale = {
+        str(path.relative_to(ROOT)): found
+        for path, text in texts.items()
+        if path.is_relative_to(ROOT / "tests") and (found := stale_doubles(ast.parse(text), known))
+    }
+    assert stale == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        (
+            "from acquit.broker.links.endpoints import Consumer\n"
+            "class Watched(Consumer):\n    def may_have(self, message):\n        return super().may_have(message)"
+        ),
+        "def count(): ...\nworld.core.counted_once = count",
+        "world.core.counted_once = lambda: None",
+    ],
+)
+def test_a_double_of_nothing_is_named(source: str) -> None:
+    assert len(stale_doubles(ast.parse(source), {"counted"})) == 1
 
 
 def test_hygiene() -> None:

@@ -10,7 +10,6 @@ never of their times.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from typing import Final
 
@@ -20,29 +19,17 @@ JUMP_US: Final = 1_000_000
 """Below that it is called drift: whoever corrects the clock, corrects it gently."""
 
 
-def _wall_us() -> int:
-    return time.time_ns() // 1000
-
-
-def _steady_us() -> int:
-    return time.monotonic_ns() // 1000
-
-
 class Clock:
     """Microseconds since the epoch."""
 
     def __init__(
-        self,
-        jumped: Callable[[int], None],
-        *,
-        wall_us: Callable[[], int] = _wall_us,
-        steady_us: Callable[[], int] = _steady_us,
+        self, jumped: Callable[[int], None], *, wall_us: Callable[[], int], steady_s: Callable[[], float]
     ) -> None:
         """`jumped` hears by how many microseconds the clock was set: forward, or (negative) back."""
         self._jumped = jumped
         self._wall_us = wall_us
-        self._steady_us = steady_us
-        self._wall_last, self._steady_last = wall_us(), steady_us()
+        self._steady_s = steady_s
+        self._wall_last, self._steady_last = wall_us(), steady_s()
         self._ahead_us = 0
 
     def advance(self, by_us: int) -> None:
@@ -55,8 +42,8 @@ class Clock:
 
     def now_us(self) -> int:
         """The time of day, as it is now."""
-        wall, steady = self._wall_us(), self._steady_us()
-        by_us = (wall - self._wall_last) - (steady - self._steady_last)
+        wall, steady = self._wall_us(), self._steady_s()
+        by_us = (wall - self._wall_last) - round((steady - self._steady_last) * 1e6)
         self._wall_last, self._steady_last = wall, steady
         if abs(by_us) > JUMP_US:
             logger.warning(
@@ -70,7 +57,8 @@ class Clock:
 
 def compare_with_journal(written_us: int, now_us: int) -> None:
     """As the broker starts: log it where the clock is behind the last time that the journal knows. Nothing is wrong
-    with that, but times in the ledger do not grow there, and what was to happen at a time waits for it again."""
+    with that, but times in the ledger do not grow there, and what was to happen at a time waits for it again. What
+    waits for another attempt does not (`recovery`): its delay is a duration."""
     behind_us = written_us - now_us
     if behind_us > JUMP_US:
         logger.warning(

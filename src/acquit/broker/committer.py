@@ -20,10 +20,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from queue import SimpleQueue
-from threading import Thread
 from typing import Final, Protocol
 
+from acquit.broker.machine import ThreadWorker, Worker
 from acquit.errors import StoreError, StoreFailed, StoreFull
 from acquit.store.interface import Batch, Chore, Journal, Position
 
@@ -46,39 +45,6 @@ class Batches(Protocol):
         ...
 
 
-class _Worker:
-    """A thread that runs what it is given, in order. A daemon, so that a program which forgot to stop its broker still
-    ends: a batch that is cut off there is a torn tail, as after any other crash."""
-
-    def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._ended = loop.create_future()
-        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        Thread(target=self._run, name=name, daemon=True).start()
-
-    def submit(self, job: Callable[[], None]) -> None:
-        """Run this after all that was submitted before."""
-        self._jobs.put(job)
-
-    async def stop(self) -> None:
-        """Wait until all that was submitted has run, and the thread has ended."""
-        self._jobs.put(None)
-        await self._ended
-
-    def tell(self, call: Callable[..., None], *arguments: object) -> None:
-        """From the thread to the loop. A loop that is closed has nobody left to tell."""
-        try:
-            self._loop.call_soon_threadsafe(call, *arguments)
-        except RuntimeError:
-            if not self._loop.is_closed():
-                raise
-
-    def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job()
-        self.tell(self._ended.set_result, None)
-
-
 class Committer:
     """Takes what was recorded to the disk. All methods belong to the loop."""
 
@@ -89,15 +55,15 @@ class Committer:
         *,
         synced: Callable[[Position], None],
         failed: Callable[[StoreError], None],
-        loop: asyncio.AbstractEventLoop | None = None,
+        make_worker: Callable[[str], Worker] = ThreadWorker,
     ) -> None:
         self._journal = journal
         self._batches = batches
         self._synced = synced
         self._failed = failed
-        self._loop = loop if loop is not None else asyncio.get_running_loop()
-        self._batch_thread = _Worker("acquit-journal", self._loop)
-        self._chore_thread = _Worker("acquit-chores", self._loop)
+        self._loop = asyncio.get_running_loop()
+        self._batch_thread = make_worker("acquit-journal")
+        self._chore_thread = make_worker("acquit-chores")
         self._stopping = False
         self._in_flight: Batch | None = None
         self._retry: asyncio.TimerHandle | None = None
@@ -188,12 +154,15 @@ class Committer:
         if self._failure is not None:
             return
         self._in_flight = None
+        if self._no_room:
+            logger.warning("there is room on the disk again: the %d bytes that waited are written", batch.size_bytes)
         self._no_room = False
         self._synced(self._journal.complete(batch))
         self.kick()
 
     def _wait_for_room(self, batch: Batch, exc: StoreFull) -> None:
-        logger.warning("the disk is full: %d bytes wait for room", batch.size_bytes, extra={"reason": str(exc)})
+        if not self._no_room:
+            logger.warning("the disk is full: %d bytes wait for room", batch.size_bytes, extra={"reason": str(exc)})
         self._no_room = True
         self._retry = self._loop.call_later(RETRY_S, self._write, batch)
 

@@ -23,7 +23,7 @@ import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Final, TypeVar, get_type_hints
+from typing import Any, Final, TypeVar, get_type_hints
 
 from cattrs import BaseValidationError, Converter, ForbiddenExtraKeysError, transform_error
 from cattrs.errors import CattrsError
@@ -51,10 +51,7 @@ def load_options(path: Path) -> BrokerOptions:
 
 def parse_options(text: str, source: str = "configuration") -> BrokerOptions:
     """The options in a text; `source` names it in errors. Raises ConfigurationError."""
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"{source}: expected TOML: {error}") from error
+    document = read_toml(text, source)
     for table in ("address", "listen"):
         if isinstance(document.get(table), dict):
             raise ConfigurationError(f"{source}: {table}: expected [[{table}]], found [{table}]")
@@ -66,15 +63,25 @@ def parse_options(text: str, source: str = "configuration") -> BrokerOptions:
     return structure(document, BrokerOptions, source)
 
 
+def read_toml(text: str, source: str) -> dict[str, Any]:
+    """The tables of a text; `source` names it in errors. Raises ConfigurationError."""
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ConfigurationError(f"{source}: expected TOML: it is nested too deeply") from None
+    except ValueError as error:  # a number of thousands of digits is one that is no TOMLDecodeError
+        raise ConfigurationError(f"{source}: expected TOML: {error}") from None
+
+
 def structure(document: Mapping[str, object], kind: type[T], source: str) -> T:
     """A dataclass from tables; `source` names them in errors. Raises ConfigurationError."""
     try:
         return _CONVERTER.structure(document, kind)
     except BaseValidationError as error:
-        faults = [_fault(line) for line in transform_error(error, "", _explain)]
-        raise ConfigurationError(f"{source}: {'; '.join(faults)}") from error
+        found = "; ".join(_fault(line) for line in transform_error(error, "", _explain))
     except ConfigurationError as error:
-        raise ConfigurationError(f"{source}: {error}") from error
+        found = str(error)
+    raise ConfigurationError(f"{source}: {found}")  # not from the error, which shows values: passwords, too
 
 
 def _explain(error: BaseException, kind: type | None) -> str:
@@ -156,4 +163,4 @@ def _make_converter() -> Converter:
 
 _CONVERTER: Final = _make_converter()
 
-__all__ = ["load_options", "parse_options", "structure"]
+__all__ = ["load_options", "parse_options", "read_toml", "structure"]

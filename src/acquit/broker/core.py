@@ -20,20 +20,25 @@ Inside, each concern is a module: `attaching` answers links, `posting` takes mes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
 from acquit.broker.access.admission import gate
-from acquit.broker.access.permissions import build_permissions
+from acquit.broker.access.permissions import Permissions, build_permissions
+from acquit.broker.access.quotas import Quotas, share
 from acquit.broker.admin.administration import Administration
 from acquit.broker.admin.management import Later
 from acquit.broker.admin.management_node import ManagementNode, Replies, Requests
+from acquit.broker.denials import Denials
 from acquit.broker.dispatching.browsing import Browser
 from acquit.broker.dispatching.dispatch import Dispatch
 from acquit.broker.dispatching.reading import Reading
 from acquit.broker.dispatching.succession import depart, reconsider
 from acquit.broker.inspect import BrokerSnapshot, ConnectionSnapshot, QueueSnapshot
+from acquit.broker.intake.assembly import Assembly
 from acquit.broker.intake.duplicates import Duplicates
 from acquit.broker.intake.limits import Limits
 from acquit.broker.intake.marks import Marks
@@ -55,6 +60,7 @@ from acquit.broker.nodes.temporary import TemporaryNodes
 from acquit.broker.nodes.topics import Topic, Topics
 from acquit.broker.options import BrokerOptions
 from acquit.broker.outcomes.expiry import Expiry
+from acquit.broker.outcomes.leaving import Leaving
 from acquit.broker.outcomes.letters import Letters
 from acquit.broker.outcomes.locks import LockKeeper
 from acquit.broker.outcomes.settling import Settling
@@ -79,7 +85,8 @@ from acquit.protocol._definitions import (
     TransactionalState,
 )
 from acquit.protocol.connection import Connection
-from acquit.protocol.delivery import Delivery
+from acquit.protocol.connection_base import ConnectionBase
+from acquit.protocol.delivery import Delivery, LinkBase
 from acquit.protocol.endpoint import LinkState
 from acquit.protocol.events import (
     ConnectionEnded,
@@ -115,6 +122,14 @@ TXN_ID: Final = "txn-id"
 """Property of a flow: what the link acquires from now on belongs to this transaction (4.4.3)."""
 
 
+logger = logging.getLogger("acquit.broker.journal")
+
+_FULL: Final = "the disk is full: postings are refused until there is room"
+_STAYS: Final = (
+    "segment %d stays in the journal, because messages in it have no newer record: none is lost, and it is tried again"
+)
+
+
 class Core:
     """One broker. All methods belong to one thread; none blocks."""
 
@@ -124,13 +139,15 @@ class Core:
         """An empty broker on a journal that is open; `restore` gives it what the journal holds."""
         self.options = options
         self._broker_id = broker_id
-        self.permissions = build_permissions(options.security)
+        self.quotas = Quotas(options.limits, build_permissions(options.security))
         self.scribe = Scribe(recorder, sequences)
         self.scribe.time_us = time_us
         self.memory = Memory(options.limits)
+        self._assembly = Assembly(self.memory, self._shed)
         self.life = Life(self.scribe, self.memory, Timers())
         self.policies = policies = Policies(options.address)
         self.queues = Queues(self.life, policies, options.limits.queues_max)
+        self._apply_shares()
         self.topics = Topics(self.queues, self.scribe, policies)
         self.removal = Removal(self.life, self.queues, self.topics, self._end_link)
         self._subscriptions = Subscriptions(self.queues, self.topics, self.scribe, self.removal)
@@ -138,13 +155,15 @@ class Core:
         self.duplicates = Duplicates(self.scribe, options.limits.duplicate_ids_max)
         self._limits = Limits(self.life)
         self._marks = Marks(self.scribe, options.limits)
-        self._poster = Poster(self.life, nodes, self.duplicates, self._marks)
+        self.denials = Denials()
+        self._poster = Poster(self.life, nodes, self.duplicates, self._marks, options.connection, self.denials)
         self._letters = Letters(self.scribe, self._poster, self.queues.of_address)
         self._expiry = Expiry(self.life, self._letters)
         self._settling = Settling(self.life, self._letters)
+        self._leaving = Leaving(self._settling)
         self._locks = LockKeeper(self.life, self._settling)
         self._reading = Reading(self.life)
-        self._dispatch = Dispatch(self.life, self._expiry, self._locks)
+        self._dispatch = Dispatch(self.life, self._expiry, self._locks, self.denials)
         self._crediting = Crediting(self.life, self.topics, options.connection.credit_max)
         self.administration = Administration(
             self.snapshot,
@@ -168,15 +187,21 @@ class Core:
         self._coordinator = Coordinator(self.transactions, self.life.touch)
         temporary = TemporaryNodes(self.queues, self.topics, self.scribe)
         self._attaching = Attaching(
-            Receivers(nodes, self.queues, self._subscriptions, temporary, management, self.life),
+            Receivers(nodes, self.queues, self._subscriptions, temporary, management, self.life, self.denials),
             Senders(nodes, temporary, self._crediting, management, self._coordinator, self._marks),
             options.connection.links_max,
+            self.quotas,
+            self.denials,
         )
         self.stopping = False
         """We are about to close all connections: those that do not answer are not lost, but left."""
+        self._full = False
+        """The journal takes no postings."""
         self._stalled = False
         """The journal has no room at all, and nothing is handed out."""
-        self._peers: dict[Connection, Peer] = {}
+        self._staying = 0
+        """The number of a segment that could not leave the journal."""
+        self._peers: dict[ConnectionBase, Peer] = {}
         self._handlers: Mapping[type, Callable[[Peer, Any], None]] = {
             DeliveriesReceived: self._deliveries_received,
             StatesReceived: self._states_received,
@@ -205,13 +230,17 @@ class Core:
         self.policies.replace(options.address)
         self.options = options
         limits = options.limits
+        self.quotas.limits = limits
+        self.quotas.connections_max = limits.connections_max
         self.memory.apply(limits)
         self.queues.queues_max = limits.queues_max
+        self._apply_shares()
         self.duplicates.ids_max = limits.duplicate_ids_max
         self._marks.limits = limits
         self._management.requests_max = limits.requests_max
         self._crediting.credit_max = options.connection.credit_max
         self._attaching.links_max = options.connection.links_max
+        self._poster.limits = options.connection
         self.transactions.limits = options.transactions
         policy_of = self.policies.policy_of
         for topic in self.topics.by_address.values():
@@ -227,14 +256,41 @@ class Core:
         for address in self.duplicates.addresses():
             self.duplicates.apply_policy(address, policy_of(address))
 
+    @property
+    def permissions(self) -> Permissions:
+        """Who may do what."""
+        return self.quotas.permissions
+
+    @permissions.setter
+    def permissions(self, permissions: Permissions) -> None:
+        self.quotas.permissions = permissions
+        self._apply_shares()
+
+    def _apply_shares(self) -> None:
+        """Limits of one user hold where there are users to be told apart."""
+        limits = self.options.limits
+        all_of_them = limits.queues_max
+        mine = share(limits.queues_per_user_max, all_of_them)
+        self.queues.per_user_max = mine if self.permissions.distinguish else all_of_them
+        arriving = self._assembly.bytes_max = limits.assembly_bytes_max or limits.memory_bytes_max // 2
+        mine = share(limits.assembly_bytes_per_user_max, arriving)
+        self._assembly.per_user_max = mine if self.permissions.distinguish else arriving
+
     # -- what happens -------------------------------------------------------------------------------------------------
 
-    def connected(self, engine: Connection, name: str) -> Peer:
-        """A connection; `name` is for people. Its events go to `handle`, until ConnectionEnded."""
-        peer = Peer(engine, name, self.options.connection.output_bytes_max)
+    def connected(self, engine: Connection, name: str, network: str = "") -> Peer:
+        """A connection; `name` is for people, by `network` it counts among those of one address. Its events go to
+        `handle`, until ConnectionEnded."""
+        peer = Peer(engine, name, self.options.connection.output_bytes_max, network)
         self._peers[engine] = peer
-        engine.admit = gate(engine, self._peers.values)
+        sole = gate(peer, self.quotas.of_container, self._put_out)
+        engine.admit = lambda opening: self.quotas.refusal(peer) or sole(opening)
+        engine.count_assembled = partial(self._assembly.count, peer)
         return peer
+
+    def _shed(self, peer: Peer) -> None:
+        peer.engine.shed_assembled()
+        self.life.touch(peer.engine)
 
     def handle(self, peer: Peer, events: list[Event], time_us: int) -> None:
         """What a peer did. `turn` should follow before anything else happens."""
@@ -273,11 +329,15 @@ class Core:
         """A second or so has passed: what happened to volatile messages is recorded now and then."""
         self.scribe.time_us = time_us
         self.transactions.expire()
+        self.memory.page_out(self.queues.by_name.values())
         self.scribe.write_counters()
 
     def turn(self, time_us: int) -> bool:
         """Do what has become possible. True: call again soon, after what was produced is written."""
         self.scribe.time_us = time_us
+        if self.scribe.journal.full is not self._full:
+            self._full = not self._full
+            logger.warning("%s", _FULL if self._full else "there is room on the disk again: postings are taken")
         if self.scribe.exhausted:
             self.scribe.look_for_room()
         if self.scribe.exhausted:
@@ -285,7 +345,8 @@ class Core:
         elif self._stalled:
             self._stalled = False
             self.life.dirty.update(dict.fromkeys(self.queues.by_name.values()))
-        more = self._locks.run()
+        more = self._leaving.run()
+        more = self._locks.run() or more
         more = self._expiry.run() or more
         more = self.administration.run() or more
         more = self._limits.run() or more
@@ -295,11 +356,14 @@ class Core:
         more = self._dispatch.run() or more
         more = self._management.send_answers() or more
         self._crediting.look_again()
+        self.life.occupancy.collect(self.scribe.journal.segments)
         return more
 
     def close(self, time_us: int) -> None:
         """The last words before a clean stop, when all connections have ended: volatile messages end here."""
         self.scribe.time_us = time_us
+        while self._leaving.run():
+            pass
         durable: dict[Queue, int] = {}
         for message in self.life.live.values():
             durable[message.queue] = durable.get(message.queue, 0) + 1
@@ -312,7 +376,7 @@ class Core:
 
     # -- what is to be done -------------------------------------------------------------------------------------------
 
-    def take_touched(self) -> Iterable[Connection]:
+    def take_touched(self) -> Iterable[ConnectionBase]:
         """Connections with something to send since the last time."""
         touched, self.life.touched = self.life.touched, {}
         return touched
@@ -355,7 +419,30 @@ class Core:
 
     def moved(self, sequence: int, position: Position) -> None:
         """Its record stands there now."""
-        (self.life.live.get(sequence) or self.transactions.postings.durable[sequence]).position = position
+        message = self.life.live.get(sequence) or self.transactions.postings.durable[sequence]
+        self.life.occupancy.left(message.position)
+        message.position = position
+        self.life.occupancy.entered(position)
+
+    def occupants(self, segment: int) -> int:
+        """How many live messages have their record in this segment or an older one."""
+        return self.life.occupancy.occupants(self.scribe.journal.segments, segment)
+
+    def stays(self, segment: int, messages: int) -> None:
+        """The segment cannot leave the journal; 0 messages: it has left after all."""
+        self._staying = segment if messages else 0
+        if messages:
+            logger.error("%s; please report this", _STAYS % segment, extra={"messages": messages})
+        else:
+            logger.warning("segment %d, which had to stay in the journal, has left it", segment)
+
+    def _warnings(self) -> Iterator[str]:
+        if self.scribe.journal.full:
+            yield _FULL
+        if self.scribe.exhausted:
+            yield "not even the reserve has room: no message is handed out"
+        if self._staying:
+            yield _STAYS % self._staying
 
     # -- for the management node --------------------------------------------------------------------------------------
 
@@ -365,6 +452,7 @@ class Core:
             broker_id=self._broker_id,
             last_sequence=self.scribe.sequences.last,
             accepting=not self.scribe.journal.full,
+            warnings=tuple(self._warnings()),
             queues=(
                 *(_queue_snapshot(queue) for _, queue in sorted(self.queues.by_name.items())),
                 *(_topic_snapshot(topic) for _, topic in sorted(self.topics.by_address.items())),
@@ -435,10 +523,10 @@ class Core:
         client has sent and we have not read does not count any more."""
         transaction = self.transactions.live(txn_id, user or "")
         if transaction is not None:
-            peer = transaction.peer
-            self._connection_ended(peer, ConnectionEnded(None, lost=True, remote=False))
-            peer.engine.close(Error(ConnectionCondition.CONNECTION_FORCED, "the fate of its transaction was asked for"))
-            self.life.touch(peer.engine)
+            self._put_out(
+                transaction.peer,
+                Error(ConnectionCondition.CONNECTION_FORCED, "the fate of its transaction was asked for"),
+            )
         later: Later[tuple[str, int]] = Later()
 
         def tell() -> None:
@@ -451,10 +539,18 @@ class Core:
         tell()
         return later
 
+    def _put_out(self, peer: Peer, error: Error) -> None:
+        """Close a connection. What it has sent and we have not read does not count any more, and what it held goes back
+        as it does from one that is lost."""
+        self._connection_ended(peer, ConnectionEnded(None, lost=True, remote=False))
+        peer.engine.close(error)
+        self.life.touch(peer.engine)
+
     def _connection_opened(self, peer: Peer, event: ConnectionOpened) -> None:
         peer.container = event.open.container_id
         peer.user = peer.engine.user
         peer.rights = self.permissions.of(peer.user)
+        self.quotas.enter(peer)
 
     def _link_requested(self, peer: Peer, event: LinkRequested) -> None:
         if peer.engine not in self._peers:
@@ -469,7 +565,7 @@ class Core:
         """End a link ourselves, as if its peer had detached it."""
         peer = self._peers.get(link.session.connection)
         if peer is not None:
-            self._link_over(peer, link, link.unsettled(), Ending.DETACHED, lives_on=lives_on)
+            self._link_over(peer, link, link.unsettled(), Ending.ENDED_HERE, lives_on=lives_on)
         if link.state is LinkState.ATTACH_RECEIVED:
             link.refuse(error)  # it was to be answered later
         else:
@@ -479,24 +575,27 @@ class Core:
     def _link_detached(self, peer: Peer, event: LinkDetached) -> None:
         lives_on = not event.closed and _outlives(event.link)
         destroyed = event.closed and event.remote and event.error is None
-        self._link_over(peer, event.link, event.unsettled, Ending.DETACHED, lives_on=lives_on, destroyed=destroyed)
+        ending = _closed(event.remote)
+        self._link_over(peer, event.link, event.unsettled, ending, lives_on=lives_on, destroyed=destroyed)
         if not event.closed and event.link.role == Role.SENDER:
             # No terminus outlives its link here: what it held is given back, so this end forgets it as well.
             event.link.session.settle_all(event.unsettled)
 
     def _session_ended(self, peer: Peer, event: SessionEnded) -> None:
-        self._session_over(peer, event.session, Ending.DETACHED)
+        self._session_over(peer, event.session, _closed(event.remote))
+        event.session.release()
 
     def _connection_ended(self, peer: Peer, event: ConnectionEnded) -> None:
-        ending = Ending.CONNECTION_LOST if event.lost and not self.stopping else Ending.DETACHED
+        ending = Ending.CONNECTION_LOST if event.lost and not self.stopping else _closed(event.remote)
         self.transactions.abandon(peer, ending)
         for session in peer.engine.sessions:
             self._session_over(peer, session, ending)
         self._peers.pop(peer.engine, None)
+        self.quotas.leave(peer)
         self.life.touched.pop(peer.engine, None)
 
     def _session_over(self, peer: Peer, session: Session, ending: Ending) -> None:
-        by_link: dict[Link, list[Delivery]] = {link: [] for link in session.links}
+        by_link: dict[LinkBase, list[Delivery]] = {link: [] for link in session.links}
         for delivery in session.unsettled():
             by_link.setdefault(delivery.link, []).append(delivery)
         for link, deliveries in by_link.items():
@@ -505,7 +604,7 @@ class Core:
     def _link_over(
         self,
         peer: Peer,
-        link: Link,
+        link: LinkBase,
         deliveries: list[Delivery],
         ending: Ending,
         *,
@@ -526,13 +625,11 @@ class Core:
         self._attaching.ended(peer, link)
         node: Queue | Topic | None
         match context:
-            case Consumer(queue=node):
+            case Consumer():
                 depart(context)
-                self._settling.ended(context, deliveries, ending)
-                if not lives_on:
-                    self.life.terminus_over(context.terminus)
-                if context.subscriber:
-                    self._subscriptions.left(context, destroyed=destroyed)
+                over = partial(self._consumer_over, context, lives_on=lives_on, destroyed=destroyed)
+                self._leaving.leave(context, deliveries, ending, over)
+                return
             case Browser(queue=node, no_local=no_local):
                 node.browsers.remove(context)
                 if no_local:
@@ -559,6 +656,15 @@ class Core:
         if node is not None:
             self.removal.left(node, context)
 
+    def _consumer_over(self, consumer: Consumer, *, lives_on: bool, destroyed: bool) -> None:
+        """All that it held is given back."""
+        if not lives_on:
+            self.life.terminus_over(consumer.terminus)
+        if consumer.subscriber:
+            self._subscriptions.left(consumer, destroyed=destroyed)
+        self.life.wake(consumer.queue)
+        self.removal.left(consumer.queue, consumer)
+
     def _wake(self, peer: Peer) -> None:
         for context in peer.links:
             if isinstance(context, Consumer):
@@ -583,7 +689,12 @@ def _held_by(deliveries: list[Delivery]) -> dict[Consumer, list[Delivery]]:
     return held
 
 
-def _outlives(link: Link) -> bool:
+def _closed(remote: bool) -> Ending:
+    """How something ended that was closed in order, by the peer or by us."""
+    return Ending.DETACHED if remote else Ending.ENDED_HERE
+
+
+def _outlives(link: LinkBase) -> bool:
     """Does the source live on when its link is gone (3.5.3)? A subscription's does, until it is given up."""
     return link.source is not None and link.source.expiry_policy == TerminusExpiryPolicy.NEVER
 

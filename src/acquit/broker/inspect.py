@@ -32,7 +32,8 @@ class QueueSnapshot:
     suspended: int = 0
     """Held by a link that is away and may resume."""
     undeliverable: int = 0
-    """Of those available, the ones that all of its present consumers called undeliverable here."""
+    """Of those available, the ones that none of its present consumers may have: each called it undeliverable here, or
+    takes only smaller ones (max-message-size)."""
     pending: int = 0
     """Posted and not yet synced: entered, but nobody was told."""
     consumers: int = 0
@@ -40,7 +41,7 @@ class QueueSnapshot:
     producers: int = 0
     """Links attached to it that send."""
     active_consumer: str = ""
-    """Where one consumer is served at a time: its container and link name."""
+    """Where one consumer is served at a time: its user, if it has logged in, container and link name."""
     body_bytes: int = 0
     """Of all live messages."""
     memory_bytes: int = 0
@@ -101,6 +102,8 @@ class BrokerSnapshot:
     """The highest sequence given to a message so far; 0 for none."""
     accepting: bool
     """False while postings are refused because the disk is full."""
+    warnings: tuple[str, ...] = ()
+    """What somebody should see to, and why: that postings are refused, that a part of the journal cannot leave."""
     queues: tuple[QueueSnapshot, ...] = ()
     connections: tuple[ConnectionSnapshot, ...] = ()
 

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Final
 from acquit.broker.dispatching.succession import release
 from acquit.broker.message import COPY, DISPATCHED, DURABLE, Message
 from acquit.broker.queue import Effect, NodeEvent, NodeState, step
+from acquit.broker.scribe import LEFT_BEHIND
 from acquit.errors import StoreFull
 from acquit.ledger.duplicates import window_id
-from acquit.ledger.events import EventKind
+from acquit.ledger.events import ATTEMPT_MAX, EventKind
+from acquit.ledger.occupancy import Occupancy
 from acquit.ledger.records import AttemptNote, Cause, Namespace, StateDeleted
 
 if TYPE_CHECKING:
@@ -25,12 +27,13 @@ if TYPE_CHECKING:
     from acquit.broker.nodes.node import Queue
     from acquit.broker.outcomes.timers import Timers
     from acquit.broker.scribe import Scribe
-    from acquit.protocol.connection import Connection
+    from acquit.protocol.connection_base import ConnectionBase
 
 _NOTE: Final = int(Effect.NOTE)
 _OFFER: Final = int(Effect.OFFER)
 _RETIRE: Final = int(Effect.RETIRE)
 _SCHEDULE: Final = int(Effect.SCHEDULE)
+_LEFT: Final = int(Effect.LEFT)
 _RETURNING: Final = frozenset({EventKind.RELEASED, EventKind.MODIFIED})
 LEARNING_MAX: Final = 256
 """Bodies that are read at a time to learn of which group they are."""
@@ -50,16 +53,19 @@ class Account:
     excluded: str = ""
     annotations: bytes = b""
 
-    @property
-    def detailed(self) -> bool:
-        """Does it say more than the event itself?"""
+    def adds_to(self, kind: int) -> bool:
+        """True if it says more than an event of this kind does by its kind and flags."""
         if self.condition or self.description or self.excluded or self.annotations:
             return True
-        return self.cause not in _PLAIN_CAUSES
+        return kind in _OF_ANY_CAUSE or self.cause not in _PLAIN_CAUSES
 
 
-_PLAIN_CAUSES: Final = frozenset({Cause.REJECTED, Cause.RELEASED, Cause.MODIFIED, Cause.CONNECTION_LOST})
+_PLAIN_CAUSES: Final = frozenset(
+    {Cause.REJECTED, Cause.RELEASED, Cause.MODIFIED, Cause.DETACHED, Cause.CONNECTION_LOST}
+)
 """What the event's kind and flags imply."""
+_OF_ANY_CAUSE: Final = frozenset({EventKind.DEAD_LETTERED, EventKind.DROPPED})
+"""Kinds that imply no cause: a message is dead-lettered because it was rejected, or because it failed too often."""
 
 
 class Life:
@@ -71,11 +77,13 @@ class Life:
         self.timers = timers
         self.live: dict[int, Message] = {}
         """Durable messages, by sequence."""
+        self.occupancy = Occupancy()
+        """Where the records of these are, and of what transactions hold."""
         self.live_bytes = 0
         """Their payloads together, copies left out: a topic's posting is one payload on the disk."""
         self.dirty: dict[Queue, None] = {}
         """Queues where something may be handed out now."""
-        self.touched: dict[Connection, None] = {}
+        self.touched: dict[ConnectionBase, None] = {}
         """Connections that have output."""
         self.exclusions: dict[str, dict[Message, None]] = {}
         """By terminus, the messages it shall not see again."""
@@ -84,7 +92,7 @@ class Life:
         self._learning = 0
         self._unlearned: deque[Message] = deque()
 
-    def touch(self, engine: Connection) -> None:
+    def touch(self, engine: ConnectionBase) -> None:
         """Something was produced for this connection outside of its own turn."""
         self.touched[engine] = None
 
@@ -97,10 +105,10 @@ class Life:
         queue = message.queue
         size = message.fingerprint >> 32
         queue.bytes += size
-        if message.body is not None:
-            self.memory.hold(message)
+        self.memory.enter(message)
         if message.flags & DURABLE:
             self.live[message.sequence] = message
+            self.occupancy.entered(message.position)
             if not message.flags & COPY:
                 self.live_bytes += size
         if message.expires_at_ms:
@@ -124,16 +132,22 @@ class Life:
         if row.next is not row.state:
             message.state = row.next
             self._leave(message, row.state)
-        if row.attempts and message.attempt < 0xFFFF:
+        effects = row.effects
+        left = 1 if effects & _LEFT else 0
+        counted = row.attempts > 0 and message.attempt < ATTEMPT_MAX
+        if counted:
             message.attempt += row.attempts
+            if left:
+                message.need_extra().left_counted += 1
         elif row.record in _RETURNING:
             extra = message.need_extra()
             extra.returns += 1
-            extra.returned_ms = max(self.scribe.time_us // 1000, due_at_ms)
-        effects = row.effects
+            extra.left_uncounted += left
+            if not left:
+                extra.returned_ms = max(self.scribe.time_us // 1000, due_at_ms)
         if row.record:
-            self._record(message, row.record, account, actor, origin or due_at_ms)
-        if effects & _NOTE and account is not None:
+            self._record(message, row.record, account, actor, origin or due_at_ms, LEFT_BEHIND if left else 0)
+        if effects & _NOTE and account is not None and (counted or not left):
             note = AttemptNote(
                 self.scribe.time_us, account.actor, row.record, account.cause, account.condition, account.description
             )
@@ -172,9 +186,10 @@ class Life:
         queue = message.queue
         size = message.fingerprint >> 32
         queue.bytes -= size
-        self.memory.drop(message)
+        self.memory.leave(message)
         if message.flags & DURABLE:
             del self.live[message.sequence]
+            self.occupancy.left(message.position)
             if not message.flags & COPY:
                 self.live_bytes -= size
         if message.expires_at_ms or (message.extra is not None and message.extra.due_at_ms):
@@ -317,17 +332,19 @@ class Life:
             case _:
                 pass
 
-    def _record(self, message: Message, kind: int, account: Account | None, actor: int, origin: int) -> None:
+    def _record(
+        self, message: Message, kind: int, account: Account | None, actor: int, origin: int, flags: int
+    ) -> None:
         scribe = self.scribe
         if account is None:
-            scribe.event(kind, message, actor=actor, origin=origin)
-        elif account.detailed:
+            scribe.event(kind, message, actor=actor, origin=origin, flags=flags)
+        elif account.adds_to(kind):
             scribe.attempt(
                 kind,
                 message,
                 actor=account.actor,
                 origin=origin,
-                flags=account.flags,
+                flags=account.flags | flags,
                 cause=account.cause,
                 condition=account.condition,
                 description=account.description,
@@ -335,7 +352,7 @@ class Life:
                 annotations=account.annotations,
             )
         else:
-            scribe.event(kind, message, actor=account.actor, origin=origin, flags=account.flags)
+            scribe.event(kind, message, actor=account.actor, origin=origin, flags=account.flags | flags)
 
 
 __all__ = ["DISPATCHED", "EXCLUDED_MAX", "Account", "Life"]

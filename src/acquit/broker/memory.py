@@ -4,17 +4,22 @@ A durable message's body is in the journal anyway. While its queue holds more th
 a whole is near its limit, bodies of durable messages are let go as soon as their records are synced, and are read back,
 some ahead of dispatch, when their turn comes. Reading blocks, so it is done elsewhere: `take_reads` says what is
 wanted, `loaded` brings it. A volatile body has no other place; its senders get less credit, and at last are refused.
+
+A message whose body was let go is still an object with a place in its queue (`message.OBJECT_BYTES`): a queue that is
+deep enough fills the memory by that alone, and its senders are treated likewise. Bodies get what the objects leave.
+Messages that have begun to arrive (`intake.assembly`) and those that transactions hold count as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from acquit.broker.dispatching.groups import CLOSING
 from acquit.broker.intake.limits import UNLIMITED
 from acquit.broker.intake.shaping import make_body, make_plain_body, merge_annotations, read_group
-from acquit.broker.message import OVERHEAD_BYTES, Message
+from acquit.broker.message import DURABLE, OBJECT_BYTES, OVERHEAD_BYTES, Message
 from acquit.broker.queue import NodeState
 from acquit.protocol.codec import encode
 from acquit.protocol.extensions import ACQUIRED_COUNT
@@ -32,6 +37,12 @@ READ_AHEAD_MESSAGES: Final = 512
 """The most that is worth giving to `Memory.read_ahead`."""
 READS_AT_ONCE: Final = 256
 """Of what is wanted, so many are read, restored and dispatched together; the next ones are read meanwhile."""
+BODY_BYTES: Final = OVERHEAD_BYTES - OBJECT_BYTES
+"""What a body in memory costs besides the payload that was posted."""
+PAGED_AT_ONCE: Final = 20_000
+SCANNED_AT_ONCE: Final = 100_000
+"""Of the messages of one queue, how many are looked at to let go of their bodies, and of how many those go: each is
+some milliseconds' work."""
 _BESIDE_BODY_BYTES: Final = 512
 """What a record mostly holds besides the message."""
 
@@ -49,7 +60,9 @@ class Memory:
 
     def __init__(self, limits: BrokerLimits) -> None:
         self.bytes = 0
-        """What all bodies in memory cost."""
+        """What all messages cost."""
+        self.object_bytes = 0
+        """Of that, what they cost without their bodies."""
         self.apply(limits)
         self.wanted: list[Message] = []
         """To be read; see `take_reads`."""
@@ -75,25 +88,68 @@ class Memory:
         """What a body in memory costs."""
         return (message.fingerprint >> 32) + OVERHEAD_BYTES
 
+    def enter(self, message: Message) -> None:
+        """It is in a queue from now on."""
+        self.bytes += OBJECT_BYTES
+        self.object_bytes += OBJECT_BYTES
+        if message.body is not None:
+            self.hold(message)
+
+    def enter_all(self, queue: Queue, messages: int, payload_bytes: int) -> None:
+        """The same for so many messages that have their bodies."""
+        cost = payload_bytes + messages * OVERHEAD_BYTES
+        queue.memory_bytes += cost
+        self.bytes += cost
+        self.object_bytes += messages * OBJECT_BYTES
+
+    def leave(self, message: Message) -> None:
+        """It is in no queue any more."""
+        self.drop(message)
+        self.bytes -= OBJECT_BYTES
+        self.object_bytes -= OBJECT_BYTES
+
+    def leave_all(self, queue: Queue, messages: int, bodies: int, bodies_bytes: int) -> None:
+        """The same for so many messages, of which so many have bodies that cost (`cost`) so much."""
+        queue.memory_bytes -= bodies_bytes
+        self.bytes -= bodies_bytes + (messages - bodies) * OBJECT_BYTES
+        self.object_bytes -= messages * OBJECT_BYTES
+
     def hold(self, message: Message) -> None:
         """Its body is in memory from now on."""
-        cost = (message.fingerprint >> 32) + OVERHEAD_BYTES
-        message.queue.memory_bytes += cost
-        self.bytes += cost
+        size = message.fingerprint >> 32
+        message.queue.memory_bytes += size + OVERHEAD_BYTES
+        self.bytes += size + BODY_BYTES
 
     def drop(self, message: Message) -> None:
         """Let go of its body, if it is in memory."""
         if message.body is not None:
             message.body = None
-            cost = (message.fingerprint >> 32) + OVERHEAD_BYTES
-            message.queue.memory_bytes -= cost
-            self.bytes -= cost
+            size = message.fingerprint >> 32
+            message.queue.memory_bytes -= size + OVERHEAD_BYTES
+            self.bytes -= size + BODY_BYTES
 
     def crowded(self, queue: Queue) -> bool:
         """Should durable bodies of this queue rather be read back later?"""
-        if queue.memory_bytes > queue.memory_bytes_max or self.bytes > self._paging_from:
-            return True
+        if queue.memory_bytes > queue.memory_bytes_max or self.bytes > self._paging_from + self.object_bytes // 4:
+            return True  # bodies have more than three quarters of what is left for them
         return queue.memory_messages_max < UNLIMITED and queue.live > queue.memory_messages_max
+
+    def page_out(self, queues: Iterable[Queue]) -> None:
+        """Let go of more bodies, now and then: of the queue that has the most, those behind what is handed out next.
+        They came when there was room for them, and what came since has taken it."""
+        wanted = self.bytes - self._paging_from - self.object_bytes // 4
+        if wanted <= 0:
+            return
+        queue = max(queues, key=lambda queue: queue.memory_bytes)
+        wanted += self._limits.memory_bytes_max // 16
+        left = PAGED_AT_ONCE
+        for message in islice(queue.backlog.next_messages(), READ_AHEAD_MESSAGES, SCANNED_AT_ONCE):
+            if message.body is not None and message.flags & DURABLE:
+                wanted -= message.size_bytes + BODY_BYTES
+                self.drop(message)
+                left -= 1
+                if wanted <= 0 or not left:
+                    return
 
     def room(self, queue: Queue, *, volatile: bool) -> int:
         """How many bytes may be posted to the queue; not above 0: none."""

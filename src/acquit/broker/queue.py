@@ -15,6 +15,9 @@ and what else must be done (`Effect`). It knows no link, no clock, no bytes. Con
 is asked, by `decide`, and are part of the event: a rejected message whose address has a dead letter address is one
 event, one without is another. So every row can be checked by eye.
 
+A link that ends over messages says nothing about any one of them. It may raise their delivery-count, which tells
+consumers that they may have been seen, but it is no *failure*, and failures alone use up max-delivery-attempts.
+
 An outcome reaches the table only through a delivery that still holds the message. What comes for a message that was
 purged or taken back meanwhile is stale, and changes nothing.
 
@@ -77,8 +80,7 @@ class NodeEvent(IntEnum):
     MODIFY = 16
     """Modified, the attempt does not count."""
     FAIL = 17
-    """The attempt counts, and others may follow at once: modified(delivery-failed), a lost connection, a lock that ran
-    out."""
+    """The attempt failed, and others may follow at once: modified(delivery-failed), a lock that ran out."""
     FAIL_LATER = 18
     """As FAIL, after a redelivery delay."""
     FAIL_LAST = 19
@@ -103,6 +105,14 @@ class NodeEvent(IntEnum):
     """Released, or modified without delivery-failed, as often as the address allows; it has a dead letter address."""
     RETURN_LAST_NOWHERE = 32
     """As RETURN_LAST, without one."""
+    LEAVE = 33
+    """Its link ended over it; released, or no outcome by default."""
+    LEAVE_MODIFIED = 34
+    """Its link ended over it; modified by default, and the delivery-count stays."""
+    LEAVE_COUNTED = 35
+    """Its link ended over it, and the delivery-count grows: it may have been seen. No failure."""
+    LEAVE_COUNTED_LATER = 36
+    """As LEAVE_COUNTED, after a redelivery delay."""
 
 
 class Effect(IntFlag):
@@ -129,6 +139,8 @@ class Effect(IntFlag):
     """A copy of it is posted to the address that the record's kind implies; both name each other."""
     RETIRE = 512
     """One less in the queue; its body may go."""
+    LEFT = 1024
+    """No consumer said this, and the journal says so: it is neither a failure nor a release."""
 
 
 class Row(NamedTuple):
@@ -143,6 +155,11 @@ class Row(NamedTuple):
     """What the journal (durable), or the queue's totals (volatile), are told; NONE: nothing."""
     effects: Effect
     why: str
+
+    @property
+    def failures(self) -> int:
+        """What is added to the failures, which max-delivery-attempts goes by."""
+        return 0 if self.effects & Effect.LEFT else self.attempts
 
 
 _S = NodeState
@@ -203,7 +220,7 @@ _COMPACT: Final[tuple[tuple[tuple[NodeState, ...], NodeEvent, NodeState | None, 
         "it came back uncounted as often as max_releases says",
     ),
     (_ACQUIRED, _E.RETURN_LAST_NOWHERE, _S.ARCHIVED, 0, _K.DROPPED, _GONE | _X.NOTE, "no dead letter address"),
-    (_ACQUIRED, _E.FAIL, _S.AVAILABLE, 1, _K.MODIFIED, _BACK | _X.NOTE, "3.4.5, a lost connection, a lock run out"),
+    (_ACQUIRED, _E.FAIL, _S.AVAILABLE, 1, _K.MODIFIED, _BACK | _X.NOTE, "3.4.5, a lock run out"),
     (_ACQUIRED, _E.FAIL_LATER, _S.SCHEDULED, 1, _K.MODIFIED, _X.SCHEDULE | _X.NOTE, "a redelivery delay applies"),
     (
         _ACQUIRED,
@@ -212,9 +229,30 @@ _COMPACT: Final[tuple[tuple[tuple[NodeState, ...], NodeEvent, NodeState | None, 
         1,
         _K.DEAD_LETTERED,
         _GONE | _X.NOTE | _X.COPY,
-        "the count, after increment, reached max-delivery-attempts",
+        "the failures, this one included, reached max-delivery-attempts",
     ),
     (_ACQUIRED, _E.FAIL_LAST_NOWHERE, _S.ARCHIVED, 1, _K.DROPPED, _GONE | _X.NOTE, "no dead letter address"),
+    # Links that end over what they hold
+    (_ACQUIRED, _E.LEAVE, _S.AVAILABLE, 0, _K.RELEASED, _BACK | _X.LEFT, "closed in order: nothing counts"),
+    (_ACQUIRED, _E.LEAVE_MODIFIED, _S.AVAILABLE, 0, _K.MODIFIED, _BACK | _X.LEFT, "the same; annotations merge"),
+    (
+        _ACQUIRED,
+        _E.LEAVE_COUNTED,
+        _S.AVAILABLE,
+        1,
+        _K.MODIFIED,
+        _BACK | _X.NOTE | _X.LEFT,
+        "a lost connection: it may have been seen, nobody failed",
+    ),
+    (
+        _ACQUIRED,
+        _E.LEAVE_COUNTED_LATER,
+        _S.SCHEDULED,
+        1,
+        _K.MODIFIED,
+        _X.SCHEDULE | _X.NOTE | _X.LEFT,
+        "a redelivery delay applies",
+    ),
     # Links that go and come back
     ((_S.ACQUIRED,), _E.SUSPEND, _S.SUSPENDED, 0, _K.SUSPENDED, _X.NONE, "the terminus lives on (2.6.13)"),
     ((_S.SUSPENDED,), _E.RESUME, _S.ACQUIRED, 0, _K.RESUMED, _X.NONE, "2.6.13"),
@@ -225,7 +263,15 @@ _COMPACT: Final[tuple[tuple[tuple[NodeState, ...], NodeEvent, NodeState | None, 
     (_LIVE, _E.MOVE, _S.ARCHIVED, 0, _K.MOVED_OUT, _WITHDRAWN | _X.COPY, "posted there; both name each other"),
     # Restart
     ((_S.AVAILABLE, _S.SCHEDULED, _S.SUSPENDED), _E.RESTART, None, 0, _K.NONE, _X.NONE, "as recorded"),
-    ((_S.ACQUIRED,), _E.RESTART, _S.AVAILABLE, 1, _K.MODIFIED, _BACK | _X.NOTE, "as for a lost connection"),
+    (
+        (_S.ACQUIRED,),
+        _E.RESTART,
+        _S.AVAILABLE,
+        1,
+        _K.MODIFIED,
+        _BACK | _X.NOTE | _X.LEFT,
+        "as for a lost connection",
+    ),
     ((_S.HELD,), _E.RESTART, _S.ARCHIVED, 0, _K.ROLLED_BACK, _X.NONE, "no commit was recorded"),
     (
         (_S.SCHEDULED, _S.AVAILABLE, _S.ACQUIRED, _S.SUSPENDED),
@@ -281,15 +327,20 @@ class Ending(IntEnum):
     SETTLED = 0
     """The receiver settled it without a state."""
     DETACHED = 1
-    """Its link, session or connection was closed in order; a detach of a terminus that is not resumable."""
+    """Its link, session or connection was closed in order, by the receiver: what its user had of it, it settled
+    before."""
     CONNECTION_LOST = 2
     LOCK_EXPIRED = 3
     RESTARTED = 4
+    ENDED_HERE = 5
+    """The broker ended the link, session or connection: it stops, the link was stolen, the queue is deleted. The
+    receiver had no chance to settle what its user has seen."""
 
 
 ENDINGS: Final = {
     Ending.SETTLED: Verdict.RELEASED,
     Ending.DETACHED: Verdict.RELEASED,
+    Ending.ENDED_HERE: Verdict.RELEASED,
     Ending.CONNECTION_LOST: Verdict.FAILED,
     Ending.LOCK_EXPIRED: Verdict.FAILED,
     Ending.RESTARTED: Verdict.FAILED,
@@ -299,31 +350,41 @@ ENDINGS: Final = {
 LOSSES: Final = frozenset({Ending.CONNECTION_LOST, Ending.RESTARTED})
 """Endings that no consumer chose."""
 
-LEFT_BEHIND: Final = LOSSES | {Ending.DETACHED}
-"""Endings that say nothing about any one message. They may count, but dead-letter only where the address says so:
-neither a flapping network nor consumers that come and go, with a prefetch of 1,000 and the default-outcome of Qpid JMS
-(modified, delivery-failed), must empty a queue into its dead letter queue."""
+LEFT_BEHIND: Final = LOSSES | {Ending.DETACHED, Ending.ENDED_HERE}
+"""Endings of links, which say nothing about any one message: neither a flapping network nor consumers that come and
+go, with a prefetch of 1,000 and the default-outcome of Qpid JMS (modified, delivery-failed), must use up the attempts
+of what nobody has seen."""
 
 _PLAIN: Final = {
     Verdict.ACCEPTED: NodeEvent.ACCEPT,
     Verdict.RELEASED: NodeEvent.RELEASE,
     Verdict.MODIFIED: NodeEvent.MODIFY,
 }
+_LEFT: Final = {
+    Verdict.ACCEPTED: NodeEvent.ACCEPT,
+    Verdict.RELEASED: NodeEvent.LEAVE,
+    Verdict.MODIFIED: NodeEvent.LEAVE_MODIFIED,
+    Verdict.FAILED: NodeEvent.LEAVE_COUNTED,
+}
 _PACED: Final = {Verdict.RELEASED: NodeEvent.RELEASE_LATER, Verdict.MODIFIED: NodeEvent.MODIFY_LATER}
 RETURNS: Final = frozenset(_PACED)
 """Verdicts after which a message comes back and no attempt is counted: it may do so without end."""
 
 
-def decide(verdict: Verdict, *, last: bool, dead_letter: bool, delayed: bool) -> NodeEvent:
+def decide(verdict: Verdict, *, left: bool, last: bool, dead_letter: bool, delayed: bool) -> NodeEvent:
     """Which event a verdict on an acquired message is.
 
-    `last`: the delivery-count, after increment, has reached its limit, or for a verdict of `RETURNS` the number of
-    returns has (and this ending may dead-letter); `dead_letter`: there is a dead letter address; `delayed`: a
-    redelivery delay applies, or the returns are paced.
+    `left`: no consumer said it, its link ended; `last`: the failures, this one included, have reached their limit, or
+    for a verdict of `RETURNS` the releases have; `dead_letter`: there is a dead letter address; `delayed`: a redelivery
+    delay applies, or the releases are paced.
     """
     match verdict:
         case Verdict.REJECTED:
             return NodeEvent.REJECT if dead_letter else NodeEvent.REJECT_NOWHERE
+        case Verdict.FAILED if left and delayed:
+            return NodeEvent.LEAVE_COUNTED_LATER
+        case _ if left:
+            return _LEFT[verdict]
         case Verdict.FAILED if last:
             return NodeEvent.FAIL_LAST if dead_letter else NodeEvent.FAIL_LAST_NOWHERE
         case Verdict.FAILED:

@@ -109,7 +109,7 @@ def _take_over(fold: Fold, by_number: dict[int, Queue], life: Life) -> list[tupl
     waiting: dict[int, list[Message]] = {number: [] for number in by_number}
     first_acquirer = fold.table.first_acquirer
     now_ms = life.scribe.time_us // 1000
-    live = life.live
+    live, entered = life.live, life.occupancy.entered
     while fold.messages:
         sequence, kept = fold.messages.popitem()
         queue = by_number[kept.queue]
@@ -117,11 +117,13 @@ def _take_over(fold: Fold, by_number: dict[int, Queue], life: Life) -> list[tupl
         if not first_acquirer(kept.queue, sequence):
             message.flags |= DISPATCHED
         live[sequence] = message
+        entered(message.position)
         for terminus in kept.notes.excluded if kept.notes is not None else ():
             life.exclude(message, terminus)
         size = message.size_bytes
         life.live_bytes += 0 if message.flags & COPY else size
         queue.bytes += size
+        life.memory.enter(message)
         if message.expires_at_ms:
             life.timers.add(message.expires_at_ms, message)
         if kept.actor:
@@ -131,6 +133,7 @@ def _take_over(fold: Fold, by_number: dict[int, Queue], life: Life) -> list[tupl
             if not message.came_back:
                 message.need_extra().message_id = fold.delayed_ids.get(sequence, b"")
             life.schedule(message, kept.due_at_ms)
+            _shorten(message, now_ms, life)
         else:
             waiting[kept.queue].append(message)
     for number, messages in waiting.items():
@@ -141,6 +144,20 @@ def _take_over(fold: Fold, by_number: dict[int, Queue], life: Life) -> list[tupl
             backlog.add(message)
     returned.sort(key=lambda pair: pair[0].sequence)
     return returned
+
+
+def _shorten(message: Message, now_ms: int, life: Life) -> None:
+    """See to it that a message waits no longer for another attempt than its address lets any wait. The clock may have
+    been set back while the broker was down, and it would wait until the time that was."""
+    extra = message.extra
+    if extra is None or not message.came_back:
+        return
+    policy = message.queue.policy
+    longest_ms = max(policy.redelivery_delay(message.failures, 1.0), policy.release_delay_ms_max)
+    beyond_ms = extra.due_at_ms - now_ms - longest_ms
+    if beyond_ms > 0:
+        extra.due_shift_ms = -beyond_ms
+        life.timers.add(extra.due_at_ms - beyond_ms, message)
 
 
 def _by_sequence(message: Message) -> int:
@@ -170,6 +187,8 @@ def _message(kept: LiveMessage, queue: Queue) -> Message:
             extra.annotations = kept.notes.annotations
             extra.returns = kept.notes.returns
             extra.last_value = kept.notes.last_value
+            extra.left_counted = kept.notes.left_counted
+            extra.left_uncounted = kept.notes.left_uncounted
     return message
 
 
@@ -178,7 +197,15 @@ def to_live(message: Message) -> LiveMessage:
     extra = message.extra
     notes = None
     if extra is not None:
-        said = Notes(extra.attempts, tuple(sorted(extra.excluded)), extra.annotations, extra.returns, extra.last_value)
+        said = Notes(
+            extra.attempts,
+            tuple(sorted(extra.excluded)),
+            extra.annotations,
+            extra.returns,
+            extra.last_value,
+            extra.left_counted,
+            extra.left_uncounted,
+        )
         notes = said if any(said) else None
     return LiveMessage(
         message.sequence,

@@ -224,14 +224,13 @@ class Scribe:
 
     def declare(self, container: str, link: str, user: str | None, address: str) -> int:
         """The number of who does something, by all that names it. 0 where there is no room."""
+        container, link, address = _short(container), _short(link), _short(address)
         key = container, link, user, address
         known = self._actors.pop(key, 0)
         if not known:
             number = self.recorder.table.actor_max + 1
             try:
-                self.recorder.append(
-                    records.Actor(self.time_us, number, _short(container), _short(link), user or "", _short(address))
-                )
+                self.recorder.append(records.Actor(self.time_us, number, container, link, user or "", address))
             except StoreFull:
                 self.exhausted = True
                 return 0
@@ -309,6 +308,7 @@ def _short(text: str) -> str:
 
 
 CONNECTION_LOST: Final = int(EventFlag.CONNECTION_LOST)
+LEFT_BEHIND: Final = int(EventFlag.LEFT_BEHIND)
 UNDELIVERABLE_HERE: Final = int(EventFlag.UNDELIVERABLE_HERE)
 
-__all__ = ["CONNECTION_LOST", "MARK_BLOCK", "UNDELIVERABLE_HERE", "EventKind", "Scribe"]
+__all__ = ["CONNECTION_LOST", "LEFT_BEHIND", "MARK_BLOCK", "UNDELIVERABLE_HERE", "EventKind", "Scribe"]

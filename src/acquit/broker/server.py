@@ -18,16 +18,18 @@ import asyncio
 import gc
 import logging
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from importlib.metadata import version
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from acquit.broker.access.admission import SOLE_CONNECTION
+from acquit._version import version
+from acquit.broker.access.admission import DETECTION_POLICY, SOLE_CONNECTION, STRONG
+from acquit.broker.access.crowd import Crowd
 from acquit.broker.access.doors import Caller, Doors, Keys, make_keys
+from acquit.broker.access.guesses import Guesses
 from acquit.broker.access.logins import Challenge, Login, Proven
 from acquit.broker.access.users import Users
 from acquit.broker.admin.management import Failure, Later
@@ -36,8 +38,10 @@ from acquit.broker.clock import Clock, compare_with_journal
 from acquit.broker.committer import Committer
 from acquit.broker.core import Core
 from acquit.broker.inspect import BrokerSnapshot
+from acquit.broker.machine import MACHINE, Machine
 from acquit.broker.memory import Reads
 from acquit.broker.nodes.addresses import Policies
+from acquit.broker.notices import Notices
 from acquit.broker.options import BrokerOptions, Listen
 from acquit.broker.sockets import PeerSocket
 from acquit.errors import ConfigurationError, StoreError, StoreFull
@@ -50,12 +54,17 @@ from acquit.protocol.extensions import BROKER_ID, DURABLE_SETTLEMENT, SENDER_MAR
 from acquit.protocol.options import ConnectionOptions
 from acquit.protocol.types import Value
 from acquit.store.interface import Position
+from acquit.transport import descriptors
 from acquit.transport.pump import Pump, PumpOptions, endpoint_name
+from acquit.transport.turnstile import Turnstile
 
 logger = logging.getLogger("acquit.broker")
 
 TICK_S: Final = 1.0
 SWITCH_INTERVAL_S: Final = 0.0005
+ENDS_PER_ROUND: Final = 4
+"""Sockets that have ended, of which what was theirs is given back in one round of the loop: with a line of log, and a
+turn of the core, each."""
 
 CAPABILITIES: Final = (
     "ANONYMOUS-RELAY",
@@ -66,7 +75,7 @@ CAPABILITIES: Final = (
     SENDER_MARK,
 )
 """Offered in open: a target without an address, delivery times, shared subscriptions (Qpid JMS asks for none without),
-that a second connection of a container is refused if it asks for that, that an outcome on a link in rcv-settle-mode
+that a container may ask to have one connection only (`access.admission`), that an outcome on a link in rcv-settle-mode
 second is answered only when it is on the disk, and that senders may number their postings (`intake.marks`)."""
 
 
@@ -85,23 +94,32 @@ class Server:
         host: str = "127.0.0.1",
         port: int = 5672,
         config: Path | None = None,
+        machine: Machine = MACHINE,
+        accept_loss: bool = False,
+        own_process: bool = False,
     ) -> None:
-        """`config`: the file that the options were read from, for `reload`.
+        """`config`: the file that the options were read from, for `reload`; `machine`: where it runs; `accept_loss`:
+        start on a journal that lacks messages, and record that they are lost; `own_process`: nothing else runs in this
+        process, so that its limit of open files may be raised.
 
         Raises ConfigurationError for what only shows when it is put to use: a password, a rule, TLS files.
         """
         Policies(options.address)
         self._data = data
+        self._machine = machine
         self._config = config
+        self._accept_loss = accept_loss
         self._options = options
         mode = options.tls.mode if options.tls.certificate_file else "off"
         self._listens = options.listen or (Listen(host=host, port=port, tls=mode),)
         self._keys = make_keys(options, data)
-        self.refusal_delay_s = options.security.refusal_delay_ms / 1000
+        self.guesses = Guesses()
+        self._apply_delays()
         self._clients: dict[PeerSocket, None] = {}
         self._pump_options = PumpOptions(output_bytes_max=options.connection.output_bytes_max)
-        self._strangers = 0
-        """Sockets whose peer has not opened its connection yet."""
+        self._own_process = own_process
+        self.notices = Notices(logger, machine.steady_s)
+        self._crowd = Crowd(options.limits.unauthenticated_max, self._evicted)
         self._verifying = 0
         self._turn_due = False
         self._stopping = False
@@ -113,24 +131,30 @@ class Server:
     async def start(self) -> None:
         """Recover what the folder holds, and listen.
 
-        Raises StoreLocked, StoreVersionUnsupported, StoreCorrupt, StoreFull, StoreFailed or StoreError for the folder,
-        ConfigurationError for an address that cannot be listened on; nothing is left running then.
+        Raises StoreLocked, StoreVersionUnsupported, StoreCorrupt, StoreUnbalanced, StoreFull, StoreFailed or StoreError
+        for the folder, ConfigurationError for an address that cannot be listened on; nothing is left running then.
         """
         self._loop = loop = asyncio.get_running_loop()
+        self._exit = Turnstile(loop, ENDS_PER_ROUND)
         self._reloading = asyncio.Lock()
         self._reloads: set[asyncio.Task[list[Change]]] = set()
         self._ended = loop.create_future()
-        began = time.monotonic()
+        machine = self._machine
+        began_s = machine.steady_s()
         opened = await loop.run_in_executor(None, self._open)
         self._opened = opened
-        self._reader = ThreadPoolExecutor(1, thread_name_prefix="acquit-reader")
+        for loss in opened.losses:
+            logger.error("messages are lost, which was accepted: %s", loss, extra={"data": str(self._data)})
+        self._reader = machine.make_worker("acquit-reader")
         self._verifier = ThreadPoolExecutor(1, thread_name_prefix="acquit-passwords")
         self._core = core = Core(
-            self._options, opened.recorder, opened.sequences, str(opened.identity.store), _wall_clock_us()
+            self._options, opened.recorder, opened.sequences, str(opened.identity.store), machine.wall_us()
         )
-        self._clock = Clock(self._core.clock_set)
+        self._clock = Clock(self._core.clock_set, wall_us=machine.wall_us, steady_s=machine.steady_s)
         compare_with_journal(opened.fold.written_us, self._clock.now_us())
-        self._committer = Committer(opened.journal, core.scribe, synced=self._synced, failed=self._fail, loop=loop)
+        self._committer = Committer(
+            opened.journal, core.scribe, synced=self._synced, failed=self._fail, make_worker=machine.make_worker
+        )
         self._checkpointer = Checkpointer(
             opened.recorder, core, recovery_bytes_max=self._options.journal.recovery_bytes_max
         )
@@ -139,17 +163,26 @@ class Server:
             self._engine_options = self._make_engine_options(opened)
             core.permissions = self._keys.permissions
             core.administration.reload = self._begin_reload
+            core.denials.report = self._denied
             self._doors = Doors(
                 self._keys,
                 timeout_s=self._options.connection.handshake_timeout_ms / 1000,
-                crowded=self._crowded,
+                crowd=self._crowd,
+                notices=self.notices,
                 enter=self._enter,
             )
             await self._doors.open(self._listens)
+            if self._own_process:
+                descriptors.raise_limit()
+            self._descriptors = descriptors.available(self._options.journal.open_files_max)
+            self._apply_sizes()
         except BaseException:
             await self._close_journal()
             raise
         self._tick()
+        security = self._keys.security
+        if security.users and security.anonymous == "until-users":
+            logger.info('anonymous peers are refused, as there are users: security.anonymous = "loopback" lets them in')
         logger.info(
             "listening on %s",
             ", ".join(self.urls),
@@ -159,7 +192,7 @@ class Server:
                 "queues": len(core.queues.by_name),
                 "clean": opened.run.clean,
                 "cut_bytes": opened.report.cut_bytes,
-                "seconds": round(time.monotonic() - began, 3),
+                "seconds": round(machine.steady_s() - began_s, 3),
             },
         )
 
@@ -241,9 +274,10 @@ class Server:
             changes = differences(self._options, options, self._doors.keys, keys)
             self._options = options = effective(self._options, options)
             self._core.apply(options)
+            self._apply_sizes()
             self._engine_options = self._make_engine_options(self._opened)
             self._pump_options = PumpOptions(output_bytes_max=options.connection.output_bytes_max)
-            self.refusal_delay_s = options.security.refusal_delay_ms / 1000
+            self._apply_delays()
             self._doors.timeout_s = options.connection.handshake_timeout_ms / 1000
             put_out = self.replace_keys(keys)
             for change in changes:
@@ -280,7 +314,16 @@ class Server:
         return self._core.snapshot()
 
     def _open(self) -> OpenedJournal:
-        return open_journal(self._data, self._options.journal, software=f"acquit {version('acquit')}")
+        machine = self._machine
+        return open_journal(
+            self._data,
+            self._options.journal,
+            software=f"acquit {version()}",
+            disk=machine.disk,
+            clock_us=machine.wall_us,
+            clock_s=machine.steady_s,
+            accept_loss=self._accept_loss,
+        )
 
     def _make_engine_options(self, opened: OpenedJournal) -> ConnectionOptions:
         limits = self._options.connection
@@ -294,11 +337,13 @@ class Server:
             max_message_size=limits.message_bytes_max,
             assembly_bytes_max=limits.assembly_bytes_max,
             unsettled_max=limits.unsettled_max,
+            turn_cost_max=limits.turn_cost_max,
             offered_capabilities=CAPABILITIES,
             properties={
                 "product": "acquit",
-                "version": version("acquit"),
+                "version": version(),
                 BROKER_ID: opened.identity.store,
+                DETECTION_POLICY: STRONG,
             },
         )
 
@@ -331,8 +376,8 @@ class Server:
             logger.critical("the journal failed while stopping", extra={"reason": str(error)})
         finally:
             await self._committer.stop()
-            for thread in (self._reader, self._verifier):
-                thread.shutdown()
+            await self._reader.stop()
+            self._verifier.shutdown()
         # Nobody is left whom blocking the loop could keep waiting, and at the end of the interpreter, when an embedded
         # broker may be closed, no executor takes new work.
         if written and self._committer.failure is None:
@@ -360,35 +405,50 @@ class Server:
 
     # -- sockets ------------------------------------------------------------------------------------------------------
 
-    def _crowded(self, at_door: int) -> bool:
+    def _apply_sizes(self) -> None:
+        """How many may come in, and be in front: as the options say, and no more than there are descriptors for."""
         limits = self._options.limits
-        return (
-            self._stopping
-            or len(self._clients) + at_door >= limits.connections_max
-            or self._strangers + at_door >= limits.unauthenticated_max
+        wanted = limits.connections_max + limits.unauthenticated_max
+        self._crowd.size_max = min(limits.unauthenticated_max, max(1, self._descriptors // 4))
+        fits = max(1, self._descriptors - self._crowd.size_max)
+        self._core.quotas.connections_max = connections_max = min(limits.connections_max, fits)
+        if wanted > self._descriptors:
+            logger.log(
+                logging.WARNING if self._own_process else logging.DEBUG,
+                "the limit of open files is too low for limits.connections_max = %d and unauthenticated_max = %d: "
+                "there can be %d connections, and %d sockets that are not logged in",
+                *(limits.connections_max, limits.unauthenticated_max, connections_max, self._crowd.size_max),
+            )
+
+    def _apply_delays(self) -> None:
+        security = self._options.security
+        self.refusal_delay_s = security.refusal_delay_ms / 1000
+        self.guesses.longest_s = security.login_delay_ms_max / 1000
+
+    def _denied(self, text: str, by: str, particulars: Mapping[str, object]) -> None:
+        self.notices.warn(text, by, **particulars)
+
+    def _evicted(self) -> None:
+        self.notices.warn(
+            "a connection that had not logged in gave way to another: there are too many of them",
+            unauthenticated_max=self._crowd.size_max,
         )
 
     def _enter(self, caller: Caller) -> Pump:
         """Somebody may come in, and say who it is."""
         engine = Connection(self._engine_options, server=True, sasl=caller.sasl, now=caller.since)
-        peer = self._core.connected(engine, endpoint_name(caller.transport.get_extra_info("peername")))
-        client = PeerSocket(self, engine, peer, self._loop, self._pump_options)
+        name = endpoint_name(caller.transport.get_extra_info("peername"))
+        peer = self._core.connected(engine, name, caller.place.network)
+        client = PeerSocket(self, engine, peer, self._loop, self._pump_options, caller.place, self._exit)
         client.certified = caller.certified
         self._clients[client] = None
-        self._strangers += 1
         return client.pump
 
     # -- for `sockets.PeerSocket` -------------------------------------------------------------------------------------
 
-    def opened(self, client: PeerSocket) -> None:
-        """The peer has said who it is."""
-        self._strangers -= 1
-
     def closed(self, client: PeerSocket) -> None:
         """Its socket is gone."""
         self._clients.pop(client, None)
-        if not client.known:
-            self._strangers -= 1
 
     def handle(self, client: PeerSocket, events: list[Event]) -> None:
         """Events of one connection, those of its authentication taken out."""
@@ -402,7 +462,7 @@ class Server:
             self._turn()
 
     def verify(self, client: PeerSocket, login: Login, response: bytes) -> None:
-        """Do a step of a login on the thread for it. The socket hears what comes of it by `answer`."""
+        """Do a step of a login on the thread for it. The socket hears what comes of it by `conclude`."""
         if self._verifying >= self._options.security.verifications_max:
             client.answer(None, busy=True)
             return
@@ -413,7 +473,7 @@ class Server:
     def _verified(self, client: PeerSocket, done: asyncio.Future[Challenge | Proven | None]) -> None:
         self._verifying -= 1
         if not done.cancelled():
-            client.answer(done.result())
+            client.conclude(done.result)
 
     def advance(self, by_us: int) -> None:
         """Have so much time pass at once (for tests): what is due by then happens."""
@@ -461,6 +521,7 @@ class Server:
         now_us = self._clock.now_us()
         self._timer = self._loop.call_later(TICK_S, self._tick)
         self._core.tick(now_us)
+        self.notices.flush()
         self._checkpoint(now_us)
         self._turn()
 
@@ -474,16 +535,16 @@ class Server:
 
     def _submit_reads(self) -> None:
         for reads in self._core.take_reads():
-            self._reader.submit(self._run_reads, reads)
+            self._reader.submit(partial(self._run_reads, reads))
 
     def _run_reads(self, reads: Reads) -> None:
         """On the reader thread."""
         try:
             payloads = self._opened.journal.read_payloads(reads.positions, reads.size_hints)
         except StoreError as error:
-            self._tell(self._committer.fail, error)
+            self._reader.tell(self._committer.fail, error)
         else:
-            self._tell(self._loaded, reads, payloads)
+            self._reader.tell(self._loaded, reads, payloads)
 
     def _loaded(self, reads: Reads, payloads: list[bytes | None]) -> None:
         self._core.loaded(reads, payloads)
@@ -497,16 +558,16 @@ class Server:
             self._checkpointer.advance(now_us)
         read = self._checkpointer.take_read()
         if read is not None:
-            self._reader.submit(self._run_checkpoint_read, read)
+            self._reader.submit(partial(self._run_checkpoint_read, read))
 
     def _run_checkpoint_read(self, read: BodyRead) -> None:
         """On the reader thread."""
         try:
             read.run()
         except StoreError as error:
-            self._tell(self._committer.fail, error)
+            self._reader.tell(self._committer.fail, error)
         else:
-            self._tell(self._complete_checkpoint_read, read)
+            self._reader.tell(self._complete_checkpoint_read, read)
 
     def _complete_checkpoint_read(self, read: BodyRead) -> None:
         if self._stopping:
@@ -514,14 +575,6 @@ class Server:
         with suppress(StoreFull):
             self._checkpointer.complete_read(read)
         self._turn()
-
-    def _tell(self, call: Callable[..., None], *arguments: object) -> None:
-        """From a thread to the loop. A loop that is closed has nobody left to tell."""
-        try:
-            self._loop.call_soon_threadsafe(call, *arguments)
-        except RuntimeError:
-            if not self._loop.is_closed():
-                raise
 
 
 def tune_process() -> None:
@@ -532,10 +585,6 @@ def tune_process() -> None:
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-
-
-def _wall_clock_us() -> int:
-    return time.time_ns() // 1000
 
 
 __all__ = ["CAPABILITIES", "Server", "tune_process"]

@@ -1,40 +1,71 @@
 """One peer's socket: between its pump and the broker, with its authentication in the middle.
 
 Until the peer has opened its connection, SASL is seen to here: each mechanism is a small machine of `logins`, and one
-that is slow on purpose has its steps done on a thread. A peer that is refused hears so after a short while, by a timer:
-who guesses passwords waits, and cannot tell by the clock how near a guess was. Everything after that goes to the core.
+that is slow on purpose has its steps done on a thread. A login whose like have failed waits by a timer before it is
+decided (`guesses`), and one that is refused before it hears so: who guesses passwords waits, and cannot tell by the
+clock how near a guess was. Everything after that goes to the core.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from acquit.broker.access.logins import LOGINS, Challenge, Login, Proven
-from acquit.protocol._definitions import Error, SaslCode
+from acquit.protocol._definitions import AmqpCondition, Error, SaslCode
 from acquit.protocol.events import ConnectionEnded, ConnectionOpened, Event, SaslInitiated, SaslResponded
 from acquit.transport.pump import Pump, PumpOptions
 
 if TYPE_CHECKING:
+    from acquit.broker.access.crowd import Place
     from acquit.broker.links.endpoints import Peer
     from acquit.broker.server import Server
     from acquit.protocol.connection import Connection
-
-logger = logging.getLogger("acquit.broker")
+    from acquit.transport.turnstile import Turnstile
 
 
 class PeerSocket:
     """The handler of one pump (`transport.pump.Handler`)."""
 
-    __slots__ = ("_login", "_loop", "_server", "certified", "engine", "gone", "known", "peer", "pump")
+    __slots__ = (
+        "_deciding",
+        "_login",
+        "_loop",
+        "_mechanism",
+        "_place",
+        "_server",
+        "_tried",
+        "_waiting",
+        "certified",
+        "engine",
+        "gone",
+        "known",
+        "peer",
+        "pump",
+    )
 
     def __init__(
-        self, server: Server, engine: Connection, peer: Peer, loop: asyncio.AbstractEventLoop, options: PumpOptions
+        self,
+        server: Server,
+        engine: Connection,
+        peer: Peer,
+        loop: asyncio.AbstractEventLoop,
+        options: PumpOptions,
+        place: Place,
+        exit_: Turnstile,
     ) -> None:
         self._server = server
         self._loop = loop
         self._login: Login | None = None
+        self._mechanism = ""
+        self._tried = ""
+        """Whose password its login tries."""
+        self._deciding = False
+        """That is being looked at."""
+        self._waiting: asyncio.TimerHandle | None = None
+        """Until its login may be decided."""
         self.engine = engine
         self.peer = peer
         self.certified: str | None = None
@@ -43,7 +74,9 @@ class PeerSocket:
         """The peer has authenticated, and opened its connection."""
         self.gone: asyncio.Future[None] = loop.create_future()
         """Done when the socket is closed."""
-        self.pump = Pump(engine, self, loop=loop, options=options)
+        self.pump = Pump(engine, self, loop=loop, options=options, exit_=exit_)
+        self._place = place
+        place.turn_away = self.pump.abort
         engine.context = self
 
     def handle(self, events: list[Event]) -> None:
@@ -62,6 +95,9 @@ class PeerSocket:
 
     def on_closed(self) -> None:
         """The socket is gone."""
+        self._place.leave()
+        if self._waiting is not None:
+            self._waiting.cancel()
         self._server.closed(self)
         self.gone.set_result(None)
 
@@ -73,8 +109,22 @@ class PeerSocket:
         else:
             self.pump.abort()
 
+    def conclude(self, step: Callable[[], Challenge | Proven | None]) -> None:
+        """Answer with what a step of the login returns. One that raises was not decided: its peer may try again."""
+        try:
+            found = step()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the attempt is not under way any more
+            self._loop.call_exception_handler({"message": "a step of a login failed", "exception": error})
+            self.answer(None, busy=True)
+        else:
+            self.answer(found)
+
     def answer(self, found: Challenge | Proven | None, *, busy: bool = False) -> None:
         """What the login has come to; `busy`: it was not even looked at."""
+        if self._deciding:
+            self._deciding = False
+            right = None if busy else isinstance(found, Proven)
+            self._server.guesses.ended(self._place.network, self._tried, self._loop.time(), right=right)
         match found:
             case Proven(user=user, additional_data=additional_data):
                 self.handle(self.engine.sasl_succeed(user, self._loop.time(), additional_data))
@@ -82,7 +132,16 @@ class PeerSocket:
                 if events := self.engine.sasl_challenge(challenge):
                     self.handle(events)  # it did not wait to be asked
             case None:
-                logger.warning("a login is refused", extra={"peer": self.peer.name, "busy": busy})
+                name = self._tried or ("" if self._login is None else self._login.name)
+                known = name in self._server.users  # what is no user's name may be somebody's password
+                self._server.notices.warn(
+                    "a login is refused",
+                    f"{self._place.network} {name if known else ''}",
+                    peer=self.peer.name,
+                    mechanism=self._mechanism,
+                    user=name if known else None,
+                    busy=busy,
+                )
                 code = SaslCode.SYS_TEMP if busy else SaslCode.AUTH
                 self._loop.call_later(self._server.refusal_delay_s, self._refuse, code)
         self.pump.touch()
@@ -92,22 +151,41 @@ class PeerSocket:
         self.pump.touch()
 
     def _step(self, login: Login, response: bytes) -> None:
+        """Take a step of a login. One that tries a password waits where others have failed, if it has the time."""
+        if self.pump.closed:
+            return  # it did not wait
+        name = login.decides(response)
+        if name is not None:
+            self._tried = name
+            now = self._loop.time()
+            wait_s = self._server.guesses.ask(self._place.network, name, now)
+            if wait_s:
+                deadline = self.engine.next_deadline()
+                if deadline is not None and now + wait_s >= deadline:
+                    self.answer(None, busy=True)
+                else:
+                    # A handle shows its arguments wherever asyncio says that one failed, or was slow: this has none.
+                    self._waiting = self._loop.call_later(wait_s, lambda: self._step(login, response))
+                return
+            self._deciding = True
         if login.slow:
             self._server.verify(self, login, response)
         else:
-            self.answer(login.step(response))
+            self.conclude(partial(login.step, response))
 
     def _log_end(self, event: Event) -> None:
         assert isinstance(event, ConnectionEnded)
         error = event.error
-        logger.info(
+        if not self.known and error is not None and error.condition == AmqpCondition.RESOURCE_LIMIT_EXCEEDED:
+            self._server.notices.warn("a connection is refused", peer=self.peer.name, reason=error.description)
+            return
+        self._server.notices.inform(
             "a connection was lost" if event.lost else "a connection was closed",
-            extra={
-                "peer": self.peer.name,
-                "container": self.peer.container,
-                "condition": None if error is None else str(error.condition),
-                "description": None if error is None else error.description,
-            },
+            self.peer.network,
+            peer=self.peer.name,
+            container=self.peer.container,
+            condition=None if error is None else str(error.condition),
+            description=None if error is None else error.description,
         )
 
     def _authenticate(self, events: list[Event]) -> list[Event]:
@@ -116,6 +194,7 @@ class PeerSocket:
         for event in events:
             match event:
                 case SaslInitiated(mechanism=mechanism, response=response):
+                    self._mechanism = mechanism
                     self._login = LOGINS[mechanism](self._server.users, self.certified)
                     self._step(self._login, response)
                 case SaslResponded(response=response):
@@ -123,15 +202,14 @@ class PeerSocket:
                     self._step(self._login, response)
                 case ConnectionOpened():
                     self.known = True
-                    self._server.opened(self)
+                    self._place.leave()
                     rest.append(event)
-                    logger.info(
+                    self._server.notices.inform(
                         "a connection was opened",
-                        extra={
-                            "peer": self.peer.name,
-                            "container": event.open.container_id,
-                            "user": self.engine.user,
-                        },
+                        self.peer.network,
+                        peer=self.peer.name,
+                        container=event.open.container_id,
+                        user=self.engine.user,
                     )
                 case _:
                     rest.append(event)

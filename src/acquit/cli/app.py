@@ -9,10 +9,10 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Sequence
-from importlib.metadata import version
 
 import click
 
+from acquit._version import version
 from acquit.cli.exits import Exit, exit_of, one_line
 from acquit.cli.lazy import LazyGroup
 
@@ -46,7 +46,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "3 no broker; 4 damaged, or the balance does not hold; 130 interrupted.",
 )
 @click.option("--debug", is_flag=True, envvar="ACQUIT_DEBUG", help="Show the traceback of a failure.")
-@click.version_option(version("acquit"), prog_name="acquit", message="%(prog)s %(version)s")
+@click.version_option(version(), prog_name="acquit", message="%(prog)s %(version)s")
 @click.pass_context
 def acquit(ctx: click.Context, debug: bool) -> None:
     """Message delivery with every message accounted for."""

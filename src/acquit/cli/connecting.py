@@ -66,6 +66,12 @@ class BrokerAt:
                 options=acquit.ConnectOptions(reconnect=reconnect),
                 on_event=_tell,
             )
+        except acquit.AuthenticationFailed as error:
+            if self.user is not None or self.cert is not None or any("@" in url for url in self.urls):
+                raise
+            raise acquit.AuthenticationFailed(
+                f"{error}; --user NAME says who to log in as, or the broker's security.anonymous lets in who does not"
+            ) from error
         except acquit.ConnectionFailed as error:
             if not isinstance(error.__cause__, ssl.SSLCertVerificationError):
                 raise

@@ -36,6 +36,7 @@ TABLE: tuple[tuple[type[Exception], Exit], ...] = (
     (errors.AuthenticationFailed, Exit.FAILED),
     (errors.ConnectionFailed, Exit.UNREACHABLE),
     (errors.StoreCorrupt, Exit.UNSOUND),
+    (errors.StoreUnbalanced, Exit.UNSOUND),
     (errors.SpoolDamaged, Exit.UNSOUND),
     (errors.AcquitError, Exit.FAILED),
     (ConnectionError, Exit.UNREACHABLE),

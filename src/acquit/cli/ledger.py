@@ -89,6 +89,7 @@ def balance_(data: Path, archive: bool, as_json: bool) -> int:
                     "by_entry": _counts(row.entered),
                     "by_exit": _counts(row.retired),
                     "never_entered": _counts(row.beside),
+                    "lost": row.lost.count,
                     "volatile_unaccounted": row.volatile_unaccounted,
                     "mismatch": row.mismatch or None,
                 }
@@ -101,7 +102,7 @@ def balance_(data: Path, archive: bool, as_json: bool) -> int:
             click.echo(f"{held} {'is' if found.held == 1 else 'are'} held by open transactions")
         for row in found.queues:
             if row.mismatch:
-                remark(f"{_name(row)}: {row.mismatch}")
+                remark(row.complaint)
         for anomaly in found.anomalies:
             remark(anomaly)
         if found.anomaly_count > len(found.anomalies):
@@ -211,9 +212,9 @@ def _show_life(life: Life) -> None:
             rows.append(["", "-- the broker was started again --", "", None, "", ""])
             run = step.run
         who = step.actor_name or ("" if step.actor else "the broker")
-        failed = str(step.attempt) if step.attempt else ""
-        rows.append([time_text(step.time_us), _words(step.kind.name), step.queue_name, failed, who, _note(step)])
-    table(["time", "event", "queue", "failed", "who", "why"], rows)
+        count = str(step.attempt) if step.attempt else ""
+        rows.append([time_text(step.time_us), _words(step.kind.name), step.queue_name, count, who, _note(step)])
+    table(["time", "event", "queue", "count", "who", "why"], rows)
 
 
 def _note(step: Step) -> str:
@@ -225,6 +226,8 @@ def _note(step: Step) -> str:
         notes.append(_words(step.cause))
     elif step.flags & EventFlag.CONNECTION_LOST:
         notes.append("connection-lost")
+    elif step.flags & EventFlag.LEFT_BEHIND:
+        notes.append("detached")
     if step.condition or step.description:
         notes.append(": ".join(part for part in (step.condition, step.description) if part))
     if step.flags & EventFlag.UNDELIVERABLE_HERE:
@@ -284,6 +287,8 @@ def _show_balance(rows: tuple[QueueBalance, ...]) -> None:
     volatile = any(row.volatile_unaccounted for row in rows)
     columns = ["queue", "entered", *([*map(_words, ways_in)] if len(ways_in) > 1 else [])]
     columns += ["= live", *used_states, *(f"+ {_words(kind)}" for kind in ways_out)]
+    lost = any(row.lost.count for row in rows)
+    columns += ["+ lost"] if lost else []
     columns += ["volatile, unaccounted"] if volatile else []
     beside = list(dict.fromkeys(kind for row in rows for kind in row.beside))
     columns += [f"({_words(kind)})" for kind in beside]
@@ -293,6 +298,7 @@ def _show_balance(rows: tuple[QueueBalance, ...]) -> None:
         cells += [row.entered.get(kind, 0) for kind in ways_in] if len(ways_in) > 1 else []
         cells += [row.live.total, *(getattr(row.live, name) for name in used_states)]
         cells += [row.retired.get(kind, 0) for kind in ways_out]
+        cells += [row.lost.count] if lost else []
         cells += [row.volatile_unaccounted] if volatile else []
         cells += [row.beside.get(kind, 0) for kind in beside]
         counts.append(cells)

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Final
 
 from acquit.cli.connecting import BrokerAt
-from acquit.client.management import Management, converse
+from acquit.client.management import Management, ManagementFailed, converse
+from acquit.protocol.extensions import QUEUE
+
+if TYPE_CHECKING:
+    from acquit import Connection
+
+_NOT_FOUND: Final = 404
 
 
 @contextmanager
@@ -14,3 +22,30 @@ def management(broker: BrokerAt, timeout_s: float) -> Iterator[Management]:
     """A conversation with a broker, closed at the end."""
     with broker.connect() as connection, converse(connection, timeout_s) as conversation:
         yield conversation
+
+
+def check_queue(node: Management, name: str) -> None:
+    """Raise ManagementFailed, naming those of a like name, where there is no queue or topic of this one."""
+    try:
+        node.request("READ", QUEUE, name=name)
+    except ManagementFailed as error:
+        if error.status != _NOT_FOUND:
+            raise
+        raise ManagementFailed(no_queue(node, name), error.status) from None
+
+
+def no_queue(node: Management, name: str) -> str:
+    """The sentence that there is no such queue, with the names that were perhaps meant, as far as they may be seen."""
+    try:
+        answer = node.request("QUERY", QUEUE, body={"attributeNames": ["name"]})
+    except ManagementFailed:
+        answer = None
+    rows = answer.get("results", ()) if isinstance(answer, Mapping) else ()
+    like = get_close_matches(name, [str(row[0]) for row in rows], n=3)
+    return f"there is no queue {name!r}" + (f"; did you mean {' or '.join(like)}?" if like else "")
+
+
+def meant(connection: Connection, name: str, timeout_s: float) -> str:
+    """The same, for a command that has a connection."""
+    with converse(connection, timeout_s) as node:
+        return no_queue(node, name)

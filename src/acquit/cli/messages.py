@@ -127,8 +127,15 @@ def compose(text: str) -> Message:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"not JSON: {error}") from error
+    try:
+        return _compose(document)
+    except RecursionError:
+        raise ConfigurationError("the JSON is nested too deeply for a message") from None
+
+
+def _compose(document: object) -> Message:
     if not isinstance(document, dict):
-        raise ConfigurationError(f'expected an object like {{"body": ...}}, found {text.strip()[:40]}')
+        raise ConfigurationError(f'expected an object like {{"body": ...}}, found {json.dumps(document)[:40]}')
     values: dict[str, object] = {"durable": True}
     for key, form in document.items():
         if key in FIELDS:

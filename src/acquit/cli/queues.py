@@ -19,7 +19,7 @@ from acquit.cli.jsonform import to_json
 from acquit.cli.lazy import WholeGroup
 from acquit.cli.management import management
 from acquit.cli.options import data_option, json_option, seconds
-from acquit.cli.output import cell, counted, emit_json
+from acquit.cli.output import cell, counted, emit_json, remark
 from acquit.client.management import ManagementFailed
 from acquit.protocol.extensions import QUEUE
 
@@ -153,6 +153,8 @@ def _from_broker(broker: BrokerAt, timeout_s: float) -> tuple[list[str], list[li
         answer = node.request("QUERY", QUEUE)
     if not isinstance(answer, Mapping) or not {"attributeNames", "results"} <= answer.keys():
         raise ManagementFailed("QUERY: the answer is not the table that the management draft describes")
+    for warning in answer.get("warnings", ()):
+        remark(f"acquit: {warning}")
     return [str(name) for name in answer["attributeNames"]], [list(row) for row in answer["results"]]
 
 

@@ -7,25 +7,31 @@ the queue (mode INDIVIDUAL). With ``--mode auto`` it is accepted as it arrives, 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.exits import Exit
+from acquit.cli.management import meant
 from acquit.cli.messages import describe
 from acquit.cli.options import json_option, seconds
 from acquit.cli.output import counted, emit_json, line, remark, time_text
+from acquit.errors import AcquitError, NotFound
+from acquit.protocol.extensions import EXISTING
 
 if TYPE_CHECKING:
-    from acquit import Receipt, ReceivedMessage, Receiver
+    from acquit import Connection, Receipt, ReceivedMessage, Receiver
 
 MODES: Final = ("individual", "client", "auto", "dups-ok", "pre-ack", "no-ack")
 OUTCOMES: Final = ("accept", "release", "reject", "modify")
 UNSURE: Final = ("STALE", "UNKNOWN")
 """Statuses of a receipt that do not confirm what was asked for."""
 PREFETCH_MAX: Final = 100
+ASKING_MAX_S: Final = 5.0
+"""How long to wait for the names of queues that were perhaps meant."""
 OUTAGE_MAX_S: Final = 24 * 3600.0
 """How long `--follow` waits for a broker that is gone."""
 BODY_CHARACTERS_MAX: Final = 2000
@@ -51,6 +57,7 @@ _selector_option = click.option(
 )
 @click.option("--reason", metavar="TEXT", help="With --outcome reject: the description of the error.")
 @_selector_option
+@click.option("--create", is_flag=True, help="Make the queue if it is not there.")
 @broker_options
 @json_option
 def receive(
@@ -62,12 +69,14 @@ def receive(
     outcome: str,
     reason: str | None,
     selector: str | None,
+    create: bool,
     broker: BrokerAt,
     as_json: bool,
 ) -> int:
     """Take messages from ADDRESS and print them.
 
-    A message is accepted after it was printed. Without --count and --follow all that is there is taken.
+    A message is accepted after it was printed. Without --count and --follow all that is there is taken. The queue must
+    be there, unless --create makes it.
     """
     if outcome != "accept" and mode != "individual":
         raise click.UsageError(f"--outcome {outcome} needs --mode individual: mode {mode} acknowledges by itself")
@@ -94,7 +103,10 @@ def receive(
     with (
         broker.connect(outage_max_s=OUTAGE_MAX_S if follow else timeout_s) as connection,
         connection.session(mode) as session,
-        session.receiver(address, prefetch=prefetch, selector=selector) as receiver,
+        _naming_others(connection, address),
+        session.receiver(
+            address, prefetch=prefetch, selector=selector, capabilities=() if create else (EXISTING,)
+        ) as receiver,
     ):
         taken, unsure = _take(receiver, count, None if follow else timeout_s, _printer(as_json), settle)
     if count is not None and taken < count:
@@ -120,8 +132,13 @@ def browse(
     with (
         broker.connect() as connection,
         connection.session() as session,
+        _naming_others(connection, address),
         session.receiver(
-            address, browse=True, prefetch=min(limit or PREFETCH_MAX, PREFETCH_MAX), selector=selector
+            address,
+            browse=True,
+            prefetch=min(limit or PREFETCH_MAX, PREFETCH_MAX),
+            selector=selector,
+            capabilities=(EXISTING,),
         ) as receiver,
     ):
         show, shown = _printer(as_json), 0
@@ -135,6 +152,19 @@ def browse(
                 show(message)
             shown += len(messages)
     return Exit.OK
+
+
+@contextmanager
+def _naming_others(connection: Connection, address: str) -> Iterator[None]:
+    """Make of the refusal of an address that is not there one that names those that were perhaps meant."""
+    try:
+        yield
+    except NotFound as error:
+        try:
+            said = meant(connection, address, ASKING_MAX_S)
+        except AcquitError:
+            raise error from None  # a broker without a management node, or one that was lost
+        raise NotFound(said, condition=error.condition, description=error.description, remote=error.remote) from error
 
 
 def _take(

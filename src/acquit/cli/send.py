@@ -31,6 +31,7 @@ from acquit.errors import (
     MessageModified,
     MessageRejected,
     MessageReleased,
+    NotSent,
 )
 from acquit.protocol.message import Message
 from acquit.protocol.types import Symbol
@@ -191,22 +192,31 @@ def _send_all(
         counting(f"sending to {address}", total) as counter,
     ):
 
-        def settle_oldest() -> None:
-            number, receipt = waiting.popleft()
+        def ended(number: int, error: AcquitError | None) -> None:
             outcome = "accepted"
-            try:
-                receipt.result(timeout_s)
-            except AcquitError as error:
+            if error is not None:
                 outcome = next(name for kind, name in OUTCOMES if isinstance(error, kind))
                 remark(f"message {number}: {outcome.replace('_', ' ')}: {one_line(error)}")
             counts[outcome] += 1
             counter.advance()
 
+        def settle_oldest() -> None:
+            number, receipt = waiting.popleft()
+            try:
+                receipt.result()  # each send has its own time-out
+            except AcquitError as error:
+                ended(number, error)
+            else:
+                ended(number, None)
+
         try:
             for number, message in enumerate(messages, 1):
                 if len(waiting) >= IN_FLIGHT_MAX:
                     settle_oldest()
-                waiting.append((number, sender.send(message, wait=False, timeout=timeout_s)))
+                try:
+                    waiting.append((number, sender.send(message, wait=False, timeout=timeout_s)))
+                except NotSent as error:  # large ones, which the buffer has no room for
+                    ended(number, error)
         except (ConfigurationError, EncodeError, EndpointError, OSError) as error:
             stopped = error  # what was sent before it still has an outcome to hear of
         while waiting:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
+from acquit._version import version
 from acquit.cli import logs
 from acquit.cli.exits import Exit
 from acquit.cli.options import config_option
@@ -39,9 +39,16 @@ if TYPE_CHECKING:
     help="The folder of the journal, made if it is not there.",
 )
 @config_option("Options in TOML: policies by address, users, limits.")
+@click.option(
+    "--accept-loss",
+    is_flag=True,
+    help="Start although the journal lacks messages that it accounts for: record that they are lost, and go on.",
+)
 @click.option("--log-format", type=click.Choice(logs.FORMATS), default="console", show_default=True)
 @click.option("--log-level", type=click.Choice(logs.LEVELS), default="info", show_default=True)
-def serve(host: str, port: int, data: Path, config: Path | None, log_format: str, log_level: str) -> int:
+def serve(
+    host: str, port: int, data: Path, config: Path | None, accept_loss: bool, log_format: str, log_level: str
+) -> int:
     """Run a broker on the folder DIR until it is told to stop."""
     from acquit.broker.configuration import load_options
     from acquit.broker.options import BrokerOptions
@@ -50,7 +57,7 @@ def serve(host: str, port: int, data: Path, config: Path | None, log_format: str
     if options.listen and any(map(_given, ("host", "port"))):
         raise click.UsageError(f"--host and --port: {config} says itself where to listen ([[listen]])")
     logs.configure(log_format, log_level)
-    asyncio.run(_serve(host, port, data, options, config))
+    asyncio.run(_serve(host, port, data, options, config, accept_loss))
     return Exit.OK
 
 
@@ -58,7 +65,9 @@ def _given(option: str) -> bool:
     return click.get_current_context().get_parameter_source(option) is not ParameterSource.DEFAULT
 
 
-async def _serve(host: str, port: int, data: Path, options: BrokerOptions, config: Path | None) -> None:
+async def _serve(
+    host: str, port: int, data: Path, options: BrokerOptions, config: Path | None, accept_loss: bool
+) -> None:
     from acquit.broker.server import Server, tune_process
 
     loop = asyncio.get_running_loop()
@@ -70,11 +79,11 @@ async def _serve(host: str, port: int, data: Path, options: BrokerOptions, confi
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number)
-    server = Server(data, options, host=host, port=port, config=config)
+    server = Server(data, options, host=host, port=port, config=config, accept_loss=accept_loss, own_process=True)
     await server.start()
     loop.add_signal_handler(signal.SIGHUP, server.reload_soon)
     tune_process()
-    click.echo(f"acquit {version('acquit')} ready: {' '.join(server.urls)}, data in {data}")
+    click.echo(f"acquit {version()} ready: {' '.join(server.urls)}, data in {data}")
     told = asyncio.create_task(stopping.wait())
     ended = asyncio.create_task(server.wait())  # before it is told to: its journal failed
     await asyncio.wait([told, ended], return_when=asyncio.FIRST_COMPLETED)

@@ -97,8 +97,11 @@ def add(
     with editing(path) as content:
         if name in content.users:
             raise ConfigurationError(f"{path}: there is a user {name!r} already")
+        first = not content.users
         content.users[name] = User(password=verifier, roles=roles)
     _done(f"{name}: added", path)
+    if first:
+        remark('with a first user, peers that do not log in are refused unless security.anonymous = "loopback"')
     return Exit.OK
 
 

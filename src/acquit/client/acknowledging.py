@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from acquit.client.core import ClientCore
-    from acquit.client.receipts import SettlementReceipt
+from acquit.client.core_base import CoreBase
+from acquit.client.receipts import SettlementReceipt
 
 
 class Unanswered:
@@ -24,7 +22,7 @@ class Unanswered:
 
     __slots__ = ("_capacity", "_core", "_deliveries", "_lock", "_receipts")
 
-    def __init__(self, core: ClientCore) -> None:
+    def __init__(self, core: CoreBase) -> None:
         self._core = core
         self._capacity = core.options.ack_capacity
         self._receipts: deque[SettlementReceipt] = deque()

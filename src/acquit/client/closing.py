@@ -3,33 +3,46 @@ it."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 
 from acquit.client.driver import Driver
 from acquit.client.listening import stop_listeners
-from acquit.client.receipts import Promise
+from acquit.client.receipts import Promise, SendPromise
 from acquit.client.receiving import ReceiverCore
 from acquit.client.sending import SenderCore
 from acquit.client.session import SessionCore
 from acquit.client.transacting import Transaction, Transactions
 from acquit.client.waiting import Deadline, wait
-from acquit.errors import DeliveryInDoubt, LocalProtocolError
+from acquit.errors import AcquitError, DeliveryInDoubt, LocalProtocolError, NotSent
 
 
 async def flush(sender: SenderCore, timeout_s: float | None) -> None:
     """Wait until all sends so far have ended; then raise the first error that nobody has seen."""
     deadline = Deadline(timeout_s)
-    for promise in sender.unfinished():
+    sends = sender.unfinished()
+    for promise in sends:
         if not await wait(promise, deadline.left()):
-            raise still_in_doubt(timeout_s)
+            await asyncio.sleep(0)  # they may only wait for the loop, which is to look at them once
+            if left := [promise for promise in sends if not promise.done]:
+                raise _still_open(left, len(sends), timeout_s)
+            break
     if (failed := sender.first_failed()) is not None:
         failed._value()
 
 
-def still_in_doubt(timeout_s: float | None) -> DeliveryInDoubt:
-    """What a send raises that has no outcome in time."""
+def _still_open(left: list[SendPromise], count: int, timeout_s: float | None) -> AcquitError:
+    """What a flush raises that did not see all of them end: how many are under way, and how many still here."""
+    waiting = [promise for promise in left if not promise._transferred]
+    if len(left) == 1:
+        return left[0]._still_open(timeout_s)
     within = "" if timeout_s is None else f" within {timeout_s:g} s"
-    return DeliveryInDoubt(f"no outcome{within}: the message may or may not be taken")
+    of = f"{len(left)} of {count} sends have no outcome{within}"
+    here = f"{len(waiting)} did not leave, and still wait for credit of the peer, or to be connected"
+    if len(waiting) == len(left):
+        return NotSent(f"{of}: {here}")
+    doubt = f"{len(left) - len(waiting)} may or may not be taken"
+    return DeliveryInDoubt(f"{of}: {doubt}{f', {here}' if waiting else ''}; their receipts tell which")
 
 
 async def end_transaction(driver: Driver, session: SessionCore, timeout_s: float, *, commit: bool) -> None:
@@ -95,7 +108,9 @@ async def finish(
     for sender in senders:
         sender.closing = True
     for receiver in receivers:
-        receiver.session.settle_leftovers(receiver)
+        whose = receiver.session
+        assert isinstance(whose, SessionCore)
+        whose.settle_leftovers(receiver)
     driver.act()
     under_way: list[Promise] = [promise for sender in senders for promise in sender.unfinished()]
     under_way += [receipt for receiver in receivers for receipt in receiver.open_receipts()]

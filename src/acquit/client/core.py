@@ -31,50 +31,31 @@ from, all in one write. No user code takes part in either.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from heapq import heappop
+from typing import Final
 
+from acquit.client.core_base import CoreBase
 from acquit.client.failures import Failure, connection_failure, link_failure, session_failure
 from acquit.client.fates import FateQuery
 from acquit.client.modes import Mode
-from acquit.client.options import ConnectOptions, check_outcome
-from acquit.client.products import UNKNOWN, product_of
-from acquit.client.receipts import Milestone, ReceiptStatus, SendPromise, SettlementReceipt
-from acquit.client.received import MessageCore
+from acquit.client.options import ConnectOptions
+from acquit.client.products import product_of
+from acquit.client.receipts import Milestone, ReceiptStatus, SendPromise
+from acquit.client.received import Kinds
 from acquit.client.receiving import ReceiverCore, lose
 from acquit.client.reconnecting import worth_another_try
 from acquit.client.sending import SenderCore
 from acquit.client.session import Removal, SessionCore
 from acquit.client.transacting import Control
-from acquit.errors import ConnectionClosed, ConnectionLost, LocalProtocolError
+from acquit.errors import ConnectionClosed, ConnectionLost
 from acquit.protocol import events as ev
 from acquit.protocol._definitions import AmqpCondition, Error, Open
 from acquit.protocol.connection import Connection
-from acquit.protocol.constants import ACCEPTED, RELEASED, Outcome
-from acquit.protocol.dispositions import FRAME_OVERHEAD, encode_state
 from acquit.protocol.extensions import DURABLE_SETTLEMENT
 
-Command: TypeAlias = MessageCore | tuple[Callable[..., object], *tuple[object, ...]]
-"""A message that was handed over, or a method of the loop side with its arguments."""
 
-_UNANSWERED_MIN: Final = 1_000
-"""So many receipts may be kept before it is worth looking which are done."""
-
-_TRANSACTION_OVERHEAD: Final = 64
-"""Octets that an outcome grows by within a transaction: its id, in practice 4 to 36, and what is around it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Kinds:
-    """The classes of what users see: the driver's, which know how to wait."""
-
-    message: type[MessageCore]
-    receipt: type[SettlementReceipt]
-
-
-class ClientCore:
+class ClientCore(CoreBase):
     """One connection. `where` names the peer for people; `wake` asks the driver to call `process` soon."""
 
     def __init__(
@@ -84,88 +65,26 @@ class ClientCore:
         *,
         where: str,
         wake: Callable[[], None],
+        wall_clock: Callable[[], float],
         kinds: Kinds,
         named: bool = False,
         restores: bool = False,
     ) -> None:
-        """`restores`: the driver restores a connection that is lost."""
-        self.engine = engine
-        self.options = options
-        self.where = where
-        self.named = named
-        """Whether the user chose our container id: whoever chooses it again is the same container."""
+        """`wall_clock`: the driver's, in seconds, which goes on while the machine sleeps. `restores`: the driver
+        restores a connection that is lost."""
+        super().__init__(engine, options, where=where, wake=wake, wall_clock=wall_clock, named=named)
         self.kinds = kinds
-        self._restores = restores
         self.opened = Milestone()
         self.closed = Milestone()
         """The socket is gone."""
-        self.failure: Failure | None = None
-        """Why it is over, for good."""
-        self.interrupted = False
-        """Whether it is lost, and may be restored."""
-        self.interruption: Failure | None = None
-        """Why it was lost, the last time that it was."""
-        self.restored = Milestone()
-        """The end of the interruption: it is there again, or over for good."""
         self.on_lost: Callable[[Failure], None] = _nobody
         """Called when the connection is lost and may be restored, and when it is over."""
-        self.closing = False
         self.sessions: list[SessionCore] = []
-        self.writable = True
-        """Whether the socket takes more: senders pause while it does not."""
-        self.answer_means = ReceiptStatus.ANSWERED
-        self.peer = UNKNOWN
-        self.sent: list[tuple[SettlementReceipt, int]] = []
-        """Acknowledgements that nobody will answer, until they are written."""
-        self.short_of_credit: dict[ReceiverCore, None] = {}
-        self.gathering: dict[SessionCore, float] = {}
-        """Sessions whose acknowledgements wait for more of their kind, and until when."""
-        self._wake = wake
+        self._restores = restores
         self._remote_open: Open | None = None
         self._resend_until = 0.0
-        self._is_awake = False
-        self._commands: deque[Command] = deque()
-        self._unanswered: deque[tuple[float, SettlementReceipt]] = deque()
-        self._unanswered_max = _UNANSWERED_MIN
-        self._now = 0.0
 
     # -- user side -----------------------------------------------------------------------------------------------------
-
-    @property
-    def has_commands(self) -> bool:
-        """Whether something that user code has asked for is still to be done."""
-        return bool(self._commands)
-
-    def post(self, command: Command) -> None:
-        """Leave a command for the loop side."""
-        self._commands.append(command)
-        if not self._is_awake:
-            self._is_awake = True
-            self._wake()
-
-    def check(self) -> None:
-        """Raise why the connection cannot be used any more, if that is so."""
-        if self.failure is not None:
-            raise self.failure.error()
-        if self.closing:
-            raise ConnectionClosed("the connection is closed")
-
-    def check_outcome(self, outcome: Outcome) -> None:
-        """Raise ConfigurationError for what is no outcome, EncodeError or LocalProtocolError for one that cannot be
-        told. On the loop side there would be nobody to raise it to."""
-        if outcome is ACCEPTED or outcome is RELEASED:
-            return
-        check_outcome("an outcome", outcome)
-        size = len(encode_state(outcome)) + FRAME_OVERHEAD + _TRANSACTION_OVERHEAD
-        if size > self.engine.peer_frame_size_max:
-            raise LocalProtocolError(
-                f"the outcome has {size} bytes, the peer takes frames of {self.engine.peer_frame_size_max} at most"
-            )
-
-    @property
-    def now(self) -> float:
-        """When the loop side was called the last time, on the driver's clock."""
-        return self._now
 
     @property
     def remote_open(self) -> Open:
@@ -185,7 +104,7 @@ class ClientCore:
             if command.__class__ is tuple:
                 command[0](*command[1:])
             else:
-                command._receiver.session.handed_over(command)  # type: ignore[union-attr, arg-type]  # a message
+                command._handed_over()  # type: ignore[union-attr]  # a message
         for session in self.sessions:
             if session.eager:
                 session.say_all()
@@ -224,6 +143,11 @@ class ClientCore:
         if self.gathering:
             due = min(self.gathering.values())
             deadline = due if deadline is None else min(due, deadline)
+        limited = self._limited
+        while limited and limited[0][3].done:
+            heappop(limited)
+        if limited:
+            deadline = limited[0][0] if deadline is None else min(limited[0][0], deadline)
         if self.interrupted:
             deadline = self._resend_until if deadline is None else min(self._resend_until, deadline)
         return deadline
@@ -235,6 +159,10 @@ class ClientCore:
             unanswered.popleft()[1]._expire(f"no answer within {self.options.ack_timeout_ms} ms")
         for session in [session for session, due in self.gathering.items() if due <= now]:
             session.say_gathered()
+        self._now = now
+        while self._limited and self._limited[0][0] <= now:
+            _, _, sender, promise, timeout_s = heappop(self._limited)
+            sender.expire(promise, timeout_s)
         if self.interrupted and now >= self._resend_until:
             self._give_up_sends(now)
         self._top_up()
@@ -293,12 +221,20 @@ class ClientCore:
         while self._unanswered:
             self._unanswered.popleft()[1]._expire(failure.message)
 
+    def receiver_names(self) -> set[str]:
+        """The names of the links that receive, in all sessions."""
+        return {receiver.spec.name for session in self.sessions for receiver in session.receivers}
+
+    def forget_session(self, session: object) -> None:
+        """It has ended, without a word of the peer."""
+        self.sessions = [other for other in self.sessions if other is not session]
+
     # -- loop side: operations -----------------------------------------------------------------------------------------
 
     def begin(self, mode: Mode) -> SessionCore:
         """Begin a session."""
         self.check()
-        session = SessionCore(self, mode)
+        session = SessionCore(self, mode, self.kinds)
         session.engine = self.engine.begin()
         session.engine.context = session
         self.sessions.append(session)
@@ -311,21 +247,6 @@ class ClientCore:
             self.give_up(Failure(ConnectionClosed, f"the connection to {self.where} was closed by us"))
         else:
             self.engine.close()
-
-    def await_written(self, receipt: SettlementReceipt, count: int) -> None:
-        """`receipt` waits until what was said of `count` deliveries is written, but not for ever where the socket takes
-        no more."""
-        self.sent.append((receipt, count))
-        if not self.writable:
-            self.await_answer(receipt)
-
-    def await_answer(self, receipt: SettlementReceipt) -> None:
-        """`receipt` waits for the peer, but not for ever."""
-        self._unanswered.append((self._now + self.options.ack_timeout_ms / 1000, receipt))
-        if len(self._unanswered) > self._unanswered_max:
-            # One that is not answered must not keep all that came after it in memory.
-            self._unanswered = deque(entry for entry in self._unanswered if not entry[1].done)
-            self._unanswered_max = max(_UNANSWERED_MIN, 2 * len(self._unanswered))
 
     def abandon(self, reason: str) -> None:
         """This process has no right to the connection (it was forked off the one that has): forget it without a word
@@ -394,6 +315,7 @@ class ClientCore:
             session.on_ended(session_failure(event))
             if session in self.sessions:
                 self.sessions.remove(session)
+        event.session.release()
 
     def _on_link_requested(self, event: ev.LinkRequested) -> None:
         event.link.refuse(Error(AmqpCondition.NOT_ALLOWED, "this client takes no links"))
@@ -409,19 +331,21 @@ class ClientCore:
             endpoint.on_ended(link_failure(event, endpoint.what))
         if not isinstance(endpoint, SenderCore | ReceiverCore):
             return
+        session = endpoint.session
+        assert isinstance(session, SessionCore)
         failure = link_failure(event, endpoint.spec.what)
         links: list[SenderCore] | list[ReceiverCore]
         if isinstance(endpoint, SenderCore):
             endpoint.on_ended(failure, event.unsettled)
-            links = endpoint.session.senders
+            links = session.senders
         else:
             lose(event.unsettled, failure.message)
             endpoint.on_ended(failure)
-            links = endpoint.session.receivers
+            links = session.receivers
         if endpoint in links:
             links.remove(endpoint)  # type: ignore[arg-type]  # the list of its own kind
-        if endpoint.session.transactions is not None:
-            endpoint.session.transactions.advance()
+        if session.transactions is not None:
+            session.transactions.advance()
 
     def _on_credit(self, event: ev.CreditChanged) -> None:
         if isinstance(sender := event.link.context, SenderCore):
@@ -454,7 +378,9 @@ class ClientCore:
         if isinstance(endpoint, SenderCore):
             endpoint.on_states(event.deliveries, event.state, event.settled)
         elif isinstance(endpoint, ReceiverCore):
-            endpoint.session.on_answers(event.deliveries, event.state, event.settled)
+            session = endpoint.session
+            assert isinstance(session, SessionCore)
+            session.on_answers(event.deliveries, event.state, event.settled)
         elif isinstance(endpoint, Control | FateQuery):
             endpoint.on_states(event.deliveries, event.state, event.settled)
 

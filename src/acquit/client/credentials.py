@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from acquit.client.options import MECHANISMS
 from acquit.client.scram import SCRAM, Scram
 from acquit.client.url import Target
-from acquit.errors import ConfigurationError
+from acquit.errors import AuthenticationFailed, ConfigurationError
 from acquit.protocol import sasl
 
 
@@ -31,7 +33,35 @@ def make_sasl(target: Target, wanted: Sequence[str], *, certified: bool) -> sasl
     if not chosen:
         needed = "a user and a password" if target.username is None else "that no user is given"
         raise ConfigurationError(f"sasl_mechanisms: {', '.join(wanted)} needs {needed}")
-    return chosen[0] if len(chosen) == 1 else sasl.FirstOffered(tuple(chosen))
+    return _Usable(tuple(chosen), target.username, tuple(wanted))
+
+
+@dataclass(frozen=True, slots=True)
+class _Usable(sasl.FirstOffered):
+    """The mechanisms that there is what it takes for; says what is missing where the server has none of them."""
+
+    username: str | None = None
+    wanted: tuple[str, ...] = ()
+
+    def choose(self, mechanisms: Sequence[str]) -> tuple[str, bytes | None] | None:
+        choice = sasl.FirstOffered.choose(self, mechanisms)
+        if choice is None:
+            raise AuthenticationFailed(self._missing(mechanisms))
+        return choice
+
+    def _missing(self, offered: Sequence[str]) -> str:
+        known = [name for name in offered if name in MECHANISMS]
+        offers = f"the server offers {', '.join(offered) or 'no SASL mechanism':.200}"
+        allowed = [name for name in known if not self.wanted or name in self.wanted]
+        if not known:
+            return f"{offers}; known here are {', '.join(MECHANISMS)}"
+        if not allowed:
+            return f"{offers}; sasl_mechanisms allows only {', '.join(self.wanted)}"
+        if self.username is None and {SCRAM, "PLAIN"} & {*allowed}:
+            return f"{offers}: a user and a password are needed, and none were given"
+        if self.username is None:
+            return f"{offers}: a client certificate is needed, and no ssl_context with one was given"
+        return f"{offers}, for which no user may be named, and {self.username!r} was given"
 
 
 __all__ = ["make_sasl"]

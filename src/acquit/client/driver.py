@@ -12,23 +12,27 @@ adopted, in the same turn of the loop, and nobody hears of those that do not but
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import platform
 import random
 import ssl
+import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 from acquit import transport
-from acquit.client.core import ClientCore, Kinds
+from acquit._version import version
+from acquit.client.core import ClientCore
 from acquit.client.credentials import make_sasl
 from acquit.client.failures import Failure, connection_failure
-from acquit.client.options import ConnectOptions
-from acquit.client.receipts import Milestone, SendPromise
+from acquit.client.listening import check_callable
+from acquit.client.options import ConnectOptions, check_text, check_timeout
+from acquit.client.receipts import Milestone
+from acquit.client.received import Kinds
 from acquit.client.reconnecting import Backoff, ConnectionEvent, ConnectionEventKind, Reconnect, is_final
-from acquit.client.sending import SenderCore
 from acquit.client.url import Places, Target, Urls, parse_urls
 from acquit.client.waiting import check_loop, wait
 from acquit.errors import AuthenticationFailed, ConfigurationError, ConnectionFailed, ConnectionLost, ConnectTimeout
@@ -108,7 +112,10 @@ class Wire:
             await wait(self.opened, None)  # the engine, too, looks at the time
             self.opened.check()
         except BaseException:
-            self.pump.abort()
+            if self.pump.connected:
+                self.pump.abort()
+            else:
+                self.pump.release()
             raise
 
     # -- the pump's handler --------------------------------------------------------------------------------------------
@@ -225,7 +232,10 @@ class Driver:
             if error is None:
                 return
             if self._reconnect is None or is_final(error) or backoff.exhausted(self.loop.time()) is not None:
-                raise error
+                try:
+                    raise error
+                finally:
+                    del error  # its traceback holds this frame
             await asyncio.sleep(backoff.next_delay(self.loop.time()))
 
     def act(self) -> None:
@@ -244,27 +254,9 @@ class Driver:
             self.core.flushed()
         self._arm()
 
-    def send(self, sender: SenderCore, promise: SendPromise) -> None:
-        """Put a send into the buffer, and act for this sender alone. Also in another thread's turn, where an interrupt
-        may come at any time: then the wire is given up, and restored like any that is lost."""
-        if self.core.interrupted or sender.failure is not None or self.core.has_commands:
-            sender.enqueue(promise)  # behind what was asked for before
-            return
-        pump = self.pump
-        writable = pump.writable
-        sender.put(promise)
-        try:
-            sender.pump()
-            pump.flush()
-        except BaseException:
-            pump.abort()
-            raise
-        if writable:
-            self.core.flushed()
-        self._arm()
-
     def close_timeout_s(self, timeout_s: float | None) -> float:
         """How long a close takes: as said, or as the options say."""
+        check_timeout(timeout_s)
         return timeout_s if timeout_s is not None else self.core.options.close_timeout_ms / 1000
 
     # -- the wire ------------------------------------------------------------------------------------------------------
@@ -307,6 +299,7 @@ class Driver:
                 settings.options,
                 where=where,
                 wake=self._wake,
+                wall_clock=time.time,
                 kinds=settings.kinds,
                 named=settings.named,
                 restores=self._reconnect is not None,
@@ -374,7 +367,8 @@ class Driver:
                 await self._attempt.open()
             except (ConnectionFailed, ConfigurationError) as exc:
                 logger.debug("no connection to %s: %s", target.where, exc)
-                error = exc
+                self._attempt = None
+                error = exc.with_traceback(None)  # whose frames would hold the attempt, and the error itself
                 reasons.append(str(exc))
                 if is_final(exc):
                     break
@@ -455,11 +449,9 @@ def ssl_context_for(target: Target, given: ssl.SSLContext | None, *, in_band: bo
 @cache
 def open_properties() -> dict[str, object]:
     """What we tell every peer about us (2.7.1)."""
-    from importlib import metadata  # as slow to import as all the rest of the client, and not needed before
-
     return {
         "product": "acquit",
-        "version": metadata.version("acquit"),
+        "version": version(),
         "platform": f"Python {platform.python_version()}",
     }
 
@@ -477,6 +469,12 @@ async def open_driver(
     on_event: Listener | None = None,
 ) -> Driver:
     """Connect, for either API: `threads` says where user code will call from."""
+    for name, value in (("container_id", container_id), ("username", username), ("password", password)):
+        check_text(name, value)
+    if on_event is not None:
+        check_callable("on_event", on_event, "event")
+        if inspect.iscoroutinefunction(on_event):
+            raise ConfigurationError(f"on_event is called and not awaited, got the coroutine function {on_event!r}")
     options = options if options is not None else ConnectOptions()
     if not isinstance(options, ConnectOptions):
         raise ConfigurationError(f"options must be a ConnectOptions, got {options!r}")

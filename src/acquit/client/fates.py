@@ -16,26 +16,22 @@ that it was rolled back: `Origin` is where and when.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
+from acquit.client.core_base import CoreBase
 from acquit.client.failures import Failure
 from acquit.client.options import link_name
 from acquit.client.receipts import Milestone
+from acquit.client.received import SessionBase
 from acquit.errors import ConfigurationError, DecodeError, LinkDetached
 from acquit.protocol._definitions import Source, Target
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.delivery import Delivery, DeliveryState, is_outcome
 from acquit.protocol.extensions import BROKER_ID, MANAGEMENT_NODE, TRANSACTION
 from acquit.protocol.message import Message
-
-if TYPE_CHECKING:
-    from acquit.client.core import ClientCore
-    from acquit.client.session import SessionCore
-
 
 _OK: Final = 200
 _TAG: Final = b"0"
@@ -59,7 +55,7 @@ class TransactionFate(IntEnum):
 _NAMES: Final = {"committed": TransactionFate.COMMITTED, "rolled-back": TransactionFate.ROLLED_BACK}
 
 
-def broker_id(core: ClientCore) -> object:
+def broker_id(core: CoreBase) -> object:
     """Which journal the peer has; None where it is no acquit broker, and cannot be asked."""
     remote = core.engine.remote_open
     return None if remote is None else (remote.properties or {}).get(BROKER_ID)
@@ -75,14 +71,14 @@ class Origin:
     wall_s: float
 
     @classmethod
-    def of(cls, core: ClientCore) -> Self:
+    def of(cls, core: CoreBase) -> Self:
         """Here and now."""
-        return cls(broker_id(core), core.now, time.time())
+        return cls(broker_id(core), core.now, core.wall_clock())
 
-    def age_ms(self, now: float) -> float:
+    def age_ms(self, core: CoreBase) -> float:
         """How long ago that was, at least. Of two clocks, as either may have stood still: the monotonic one while the
         machine slept, the other when somebody set it back."""
-        return max(now - self.monotonic_s, time.time() - self.wall_s) * 1000
+        return max(core.now - self.monotonic_s, core.wall_clock() - self.wall_s) * 1000
 
 
 class FateQuery:
@@ -90,7 +86,7 @@ class FateQuery:
 
     what = "the question about a transaction"
 
-    def __init__(self, session: SessionCore, txn_id: bytes, origin: Origin | None = None) -> None:
+    def __init__(self, session: SessionBase, txn_id: bytes, origin: Origin | None = None) -> None:
         self.done = Milestone()
         self.answer = TransactionFate.UNKNOWN
         """Once `done` has succeeded."""
@@ -161,7 +157,7 @@ class FateQuery:
         if told is not TransactionFate.UNKNOWN or origin is None or origin.broker_id != broker_id(core):
             return told
         kept_ms = body.get("kept_ms")
-        young = isinstance(kept_ms, int) and origin.age_ms(core.now) < kept_ms
+        young = isinstance(kept_ms, int) and origin.age_ms(core) < kept_ms
         return TransactionFate.ROLLED_BACK if young else told
 
     def _finish(self, answer: TransactionFate) -> None:

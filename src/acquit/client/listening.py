@@ -27,16 +27,14 @@ from asyncio import CancelledError
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from acquit.client.options import check_range
 from acquit.client.receipts import Milestone
+from acquit.client.received import MessageCore
+from acquit.client.receiving import ReceiverCore
 from acquit.client.waiting import Deadline, wait
 from acquit.errors import ConfigurationError, EndpointError, LocalProtocolError
-
-if TYPE_CHECKING:
-    from acquit.client.received import MessageCore
-    from acquit.client.receiving import ReceiverCore
 
 logger = logging.getLogger("acquit.client")
 
@@ -44,16 +42,30 @@ CONCURRENCY_MAX: Final = 10_000
 """Workers of one listener."""
 
 
-def check_callable(name: str, function: object) -> None:
-    """Raise ConfigurationError unless `function` can be called."""
+def check_callable(name: str, function: object, *arguments: str) -> None:
+    """Raise ConfigurationError unless `function` can be called with these `arguments`, by position. Found out with the
+    first messages, it would send each of them to the dead letters."""
     if not callable(function):
         raise ConfigurationError(f"{name} must be callable, got {function!r}")
+    if not arguments:
+        return
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of C, which does not tell
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError as exc:
+        raise ConfigurationError(
+            f"{name} is called with {len(arguments)} argument{'s'[: len(arguments) - 1]} ({', '.join(arguments)}), "
+            f"and {function!r} takes {signature}: {exc}"
+        ) from None
 
 
-def check_no_coroutine(name: str, function: object) -> None:
-    """Raise ConfigurationError unless `function` can be called by a thread. The coroutine that a coroutine function
-    returns would be thrown away there, and the message be accepted with nothing done."""
-    check_callable(name, function)
+def check_no_coroutine(name: str, function: object, *arguments: str) -> None:
+    """`check_callable`, for what is called by a thread. The coroutine that a coroutine function returns would be thrown
+    away there, and the message be accepted with nothing done."""
+    check_callable(name, function, *arguments)
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
         raise ConfigurationError(
             f"{name} must be a function, got the coroutine function {function!r}: that is for acquit.aio"
@@ -158,15 +170,15 @@ def listening_here(receiver: ReceiverCore, wake: Callable[[], None]) -> Iterator
 
 async def stop_listeners(receivers: Iterable[ReceiverCore], deadline: Deadline) -> None:
     """Stop the listeners of receivers that are about to be closed, and wait for the handlers under way."""
-    listeners = [listening for receiver in receivers for listening in receiver.listeners]
-    for listening in listeners:
+    listeners = [(receiver, listening) for receiver in receivers for listening in receiver.listeners]
+    for _, listening in listeners:
         listening.begin_stop()
-    for listening in listeners:
+    for receiver, listening in listeners:
         if not listening.asked_from_inside and not await wait(listening.ended, deadline.left()):
             logger.warning(
                 "a handler of %s did not return before the close was over; its message goes back, if the mode can say "
                 "so, and will be handled again",
-                listening.receiver.spec.what,
+                receiver.spec.what,
             )
 
 

@@ -7,7 +7,7 @@ everywhere in Python.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -34,6 +34,47 @@ def check_range(name: str, value: object, low: int, high: int) -> None:
     """Raise ConfigurationError, naming the setting, unless `value` is a whole number from `low` to `high`."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise ConfigurationError(f"{name} must be a whole number from {low} to {high}, got {value!r}")
+
+
+def check_flag(name: str, value: object) -> None:
+    """Raise ConfigurationError, naming the setting, unless `value` is True or False."""
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"{name} must be True or False, got {value!r}")
+
+
+def check_text(name: str, value: object) -> None:
+    """Raise ConfigurationError, naming the setting, unless `value` is a text, or None. The value is not shown: it may
+    be a password."""
+    if value is None:
+        return
+    if not isinstance(value, str):
+        raise ConfigurationError(f"{name} must be a text or None, got a value of type {type(value).__name__}")
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise ConfigurationError(f"{name} must be a text that UTF-8 can encode, and has half of a surrogate pair")
+
+
+def check_mapping(name: str, value: object) -> None:
+    """Raise ConfigurationError, naming the setting, unless `value` is a mapping with texts as its keys, or None."""
+    if value is not None and not (isinstance(value, Mapping) and all(isinstance(key, str) for key in value)):
+        raise ConfigurationError(f"{name} must be a mapping with texts as its keys, or None, got {value!r}")
+
+
+def capabilities_of(names: object) -> tuple[str, ...]:
+    """A link's capabilities, from what a user gave. Raises ConfigurationError for what is no list of texts."""
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise ConfigurationError(f"capabilities must be a list of texts, got {names!r}")
+    found = tuple(names)
+    if not all(isinstance(name, str) for name in found):
+        raise ConfigurationError(f"capabilities must be a list of texts, got {found!r}")
+    return found
+
+
+def check_timeout(timeout: object) -> None:
+    """Raise ConfigurationError unless `timeout` is a number of seconds from 0, or None."""
+    if timeout is None or (type(timeout) is float and timeout >= 0):
+        return
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
+        raise ConfigurationError(f"timeout must be a number of seconds from 0, or None, got {timeout!r}")
 
 
 def check_subscription(value: object) -> None:
@@ -142,6 +183,10 @@ class ConnectOptions:
         check_range("unsettled_max", self.unsettled_max, 1, _COUNT_MAX)
         check_range("ack_capacity", self.ack_capacity, 1, _COUNT_MAX)
         check_mechanisms(self.sasl_mechanisms)
+        check_text("hostname", self.hostname)
+        check_mapping("properties", self.properties)
+        check_flag("in_doubt_is_rolled_back", self.in_doubt_is_rolled_back)
+        check_flag("in_band_tls", self.in_band_tls)
         if not (self.reconnect is None or isinstance(self.reconnect, Reconnect)):
             raise ConfigurationError(f"reconnect must be a Reconnect or None, got {self.reconnect!r}")
 
@@ -168,6 +213,9 @@ class SenderSpec:
             raise ConfigurationError(
                 f"delivery_mode must be DeliveryMode.PERSISTENT or NON_PERSISTENT, got {self.delivery_mode!r}"
             )
+        check_flag("topic", self.topic)
+        check_flag("unreliable", self.unreliable)
+        check_mapping("properties", self.properties)
         check_range("buffer_messages", self.buffer_messages, 1, _COUNT_MAX)
         check_range("buffer_bytes", self.buffer_bytes, 1, _COUNT_MAX)
 
@@ -205,6 +253,12 @@ class ReceiverSpec:
         _check_address("receiver", self.address)
         if self.default_outcome is not None:
             check_outcome("default_outcome", self.default_outcome)
+        check_text("selector", self.selector)
+        check_text("target", self.target)
+        for name in ("browse", "no_local", "topic", "unreliable"):
+            check_flag(name, getattr(self, name))
+        check_mapping("properties", self.properties)
+        check_mapping("filters", self.filters)
         if self.selector is not None and not self.selector.strip():
             raise ConfigurationError(f"selector must be a text that is not empty, found {self.selector!r}")
         if self.subscription is not None:

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import TYPE_CHECKING, TypeVar
+from typing import Protocol, TypeVar
 
 from acquit.client.failures import Failure
 from acquit.errors import (
@@ -31,10 +31,6 @@ from acquit.errors import (
 )
 from acquit.protocol._definitions import Accepted, Modified, Rejected, Released
 from acquit.protocol.delivery import DeliveryState, Outcome
-
-if TYPE_CHECKING:
-    from acquit.client.transacting import Transaction
-
 
 logger = logging.getLogger("acquit.client")
 
@@ -191,11 +187,22 @@ class SettlementReceipt(Promise):
         return f"<{type(self).__name__} {status} of {self.count}{f': {self.reason}' if self.reason else ''}>"
 
 
+class Fated(Protocol):
+    """A transaction, to the sends in it."""
+
+    @property
+    def fate(self) -> object:
+        """What became of it; None while that is open."""
+
+    def error(self) -> AcquitError | None:
+        """What to raise, freshly made; None if it was committed, or its fate is open."""
+
+
 @dataclass(slots=True)
 class Provisional:
     """The state of a send in a transaction: the outcome that the peer says it will have, if all of it is committed."""
 
-    transaction: Transaction
+    transaction: Fated
     outcome: Outcome | None
 
 
@@ -208,10 +215,38 @@ class Unreliable(Enum):
 UNRELIABLE = Unreliable.SENT
 
 
+@dataclass(frozen=True, slots=True)
+class TimeOver:
+    """The time for a send is over: `timeout_s` seconds, where that is known. `reason` is why a message has
+    not left."""
+
+    timeout_s: float | None = None
+    reason: str = "the peer gave no credit"
+
+    def error(self, *, left: bool) -> AcquitError:
+        """What to raise; `left`: a frame of the message may have."""
+        within = "in time" if self.timeout_s is None else f"within {self.timeout_s:g} s"
+        if left:
+            return DeliveryInDoubt(f"no outcome {within}: the message may or may not be taken")
+        return NotSent(f"{self.reason} {within}: the message never left")
+
+
+def _refused(state: Rejected | Released | Modified) -> AcquitError:
+    """The error of a send that was not accepted."""
+    match state:
+        case Rejected():
+            return _send_failed(MessageRejected, "rejected", state)
+        case Released():
+            return MessageReleased("the peer released the message: it was not and will not be processed there")
+        case Modified():
+            where = " and not there" if state.undeliverable_here else ""
+            return MessageModified(f"the peer did not take the message (outcome modified{where})")
+
+
 class SendPromise(Promise):
     """What became of one send."""
 
-    __slots__ = ("_asked", "_awaited", "_failure", "_payload", "_state", "_transferred")
+    __slots__ = ("_again", "_asked", "_awaited", "_failure", "_payload", "_state", "_transferred")
 
     def __init__(self, payload: bytes, awaited: bool = False) -> None:
         # As Promise.__init__, written out: one is made for each message.
@@ -219,10 +254,11 @@ class SendPromise(Promise):
         self._callbacks = None
         self._payload = payload
         self._transferred = False
+        self._again = False  # it was sent before, over a connection that was lost
         self._state: DeliveryState | Provisional | Unreliable | None = None
-        self._failure: Failure | None = None
+        self._failure: Failure | TimeOver | None = None
         self._asked = False
-        self._awaited = awaited  # a `send` waits for it, and takes it back when its own time is over
+        self._awaited = awaited  # it has a time-out of its own, at which it is taken back
 
     @property
     def outcome(self) -> Outcome | None:
@@ -247,8 +283,8 @@ class SendPromise(Promise):
         if self._callbacks is not None:
             self._end()
 
-    def _fail(self, failure: Failure | None) -> None:
-        """Nothing more will be heard (loop side). None: it was taken back before it left."""
+    def _fail(self, failure: Failure | TimeOver | None) -> None:
+        """Nothing more will be heard (loop side)."""
         if not self.done:
             self._payload = b""
             self._failure = failure
@@ -266,26 +302,35 @@ class SendPromise(Promise):
         match state:
             case Accepted() | Unreliable.SENT:
                 return None
-            case Rejected():
-                return _send_failed(MessageRejected, "rejected", state)
-            case Released():
-                return MessageReleased("the peer released the message: it was not and will not be processed there")
-            case Modified():
-                where = " and not there" if state.undeliverable_here else ""
-                return MessageModified(f"the peer did not take the message (outcome modified{where})")
+            case Rejected() | Released() | Modified():
+                refused = _refused(state)
+                if not self._again or isinstance(self._state, Provisional):
+                    return refused
+                doubt = DeliveryInDoubt(
+                    "it was sent before, over a connection that was lost, and may have been taken then; "
+                    f"sent again, it was not: {refused}"
+                )
+                doubt.__cause__ = refused
+                return doubt
             case _:
                 pass
+        failure = self._failure
+        if failure is None:
+            return DeliveryInDoubt("the peer settled the message without an outcome")
+        if isinstance(failure, TimeOver):
+            return failure.error(left=self._transferred)
+        if not self._transferred:
+            return failure.error()
+        doubt = DeliveryInDoubt(f"no outcome was heard: {failure.message}")
+        doubt.__cause__ = failure.error()
+        return doubt
+
+    def _still_open(self, timeout_s: float | None) -> AcquitError:
+        """What a wait raises that ended before the send did. Only what never left is known to be with us."""
         if self._transferred:
-            doubt = DeliveryInDoubt(
-                "the peer settled the message without an outcome"
-                if self._failure is None
-                else f"no outcome was heard: {self._failure.message}"
-            )
-            doubt.__cause__ = self._failure.error() if self._failure is not None else None
-            return doubt
-        if self._failure is None:
-            return NotSent("the peer gave no credit in time: the message never left")
-        return self._failure.error()
+            return TimeOver(timeout_s).error(left=True)
+        within = "" if timeout_s is None else f" within {timeout_s:g} s"
+        return NotSent(f"the message did not leave{within}, and still waits for credit of the peer, or to be connected")
 
     def _value(self) -> Accepted | None:
         """The outcome, None of an unreliable sender's, or its error raised. Only when done."""

@@ -1,30 +1,42 @@
 """A message that was received, before anyone says how to wait for anything.
 
 It is the message with all its attributes, decoded when they are asked for, and the handle on its delivery. Which verb
-means what is in `modes`; what may be said only once is guarded by `SessionCore.claim`.
+means what is in `modes`; what may be said only once is guarded by `SessionBase.claim`.
+
+A message knows its receiver, that its session, and this what it handed out. So `ReceiverBase` and `SessionBase` are
+here as well: what messages, and all that is around a session, see of the two. The rest is in `receiving` and `session`.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, Unpack, cast
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol, Unpack, cast
 
-from acquit.errors import AlreadySettled, ConfigurationError, DecodeError, LocalProtocolError, Unreliable
-from acquit.protocol._definitions import Error, Modified, Rejected
+from acquit.client.acknowledging import Unanswered
+from acquit.client.core_base import CoreBase
+from acquit.client.failures import Failure
+from acquit.client.modes import MODES, AckMode, Mode, Scope
+from acquit.client.options import ReceiverSpec, check_flag
+from acquit.client.receipts import ReceiptStatus, SettlementReceipt
+from acquit.errors import AlreadySettled, ConfigurationError, DecodeError, LocalProtocolError, SessionEnded, Unreliable
+from acquit.protocol._definitions import Accepted, AmqpCondition, Error, Modified, Received, Rejected
 from acquit.protocol.body import Body
 from acquit.protocol.codec import decode
+from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.delivery import Delivery, Outcome
 from acquit.protocol.extensions import SEQUENCE
+from acquit.protocol.link import ReceivingLink
 from acquit.protocol.message import Message, MessageFields
 from acquit.protocol.sections import MESSAGE_ANNOTATIONS, Sections, map_value, scan_sections
+from acquit.protocol.session import Session
 from acquit.protocol.types import Described
 
-if TYPE_CHECKING:
-    from acquit.client.receipts import SettlementReceipt
-    from acquit.client.receiving import ReceiverCore
-
 FIRST_ACQUIRER_FIELD: Final = 3
+REJECTED: Final = "acquit:rejected"
+"""The condition of a rejection that has only a text."""
 
 
 class _LazySections:
@@ -43,7 +55,7 @@ class MessageCore(Message):
 
     _sections = _LazySections()
 
-    def __init__(self, receiver: ReceiverCore, delivery: Delivery, number: int) -> None:
+    def __init__(self, receiver: ReceiverBase, delivery: Delivery, number: int) -> None:
         self._receiver = receiver
         self._delivery = delivery
         self._number = number
@@ -69,6 +81,11 @@ class MessageCore(Message):
     def settled(self) -> bool:
         """Whether this delivery has its outcome, by us or by the peer; always so on an unreliable link."""
         return self._outcome is not None or self._delivery.settled
+
+    @property
+    def _was_left(self) -> bool:
+        """Whether a close gave it its outcome, because nobody had: see `SessionCore.settle_leftovers`."""
+        return self._outcome is not None and self._outcome is self._receiver.left_as
 
     @property
     def delivery_count(self) -> int:  # type: ignore[override]  # what the broker counted cannot be set here
@@ -139,7 +156,7 @@ class MessageCore(Message):
         self._check_reliable()
         if self._number not in session.handed_out:
             raise self._already_settled()
-        receipt = session.core.kinds.receipt(1)
+        receipt = session.kinds.receipt(1)
         session.core.post((session.renew, self, receipt))
         return receipt
 
@@ -153,8 +170,27 @@ class MessageCore(Message):
             )
 
     def _already_settled(self) -> AlreadySettled:
+        if self._was_left:
+            core, session = self._receiver.session.core, self._receiver.session
+            closed = "connection" if core.closing else "session" if session.closing else "receiver"
+            return AlreadySettled(
+                f"the {closed} was closed while this message had no outcome: it ended as {describe(self._outcome)}"
+                f"{'' if isinstance(self._outcome, Accepted) else ', and the broker delivers it again'}; "
+                "give messages their outcome before the close"
+            )
         said = f"as {describe(self._outcome)}" if self._outcome is not None else "by the peer"
         return AlreadySettled(f"this delivery is settled already, {said}; the first outcome stands")
+
+    def _handed_over(self) -> None:
+        """It left the buffer with the outcome that the mode gives it, if any, and its credit comes back (loop side)."""
+        receiver = self._receiver
+        session = receiver.session
+        if self._number < session.since:
+            return
+        receiver.give_back(self)
+        session.core.short_of_credit[receiver] = None
+        if self._outcome is not None:
+            session.say(self._outcome, self._delivery)
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -169,17 +205,269 @@ class MessageCore(Message):
         return f"<{shown} tag={self.delivery_tag.hex()}{' settled' if self.settled else ''}>"
 
 
-def rejected(error: Error | str | None, description: str | None) -> Rejected:
-    """The outcome of `reject`. A condition is a symbol like ``amqp:decode-error``; the default one says nothing."""
+@dataclass(frozen=True, slots=True)
+class Kinds:
+    """The classes of what users see: the driver's, which know how to wait."""
+
+    message: type[MessageCore]
+    receipt: type[SettlementReceipt]
+
+
+class ReceiverBase:
+    """What messages and the session see of a receiver."""
+
+    __slots__ = ("closing", "failure", "left_as", "mode", "session", "spec")
+
+    link: ReceivingLink
+
+    def __init__(self, session: SessionBase, spec: ReceiverSpec) -> None:
+        self.session = session
+        self.spec = spec
+        self.mode: Mode = MODES[AckMode.NO_ACK] if spec.unreliable else session.mode
+        self.failure: Failure | None = None
+        self.closing = False
+        self.left_as: Outcome | None = None
+        """The outcome that its close gave what was handed out and had none: an object of its own, to be told from one
+        that somebody gave."""
+
+    @property
+    def address(self) -> str:
+        """Where from, as the peer says."""
+        source = self.link.source
+        return (source.address if source is not None else None) or self.spec.address or ""
+
+    def give_back(self, message: MessageCore) -> None:
+        """The credit of a message comes back."""
+        raise NotImplementedError
+
+    def put_back(self, messages: list[MessageCore]) -> None:
+        """Recover: handed-out messages go back to the front of the buffer, in the order they were handed out."""
+        raise NotImplementedError
+
+    def top_up(self) -> None:
+        """Grant what can be granted."""
+        raise NotImplementedError
+
+
+class Errand(Protocol):
+    """What is under way on links of its own."""
+
+    def on_ended(self, failure: Failure) -> None:
+        """A link of it is over, or the session with all of them."""
+
+
+class Transacting(Protocol):
+    """The transactions of a session (`transacting.Transactions`), to its links."""
+
+    def advance(self) -> None:
+        """Do what can be done now."""
+
+    def open_receipts(self) -> list[SettlementReceipt]:
+        """Receipts of outcomes that are not said yet."""
+
+
+TAKEN_BACK: Final = object()
+"""The context of a delivery that the peer has given an outcome to of its own accord."""
+
+
+class SessionBase:
+    """What messages, links and transactions see of their session: its mode, and what it handed out."""
+
+    engine: Session
+    transactions: Transacting | None
+
+    def __init__(self, core: CoreBase, mode: Mode, kinds: Kinds) -> None:
+        self.core = core
+        self.mode = mode
+        self.kinds = kinds
+        self.failure: Failure | None = None
+        self.closing = False
+        self.errands: dict[Errand, None] = {}
+        """What is under way on links of its own."""
+        self.handed_out: dict[int, MessageCore] = {}
+        """Handed out and not acknowledged, in the order of handing out, by their number."""
+        self.number = 0
+        """Of the next message that arrives."""
+        self.since = 0
+        """The number of the first message that arrived on the present connection: the broker delivers older ones that
+        were not acknowledged again, to whomever."""
+        self.eager = not (mode.transacted or mode.lazy_messages)
+        """Whether nothing that was done waits for something else, or for a while."""
+        self.unanswered = Unanswered(core)
+        """Acknowledgements that nobody waits for."""
+        self._said: Outcome | None = None
+        self._about: list[Delivery] = []
+
+    # -- user side -----------------------------------------------------------------------------------------------------
+
+    def claim(self, message: MessageCore) -> bool:
+        """Take the right to decide the outcome of a message. True for the first who asks."""
+        return self.handed_out.pop(message._number, None) is not None
+
+    def settle(self, messages: Sequence[MessageCore], outcome: Outcome) -> SettlementReceipt:
+        """Give messages their outcome, which were claimed before."""
+        receipt = self.kinds.receipt(len(messages))
+        if messages:
+            for message in messages:
+                message._outcome = outcome
+            self.core.post((self._settle, messages, outcome, receipt))
+        return receipt
+
+    def settle_lazily(self, message: MessageCore, outcome: Outcome) -> None:
+        """Give a message, which was claimed before, its outcome with others (user side)."""
+        message._outcome = outcome
+        self.core.post((self._say_lazily, outcome, message))
+
+    def _say_lazily(self, outcome: Outcome, message: MessageCore) -> None:
+        if message._number >= self.since:
+            self.say(outcome, message._delivery)
+
+    def acknowledge(self, message: MessageCore | None, whole_session: bool) -> SettlementReceipt:
+        """Accept what `acknowledge` means in this mode: `message` and what was handed out before it, `message` alone,
+        or without one all that was handed out. `whole_session`: the verb of a message in CLIENT mode, which does not
+        stop at that message. Without effect in the other modes.
+        """
+        scope = self.mode.scope
+        if scope is Scope.NOTHING:
+            return self.settle([], ACCEPTED)
+        if message is not None:
+            if not isinstance(message, MessageCore):
+                raise ConfigurationError(f"acknowledge takes a received message, got {message!r}")
+            if message._receiver.session is not self:
+                raise ConfigurationError("acknowledge takes a message of this session, got one of another")
+            if message._was_left:
+                raise message._already_settled()
+        elif self.closing and not self.handed_out:
+            self.check()  # "nothing to acknowledge" would not be all: what there was has gone back
+        if message is None or (scope is Scope.SESSION and whole_session):
+            wanted: Iterable[MessageCore] = list(self.handed_out.values())
+        elif scope is Scope.MESSAGE:
+            wanted = [message]
+        else:
+            wanted = self._up_to(message)
+        return self.settle([message for message in wanted if self.claim(message)], ACCEPTED)
+
+    def _up_to(self, message: MessageCore) -> list[MessageCore]:
+        """All handed out before `message`, and it; nothing where it is acknowledged already."""
+        handed_out = list(self.handed_out.values())
+        return handed_out[: handed_out.index(message) + 1] if message._number in self.handed_out else []
+
+    def settle_all(self, messages: Iterable[MessageCore], outcome: Outcome) -> SettlementReceipt:
+        """Give each of `messages` its outcome; those that have one already are passed over."""
+        self.core.check_outcome(outcome)
+        given: object = messages
+        if not isinstance(given, Iterable):
+            raise ConfigurationError(f"messages must be a list of received messages, got {messages!r}")
+        messages = list(messages)
+        for message in messages:
+            if not isinstance(message, MessageCore):
+                raise ConfigurationError(f"settle takes received messages, got {message!r}")
+            if message._receiver.session is not self:
+                raise ConfigurationError("settle takes messages of this session, got one of another")
+        return self.settle([message for message in messages if self.claim(message)], outcome)
+
+    def check(self) -> None:
+        """Raise why the session cannot be used any more, if that is so."""
+        if self.failure is not None:
+            raise self.failure.error()
+        if self.closing:
+            raise SessionEnded("the session is closed")
+
+    # -- loop side -----------------------------------------------------------------------------------------------------
+
+    def give_credit_back(self, message: MessageCore) -> None:
+        """A message left the buffer undecided, in a mode where its credit comes back with that."""
+        if message._number >= self.since:
+            message._receiver.give_back(message)
+            self.core.short_of_credit[message._receiver] = None
+
+    def say(self, outcome: Outcome, delivery: Delivery) -> None:
+        """Give a delivery its outcome. That is gathered as long as the outcome is the same: what was acknowledged one
+        by one is one disposition."""
+        if outcome is not self._said:
+            self.say_all()
+            self._said = outcome
+        self._about.append(delivery)
+
+    def say_all(self) -> None:
+        """Give the outcomes that have gathered to the engine."""
+        if self._about:
+            deliveries, self._about = self._about, []
+            self.engine.settle_all(deliveries, self._said)
+
+    def renew(self, message: MessageCore, receipt: SettlementReceipt) -> None:
+        """Tell the peer that a message is being worked on: progress without an outcome (3.4.1)."""
+        delivery = message._delivery
+        if message._outcome is not None:
+            receipt._note(ReceiptStatus.STALE, 1, f"it was {describe(message._outcome)} meanwhile")
+        elif message._number < self.since or delivery.context is TAKEN_BACK or not delivery.update(Received(0, 0)):
+            receipt._note(ReceiptStatus.STALE, 1, self.why_stale(message))
+        else:
+            self.core.await_written(receipt, 1)
+
+    def why_stale(self, message: MessageCore) -> str:
+        failure = message._receiver.failure
+        if failure is None and message._number < self.since:
+            failure = self.core.interruption
+        if failure is not None:
+            return failure.message
+        state = message._delivery.remote_state
+        return f"the peer had settled it before{f', as {describe(state)}' if state is not None else ''}"
+
+    # -- the other half's
+
+    def say_gathered(self) -> None:
+        """Acknowledge what has waited for more of its kind."""
+        raise NotImplementedError
+
+    def forget(self, link: object, failure: Failure) -> None:
+        """A link is gone, without a word of the peer."""
+        raise NotImplementedError
+
+    def _settle(self, messages: Sequence[MessageCore], outcome: Outcome, receipt: SettlementReceipt) -> None:
+        raise NotImplementedError
+
+
+_CONDITION: Final = re.compile(r"[A-Za-z][\w.-]*(:[\w.-]+)+", re.ASCII)
+"""A condition has a domain: ``amqp:decode-error``, ``com.example:closed``."""
+_WORD: Final = re.compile(r"[!-~]+")
+DESCRIPTION_MAX: Final = 1_000
+"""Characters of an exception's text that go with a rejection: it is to fit a frame."""
+
+
+def rejected(error: Error | BaseException | str | None, description: str | None) -> Rejected:
+    """The outcome of `reject`. Raises ConfigurationError for what is no error."""
+    if not (description is None or isinstance(description, str)):
+        raise ConfigurationError(f"description must be a text or None, got {description!r}")
+    if error is None:
+        return Rejected() if description is None else Rejected(Error(REJECTED, description))
     if isinstance(error, Error):
+        if description is not None:
+            raise ConfigurationError("an Error has its own description: say it there")
         return Rejected(error)
-    if error is None and description is None:
-        return Rejected()
-    return Rejected(Error(error if error is not None else "acquit:rejected", description))
+    if isinstance(error, BaseException):
+        condition = getattr(error, "condition", None)
+        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        known = isinstance(condition, str) and _WORD.fullmatch(condition) is not None
+        return Rejected(
+            Error(
+                str(condition) if known else AmqpCondition.INTERNAL_ERROR,
+                text[:DESCRIPTION_MAX] if description is None else description,
+            )
+        )
+    if not isinstance(error, str):
+        raise ConfigurationError(f"error must be a condition, a text, an exception or an Error, got {error!r}")
+    if _CONDITION.fullmatch(error) or (description is not None and _WORD.fullmatch(error)):
+        return Rejected(Error(error, description))
+    if description is not None:
+        raise ConfigurationError(f"error must be a condition such as 'amqp:decode-error' beside a text, got {error!r}")
+    return Rejected(Error(REJECTED, error))
 
 
 def modified(delivery_failed: bool, undeliverable_here: bool, annotations: Mapping[str, object] | None) -> Modified:
     """The outcome of `modify`. What is not set stays null, which means false (3.4.5)."""
+    check_flag("delivery_failed", delivery_failed)
+    check_flag("undeliverable_here", undeliverable_here)
     return Modified(delivery_failed or None, undeliverable_here or None, annotations)
 
 

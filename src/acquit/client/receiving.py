@@ -25,24 +25,19 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Protocol, Self
 
 from acquit.client.failures import Failure
-from acquit.client.modes import MODES, AckMode, CreditReturn, Mode
+from acquit.client.modes import CreditReturn
 from acquit.client.options import ReceiverSpec
 from acquit.client.receipts import Milestone, ReceiptStatus, SettlementReceipt
-from acquit.client.received import MessageCore
-from acquit.client.subscriptions import asked_filters, make_source, not_applied
+from acquit.client.received import MessageCore, ReceiverBase, SessionBase
+from acquit.client.sources import asked_filters, make_source, not_applied
 from acquit.errors import CreditExhausted, EndpointError, LinkDetached
 from acquit.protocol._definitions import AmqpCondition, Error, RcvSettleMode, SndSettleMode, StdDistMode, Target
 from acquit.protocol.constants import ACCEPTED, RELEASED, Outcome
 from acquit.protocol.delivery import Delivery
 from acquit.protocol.extensions import LOCK_DURATION
-from acquit.protocol.link import ReceivingLink
-
-if TYPE_CHECKING:
-    from acquit.client.listening import ListeningCore
-    from acquit.client.session import SessionCore
 
 logger = logging.getLogger("acquit.client")
 
@@ -50,7 +45,20 @@ OUTCOMES = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "a
 """The outcomes a link may end in (3.5.3)."""
 
 
-class ReceiverCore:
+class Listener(Protocol):
+    """Who hands messages of a receiver to a handler (`listening.ListeningCore`), to that receiver."""
+
+    ended: Milestone
+
+    def begin_stop(self) -> None:
+        """Hand out nothing more."""
+
+    @property
+    def asked_from_inside(self) -> bool:
+        """Whether one of its own handlers is asking."""
+
+
+class ReceiverCore(ReceiverBase):
     """One receiver. Methods under "user side" may be called from any thread, the others only on the loop side."""
 
     __slots__ = (
@@ -70,38 +78,27 @@ class ReceiverCore:
         "_warned",
         "attached",
         "buffer",
-        "closing",
         "detached",
         "drained",
-        "failure",
         "has_waiters",
         "held",
         "held_bytes",
         "link",
         "listeners",
-        "mode",
         "notify",
         "returning",
-        "session",
-        "spec",
         "starved",
     )
 
-    link: ReceivingLink
-
-    def __init__(self, session: SessionCore, spec: ReceiverSpec) -> None:
-        self.session = session
-        self.spec = spec
-        self.mode: Mode = MODES[AckMode.NO_ACK] if spec.unreliable else session.mode
+    def __init__(self, session: SessionBase, spec: ReceiverSpec) -> None:
+        super().__init__(session, spec)
         self.buffer: deque[MessageCore] = deque()
         self.held = 0
         self.held_bytes = 0
         self.attached = Milestone()
         self.detached = Milestone()
         self.drained: Milestone | None = None
-        self.failure: Failure | None = None
-        self.closing = False
-        self.listeners: list[ListeningCore] = []
+        self.listeners: list[Listener] = []
         """Those that were started and have not ended."""
         self.notify: Callable[[], None] = _nobody
         """Called on the loop side when the buffer has got something, or nothing will come any more."""
@@ -159,12 +156,6 @@ class ReceiverCore:
     def listening(self, message: MessageCore) -> Listening:
         """The time in which a listener has `message`."""
         return Listening(message)
-
-    @property
-    def address(self) -> str:
-        """Where from, as the peer says."""
-        source = self.link.source
-        return (source.address if source is not None else None) or self.spec.address or ""
 
     def check(self) -> None:
         """Raise why nothing will come any more, if that is so."""
@@ -370,7 +361,7 @@ class ReceiverCore:
         if self._settles_for_peer:
             self.session.engine.settle_all(deliveries, ACCEPTED)
         number = self.session.number
-        kind = self.session.core.kinds.message
+        kind = self.session.kinds.message
         self.buffer.extend([kind(self, delivery, n) for n, delivery in enumerate(deliveries, number)])
         count = len(deliveries)
         self.session.number = number + count

@@ -36,15 +36,19 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from itertools import count
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, TypeAlias
+from typing import Final, Protocol, Self, TypeAlias
 
+from acquit.client.aio.messages import ReceivedMessage
+from acquit.client.aio.receiver import Listener, Receiver
+from acquit.client.aio.sender import Sender
 from acquit.client.identity import typed
 from acquit.client.listening import check_callable
 from acquit.client.modes import AckMode
-from acquit.client.options import DeliveryMode, ReceiverSpec, SenderSpec, link_name
+from acquit.client.options import DeliveryMode, ReceiverSpec, SenderSpec, check_timeout, link_name
 from acquit.client.receipts import SendPromise
 from acquit.client.received import MessageCore, modified
-from acquit.client.waiting import Deadline, Waiters
+from acquit.client.sending import message_of
+from acquit.client.waiting import Deadline, Opening, Waiters
 from acquit.errors import (
     AcquitError,
     ConfigurationError,
@@ -60,9 +64,6 @@ from acquit.protocol.body import Body
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.message import Message
 from acquit.protocol.types import Byte
-
-if TYPE_CHECKING:
-    from acquit.client.aio import Listener, ReceivedMessage, Receiver, Sender, Session
 
 logger = logging.getLogger("acquit.client")
 
@@ -109,6 +110,20 @@ class Requester:
     """Sends requests to one address and waits for their replies, from as many tasks at once as there are. Made by
     `Session.requester`."""
 
+    __slots__ = (
+        "__weakref__",
+        "_attached",
+        "_core",
+        "_ended",
+        "_ids",
+        "_late",
+        "_receiver",
+        "_sender",
+        "_temporary",
+        "_unknown",
+        "_waiting",
+    )
+
     def __init__(self, sender: Sender, receiver: Receiver) -> None:
         self._sender = sender
         self._receiver = receiver
@@ -149,7 +164,7 @@ class Requester:
         is missing, malformed, or of none of the latest 10,000 requests. They were dropped."""
         return self._unknown
 
-    async def request(self, message: Message | bytes | str, *, timeout: float | None = None) -> ReceivedMessage:
+    async def request(self, message: Message | Body, *, timeout: float | None = None) -> ReceivedMessage:
         """Send a request, and return its reply, which needs no acknowledgement.
 
         The message is not changed: a copy of it says the reply address, and gets a correlation id and a message id
@@ -161,6 +176,7 @@ class Requester:
         MessageModified at once where it was not, DeliveryInDoubt where that was not heard, ConnectionLost, LinkDetached
         and their kin where there is no hope, EncodeError and LocalProtocolError for what cannot be sent.
         """
+        check_timeout(timeout)
         core = self._sender._core
         timeout_s = core.session.core.options.send_timeout_ms / 1000 if timeout is None else timeout
         deadline = Deadline(timeout_s)
@@ -202,6 +218,7 @@ class Requester:
     async def close(self, timeout: float | None = None) -> None:
         """Detach both links. Requests that wait end in LinkDetached. The time-out defaults to the connection's
         close_timeout_ms."""
+        check_timeout(timeout)
         self._fail_all(self._closed)
         await self._sender.close(timeout)
         await self._receiver.close(timeout)
@@ -307,20 +324,41 @@ class Requester:
         )
 
 
-def _copy(message: Message | bytes | str) -> Message:
+def _copy(message: Message | Body) -> Message:
     """A message of our own, whose properties and annotations can be added to."""
     if isinstance(message, MessageCore):  # received, and passed on
         request = Message.decode(message.encode())
         request.delivery_annotations = {}
     else:
-        request = copy.copy(message) if isinstance(message, Message) else Message(message)
+        request = copy.copy(message_of(message))
     request.properties = copy.copy(request.properties)
     request.annotations = dict(request.annotations)
     return request
 
 
+class LinkSession(Protocol):
+    """A session, to those who send requests or answer them on it."""
+
+    @property
+    def mode(self) -> AckMode:
+        """How it acknowledges."""
+
+    def receiver(self, address: str | None, *, prefetch: int) -> Opening[Receiver]:
+        """Attach a receiver."""
+
+    async def commit(self) -> None:
+        """End the transaction."""
+
+    async def rollback(self) -> None:
+        """Undo the transaction."""
+
+    async def _attach_receiver(self, spec: ReceiverSpec) -> Receiver: ...
+
+    async def _attach_sender(self, spec: SenderSpec) -> Sender: ...
+
+
 async def open_requester(
-    session: Session, address: str | None, reply_to: str | None, delivery_mode: DeliveryMode, topic: bool
+    session: LinkSession, address: str | None, reply_to: str | None, delivery_mode: DeliveryMode, topic: bool
 ) -> Requester:
     """Attach the two links of a requester."""
     if session.mode is AckMode.TRANSACTED:
@@ -408,8 +446,10 @@ Handler: TypeAlias = "Callable[[ReceivedMessage], Reply | Awaitable[Reply]]"
 class Responder:
     """Answers the requests to one address with what a handler returns. Made by `Session.responder`."""
 
+    __slots__ = ("__weakref__", "_handler", "_listener", "_receiver", "_replies", "_sender", "_session")
+
     def __init__(
-        self, session: Session, receiver: Receiver, sender: Sender, handler: Handler, concurrency: int
+        self, session: LinkSession, receiver: Receiver, sender: Sender, handler: Handler, concurrency: int
     ) -> None:
         self._session = session
         self._receiver = receiver
@@ -491,10 +531,10 @@ def check_concurrency(mode: AckMode, concurrency: int) -> None:
 
 
 async def open_responder(
-    session: Session, address: str, handler: Handler, concurrency: int, prefetch: int, delivery_mode: DeliveryMode
+    session: LinkSession, address: str, handler: Handler, concurrency: int, prefetch: int, delivery_mode: DeliveryMode
 ) -> Responder:
     """Attach the two links of a responder, and let it begin."""
-    check_callable("handler", handler)
+    check_callable("handler", handler, "request")
     check_concurrency(session.mode, concurrency)
     receiver = await session.receiver(address, prefetch=prefetch)
     try:

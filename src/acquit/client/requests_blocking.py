@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import Protocol, Self, TypeAlias
 
 from acquit.client import requests
+from acquit.client.blocking.messages import ReceivedMessage
+from acquit.client.blocking.receiver import Listener, Receiver
+from acquit.client.blocking.sender import Sender
 from acquit.client.listening import check_no_coroutine
 from acquit.client.modes import AckMode
 from acquit.client.options import DeliveryMode
 from acquit.client.requests import Replies, Reply, check_concurrency
 from acquit.client.threads import LoopThread
 from acquit.errors import SendFailed
+from acquit.protocol.body import Body
 from acquit.protocol.message import Message
-
-if TYPE_CHECKING:
-    from acquit.client.blocking import Listener, ReceivedMessage, Receiver, Sender, Session
 
 
 class Requester:
     """Sends requests to one address and waits for their replies, from as many threads at once as there are. Made by
     `Session.requester`."""
+
+    __slots__ = ("__weakref__", "_aio", "_loop")
 
     def __init__(self, requester: requests.Requester, loop: LoopThread) -> None:
         self._aio = requester
@@ -54,7 +57,7 @@ class Requester:
         is missing, malformed, or of none of the latest 10,000 requests. They were dropped."""
         return self._aio.unknown_replies
 
-    def request(self, message: Message | bytes | str, *, timeout: float | None = None) -> ReceivedMessage:
+    def request(self, message: Message | Body, *, timeout: float | None = None) -> ReceivedMessage:
         """Send a request, and return its reply, which needs no acknowledgement.
 
         The message is not changed: a copy of it says the reply address, and gets a correlation id and a message id
@@ -88,8 +91,10 @@ Handler: TypeAlias = "Callable[[ReceivedMessage], Reply]"
 class Responder:
     """Answers the requests to one address with what a handler returns. Made by `Session.responder`."""
 
+    __slots__ = ("__weakref__", "_handler", "_listener", "_receiver", "_replies", "_sender", "_session")
+
     def __init__(
-        self, session: Session, receiver: Receiver, sender: Sender, handler: Handler, concurrency: int
+        self, session: LinkSession, receiver: Receiver, sender: Sender, handler: Handler, concurrency: int
     ) -> None:
         self._session = session
         self._receiver = receiver
@@ -159,11 +164,31 @@ class Responder:
             self._session.rollback()
 
 
+class LinkSession(Protocol):
+    """A session, to those who answer requests on it."""
+
+    @property
+    def mode(self) -> AckMode:
+        """How it acknowledges."""
+
+    def receiver(self, address: str | None, *, prefetch: int) -> Receiver:
+        """Attach a receiver."""
+
+    def sender(self, address: str | None, *, delivery_mode: DeliveryMode) -> Sender:
+        """Attach a sender."""
+
+    def commit(self) -> None:
+        """End the transaction."""
+
+    def rollback(self) -> None:
+        """Undo the transaction."""
+
+
 def open_responder(
-    session: Session, address: str, handler: Handler, concurrency: int, prefetch: int, delivery_mode: DeliveryMode
+    session: LinkSession, address: str, handler: Handler, concurrency: int, prefetch: int, delivery_mode: DeliveryMode
 ) -> Responder:
     """Attach the two links of a responder, and let it begin."""
-    check_no_coroutine("handler", handler)
+    check_no_coroutine("handler", handler, "request")
     check_concurrency(session.mode, concurrency)
     receiver = session.receiver(address, prefetch=prefetch)
     try:

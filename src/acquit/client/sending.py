@@ -13,7 +13,8 @@ A send keeps its payload until it has its outcome. When the connection is lost a
 goes back to the front of the queue, in order, and is sent again, with the same message id: a sender gives an id to each
 message that has none, so that whoever gets it twice can know. What has no outcome when the send time-out has passed
 since it was lost for the first time is in doubt after all, at that moment of an outage or with the next loss; a send
-that somebody waits for is so when its own `timeout` has passed. An *unreliable* sender knows no outcomes: what left is
+with a `timeout` of its own is so when that has passed, connected or not, whether somebody waits for it (`withdraw`) or
+not (`expire`). An *unreliable* sender knows no outcomes: what left is
 done with.
 """
 
@@ -24,26 +25,24 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from acquit.client.failures import Failure
 from acquit.client.message_ids import MessageIds
 from acquit.client.options import DeliveryMode, SenderSpec
-from acquit.client.receipts import UNRELIABLE, Milestone, SendPromise
-from acquit.client.received import MessageCore
+from acquit.client.receipts import UNRELIABLE, Milestone, SendPromise, TimeOver
+from acquit.client.received import MessageCore, SessionBase
 from acquit.client.receiving import OUTCOMES
 from acquit.client.tags import delivery_tags
 from acquit.errors import ConfigurationError, LinkDetached, LocalProtocolError, MessageTooLarge
 from acquit.protocol._definitions import Properties, SndSettleMode, Source, Target
+from acquit.protocol.body import Body
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.delivery import Delivery, DeliveryState, is_outcome
 from acquit.protocol.link import SendingLink
 from acquit.protocol.message import Message
 from acquit.protocol.sections import encode_header
-
-if TYPE_CHECKING:
-    from acquit.client.session import SessionCore
 
 logger = logging.getLogger("acquit.client")
 
@@ -81,7 +80,7 @@ class SenderCore:
 
     link: SendingLink
 
-    def __init__(self, session: SessionCore, spec: SenderSpec) -> None:
+    def __init__(self, session: SessionBase, spec: SenderSpec) -> None:
         self.session = session
         self.spec = spec
         self.attached = Milestone()
@@ -110,16 +109,6 @@ class SenderCore:
         spec = self.spec
         return len(self.queue) < spec.buffer_messages and self._queued_bytes - self._sent_bytes < spec.buffer_bytes
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether the next send could go at once, and nothing that others do depends on it."""
-        return not (self.in_flight or self.queue or self._is_awake) and self.session.eager
-
-    def put(self, promise: SendPromise) -> None:
-        """`enqueue`, for who calls `pump` at once."""
-        self._queued_bytes += len(promise._payload)
-        self.queue.append(promise)
-
     def enqueue(self, promise: SendPromise) -> None:
         """Put a send into the buffer. Look at `has_room` first; threads must take turns."""
         self._queued_bytes += len(promise._payload)
@@ -128,6 +117,12 @@ class SenderCore:
             self._is_awake = True
             self.session.core.post((self.pump,))
 
+    def limit(self, promise: SendPromise, left_s: float, timeout_s: float) -> None:
+        """Have a send that was put into the buffer end in `left_s` seconds, which is what is left of its `timeout_s`,
+        whoever waits for it, or nobody."""
+        core = self.session.core
+        core.post((core.limit, self, promise, left_s, timeout_s))
+
     def check(self) -> None:
         """Raise why nothing can be sent any more, if that is so."""
         if self.failure is not None:
@@ -135,7 +130,7 @@ class SenderCore:
         if self.closing:
             raise LinkDetached(f"{self.spec.what} is closed")
 
-    def encode(self, message: Message | bytes | str, delivery_mode: DeliveryMode | None) -> bytes:
+    def encode(self, message: Message | Body, delivery_mode: DeliveryMode | None) -> bytes:
         """The payload to transfer. Raises EncodeError, LocalProtocolError for one larger than the peer takes,
         ConfigurationError for what is no message."""
         if delivery_mode is not None and not isinstance(delivery_mode, DeliveryMode):
@@ -160,7 +155,8 @@ class SenderCore:
         unseen = None
         while self._failed:
             promise = self._failed.popleft()
-            if unseen is None and not promise._asked:
+            # One whose time was over while it was under way may have been accepted since.
+            if unseen is None and not promise._asked and promise._error() is not None:
                 unseen = promise
         return unseen
 
@@ -207,6 +203,7 @@ class SenderCore:
             if not promise._payload or outlived:
                 self._fail(promise, core.interruption)
                 continue
+            promise._again = True
             self._sent_bytes -= len(promise._payload)
             self.queue.appendleft(promise)
         self._first_lost = first_lost
@@ -215,7 +212,7 @@ class SenderCore:
         """The connection was not restored in time for what waits to be sent, and nobody waits for."""
         self._fail_queued(failure, [promise for promise in list(self.queue) if not promise._awaited])
 
-    def _fail_queued(self, failure: Failure, promises: list[SendPromise]) -> None:
+    def _fail_queued(self, failure: Failure | TimeOver, promises: list[SendPromise]) -> None:
         for promise in promises:
             try:
                 self.queue.remove(promise)
@@ -225,7 +222,7 @@ class SenderCore:
             self._fail(promise, failure)
         self.notify()
 
-    def _fail(self, promise: SendPromise, failure: Failure | None) -> None:
+    def _fail(self, promise: SendPromise, failure: Failure | TimeOver | None) -> None:
         """A send has no outcome, and will have none."""
         self._failed.append(promise)
         promise._fail(failure)
@@ -326,20 +323,34 @@ class SenderCore:
                 self._failed.append(promise)
                 promise._settled(state)
 
-    def withdraw(self, promise: SendPromise) -> None:
-        """Its time is over: take a send back if it has not left. Then it has ended with NotSent."""
+    def expire(self, promise: SendPromise, timeout_s: float) -> None:
+        """End a send that nobody waits for, as its time is over. One that is still here is taken back (NotSent); one
+        that is under way is in doubt, until an outcome is heard after all, and is not sent again."""
+        if promise.done:
+            return
+        if promise in self.queue:
+            self._fail_queued(self._time_over(timeout_s), [promise])
+        else:
+            self._fail(promise, self._time_over(timeout_s))
+
+    def _time_over(self, timeout_s: float | None) -> TimeOver:
+        interrupted = self.session.core.interrupted
+        return TimeOver(timeout_s, "the connection was not restored" if interrupted else "the peer gave no credit")
+
+    def withdraw(self, promise: SendPromise, timeout_s: float | None = None) -> None:
+        """The time of whoever waited is over: take a send back if it has not left. Then it has ended with NotSent."""
         try:
             self.queue.remove(promise)
         except ValueError:
             promise._payload = b""  # in flight: should the connection be lost, it is not sent again
             return
         self._sent_bytes += len(promise._payload)
-        promise._fail(self.session.core.interruption if promise._transferred else None)
+        promise._fail(self.session.core.interruption if promise._transferred else self._time_over(timeout_s))
         self.notify()
 
     def warn_of_failed(self) -> None:
         """At the close: nobody will hear of these any more."""
-        unseen = [promise for promise in self._failed if not promise._asked]
+        unseen = [promise for promise in self._failed if not promise._asked and promise._error() is not None]
         if unseen:
             logger.warning(
                 "%d sends of %s failed and nobody asked their receipts; the first: %s",
@@ -371,8 +382,17 @@ class Encoded(Message):
         self.payload = payload
 
 
+def message_of(body: Message | Body) -> Message:
+    """A message to send, of a body where it is none. None is refused: it is what a function returns that forgot to."""
+    if isinstance(body, Message):
+        return body
+    if body is None:
+        raise ConfigurationError("there is no message to send, got None; Message(None) is one with an empty body")
+    return Message(body)
+
+
 def encode(
-    message: Message | bytes | str,
+    message: Message | Body,
     default: DeliveryMode,
     wanted: DeliveryMode | None = None,
     ids: MessageIds | None = None,
@@ -393,9 +413,7 @@ def encode(
     if type(message) is Encoded:
         return message.payload
     if not isinstance(message, Message):
-        raise ConfigurationError(
-            f"send takes a Message, bytes or str, got {type(message).__name__}; other values travel as Message(value)"
-        )
+        message = message_of(message)
     header = message.header
     durable = wanted is DeliveryMode.PERSISTENT if wanted else header.durable or default is DeliveryMode.PERSISTENT
     if isinstance(message, MessageCore):

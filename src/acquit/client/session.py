@@ -11,119 +11,48 @@ connection from those of the present one, and `restore` begins it again, with al
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import copy
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from acquit.client.acknowledging import Unanswered
+from acquit.client.core_base import CoreBase
 from acquit.client.failures import Failure
 from acquit.client.fates import FateQuery, Origin
 from acquit.client.modes import CreditReturn, Mode, Scope
 from acquit.client.options import ReceiverSpec, SenderSpec, check_subscription
 from acquit.client.receipts import Milestone, ReceiptStatus, SettlementReceipt
-from acquit.client.received import MessageCore, describe
+from acquit.client.received import TAKEN_BACK, Kinds, MessageCore, ReceiverBase, SessionBase, describe
 from acquit.client.receiving import ReceiverCore, lose
 from acquit.client.sending import SenderCore
 from acquit.client.subscriptions import Subscription
 from acquit.client.transacting import TransactedSender, Transactions
-from acquit.errors import ConfigurationError, LocalProtocolError, SessionEnded
-from acquit.protocol._definitions import Received, Target
+from acquit.errors import LocalProtocolError, SessionEnded
+from acquit.protocol._definitions import Modified, Target
 from acquit.protocol.constants import ACCEPTED, RELEASED, Outcome
 from acquit.protocol.delivery import Delivery, is_outcome
-from acquit.protocol.session import Session
 from acquit.protocol.settlement import Phase
-
-if TYPE_CHECKING:
-    from acquit.client.core import ClientCore
 
 _ANSWERED: Final = frozenset((Phase.UNSETTLED_SECOND, Phase.OFFERED_SECOND))
 """Deliveries whose sender will answer our outcome: rcv-settle-mode second, of the link or of the transfer (2.7.5)."""
 
-_TAKEN_BACK: Final = object()
-"""The context of a delivery that the peer has given an outcome to of its own accord."""
 
-
-class SessionCore:
+class SessionCore(SessionBase):
     """One session: its mode, its links, and what it handed out."""
 
-    def __init__(self, core: ClientCore, mode: Mode) -> None:
-        self.core = core
-        self.mode = mode
-        self.engine: Session
+    def __init__(self, core: CoreBase, mode: Mode, kinds: Kinds) -> None:
+        super().__init__(core, mode, kinds)
         self.begun = Milestone()
         self.ended = Milestone()
-        self.failure: Failure | None = None
-        self.closing = False
         self.senders: list[SenderCore] = []
         self.receivers: list[ReceiverCore] = []
-        self.errands: dict[Removal | FateQuery, None] = {}
-        """What is under way on links of its own."""
-        self.handed_out: dict[int, MessageCore] = {}
-        """Handed out and not acknowledged, in the order of handing out, by their number."""
-        self.number = 0
-        """Of the next message that arrives."""
-        self.since = 0
-        """The number of the first message that arrived on the present connection: the broker delivers older ones that
-        were not acknowledged again, to whomever."""
-        self.unanswered = Unanswered(core)
-        """Acknowledgements that nobody waits for."""
-        self.transactions = Transactions(self) if mode.transacted else None
-        self.eager = not (mode.transacted or mode.lazy_messages)
-        """Whether nothing that was done waits for something else, or for a while."""
+        self.transactions: Transactions | None = None
+        if mode.transacted:
+            self.transactions = Transactions(self, self.senders, self.receivers)
         self._lazy_max = min(mode.lazy_messages, max(1, core.options.unsettled_max // 2))
         self._hurried = False
-        self._said: Outcome | None = None
-        self._about: list[Delivery] = []
 
     # -- user side -----------------------------------------------------------------------------------------------------
-
-    def claim(self, message: MessageCore) -> bool:
-        """Take the right to decide the outcome of a message. True for the first who asks."""
-        return self.handed_out.pop(message._number, None) is not None
-
-    def settle(self, messages: Sequence[MessageCore], outcome: Outcome) -> SettlementReceipt:
-        """Give messages their outcome, which were claimed before."""
-        receipt = self.core.kinds.receipt(len(messages))
-        if messages:
-            for message in messages:
-                message._outcome = outcome
-            self.core.post((self._settle, messages, outcome, receipt))
-        return receipt
-
-    def acknowledge(self, message: MessageCore | None, whole_session: bool) -> SettlementReceipt:
-        """Accept what `acknowledge` means in this mode: `message` and what was handed out before it, `message` alone,
-        or without one all that was handed out. `whole_session`: the verb of a message in CLIENT mode, which does not
-        stop at that message. Without effect in the other modes.
-        """
-        scope = self.mode.scope
-        if scope is Scope.NOTHING:
-            return self.settle([], ACCEPTED)
-        if message is not None:
-            if not isinstance(message, MessageCore):
-                raise ConfigurationError(f"acknowledge takes a received message, got {message!r}")
-            if message._receiver.session is not self:
-                raise ConfigurationError("acknowledge takes a message of this session, got one of another")
-        if message is None or (scope is Scope.SESSION and whole_session):
-            wanted: Iterable[MessageCore] = list(self.handed_out.values())
-        elif scope is Scope.MESSAGE:
-            wanted = [message]
-        else:
-            wanted = self._up_to(message)
-        return self.settle([message for message in wanted if self.claim(message)], ACCEPTED)
-
-    def _up_to(self, message: MessageCore) -> list[MessageCore]:
-        """All handed out before `message`, and it; nothing where it is acknowledged already."""
-        handed_out = list(self.handed_out.values())
-        return handed_out[: handed_out.index(message) + 1] if message._number in self.handed_out else []
-
-    def settle_all(self, messages: Iterable[MessageCore], outcome: Outcome) -> SettlementReceipt:
-        """Give each of `messages` its outcome; those that have one already are passed over."""
-        self.core.check_outcome(outcome)
-        messages = list(messages)
-        for message in messages:
-            if message._receiver.session is not self:
-                raise ConfigurationError("settle takes messages of this session, got one of another")
-        return self.settle([message for message in messages if self.claim(message)], outcome)
 
     def recover(self) -> int:
         """What was handed out and not acknowledged goes back to the front of the buffers, in order. How many.
@@ -140,19 +69,13 @@ class SessionCore:
             self.core.post((self._recover, claimed))
         return len(claimed)
 
-    def check(self) -> None:
-        """Raise why the session cannot be used any more, if that is so."""
-        if self.failure is not None:
-            raise self.failure.error()
-        if self.closing:
-            raise SessionEnded("the session is closed")
-
     # -- loop side: life -----------------------------------------------------------------------------------------------
 
     def add_sender(self, spec: SenderSpec) -> SenderCore:
         """Attach a sender."""
         self.check()
-        sender = SenderCore(self, spec) if self.transactions is None else TransactedSender(self, spec)
+        transactions = self.transactions
+        sender = SenderCore(self, spec) if transactions is None else TransactedSender(self, spec, transactions)
         sender.attach()
         self.senders.append(sender)
         return sender
@@ -161,8 +84,8 @@ class SessionCore:
         """Attach a receiver."""
         self.check()
         if spec.subscription is not None:
-            taken = {other.spec.name for session in self.core.sessions for other in session.receivers}
-            spec = replace(spec, name=spec.subscription.link_name(taken, named=self.core.named))
+            name = spec.subscription.link_name(self.core.receiver_names(), named=self.core.named)
+            spec = replace(spec, name=name)
         receiver = ReceiverCore(self, spec)
         receiver.attach()
         self.receivers.append(receiver)
@@ -225,12 +148,12 @@ class SessionCore:
         if self.transactions is not None:
             self.transactions.on_interrupted(failure)
 
-    def forget(self, link: SenderCore | ReceiverCore, failure: Failure) -> None:
+    def forget(self, link: object, failure: Failure) -> None:
         """A link is gone, without a word of the peer."""
         if isinstance(link, SenderCore):
             link.on_ended(failure, [d for d in self.engine.unsettled() if d.link is link.link])
             self.senders.remove(link)
-        else:
+        elif isinstance(link, ReceiverCore):
             link.on_ended(failure)
             self.receivers.remove(link)
 
@@ -250,42 +173,13 @@ class SessionCore:
         self.closing = True
         if self.failure is None and self.core.interrupted:
             self.on_ended(Failure(SessionEnded, "the session was closed by us"))
-            self.core.sessions.remove(self)
+            self.core.forget_session(self)
         elif self.failure is None:
             self.engine.end()
         else:
             self.ended.succeed()
 
     # -- loop side: acknowledgement ------------------------------------------------------------------------------------
-
-    def handed_over(self, message: MessageCore) -> None:
-        """A message left the buffer with the outcome that the mode gives it, if any, and its credit comes back."""
-        if message._number < self.since:
-            return
-        receiver = message._receiver
-        receiver.give_back(message)
-        self.core.short_of_credit[receiver] = None
-        if message._outcome is not None:
-            self._say(message._outcome, message._delivery)
-
-    def give_credit_back(self, message: MessageCore) -> None:
-        """A message left the buffer undecided, in a mode where its credit comes back with that."""
-        if message._number >= self.since:
-            message._receiver.give_back(message)
-            self.core.short_of_credit[message._receiver] = None
-
-    def _say(self, outcome: Outcome, delivery: Delivery) -> None:
-        # Gathered as long as the outcome is the same: what was acknowledged one by one is one disposition.
-        if outcome is not self._said:
-            self.say_all()
-            self._said = outcome
-        self._about.append(delivery)
-
-    def say_all(self) -> None:
-        """Give the outcomes that have gathered to the engine."""
-        if self._about:
-            deliveries, self._about = self._about, []
-            self.engine.settle_all(deliveries, self._said)
 
     def after_batch(self, now: float) -> None:
         """All that user code has asked for since the last time is done, in a session that is not eager."""
@@ -304,15 +198,6 @@ class SessionCore:
         for receiver in self.receivers:
             self.core.short_of_credit[receiver] = None
 
-    def settle_lazily(self, message: MessageCore, outcome: Outcome) -> None:
-        """Give a message, which was claimed before, its outcome with others (user side)."""
-        message._outcome = outcome
-        self.core.post((self._say_lazily, outcome, message))
-
-    def _say_lazily(self, outcome: Outcome, message: MessageCore) -> None:
-        if message._number >= self.since:
-            self._say(outcome, message._delivery)
-
     def _settle(self, messages: Sequence[MessageCore], outcome: Outcome, receipt: SettlementReceipt) -> None:
         if self.transactions is not None:
             self.transactions.settle(messages, outcome, receipt)
@@ -321,7 +206,7 @@ class SessionCore:
         sent = answered = 0
         for message in messages:
             delivery = message._delivery
-            if message._number < self.since or delivery.settled or delivery.context is _TAKEN_BACK:
+            if message._number < self.since or delivery.settled or delivery.context is TAKEN_BACK:
                 receipt._note(ReceiptStatus.STALE, 1, self.why_stale(message))
                 continue
             if delivery.phase in _ANSWERED:
@@ -329,7 +214,7 @@ class SessionCore:
                 answered += 1
             else:
                 sent += 1
-            self._say(outcome, delivery)
+            self.say(outcome, delivery)
         if sent:
             self.core.await_written(receipt, sent)
         if answered:
@@ -338,25 +223,6 @@ class SessionCore:
             for message in messages:
                 message._receiver.give_back(message)
                 self.core.short_of_credit[message._receiver] = None
-
-    def renew(self, message: MessageCore, receipt: SettlementReceipt) -> None:
-        """Tell the peer that a message is being worked on: progress without an outcome (3.4.1)."""
-        delivery = message._delivery
-        if message._outcome is not None:
-            receipt._note(ReceiptStatus.STALE, 1, f"it was {describe(message._outcome)} meanwhile")
-        elif message._number < self.since or delivery.context is _TAKEN_BACK or not delivery.update(Received(0, 0)):
-            receipt._note(ReceiptStatus.STALE, 1, self.why_stale(message))
-        else:
-            self.core.await_written(receipt, 1)
-
-    def why_stale(self, message: MessageCore) -> str:
-        failure = message._receiver.failure
-        if failure is None and message._number < self.since:
-            failure = self.core.interruption
-        if failure is not None:
-            return failure.message
-        state = message._delivery.remote_state
-        return f"the peer had settled it before{f', as {describe(state)}' if state is not None else ''}"
 
     def on_answers(self, deliveries: list[Delivery], state: object, settled: bool) -> None:
         """The peer told a state of deliveries that we received."""
@@ -377,7 +243,7 @@ class SessionCore:
 
     def _answer(self, receipt: SettlementReceipt, delivery: Delivery, state: object) -> None:
         # A peer that settles without a state agrees (2.6.12); one that names another outcome was faster.
-        if state is None or state.__class__ is delivery.local_state.__class__:
+        if state is None or _agree(delivery.local_state, state):
             receipt._note(self.core.answer_means, 1)
         else:
             receipt._note(ReceiptStatus.STALE, 1, f"the peer had settled it before, as {describe(state)}")
@@ -387,7 +253,7 @@ class SessionCore:
         # have decided meanwhile stands; the sender's answer will tell whose word came first.
         undecided = [delivery for delivery in deliveries if not isinstance(delivery.context, SettlementReceipt)]
         for delivery in undecided:
-            delivery.context = _TAKEN_BACK
+            delivery.context = TAKEN_BACK
             self._withdraw(delivery)
         self.engine.settle_all(undecided, state)  # type: ignore[arg-type]  # is_outcome has looked at it
 
@@ -397,12 +263,12 @@ class SessionCore:
             self.core.short_of_credit[receiver] = None
 
     def _recover(self, messages: list[MessageCore]) -> None:
-        by_receiver: dict[ReceiverCore, list[MessageCore]] = {}
+        by_receiver: dict[ReceiverBase, list[MessageCore]] = {}
         for message in messages:
             receiver = message._receiver
             if message._number < self.since:
                 continue  # the broker delivers it again
-            if message._delivery.settled or message._delivery.context is _TAKEN_BACK:
+            if message._delivery.settled or message._delivery.context is TAKEN_BACK:
                 receiver.give_back(message)
                 self.core.short_of_credit[receiver] = None
             else:
@@ -422,11 +288,27 @@ class SessionCore:
         if self.transactions is not None:
             # What was handed out stays part of the transaction; what was not never was.
             self.engine.settle_all([message._delivery for message in buffered], RELEASED)
-            self.settle(handed_out, ACCEPTED)
+            self.settle(handed_out, self._leave(receiver, ACCEPTED))
             return
-        for messages, outcome in ((buffered, self.mode.left_in_buffer), (handed_out, self.mode.left_handed_out)):
-            if messages and outcome is not None:
-                self.settle(messages, receiver.spec.default_outcome or outcome)
+        wanted = receiver.spec.default_outcome
+        if buffered and (outcome := self.mode.left_in_buffer) is not None:
+            self.settle(buffered, wanted or outcome)
+        if handed_out and (outcome := self.mode.left_handed_out) is not None:
+            self.settle(handed_out, self._leave(receiver, wanted or outcome))
+
+    @staticmethod
+    def _leave(receiver: ReceiverCore, outcome: Outcome) -> Outcome:
+        receiver.left_as = copy.copy(outcome)
+        return receiver.left_as
+
+
+def _agree(said: object, told: object) -> bool:
+    """Whether the peer, which names this outcome, did what was said. A lock that ran out is *modified* as well: then
+    the peer says that the attempt failed, whatever else was said."""
+    if isinstance(said, Modified) and isinstance(told, Modified):
+        flags = [(bool(one.delivery_failed), bool(one.undeliverable_here)) for one in (said, told)]
+        return flags[0] == flags[1]
+    return told.__class__ is said.__class__
 
 
 class Removal:

@@ -34,17 +34,28 @@ is a connection again; where the broker cannot tell, it is in doubt.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from acquit.client.failures import Failure
 from acquit.client.fates import FateQuery, Origin, TransactionFate
 from acquit.client.modes import FAILED
-from acquit.client.options import link_name
-from acquit.client.receipts import Milestone, Promise, Provisional, ReceiptStatus, SendPromise, SettlementReceipt
+from acquit.client.options import SenderSpec, link_name
+from acquit.client.receipts import (
+    Milestone,
+    Promise,
+    Provisional,
+    ReceiptStatus,
+    SendPromise,
+    SettlementReceipt,
+    TimeOver,
+)
+from acquit.client.received import MessageCore, SessionBase
+from acquit.client.receiving import ReceiverCore
 from acquit.client.sending import SenderCore
 from acquit.client.tags import delivery_tags
+from acquit.client.transaction_stages import DISCHARGING, FATES, Event, Fate, Stage, step
 from acquit.errors import TransactionFailed, TransactionInDoubt, TransactionRolledBack
 from acquit.protocol._definitions import (
     Coordinator,
@@ -60,12 +71,6 @@ from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import ACCEPTED, RELEASED, Outcome
 from acquit.protocol.delivery import Delivery, DeliveryState, is_outcome
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from acquit.client.received import MessageCore
-    from acquit.client.session import SessionCore
-
 OUTCOMES: Final = ("amqp:accepted:list", "amqp:rejected:list", "amqp:declared:list")
 """What a control link understands: *rejected* is how a commit is refused without an end of the link (4.3)."""
 
@@ -73,29 +78,15 @@ _AMQP_VALUE: Final = b"\x00\x53\x77"
 _BY_US: Final = "the transaction was rolled back by us"
 
 
-class Fate(IntEnum):
-    """What became of a transaction."""
-
-    COMMITTED = 0
-    ROLLED_BACK = 1
-    IN_DOUBT = 2
-    """The commit was sent, and not answered (yet)."""
-
-
 class Transaction(Promise):
     """One transaction. It is done when its end is, one way or another."""
 
     __slots__ = (
-        "asking",
         "claimed",
         "condition",
-        "declaring",
         "description",
-        "discharging",
         "failed",
-        "fate",
         "given_back",
-        "gone",
         "heard",
         "heard_of",
         "in_doubt",
@@ -103,6 +94,7 @@ class Transaction(Promise):
         "origin",
         "reason",
         "sends",
+        "stage",
         "txn_id",
         "waiting",
     )
@@ -114,15 +106,10 @@ class Transaction(Promise):
         self.txn_id: bytes | None = None
         self.origin: Origin | None = None
         """Where and when it was declared."""
-        self.fate: Fate | None = None
+        self.stage = Stage.FRESH
         self.reason = ""
         self.condition: str | None = None
         self.description: str | None = None
-        self.declaring = False
-        self.discharging = False
-        """The discharge is sent, or waits for credit of the control link."""
-        self.gone = False
-        """Its control link is: there is nobody to discharge it to."""
         self.given_back = False
         self.heard = False
         """Whether somebody has been told its end."""
@@ -139,19 +126,35 @@ class Transaction(Promise):
         self.heard_of = False
         """Whether something was learnt of it: an outcome of a send, a message received in it. Then it cannot be done
         again as if nothing had been."""
-        self.asking: FateQuery | None = None
-        """The question what became of its commit, which was lost with the connection."""
+
+    @property
+    def fate(self) -> Fate | None:
+        """What became of it; None while that is open."""
+        return FATES.get(self.stage)
+
+    @property
+    def discharging(self) -> bool:
+        """Whether its end is under way, and not answered."""
+        return self.stage in DISCHARGING
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing was done in it."""
-        return self.txn_id is None and not (self.declaring or self.claimed or self.waiting or self.failed)
+        nothing_asked = self.stage is Stage.FRESH or self.stage is Stage.ROLLED_BACK
+        return nothing_asked and self.txn_id is None and not (self.claimed or self.waiting or self.failed)
+
+    def apply(
+        self, event: Event, reason: str = "", condition: str | None = None, description: str | None = None
+    ) -> None:
+        """Go on as the table says. `reason` and what follows it are why, where its fate is another now."""
+        before = self.fate
+        self.stage = step(self.stage, event)
+        if self.fate is not before and reason:
+            self.reason, self.condition, self.description = reason, condition, description
 
     def roll_back(self, reason: str, condition: str | None = None, description: str | None = None) -> None:
         """It will not be committed any more."""
-        if self.fate is None:
-            self.fate = Fate.ROLLED_BACK
-            self.reason, self.condition, self.description = reason, condition, description
+        self.apply(Event.ROLL_BACK, reason, condition, description)
 
     def error(self) -> TransactionFailed | None:
         """What to raise, freshly made; None if it was committed, or its fate is open."""
@@ -237,8 +240,11 @@ class Control:
 class Transactions:
     """The transactions of one session."""
 
-    def __init__(self, session: SessionCore) -> None:
+    def __init__(self, session: SessionBase, senders: list[SenderCore], receivers: list[ReceiverCore]) -> None:
+        """`senders` and `receivers` are the session's own lists."""
         self.session = session
+        self._senders = senders
+        self._receivers = receivers
         self.control: Control | None = None
         as_jms = session.core.options.in_doubt_is_rolled_back
         self._in_doubt = TransactionRolledBack if as_jms else TransactionInDoubt
@@ -269,7 +275,7 @@ class Transactions:
         ending.claimed += [message for message in list(session.handed_out.values()) if session.claim(message)]
         for message in ending.claimed:
             message._outcome = ACCEPTED if commit else FAILED
-        ending.sends = {promise for sender in session.senders for promise in sender.unfinished()}
+        ending.sends = {promise for sender in self._senders for promise in sender.unfinished()}
         if not commit:
             ending.roll_back(_BY_US)
         self.advance()
@@ -288,11 +294,15 @@ class Transactions:
         if not ending.discharging:
             ending.roll_back(f"the transaction could not be committed{within}, and was rolled back")
             self._give_back(ending)
-            if ending.txn_id is not None and not ending.gone:
+            if ending.stage is Stage.VOID:
                 self._discharge(ending, fail=True)
         elif ending.fate is None:
-            ending.fate = Fate.IN_DOUBT
-            ending.reason = f"no answer to the commit{within}: it may or may not have happened"
+            ending.apply(
+                Event.UNCLEAR,
+                f"no answer to the commit{within}: it may or may not have happened",
+                ending.condition,
+                ending.description,
+            )
         self._finish(ending)
         self.advance()
 
@@ -331,15 +341,15 @@ class Transactions:
 
     def on_declared(self, transaction: Transaction, state: DeliveryState | None) -> None:
         """The answer to a declare."""
-        transaction.declaring = False
         if isinstance(state, Declared):
             transaction.txn_id = state.txn_id
+            transaction.apply(Event.DECLARED)
             if transaction.done:  # given up meanwhile
-                self.open().ask(transaction, Discharge(state.txn_id, fail=True))
+                self._discharge(transaction, fail=True)
                 return
             if transaction.fate is None:
                 self._say_waiting(transaction)
-                for sender in self.session.senders:
+                for sender in self._senders:
                     sender.pump()
         else:
             condition, description = _error_of(state)
@@ -348,44 +358,44 @@ class Transactions:
                 condition,
                 description,
             )
+            transaction.apply(Event.GONE)
         self._refuse_queued(transaction)
         self.advance()
 
     def on_discharged(self, transaction: Transaction, state: DeliveryState | None) -> None:
         """The answer to a discharge."""
-        if transaction.fate is None or transaction.fate is Fate.IN_DOUBT:
-            if state == ACCEPTED:
-                transaction.fate = Fate.COMMITTED
-            elif isinstance(state, Rejected):
-                condition, description = _error_of(state)
-                transaction.fate = None
-                transaction.roll_back(
-                    f"the peer rolled the transaction back: {description or 'no reason given'} ({condition})",
-                    condition,
-                    description,
-                )
-            else:
-                transaction.fate = Fate.IN_DOUBT
-                transaction.reason = "the peer answered the commit without saying what became of it"
+        if state == ACCEPTED:
+            transaction.apply(Event.COMMITTED)
+        elif isinstance(state, Rejected):
+            condition, description = _error_of(state)
+            transaction.apply(
+                Event.ROLLED_BACK,
+                f"the peer rolled the transaction back: {description or 'no reason given'} ({condition})",
+                condition,
+                description,
+            )
+        else:
+            transaction.apply(Event.UNCLEAR, "the peer answered the commit without saying what became of it")
         self._finish(transaction)
         self.advance()
 
     def on_control_ended(self, failure: Failure) -> None:
         """The control link is gone."""
         for transaction in (self.ending, self.current):
-            if transaction is None or (transaction.txn_id is None and not transaction.declaring):
+            if transaction is None or transaction.stage is Stage.FRESH:
                 continue
-            transaction.gone = True
-            transaction.declaring = False
-            if not transaction.discharging or (failure.condition or "").startswith("amqp:transaction:"):
+            ends = transaction.discharging
+            if not ends or (failure.condition or "").startswith("amqp:transaction:"):
                 transaction.roll_back(
                     f"the transaction was rolled back: {failure.message}", failure.condition, failure.description
                 )
-            elif transaction.fate is None:
-                transaction.fate = Fate.IN_DOUBT
-                transaction.reason = f"no answer to the commit, which may or may not have happened: {failure.message}"
-                transaction.condition, transaction.description = failure.condition, failure.description
-            if transaction.discharging:
+            transaction.apply(
+                Event.GONE,
+                f"no answer to the commit, which may or may not have happened: {failure.message}",
+                failure.condition,
+                failure.description,
+            )
+            if ends:
                 self._finish(transaction)
         self._refuse_queued(self.current)
         self.advance()
@@ -410,20 +420,22 @@ class Transactions:
         for transaction in (self.ending, self.current):
             if transaction is None:
                 continue
-            transaction.declaring = False
+            ends = transaction.discharging
             handed_out = transaction.claimed if transaction is self.ending else session.handed_out
             received = handed_out or transaction.waiting  # for an outcome waits of what was received in it
             self._drop_waiting(transaction, failure.message)
-            if transaction.discharging and transaction.fate is None and transaction not in unsent:
+            if ends and transaction.fate is None and transaction not in unsent:
+                transaction.apply(Event.UNANSWERED)
                 transaction.reason = f"no answer to the commit, which may or may not have happened: {failure.message}"
                 transaction.condition, transaction.description = failure.condition, failure.description
                 continue
-            if received or transaction.heard_of or transaction.discharging:
+            if received or transaction.heard_of or ends:
                 transaction.roll_back(reason, failure.condition, failure.description)
-                transaction.gone = True
+                transaction.apply(Event.GONE)
             else:
                 transaction.txn_id = None
-            if transaction.discharging:
+                transaction.apply(Event.RESET)
+            if ends:
                 self._finish(transaction)
         self._refuse_queued(self.current)
         self.advance()
@@ -433,28 +445,30 @@ class Transactions:
         if self.control is not None and self.control.failure is None:
             self.control.attach()
         ending = self.ending
-        if ending is not None and ending.discharging:
+        if ending is not None and ending.stage is Stage.ASKING:
             self._ask_fate(ending)
         self.advance()
 
     def _ask_fate(self, ending: Transaction) -> None:
         """Ask what became of a commit. The question ends with the connection, and is asked again on the next."""
         assert ending.txn_id is not None
-        ending.asking = query = self.session.ask_fate(ending.txn_id, ending.origin)
+        query = FateQuery(self.session, ending.txn_id, ending.origin)
         query.done._when_done(lambda: self._fate_told(ending, query))
 
     def _fate_told(self, ending: Transaction, query: FateQuery) -> None:
-        if ending.asking is not query or ending.done or query.done.failure is not None:
+        if query.done.failure is not None:
             return
-        ending.asking = None
         if query.answer is TransactionFate.COMMITTED:
-            ending.fate = Fate.COMMITTED
+            ending.apply(Event.COMMITTED)
         elif query.answer is TransactionFate.ROLLED_BACK:
-            ending.roll_back(
-                f"{ending.reason}; the broker says that it was rolled back", ending.condition, ending.description
+            ending.apply(
+                Event.ROLLED_BACK,
+                f"{ending.reason}; the broker says that it was rolled back",
+                ending.condition,
+                ending.description,
             )
         else:
-            ending.fate = Fate.IN_DOUBT
+            ending.apply(Event.UNCLEAR)
         self._finish(ending)
         self.advance()
 
@@ -478,22 +492,22 @@ class Transactions:
 
     def _begin_work(self) -> None:
         current, session = self.current, self.session
-        if current.txn_id is not None or current.declaring or current.fate is not None or session.failure is not None:
+        if current.stage is not Stage.FRESH or session.failure is not None:
             return
         if not session.engine.writable:  # interrupted, or ending
             return
-        if session.handed_out or current.waiting or any(sender.queue for sender in session.senders):
+        if session.handed_out or current.waiting or any(sender.queue for sender in self._senders):
             self._declare(current)
 
     def _declare(self, transaction: Transaction) -> None:
-        transaction.declaring = True
+        transaction.apply(Event.DECLARE)
         transaction.origin = Origin.of(self.session.core)
         self.open().ask(transaction, Declare())
 
     def _discharge(self, transaction: Transaction, *, fail: bool) -> None:
         assert transaction.txn_id is not None
         assert self.control is not None
-        transaction.discharging = True
+        transaction.apply(Event.DISCHARGE)
         self.control.ask(transaction, Discharge(transaction.txn_id, fail))
 
     def _advance_end(self, ending: Transaction) -> None:
@@ -511,14 +525,14 @@ class Transactions:
 
     def _advance_commit(self, ending: Transaction) -> bool:
         """A step to the commit. True when it came out that there will be none."""
-        if ending.txn_id is None:
+        if ending.stage is not Stage.DECLARED:
             if ending.is_idle and not ending.sends:
-                ending.fate = Fate.COMMITTED
+                ending.apply(Event.COMMITTED)
                 self._finish(ending)
-            elif not ending.declaring and self.session.engine.writable:
+            elif ending.stage is Stage.FRESH and self.session.engine.writable:
                 self._declare(ending)
             return False
-        for sender in self.session.senders:
+        for sender in self._senders:
             sender.pump()
         if ending.sends:
             return False
@@ -535,9 +549,10 @@ class Transactions:
             self._finish(ending)
             return
         self._give_back(ending)
-        if ending.sends or ending.declaring or not all(receiver.returned for receiver in self.session.receivers):
+        declaring = ending.stage is Stage.VOID_DECLARING
+        if ending.sends or declaring or not all(receiver.returned for receiver in self._receivers):
             return
-        if ending.txn_id is None or ending.gone:
+        if ending.stage is Stage.ROLLED_BACK:
             self._finish(ending)
         else:
             self._discharge(ending, fail=True)
@@ -551,7 +566,7 @@ class Transactions:
         self._drop_waiting(ending, ending.reason)
         for message in ending.claimed:
             message._outcome = FAILED
-        buffered = [message for receiver in self.session.receivers for message in receiver.return_buffer()]
+        buffered = [message for receiver in self._receivers for message in receiver.return_buffer()]
         engine.settle_all([message._delivery for message in ending.claimed if message._number >= since], FAILED)
         engine.settle_all([message._delivery for message in buffered], RELEASED)
         self._refuse_queued(ending)
@@ -565,18 +580,18 @@ class Transactions:
         if self.ending is transaction:
             self.ending = None
             transaction.sends = set()
-            for receiver in session.receivers:
+            for receiver in self._receivers:
                 if not transaction.given_back:
                     session.core.short_of_credit[receiver] = None  # what was unsettled is not any more
                 elif not session.closing:
                     receiver.resume()
         transaction._end()
-        for sender in session.senders:
+        for sender in self._senders:
             sender.pump()
 
     def _refuse_queued(self, transaction: Transaction) -> None:
         if transaction.fate is not None:
-            for sender in tuple(self.session.senders):
+            for sender in tuple(self._senders):
                 sender.pump()
 
     @staticmethod
@@ -621,13 +636,11 @@ class Transactions:
 class TransactedSender(SenderCore):
     """A sender whose sends are part of the session's transaction."""
 
-    __slots__ = ()
+    __slots__ = ("_transactions",)
 
-    @property
-    def _transactions(self) -> Transactions:
-        transactions = self.session.transactions
-        assert transactions is not None
-        return transactions
+    def __init__(self, session: SessionBase, spec: SenderSpec, transactions: Transactions) -> None:
+        super().__init__(session, spec)
+        self._transactions = transactions
 
     def pump(self) -> None:
         """Transfer what the peer gives credit for, once there is a transaction for it; refuse what is of one that
@@ -682,11 +695,13 @@ class TransactedSender(SenderCore):
             assert isinstance(promise, SendPromise)
             provisional = promise._state
             assert isinstance(provisional, Provisional)
-            provisional.transaction.heard_of = True
+            transaction = provisional.transaction
+            assert isinstance(transaction, Transaction)
+            transaction.heard_of = True
             provisional.outcome = outcome if is_outcome(outcome) else None  # type: ignore[assignment]  # see is_outcome
             if outcome != ACCEPTED:
                 self._failed.append(promise)
-                provisional.transaction.failed.append(promise)
+                transaction.failed.append(promise)
             promise._settled(provisional)
             self._transactions.resolved(promise)
         self._transactions.advance()
@@ -700,7 +715,7 @@ class TransactedSender(SenderCore):
                 self._missing(promise)
         self._transactions.advance()
 
-    def _fail(self, promise: SendPromise, failure: Failure | None) -> None:
+    def _fail(self, promise: SendPromise, failure: Failure | TimeOver | None) -> None:
         super()._fail(promise, failure)
         self._missing(promise)
         self.session.core.post((self._transactions.advance,))  # not now: an interruption may be half done
@@ -709,12 +724,13 @@ class TransactedSender(SenderCore):
         """Its transaction is not what was asked for without it."""
         transactions, state = self._transactions, promise._state
         found = state.transaction if isinstance(state, Provisional) else transactions.of(promise)
+        assert found is None or isinstance(found, Transaction)
         (found or transactions.current).failed.append(promise)
         transactions.resolved(promise)
 
-    def withdraw(self, promise: SendPromise) -> None:
+    def withdraw(self, promise: SendPromise, timeout_s: float | None = None) -> None:
         """Take a send back if it has not left: it is not part of the transaction."""
-        super().withdraw(promise)
+        super().withdraw(promise, timeout_s)
         if promise.done:
             self._transactions.resolved(promise)
             self._transactions.advance()
@@ -742,4 +758,4 @@ def _error_of(state: DeliveryState | None) -> tuple[str | None, str | None]:
     return (None, None) if error is None else (error.condition, error.description)
 
 
-__all__ = ["Control", "Fate", "TransactedSender", "Transaction", "Transactions"]
+__all__ = ["Control", "TransactedSender", "Transaction", "Transactions"]

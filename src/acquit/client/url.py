@@ -11,6 +11,7 @@ for as long as a later one would be.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -22,6 +23,7 @@ from acquit.protocol._definitions import PORT, SECURE_PORT
 PORTS: Final = {"amqp": PORT, "amqps": SECURE_PORT}
 
 EXPECTED = "expected amqp://[user[:password]@]host[:port], or amqps:// for TLS"
+ENCODED = "In a user or password, / ? # [ ] and @ are written %2F %3F %23 %5B %5D and %40"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,9 @@ def parse_urls(urls: Urls, reconnect: Reconnect | None) -> Places:
     Raises ConfigurationError, saying which part cannot be read, and never repeating a password.
     """
     if not isinstance(urls, str):
+        given: object = urls
+        if not isinstance(given, Sequence) or isinstance(given, bytes | bytearray):
+            raise ConfigurationError(f"url must be a text or a list of them, got {type(given).__name__}; {EXPECTED}")
         if not urls:
             raise ConfigurationError("the list of URLs is empty")
         return Places(tuple(parse_url(url) for url in urls), reconnect)
@@ -157,11 +162,14 @@ def parse_url(url: str) -> Target:
     """Read a URL; user and password are percent-decoded. Raises ConfigurationError, never repeating the password."""
     if not isinstance(url, str):
         raise ConfigurationError(f"a URL is a string, got {type(url).__name__}; {EXPECTED}")
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError as exc:
-        raise ConfigurationError(f"the URL cannot be read: {exc}; {EXPECTED}") from None
+    parts = host = port = None
+    with suppress(ValueError):  # it repeats what should be a port, and may be a password up to its first /
+        split = urlsplit(url)
+        host, port, parts = split.hostname, split.port, split
+    if parts is None:
+        raise ConfigurationError(
+            f"the URL cannot be read, or its port is no number from 1 to 65535; {EXPECTED}. {ENCODED}"
+        )
     if parts.scheme not in PORTS or not url[len(parts.scheme) :].startswith("://"):
         raise ConfigurationError(f"the URL does not begin with amqp:// or amqps://; {EXPECTED}")
     if not host:

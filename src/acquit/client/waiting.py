@@ -13,13 +13,11 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
+from acquit.client.core_base import CoreBase
 from acquit.client.receipts import Promise
 from acquit.errors import LocalProtocolError
-
-if TYPE_CHECKING:
-    from acquit.client.core import ClientCore
 
 
 class Deadline:
@@ -58,7 +56,7 @@ async def wait(promise: Promise, timeout_s: float | None) -> bool:
             timer.cancel()
 
 
-async def ready(core: ClientCore, timeout_s: float | None) -> None:
+async def ready(core: CoreBase, timeout_s: float | None) -> None:
     """Wait while the connection is interrupted. Raises ConnectionLost where it is not restored in time."""
     if core.interrupted and not await wait(core.restored, timeout_s) and core.interruption is not None:
         lost = core.interruption

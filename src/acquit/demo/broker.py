@@ -35,15 +35,19 @@ class BrokerProcess:
         assert self._child is not None, "not started"
         return self._child.pid
 
+    def arguments(self, port: int = 0) -> list[str]:
+        """Return what follows ``python -m`` to start it on this port, or on a free one."""
+        arguments = ["acquit", "serve", "--host", "127.0.0.1", "--port", str(port), "--data", str(self._data)]
+        if self._config is not None:
+            arguments += ["--config", str(self._config)]
+        return arguments
+
     def start(self, port: int = 0) -> float:
         """Start it, on a free port or on this one, and return the seconds until it was ready. Raises BrokerDidNotStart
         with what it said."""
         self._starts += 1
-        arguments = ["acquit", "serve", "--host", "127.0.0.1", "--port", str(port), "--data", str(self._data)]
-        if self._config is not None:
-            arguments += ["--config", str(self._config)]
         begun_s = time.monotonic()
-        child = self._children.start(f"broker-{self._starts}", arguments, foreign=True)
+        child = self._children.start(f"broker-{self._starts}", self.arguments(port), foreign=True)
         assert child.process.stdout is not None
         # It prints one line when it is ready; a broker that cannot start ends instead, which ends the stream.
         self.ready_line = child.process.stdout.readline().strip()

@@ -6,7 +6,12 @@ For durable messages, message by message: what entered is live or was retired, a
 
 `entered` and the retired kinds are counted from events, `live` from the messages that the fold holds; and beside the
 counts, the sum of hashes of all that entered minus that of all retired must be the sum over the live
-(`acquit.ledger.totals`). A row in which the two sides differ says how.
+(`acquit.ledger.totals`). A row in which the two sides do not agree says how. The totals are what the newest seal says,
+and what was read after it.
+
+**Losses.** A broker refuses to start on a journal that does not balance (`check`). A person may decide that it shall
+(`acquit serve --accept-loss`): then what is missing in each queue, a count and a sum of hashes, is recorded as keyed
+state, and is a term of the balance from then on: *lost*.
 
 For volatile messages there are only totals, as far as they were recorded: what of them is neither retired nor
 recorded as lost is *unaccounted*, which after a clean stop is nothing, and after a crash what was in memory.
@@ -14,14 +19,34 @@ recorded as lost is *unaccounted*, which after a clean stop is nothing, and afte
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from struct import Struct
 from typing import Final
 
+from acquit.errors import StoreUnbalanced
 from acquit.ledger.events import ENTERING, RETIRING, EventFlag, EventKind
 from acquit.ledger.fold import Fold
+from acquit.ledger.records import Namespace, State
 from acquit.ledger.totals import HASH_MODULUS, QueueTotals, message_hash
 
 _BESIDE: Final = (EventKind.UNROUTED, EventKind.DUPLICATE, EventKind.ROLLED_BACK)
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Messages of one queue that entered, were not retired, and are not there."""
+
+    count: int = 0
+    """Less than 0: more are there than entered."""
+    hash_sum: int = 0
+
+    def __bool__(self) -> bool:
+        return self.count != 0 or self.hash_sum != 0
+
+    def plus(self, other: Loss) -> Loss:
+        """Both together."""
+        return Loss(self.count + other.count, (self.hash_sum + other.hash_sum) % HASH_MODULUS)
 
 
 @dataclass(slots=True)
@@ -49,6 +74,8 @@ class QueueBalance:
     """ "" where no record names it any more; queue 0 sums the deleted ones."""
     totals: QueueTotals
     live: LiveCount
+    lost: Loss
+    """What somebody decided to go on without."""
 
     @property
     def entered(self) -> dict[str, int]:
@@ -76,15 +103,29 @@ class QueueBalance:
     @property
     def mismatch(self) -> str:
         """What does not add up; "" when all does."""
+        if not self.missing:
+            return ""
         totals, live = self.totals, self.live
-        if totals.live != live.total:
+        if self.missing.count:
+            known = f" and {self.lost.count} are known to be lost" if self.lost else ""
             return (
                 f"{totals.entered} entered and {totals.retired} were retired, which leaves {totals.live}; "
-                f"{live.total} are live"
+                f"{live.total} are live{known}"
             )
-        if totals.live_sum != live.hash_sum:
-            return f"the {live.total} live messages are not those that entered and were not retired"
-        return ""
+        return f"the {live.total} live messages are not those that entered and were not retired"
+
+    @property
+    def complaint(self) -> str:
+        """`mismatch`, with the queue's name."""
+        return f"{self.name or ('deleted queues' if self.queue == 0 else f'queue {self.queue}')}: {self.mismatch}"
+
+    @property
+    def missing(self) -> Loss:
+        """What must be live and is not, beside what is known to be lost; false where there is nothing."""
+        totals, live, lost = self.totals, self.live, self.lost
+        return Loss(
+            totals.live - live.total - lost.count, (totals.live_sum - live.hash_sum - lost.hash_sum) % HASH_MODULUS
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +166,65 @@ def balance(fold: Fold) -> Balance:
         count.hash_sum = (count.hash_sum + message_hash(message.sequence, message.fingerprint)) % HASH_MODULUS
         count.size_bytes += message.size_bytes
     totals = fold.totals()
+    lost = _lost(fold, totals)
     rows = []
     for queue in sorted(totals.keys() | live.keys() | fold.table.queues.keys()):
         declared = fold.table.queues.get(queue)
         name = declared.name if declared is not None else ""
-        rows.append(QueueBalance(queue, name, totals.get(queue, QueueTotals()), live.get(queue, LiveCount())))
+        account = totals.get(queue, QueueTotals())
+        rows.append(QueueBalance(queue, name, account, live.get(queue, LiveCount()), lost.get(queue, Loss())))
     return Balance(tuple(rows), tuple(fold.anomalies), fold.anomaly_count, held)
+
+
+def check(fold: Fold, where: str) -> None:
+    """Check that what is live is what the newest seal, and the events after it, say. Raises StoreUnbalanced."""
+    wrong = [row for row in balance(fold).queues if row.missing]
+    if wrong:
+        said = "; ".join(row.complaint for row in wrong[:_NAMED_MAX])
+        more = f"; and {len(wrong) - _NAMED_MAX} more queues" if len(wrong) > _NAMED_MAX else ""
+        raise StoreUnbalanced(
+            f"{where}: the journal does not hold the messages that it accounts for. {said}{more}. Nothing was changed. "
+            "Restore a backup, or keep a copy of the folder and start once with `acquit serve --accept-loss`, which "
+            "records what is lost and goes on without it"
+        )
+
+
+_NAMED_MAX: Final = 5
+
+
+# -- what is known to be lost -----------------------------------------------------------------------------------------
+
+_QUEUE: Final = Struct("<I")
+_LOSS: Final = Struct("<q16s")
+
+
+def accept_losses(fold: Fold, time_us: int) -> dict[str, State]:
+    """The records by which what is missing now is known to be lost, each by the words that say what it is."""
+    records: dict[str, State] = {}
+    for row in balance(fold).queues:
+        if row.missing:
+            key = _QUEUE.pack(row.queue)
+            known = fold.table.state.get((Namespace.LOSS, key))
+            lost = row.missing if known is None else row.missing.plus(_decode(known))
+            value = _LOSS.pack(lost.count, lost.hash_sum.to_bytes(16, "little"))
+            records[row.complaint] = State(time_us, Namespace.LOSS, key, value)
+    return records
+
+
+def _decode(state: State) -> Loss:
+    count, hash_sum = _LOSS.unpack(state.value)
+    return Loss(count, int.from_bytes(hash_sum, "little"))
+
+
+def _lost(fold: Fold, totals: Mapping[int, QueueTotals]) -> dict[int, Loss]:
+    """By queue; that of deleted queues as queue 0, as their totals are."""
+    lost: dict[int, Loss] = {}
+    for (namespace, key), state in fold.table.state.items():
+        if namespace == Namespace.LOSS:
+            (number,) = _QUEUE.unpack(key)
+            queue = number if number in totals else 0
+            lost[queue] = lost.get(queue, Loss()).plus(_decode(state))
+    return lost
+
+
+__all__ = ["Balance", "LiveCount", "Loss", "QueueBalance", "accept_losses", "balance", "check"]

@@ -9,6 +9,9 @@ That is enough because records stand in the order in which they were written. A 
 forward, has its record behind the end of the census; one that leaves is asked for in vain. One thing comes to stand
 where something stood: what a transaction held is another message once it is committed, and has its record where it was.
 Whoever commits tells of those (`add`).
+
+A segment is known by its number. Its base does not name it: a segment in which nothing was written has the base of the
+one after it, and what was appended when the census began may have gone to a segment that was begun later.
 """
 
 from __future__ import annotations
@@ -35,14 +38,16 @@ class Census:
         """`segments` oldest first, and `end`, which is theirs; `sequences` of all live messages, those held by
         transactions included; `find` says of one where it is now, or None when it is live no more."""
         self._bases = [info.base for info in segments]
-        self._standing = [array("Q") for _ in segments]
+        self._numbers = [info.number for info in segments]
+        self._standing = {number: array("Q") for number in self._numbers}
+        """By segment: sequences."""
         self._end = end
         self._unasked = iter(list(sequences))
         self._find = find
 
     def covers(self, segment: SegmentInfo) -> bool:
         """Can it tell about the segment, once it is complete?"""
-        return segment.end <= self._end
+        return segment.number in self._standing and segment.end <= self._end
 
     def ask(self, count: int) -> bool:
         """Ask so many more; True when there is nobody left to be asked."""
@@ -55,12 +60,13 @@ class Census:
         for sequence in sequences:
             message = self._find(sequence)
             if message is not None and message.position < self._end:
-                self._standing[bisect_right(self._bases, message.position) - 1].append(sequence)
+                # Of several with one base it is the last: those before it are empty.
+                number = self._numbers[bisect_right(self._bases, message.position) - 1]
+                self._standing[number].append(sequence)
 
     def take(self, segment: SegmentInfo) -> Sequence[int]:
         """Who stands in the segment, told once: a superset, as some have gone since."""
-        number = bisect_right(self._bases, segment.base) - 1
-        found, self._standing[number] = self._standing[number], array("Q")
+        found, self._standing[segment.number] = self._standing[segment.number], array("Q")
         return found
 
 

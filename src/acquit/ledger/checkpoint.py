@@ -10,6 +10,10 @@ whatever in it still matters is appended again like any other record:
 3. when all of that is appended, a LEFT record with the segment's own totals. Once that is synced, the segment is
    archived.
 
+**Proof.** Before step 3 the owner's account of the segment must be zero (`ledger.occupancy`): a count of records that
+does not know how the messages were found. If it is not, the segment stays, which the owner is told. Nothing is lost,
+the broker goes on, and the segment is tried again with a new census once the log has grown by its size.
+
 Who stands in it, a census of all segments says (`ledger.census`). Nothing is copied twice for one segment, and what
 changes meanwhile changes by records further on. But one thing comes to stand in the segment while it leaves: what a
 transaction holds there is another message once it is committed, and has its record where it was. So before step 3 it is
@@ -25,6 +29,10 @@ the option and twice the backlog. And whatever was copied must first be matched 
 next segment is begun: copying never takes more than every second byte. From what a look at this has found follows how
 far the log has to grow before another is worth it (`Checkpointer.look_at`): however fast it is written, the segments
 leave as fast as they come.
+
+A segment that leaves costs records as well: that it left, and later that it was deleted, each with its summary. Where
+segments are small and queues many, that may be as much as a segment holds, and one would follow the other for ever. So
+when recovery would not have to read less than before the last one left, the next waits until something has happened.
 
 When the disk is full, a segment that leaves may make room. Then the oldest is let go sooner, but only when all that is
 live would fit into a quarter of it: the reserve is for outcomes first.
@@ -78,6 +86,15 @@ class CheckpointOwner(Protocol):
 
     def live(self, sequence: int) -> LiveMessage | None:
         """The message as it now is, or None when it is not live any more."""
+        ...
+
+    def occupants(self, segment: int) -> int:
+        """How many live messages have their record in the segment of this number or an older one, by an account of its
+        own. Not 0 where that cannot be told."""
+        ...
+
+    def stays(self, segment: int, messages: int) -> None:
+        """The segment cannot leave: so many messages in it have no newer record. 0: it has left after all."""
         ...
 
     def moved(self, sequence: int, position: Position) -> None:
@@ -149,8 +166,14 @@ class Checkpointer:
         self._summary: bytes | None = None
         """Of the segment's seal: the last thing that is read."""
         self._copied_bytes = 0
+        self._staying = False
+        """The oldest segment could not leave when it was to."""
         self._resume_at = 0
         """No segment is begun before the log has grown to here."""
+        self._span = sys.maxsize
+        """What recovery would have had to read when the last segment began to leave."""
+        self._eventful_batches = -1
+        """How many there were when it had left."""
         self.look_at = 0
         """Nor is a look worth it before that, unless less is live than there was at the last one."""
 
@@ -224,6 +247,9 @@ class Checkpointer:
             if journal.end < due_at:
                 self.look_at = due_at
                 return None
+            if journal.end - oldest.base >= self._span and journal.eventful_batches == self._eventful_batches:
+                return None
+        self._span = journal.end - oldest.base
         self._copied_bytes = 0
         self.look_at = sys.maxsize
         return oldest
@@ -286,8 +312,22 @@ class Checkpointer:
             if committed:
                 self._candidates, self._summary = iter(committed), None
                 return
-            self._recorder.flush()
-            self._journal.leave(segment.number, self._summary)
+            if self._is_empty(segment):
+                self._recorder.flush()
+                self._journal.leave(segment.number, self._summary)
+                wait_bytes = self._copied_bytes
+            else:
+                self._census = None
+                wait_bytes = segment.file_bytes
             self._segment = self._summary = None
+            self._eventful_batches = self._journal.eventful_batches
             self._base = _NO_BASE
-            self._resume_at = self.look_at = self._journal.end + self._copied_bytes
+            self._resume_at = self.look_at = self._journal.end + wait_bytes
+
+    def _is_empty(self, segment: SegmentInfo) -> bool:
+        """True if it is proven that nothing live has its record in the segment, or in one before it."""
+        messages = self._owner.occupants(segment.number)
+        if messages or self._staying:
+            self._owner.stays(segment.number, messages)
+        self._staying = bool(messages)
+        return not messages

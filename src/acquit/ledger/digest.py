@@ -51,6 +51,11 @@ class RunningDigest:
         self._gone = set()
         self._count_entries()
 
+    def go_on_from(self, summary: Summary) -> None:
+        """Take what the seal of the segment that just ended states for what was counted up to there."""
+        self.cumulated = {}
+        self.add_base(summary)
+
     def totals(self) -> dict[int, QueueTotals]:
         """By queue, to this moment: copies."""
         result: dict[int, QueueTotals] = {}

@@ -68,7 +68,8 @@ class EventKind(IntEnum):
     RELEASED = 33
     """Back in its place, the count unchanged."""
     MODIFIED = 34
-    """Back in its place; the count went up if `attempt` says so."""
+    """Back in its place; the count went up if `attempt` says so, and then it is a failure unless it is flagged
+    LEFT_BEHIND."""
     DUE = 35
     """A scheduled message became available."""
     SUSPENDED = 36
@@ -114,6 +115,9 @@ class EventFlag(IntFlag):
     """On COPIED_FORWARD: the message had been acquired before (first-acquirer is false)."""
     SUSPENDED = 0x40
     """On COPIED_FORWARD: acquired by a link that is suspended, to be resumed."""
+    LEFT_BEHIND = 0x80
+    """On RELEASED and MODIFIED: no consumer said it, a link ended over the message. If the delivery-count went up, that
+    is no failure; if it did not, that is no release."""
 
 
 class Event(NamedTuple):

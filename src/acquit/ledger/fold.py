@@ -22,11 +22,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from acquit.errors import StoreCorrupt
+from acquit.errors import StoreCorrupt, StoreVersionUnsupported
 from acquit.ledger.digest import RunningDigest
 from acquit.ledger.duplicates import remember
 from acquit.ledger.events import ENTERING, EVENT, RETIRING, Event, EventFlag, EventKind, unpack_event
-from acquit.ledger.live import CHANGES, LiveMessage, enters_with, let_see_again, note_attempt, notes_of
+from acquit.ledger.live import (
+    CHANGES,
+    LiveMessage,
+    Notes,
+    enters_with,
+    is_attempt,
+    let_see_again,
+    note_attempt,
+    notes_of,
+)
 from acquit.ledger.records import (
     POSTING_META,
     Attempt,
@@ -93,7 +102,8 @@ class Fold:
     # -- what it says -----------------------------------------------------------------------------------------------
 
     def totals(self) -> dict[int, QueueTotals]:
-        """By queue number; queue 0 for those that were deleted."""
+        """By queue number; queue 0 for those that were deleted. Up to the newest seal as that states them, whatever the
+        fold itself had counted; from there on as counted."""
         return self.digest.totals()
 
     def settle(self) -> None:
@@ -140,13 +150,14 @@ class Fold:
         stated, own = Summary.decode(summary), self.digest.end_segment()
         for queue in stated.rows.keys() | own.rows.keys():
             theirs, mine = stated.rows.get(queue, Row()), own.rows.get(queue, Row())
-            # Without the beginning, only what the segment itself adds can be compared.
-            if theirs.here != mine.here or (theirs != mine and not self.incomplete):
+            # Without what was before, only what the segment itself adds can be compared.
+            if theirs.here != mine.here or (theirs != mine and not self.digest.awaits_base):
                 self._anomaly(None, f"the seal of segment {self._segment} counts queue {queue} as {theirs}, not {mine}")
+        self.digest.go_on_from(stated)
 
     def _unknown(self, record: Record) -> None:
         if not record.flags & SKIPPABLE:
-            raise ValueError(
+            raise StoreVersionUnsupported(
                 f"record kind {record.kind}, version {record.version}, at position {record.position}: "
                 "written by a later version of acquit"
             )
@@ -197,7 +208,7 @@ class Fold:
                 self._anomaly(record, f"message {sequence} is held by transaction {transaction}, which is not open")
         elif kind not in ENTERING:
             if kind not in _KNOWN_EVENTS:
-                raise ValueError(f"event kind {kind} is not known: written by a later version of acquit")
+                raise StoreVersionUnsupported(f"event kind {kind}: written by a later version of acquit")
             self._anomaly(record, f"message {sequence} is posted by {EventKind(kind).name}")
         if due_at_ms:
             at = POSTING_META.size + address_bytes
@@ -247,7 +258,7 @@ class Fold:
         elif kind in _KNOWN_EVENTS:
             return None
         else:
-            raise ValueError(f"event kind {kind} is not known: written by a later version of acquit")
+            raise StoreVersionUnsupported(f"event kind {kind}: written by a later version of acquit")
         if message is None:
             self._missing(record, event)
         return message
@@ -291,10 +302,12 @@ class Fold:
         attempt = Attempt.decode(record)
         event = attempt.event
         self.digest.here.add_events(record.event)
+        before = self.messages.get(event.sequence)
+        noted = before is not None and is_attempt(before, event)
         message = self._event(record, event)
         if message is None or event.kind in RETIRING:
             return
-        note_attempt(message, attempt)
+        note_attempt(message, attempt, noted=noted)
         if attempt.excluded:
             self._excluded.setdefault(attempt.excluded, set()).add(event.sequence)
 
@@ -422,7 +435,8 @@ class Fold:
         number = decode_left(record.meta)
         self.left_through = max(self.left_through, number)
         if number == self._first_segment - 1 and self.incomplete:
-            self.digest.add_base(Summary.decode(record.payload))
+            if self.digest.awaits_base:
+                self.digest.add_base(Summary.decode(record.payload))
             self.incomplete = False
             self.table.windows.all_known()
 
@@ -457,11 +471,15 @@ _APPLIERS: Final[dict[int, Callable[[Fold, Record], None]]] = {
 
 def _bring_up_to(known: LiveMessage, copied: LiveMessage) -> None:
     """What a copy may say of a message that no event told: after a crash, that it may have been acquired before; and
-    that links which it was not for have gone."""
+    that links which it was not for have gone. The first versions did not copy how often a message came back uncounted:
+    where a copy does not say it, counting begins anew, as it does for who reads from the copy on."""
     known.flags |= copied.flags & EventFlag.DISPATCHED
     if known.notes is not None:
-        excluded = () if copied.notes is None else copied.notes.excluded
-        known.notes = known.notes._replace(excluded=excluded)
+        said = copied.notes or Notes()
+        notes = known.notes._replace(excluded=said.excluded)
+        if not said.returns:
+            notes = notes._replace(returns=0, left_uncounted=0)
+        known.notes = notes if any(notes) else None
 
 
 def _name(kind: int) -> str:

@@ -218,8 +218,7 @@ class _Search:
                     first = False
             except ValueError as error:
                 raise segment.corrupt(str(error)) from error
-            if segment.seal is None and segment.stop is not None and not newest:
-                raise segment.corrupt(segment.stop.reason or "a closed segment ends without its seal")
+            segment.check_end(newest=newest)
 
     def _found(self, data: bytes) -> bool:
         """May something of interest stand in this batch?"""

@@ -7,9 +7,11 @@ them by the same functions holds, by construction, what the fold of its journal 
 from __future__ import annotations
 
 from collections.abc import Callable
+from struct import Struct
 from typing import Final, NamedTuple
 
 from acquit.ledger.events import ATTEMPT_MAX, Event, EventFlag, EventKind
+from acquit.ledger.fields import FieldReader
 from acquit.ledger.records import (
     Attempt,
     AttemptNote,
@@ -31,6 +33,8 @@ ATTEMPTS_KEPT_MAX: Final = 20
 RETURNS_MAX: Final = 0xFFFF_FFFF
 """Where the count of uncounted returns stays."""
 
+_LEFT: Final = Struct("<II")
+
 
 class Notes(NamedTuple):
     """What few messages have: the story of their attempts."""
@@ -41,9 +45,13 @@ class Notes(NamedTuple):
     annotations: tuple[bytes, ...] = ()
     """AMQP maps that *modified* outcomes want merged into the message annotations, oldest first."""
     returns: int = 0
-    """How often it came back uncounted: released, or modified without delivery-failed."""
+    """How often it came back uncounted: released, modified without delivery-failed, left behind in order."""
     last_value: bytes = b""
     """What a last-value queue goes by, as the posting's extra LAST_VALUE_KEY says it."""
+    left_counted: int = 0
+    """How many of the delivery-count are no failures: a link ended over the message."""
+    left_uncounted: int = 0
+    """How many of `returns` no consumer said."""
 
 
 class LiveMessage:
@@ -129,16 +137,28 @@ def _released(message: LiveMessage, event: Event) -> None:
     message.actor = 0
     message.flags &= ~EventFlag.SUSPENDED
     message.due_at_ms = event.origin
+    left = 1 if event.flags & EventFlag.LEFT_BEHIND else 0
     if event.attempt == message.attempt:
         notes = message.notes or Notes()
-        message.notes = notes._replace(returns=notes.returns + 1)
+        message.notes = notes._replace(returns=notes.returns + 1, left_uncounted=notes.left_uncounted + left)
+    elif left:
+        notes = message.notes or Notes()
+        message.notes = notes._replace(left_counted=notes.left_counted + 1)
     message.attempt = event.attempt
 
 
 def _modified(message: LiveMessage, event: Event) -> None:
-    """As released, and the attempt is noted."""
+    """As released, and the attempt is noted, if it was one."""
+    noted = is_attempt(message, event)
     _released(message, event)
-    cause = Cause.CONNECTION_LOST if event.flags & EventFlag.CONNECTION_LOST else Cause.MODIFIED
+    if not noted:
+        return
+    if event.flags & EventFlag.CONNECTION_LOST:
+        cause = Cause.CONNECTION_LOST
+    elif event.flags & EventFlag.LEFT_BEHIND:
+        cause = Cause.DETACHED
+    else:
+        cause = Cause.MODIFIED
     _note(message, AttemptNote(event.time_us, event.actor, event.kind, cause, "", ""))
 
 
@@ -166,26 +186,36 @@ CHANGES: Final[dict[int, Callable[[LiveMessage, Event], None]]] = {
 """What the events that neither enter nor retire a message do to it."""
 
 
+def is_attempt(message: LiveMessage, event: Event) -> bool:
+    """Whether a MODIFIED event, which has not changed the message yet, belongs into the history of its attempts: not
+    if a link was closed over a message that nobody may have seen."""
+    return not event.flags & EventFlag.LEFT_BEHIND or event.attempt > message.attempt
+
+
 def _note(message: LiveMessage, note: AttemptNote) -> None:
     notes = message.notes or Notes()
     message.notes = notes._replace(attempts=(*notes.attempts, note)[-ATTEMPTS_KEPT_MAX:])
 
 
-def note_attempt(message: LiveMessage, attempt: Attempt) -> None:
-    """An ATTEMPT record, whose event has changed the message already: keep what it says beyond that."""
+def note_attempt(message: LiveMessage, attempt: Attempt, *, noted: bool = True) -> None:
+    """An ATTEMPT record, whose event has changed the message already: keep what it says beyond that. `noted`: what
+    `is_attempt` said before."""
     event = attempt.event
     notes = message.notes or Notes()
-    # A MODIFIED event has left a bare note: this one says more.
-    before = notes.attempts[:-1] if event.kind == EventKind.MODIFIED else notes.attempts
-    note = AttemptNote(event.time_us, event.actor, event.kind, attempt.cause, attempt.condition, attempt.description)
+    attempts = notes.attempts
+    if noted:
+        # A MODIFIED event has left a bare note: this one says more.
+        before = attempts[:-1] if event.kind == EventKind.MODIFIED else attempts
+        note = AttemptNote(
+            event.time_us, event.actor, event.kind, attempt.cause, attempt.condition, attempt.description
+        )
+        attempts = (*before, note)[-ATTEMPTS_KEPT_MAX:]
     excluded, annotations = notes.excluded, notes.annotations
     if attempt.excluded and attempt.excluded not in excluded:
         excluded = (*excluded, attempt.excluded)
     if attempt.annotations:
         annotations = (*annotations, attempt.annotations)
-    message.notes = notes._replace(
-        attempts=(*before, note)[-ATTEMPTS_KEPT_MAX:], excluded=excluded, annotations=annotations
-    )
+    message.notes = notes._replace(attempts=attempts, excluded=excluded, annotations=annotations)
 
 
 def let_see_again(message: LiveMessage, terminus: str) -> None:
@@ -201,7 +231,7 @@ def enters_with(notes: Notes | None) -> Notes | None:
     return Notes(last_value=notes.last_value) if notes is not None and notes.last_value else None
 
 
-_NOTE_EXTRAS: Final = frozenset({Extra.ATTEMPTS, Extra.EXCLUDED, Extra.ANNOTATIONS, Extra.RETURNS})
+_NOTE_EXTRAS: Final = frozenset({Extra.ATTEMPTS, Extra.EXCLUDED, Extra.ANNOTATIONS, Extra.RETURNS, Extra.LEFT_BEHIND})
 
 
 def notes_of(posting: Posting) -> Notes | None:
@@ -211,6 +241,7 @@ def notes_of(posting: Posting) -> Notes | None:
     annotations: tuple[bytes, ...] = ()
     returns = 0
     last_value = b""
+    left = 0, 0
     for tag, value in posting.extras:
         if tag == Extra.ATTEMPTS:
             attempts += decode_attempts(value)
@@ -222,7 +253,10 @@ def notes_of(posting: Posting) -> Notes | None:
             returns = int.from_bytes(value, "little")
         elif tag == Extra.LAST_VALUE_KEY:
             last_value = value
-    notes = Notes(attempts, excluded, annotations, returns, last_value)
+        elif tag == Extra.LEFT_BEHIND:
+            counted, uncounted = FieldReader(value).struct(_LEFT)
+            left = counted, uncounted
+    notes = Notes(attempts, excluded, annotations, returns, last_value, *left)
     return notes if any(notes) else None
 
 
@@ -261,6 +295,9 @@ def copied(message: LiveMessage, record: Record) -> Copied:
     extras += [(Extra.ANNOTATIONS, annotations) for annotations in notes.annotations]
     if notes.returns:
         extras.append((Extra.RETURNS, min(notes.returns, RETURNS_MAX).to_bytes(4, "little")))
+    if notes.left_counted or notes.left_uncounted:
+        left = min(notes.left_counted, RETURNS_MAX), min(notes.left_uncounted, RETURNS_MAX)
+        extras.append((Extra.LEFT_BEHIND, _LEFT.pack(*left)))
     event = _forwarded(message)
     return Copied(
         Posting(

@@ -32,7 +32,7 @@ _POSTED = int(EventKind.POSTED)
 class Recorder:
     """All appends of one broker go through here. On the loop.
 
-    Every method that writes raises StoreFull when even the reserve is used up, and StoreFailed after an I/O error.
+    Every method that writes raises StoreFull when even the reserve is used up.
     """
 
     def __init__(self, journal: Journal, table: StateTable, *, events_max: int = 4096) -> None:

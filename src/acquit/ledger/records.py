@@ -28,6 +28,7 @@ from typing import Final, NamedTuple, Protocol, Self
 from uuid import UUID
 from zlib import crc32
 
+from acquit.errors import StoreVersionUnsupported
 from acquit.ledger.events import ATTEMPT_MAX, EVENT, Event, EventKind, pack_event, unpack_event, unpack_events
 from acquit.ledger.fields import FieldReader, blob_field, text_field
 from acquit.store.interface import ARRAY, EVENTFUL, Record
@@ -310,6 +311,8 @@ class Namespace(IntEnum):
     ADDRESS = 5
     SENDER_MARK = 6
     """The high-water mark of a sender with monotone ids (Spark's sink)."""
+    LOSS = 7
+    """By queue: messages that are missing, and that a person decided to go on without (`ledger.losses`)."""
 
 
 _NAMESPACE: Final = Struct("<H")
@@ -372,6 +375,9 @@ class Extra(IntEnum):
     """On COPIED and ATTEMPT: an AMQP map that *modified* outcomes merged into the message annotations; opaque here."""
     RETURNS = 0x80
     """On COPIED: how often the message came back uncounted, u32."""
+    LEFT_BEHIND = 0x82
+    """On COPIED: how many of its delivery-count are no failures, u32, and how many of RETURNS are no releases, u32. A
+    message without it has none."""
     BODY_FINGERPRINT = 0x81
     """Size and CRC-32 of the body sections, u64 as in events: the posting's id, DUPLICATE_ID or else the message id, is
     in the window of its address from when it enters (`acquit.ledger.duplicates`)."""
@@ -394,7 +400,7 @@ def _read_extras(reader: FieldReader) -> tuple[tuple[int, bytes], ...]:
         if tag in Extra._value2member_map_:
             extras.append((tag, value))
         elif tag < _EXTRA_IGNORABLE:
-            raise ValueError(f"unknown extra field {tag}")
+            raise StoreVersionUnsupported(f"a posting with extra field {tag}: written by a later version of acquit")
     return tuple(extras)
 
 
@@ -700,4 +706,5 @@ def encode_fate(verdict: Verdict, user: str) -> bytes:
 
 def decode_fate(value: bytes) -> tuple[Verdict, str]:
     """Raises ValueError."""
-    return Verdict(value[0]), FieldReader(value[1:]).text()
+    reader = FieldReader(value)
+    return Verdict(reader.raw(1)[0]), reader.text()

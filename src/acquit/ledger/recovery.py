@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from acquit.ledger.balance import accept_losses, check
 from acquit.ledger.events import EventKind
 from acquit.ledger.fold import Fold
 from acquit.ledger.recorder import Recorder
@@ -50,6 +51,8 @@ class OpenedJournal:
     run: Start
     created: bool
     """The folder was new."""
+    losses: tuple[str, ...]
+    """What was missing of each queue, which was accepted and recorded."""
 
 
 @contextlib.contextmanager
@@ -71,6 +74,7 @@ def open_journal(
     software: str = "acquit",
     container_id: str = "",
     sequence_block: int = BLOCK,
+    accept_loss: bool = False,
     disk: Disk | None = None,
     clock_us: Callable[[], int] = wall_clock_us,
     clock_s: Callable[[], float] = time.monotonic,
@@ -78,17 +82,25 @@ def open_journal(
     """Open, or make, the journal in a data folder; blocks on the disk. A copy of another's begins a new epoch
     (`acquit.store.backup`).
 
-    Raises StoreLocked, StoreVersionUnsupported, StoreCorrupt, StoreFull, StoreFailed or StoreError, as
-    `acquit.store.recovery.open_store` does; the folder is then as it was, or recovers as before.
+    What is live must be what the journal's own accounts say: StoreUnbalanced is raised where it is not, unless
+    `accept_loss`, which records the difference and goes on. Raises also StoreLocked, StoreVersionUnsupported,
+    StoreCorrupt, StoreFull, StoreFailed or StoreError, as `acquit.store.recovery.open_store` does; the folder is then
+    as it was, or recovers as before.
     """
     fold = Fold()
+
+    def settle(report: RecoveryReport) -> None:
+        fold.settle()
+        if not accept_loss:
+            check(fold, str(path))
+
     with _no_collection():
         opened = open_store(
             path,
             options,
             fold,
             fold.digest,
-            replayed=lambda report: fold.settle(),
+            replayed=settle,
             container_id=container_id,
             disk=disk,
             clock_us=clock_us,
@@ -105,6 +117,9 @@ def open_journal(
         recorder = Recorder(journal, fold.table)
         first = fold.table.reserved_up_to + 1 + EPOCH_GAP * restored
         recorder.append(run)
+        losses = accept_losses(fold, now_us) if accept_loss else {}
+        for loss in losses.values():
+            recorder.append(loss)
         for held in dropped:
             recorder.transition(EventKind.ROLLED_BACK, held.sequence, held.queue, held.fingerprint, now_us)
         recorder.append(Reserved(now_us, first - 1 + sequence_block, fold.table.queue_max, fold.table.actor_max))
@@ -115,7 +130,9 @@ def open_journal(
         journal.close()
         raise
     sequences = Sequences(recorder, first, fold.table.reserved_up_to, block=sequence_block)
-    return OpenedJournal(journal, recorder, sequences, fold, opened.report, identity, run, opened.created)
+    return OpenedJournal(
+        journal, recorder, sequences, fold, opened.report, identity, run, opened.created, tuple(losses)
+    )
 
 
 def write_now(recorder: Recorder) -> None:

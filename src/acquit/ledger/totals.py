@@ -30,6 +30,7 @@ from enum import IntFlag
 from struct import Struct
 from typing import Final
 
+from acquit.errors import StoreVersionUnsupported
 from acquit.ledger.events import ENTERING, EVENT, RETIRING, EventKind
 from acquit.ledger.fields import FieldReader
 
@@ -212,11 +213,13 @@ class Summary:
 
     @classmethod
     def decode(cls, data: bytes) -> Summary:
-        """Raises ValueError."""
+        """Raises ValueError, and StoreVersionUnsupported for one that a later version of acquit wrote."""
         reader = FieldReader(data)
         version, _, rows, events, first_us, last_us = reader.struct(_HEAD)
         if version != VERSION:
-            raise ValueError(f"a segment summary of version {version}; this version of acquit reads {VERSION}")
+            raise StoreVersionUnsupported(
+                f"a seal's summary of version {version}: written by a later version of acquit"
+            )
         summary = cls(events=events, first_us=first_us, last_us=last_us)
         for _ in range(rows):
             queue, flags, kinds, live, *sums = _ROW.unpack(reader.raw(_ROW.size))
@@ -228,6 +231,8 @@ class Summary:
             )
             for _ in range(kinds):
                 kind, volatile, here, cumulated = reader.struct(_KIND)
+                if here > cumulated:
+                    raise ValueError(f"queue {queue}: {here} of kind {kind} in the segment, {cumulated} up to its end")
                 for totals, count in ((row.here, here), (row.cumulated, cumulated)):
                     if count:
                         (totals.volatile if volatile else totals.counts)[kind] = count

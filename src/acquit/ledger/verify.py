@@ -6,9 +6,9 @@ which is on record. What the chain cannot show is the loss of its newest links, 
 point by somebody who can write the folder: for that, keep the `head` elsewhere from time to time and verify against
 it.
 
-Beside the chain: every checksum; each seal's counts against the segment's own events, and its cumulated totals
-against the seal before; the side files against their segments. Side files are derived: a bad one is named, and can be
-deleted.
+Beside the chain: that what recovery finds live is what the journal accounts for; every checksum; each seal's counts
+against the segment's own events, and its cumulated totals against the seal before; the side files against their
+segments. Side files are derived: a bad one is named, and can be deleted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from typing import Self
 from uuid import UUID
 
 from acquit.errors import ConfigurationError, StoreCorrupt, StoreError
+from acquit.ledger.balance import balance
 from acquit.ledger.digest import RunningDigest
+from acquit.ledger.fold import Fold
 from acquit.ledger.totals import QueueTotals, Row, RowFlag, Summary
 from acquit.store.disk import Disk, Mode, store_error
 from acquit.store.folder import EVENTS, STUB
@@ -37,6 +39,7 @@ from acquit.store.segment import (
     Seal,
     SegmentHeader,
     decode_seal,
+    decode_seal_head,
 )
 
 
@@ -108,7 +111,9 @@ def read_head(path: Path, *, disk: Disk | None = None) -> Head:
     """The head of the journal in a data folder, of a running broker or a stopped one.
 
     Of an open segment it covers what is known to be synced, so that no power loss can make it untrue: all but the last
-    batch. Raises StoreMissing when it is no data folder, StoreVersionUnsupported, StoreCorrupt, StoreFailed.
+    batch. Where that is nothing, the head is the segment before (number 0 in a journal that has just been made): a
+    segment without a batch may be replaced by the next run. Raises StoreMissing when it is no data folder,
+    StoreVersionUnsupported, StoreCorrupt, StoreFailed.
     """
     reader = FolderReader(path, disk)
     contents = reader.contents()
@@ -118,9 +123,12 @@ def read_head(path: Path, *, disk: Disk | None = None) -> Head:
         length = HEADER_BYTES
         for head, _ in segment.batches():
             length = HEADER_BYTES + max(0, head.synced_end - segment.header.base)
+        header = segment.header
         if segment.seal is not None:
             length = segment.offset
-        return Head(contents.identity.store, segment.header.number, length, segment.hash_of(length))
+        if length == HEADER_BYTES:
+            return Head(header.store, header.previous_number, header.previous_length, header.previous_sha256)
+        return Head(header.store, header.number, length, segment.hash_of(length))
 
 
 def verify(
@@ -159,8 +167,21 @@ def verify(
         _check_link(before, link, deleted, contents.identity.store)
     head = read_head(path, disk=disk)
     problems = [f"segment {link.number}: {problem}" for link in links for problem in link.problems]
+    if not any(link.problems for link in links if link.place is Place.JOURNAL):
+        problems += _unbalanced(reader)
     problems += [problem for known in against for problem in _check_head(reader, contents.identity.store, links, known)]
     return Verification(contents.identity.store, tuple(links), head, tuple(problems))
+
+
+def _unbalanced(reader: FolderReader) -> list[str]:
+    """Queues that hold other messages than the journal accounts for."""
+    fold = Fold()
+    try:
+        reader.replay(fold)
+        fold.settle()
+    except StoreCorrupt as error:
+        return [str(error)]
+    return [row.complaint for row in balance(fold).queues if row.mismatch]
 
 
 def _read_segment(reader: FolderReader, link: Link, deleted: dict[int, DeletedSegment], *, newest: bool) -> None:
@@ -181,11 +202,7 @@ def _read_segment(reader: FolderReader, link: Link, deleted: dict[int, DeletedSe
             link.seal, link.valid_bytes = segment.seal, segment.offset
             link.sha256 = segment.sha256.digest() if segment.sha256 is not None else b""
             link.events = digest.here.events
-            if segment.seal is None and not newest and segment.stop is not None:
-                reason = segment.stop.reason or "it ends without its seal"
-                raise segment.corrupt(reason)
-            if segment.seal is None and newest:
-                segment.cut_bytes()
+            segment.check_end(newest=newest)
     except (StoreCorrupt, ValueError, KeyError) as error:
         link.problems.append(str(error))
         return
@@ -246,7 +263,8 @@ def _read_stub(reader: FolderReader, link: Link) -> None:
     except StoreError as error:
         link.problems.append(str(error))
         return
-    link.seal = decode_seal(data[HEADER_BYTES:])
+    head = decode_seal_head(data[HEADER_BYTES:])
+    link.seal = decode_seal(data[HEADER_BYTES : HEADER_BYTES + head.length]) if head is not None else None
     if link.seal is None:
         link.problems.append("the seal in its stub does not match its checksum")
 

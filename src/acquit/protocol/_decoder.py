@@ -12,12 +12,13 @@ Offsets only ever move forward, so time is linear in the bytes whatever the size
 Memory. Counts are compared with the bytes left before anything is allocated, as each item takes at least one byte.
 The exception are arrays of items without width (null, true, uint0, list0...): 15 bytes can claim 2^32 of them, so these
 draw on an allowance, `Scope.free_items_left`, that grows with the bytes and not with the claims. Nesting is bounded by
-`Scope.depth_left`.
+`Scope.depth_left`, and the time that a value takes by `Scope.items_left` where the caller says how many it may have.
 """
 
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Callable
 from typing import Final, TypeAlias, TypeVar, cast
 from uuid import UUID
@@ -55,11 +56,12 @@ FREE_ITEMS: Final = 256
 class Scope:
     """What one decoding may still use up. Shared by all the values nested in one."""
 
-    __slots__ = ("depth_left", "free_items_left")
+    __slots__ = ("depth_left", "free_items_left", "items_left")
 
-    def __init__(self, byte_count: int, depth_max: int = DEPTH_MAX) -> None:
+    def __init__(self, byte_count: int, depth_max: int = DEPTH_MAX, items_max: int | None = None) -> None:
         self.depth_left = depth_max
         self.free_items_left = FREE_ITEMS + byte_count
+        self.items_left = sys.maxsize if items_max is None else items_max
 
     def enter(self) -> None:
         """Count one more level; `leave` takes it back. A failed decoding is thrown away with its scope."""
@@ -69,6 +71,12 @@ class Scope:
 
     def leave(self) -> None:
         self.depth_left += 1
+
+    def take(self, count: int) -> None:
+        """Count items of a list, map or array, before they are decoded."""
+        self.items_left -= count
+        if self.items_left < 0:
+            raise DecodeError("a value has more items than the limit")
 
 
 FLAT: Final = Scope(0, depth_max=0)
@@ -280,6 +288,7 @@ def _read_items(data: bytes, offset: int, count: int, end: int, scope: Scope) ->
     items: list[Value] = []
     append = items.append
     scope.enter()
+    scope.take(count)
     for _ in range(count):
         item, offset = readers[data[offset]](data, offset + 1, scope)
         append(item)
@@ -363,6 +372,7 @@ def _read_array(data: bytes, offset: int, count: int, end: int, scope: Scope) ->
             raise DecodeError(f"an array claims {count} items that take no bytes, more than the limit")
     elif count * ITEM_BYTES_MIN[code >> 4] > end - offset:
         raise DecodeError(f"an array claims {count} items in {end - offset} bytes")
+    scope.take(count)
     read = READERS[code]
     items: list[Value] = []
     append = items.append
@@ -436,16 +446,24 @@ for _code, (_, _reader) in TYPED.items():
     READERS[_code] = _reader
 
 
-def decode(data: bytes, offset: int = 0, end: int | None = None, *, depth_max: int = DEPTH_MAX) -> tuple[Value, int]:
+def decode(
+    data: bytes,
+    offset: int = 0,
+    end: int | None = None,
+    *,
+    depth_max: int = DEPTH_MAX,
+    items_max: int | None = None,
+) -> tuple[Value, int]:
     """Decode the value at `offset`; return it with the offset behind it.
 
     Values keep their wire type (see `acquit.protocol.types`). Raises DecodeError for anything that is not a complete
-    AMQP value before `end`, is nested deeper than `depth_max`, or claims more items than its bytes can hold.
+    AMQP value before `end`, is nested deeper than `depth_max`, has more than `items_max` items in all its lists, maps
+    and arrays, or claims more items than its bytes can hold.
     """
     if end is None:
         end = len(data)
     try:
-        value, next_offset = READERS[data[offset]](data, offset + 1, Scope(end - offset, depth_max))
+        value, next_offset = READERS[data[offset]](data, offset + 1, Scope(end - offset, depth_max, items_max))
     except MALFORMED as exc:
         raise malformed("value", exc) from exc
     if next_offset > end:
@@ -464,10 +482,16 @@ for _code in TYPED:
     SKIP_WIDTHS[_code] = _FIXED_WIDTH[_category] if _category <= 9 else 33 if _category in (0xA, 0xC, 0xE) else 36
 
 
+SKIPPED_DESCRIPTIONS_MAX: Final = 4_096
+"""Descriptions of descriptions that `skip` steps through: each takes it a step, where all else takes one."""
+
+
 def skip(data: bytes, offset: int, end: int) -> int:
     """The offset behind the value at `offset`, which must end by `end`. What is inside of a list, map or array is
-    stepped over unseen, so the bytes may still turn out malformed when they are decoded. Raises DecodeError."""
+    stepped over unseen, so the bytes may still turn out malformed when they are decoded. Raises DecodeError, for more
+    than `SKIPPED_DESCRIPTIONS_MAX` descriptions of descriptions, too."""
     pending = 1
+    descriptions_left = SKIPPED_DESCRIPTIONS_MAX
     try:
         while pending:
             if offset >= end:
@@ -479,6 +503,9 @@ def skip(data: bytes, offset: int, end: int) -> int:
                     raise DecodeError(f"0x{code:02x} at offset {offset} is not an AMQP format code")
                 pending += 1  # a description is two values: the descriptor and the described
                 offset += 1
+                descriptions_left -= 1
+                if descriptions_left < 0:
+                    raise DecodeError("values are nested deeper than the limit")
                 continue
             if width < 32:
                 offset += 1 + width

@@ -13,6 +13,7 @@ effect in this package: to hand them to who performs effects would be to hand ov
 
 from __future__ import annotations
 
+import codecs
 import io
 import json
 import re
@@ -203,6 +204,16 @@ def data_of(body: object) -> bytes | None:
 
 
 _CHARSET: Final = re.compile(r";\s*charset\s*=\s*\"?([^\s\";]+)", re.IGNORECASE)
+_NO_CHARSETS: Final = frozenset(("idna", "punycode", "raw-unicode-escape", "unicode-escape", "undefined"))
+"""What Python knows by name beside charsets: notations, of which two take time by the square of the text's length. Who
+sends a message says its charset, and is not to choose among these."""
+
+
+def _is_known(charset: str) -> bool:
+    try:
+        return codecs.lookup(charset).name not in _NO_CHARSETS
+    except (LookupError, ValueError):  # ValueError: a NUL in it
+        return False
 
 
 def text_of(body: object, content_type: str | None, content_encoding: str | None) -> str:
@@ -217,12 +228,14 @@ def text_of(body: object, content_type: str | None, content_encoding: str | None
         _check_plain(content_encoding)
         named = _CHARSET.search(content_type or "")
         charset = named[1] if named else "utf-8"
+        if not _is_known(charset):
+            raise BodyError(f"the body is in charset {charset!r}, which is not known here")
         try:
             return data.decode(charset)
         except UnicodeDecodeError as exc:
             raise BodyError(f"the body is no {charset} text: byte {exc.start} of {len(data)}: {exc.reason}") from exc
-        except LookupError as exc:
-            raise BodyError(f"the body is in charset {charset!r}, which is not known here") from exc
+        except (LookupError, UnicodeError) as exc:
+            raise BodyError(f"the body is no {charset} text: {exc}") from exc
     raise BodyError(f"{describe(body)}, and not text")
 
 

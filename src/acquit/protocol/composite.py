@@ -17,7 +17,7 @@ the last one. Composites of extensions stay `Described` where the specification 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, TypeAlias
 from uuid import UUID
@@ -236,7 +236,17 @@ def _any(value: object) -> bytes:
     return bytes(buffer)
 
 
+def several(values: Sequence[str]) -> Symbol | Array | None:
+    """The value of a field that may hold several symbols (1.4): null, one symbol, or an array; never a list."""
+    if len(values) > 1:
+        return Array(Symbol, tuple(values))
+    return Symbol(values[0]) if values else None
+
+
 def _symbols(values: tuple[str, ...]) -> bytes:
+    """As `several`; a field that is mandatory has an empty array for none."""
+    if len(values) == 1:
+        return e.symbol_bytes(values[0])
     buffer = bytearray()
     e.write_array(buffer, Array(Symbol, values), DEPTH_MAX)
     return bytes(buffer)
@@ -279,13 +289,24 @@ def _providing(requires: str) -> FieldWriter:
     return write
 
 
+def _number(write: FieldWriter) -> FieldWriter:
+    """To Python True is a number, 1; who says it meant something else."""
+
+    def write_number(value: Any) -> bytes:
+        if value is True or value is False:
+            raise TypeError("a truth value is no number")
+        return write(value)
+
+    return write_number
+
+
 _WRITERS_BY_TYPE: Final[dict[str, FieldWriter]] = {
     "boolean": e.boolean_bytes,
-    "ubyte": e.ubyte_bytes,
-    "ushort": e.ushort_bytes,
-    "uint": e.uint_bytes,
-    "ulong": e.ulong_bytes,
-    "timestamp": e.timestamp_bytes,
+    "ubyte": _number(e.ubyte_bytes),
+    "ushort": _number(e.ushort_bytes),
+    "uint": _number(e.uint_bytes),
+    "ulong": _number(e.ulong_bytes),
+    "timestamp": _number(e.timestamp_bytes),
     "binary": e.binary_bytes,
     "string": e.string_bytes,
     "symbol": e.symbol_bytes,
@@ -300,6 +321,30 @@ _WRITERS_BY_REQUIREMENT: Final[dict[str, FieldWriter]] = {
     "message-id": _message_id,
     **{requires: _providing(requires) for requires in ("delivery-state", "outcome", "source", "target")},
 }
+
+
+_EXPECTED: Final[dict[str, str]] = {
+    "boolean": "True or False",
+    "ubyte": "a whole number from 0 to 255",
+    "ushort": "a whole number from 0 to 65535",
+    "uint": "a whole number from 0 to 4294967295",
+    "ulong": "a whole number from 0 to 18446744073709551615",
+    "timestamp": "a whole number of milliseconds since the Unix epoch",
+    "binary": "bytes",
+    "string": "a text that UTF-8 can hold",
+    "symbol": "a text of ASCII",
+    "address": "a text that UTF-8 can hold",
+    "txn-id": "bytes",
+    "message-id": "a text, a UUID, bytes, or a whole number from 0 to 18446744073709551615",
+}
+"""What a field takes, by its type or what it requires, in words for people."""
+
+_ATTRIBUTES: Final[dict[tuple[type, str], str]] = {
+    **{(definitions.Header, field.name): field.name for field in definitions.Header.FIELDS},
+    **{(definitions.Properties, field.name): field.name for field in definitions.Properties.FIELDS},
+    (definitions.Header, "ttl"): "ttl_ms",
+}
+"""The fields that users know as attributes of a message, by the name that they have there."""
 
 
 def _writer(field: Field) -> FieldWriter:
@@ -396,14 +441,14 @@ class _Plan:
             self._refuse_none(items)
         return self.constructor + e.compound_bytes(0, count, b"".join(written))
 
-    def misfit(self, value: object) -> str | None:
-        """The name of the field that could not be written: found by trying again, as it is only for the message."""
+    def misfit(self, value: object) -> Field | None:
+        """The field that could not be written: found by trying again, as it is only for the message."""
         for field, item, write in zip(self.fields, self.get(value), self.writers, strict=True):
             try:
                 if item is not None:
                     write(item)
             except e.UNENCODABLE:
-                return field.name
+                return field
         return None
 
     def _refuse_none(self, items: tuple[object, ...]) -> None:
@@ -472,6 +517,10 @@ def encode_composite(value: object) -> bytes:
         misfit = plan.misfit(value)
         if misfit is None:  # then it is a mandatory field that is missing, which the message says already
             raise
-        got = repr(getattr(value, misfit))
+        got = repr(getattr(value, misfit.name))
         shown = got if len(got) <= _SHOWN_MAX else f"{got[:_SHOWN_MAX]}..."
-        raise EncodeError(f"{plan.kind.__name__}.{misfit} does not fit its type: {exc}, got {shown}") from exc
+        name = _ATTRIBUTES.get((plan.kind, misfit.name), f"{plan.kind.__name__}.{misfit.name}")
+        expected = _EXPECTED.get(misfit.requires or misfit.wire) if not misfit.multiple else None
+        if expected is None:
+            raise EncodeError(f"{name} does not fit its type: {exc}, got {shown}") from exc
+        raise EncodeError(f"{name} must be {expected}, got {shown}") from exc

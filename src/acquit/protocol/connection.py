@@ -10,6 +10,9 @@ Blame decides how far an error reaches. What only one link or session did wrong 
 decoding) the connection is over at once, otherwise it waits a while for the peer's close. Nothing a peer sends raises
 to the caller.
 
+Input is taken in turns, where `ConnectionOptions.turn_cost_max` asks for that: a call of `receive_data` stops when its
+frames have cost so much (`costs`), even in the middle of a disposition of many deliveries, and the next one goes on.
+
 Output is a list of byte strings, joined when it is taken. Sessions add what they have gathered just before.
 
 Time comes only as `now`. Output is taken without one, so heartbeats follow the rule in `liveness.py`.
@@ -17,14 +20,12 @@ Time comes only as `now`. Output is taken without one, so heartbeats follow the 
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Final
 
 from acquit.errors import (
     DecodeError,
-    FrameTooLarge,
     FramingError,
     LocalProtocolError,
     RemoteProtocolError,
@@ -42,26 +43,25 @@ from acquit.protocol._definitions import (
 )
 from acquit.protocol.allocation import LowestFree
 from acquit.protocol.composite import encode_composite
-from acquit.protocol.events import ConnectionEnded, ConnectionOpened, CreditChanged, Event, SessionBegun
+from acquit.protocol.connection_base import (
+    DESCRIPTION_BYTES_MAX,
+    ConnectionBase,
+    ConnectionEnded,
+    ConnectionOpened,
+    Event,
+)
+from acquit.protocol.costs import FRAME_COSTS, HEAD_BYTES_PER_COST
 from acquit.protocol.fastpath import Predictions
-from acquit.protocol.frames import AMQP_FRAME, HEARTBEAT, FrameBody, FrameDecoder, encode_frame
+from acquit.protocol.frames import HEARTBEAT, FrameBody, FrameDecoder, encode_frame
 from acquit.protocol.handshake import Handshake, HandshakeEnded
 from acquit.protocol.liveness import Liveness
 from acquit.protocol.options import MAX_FRAME_SIZE_MIN, ConnectionOptions
+from acquit.protocol.receiver import UNFINISHED, ReceivingLink
 from acquit.protocol.sasl import SaslClient, SaslServerOptions
-from acquit.protocol.sender import SendingLink
-from acquit.protocol.session import Session
+from acquit.protocol.session import Session, SessionBegun, SessionState
 
-_FRAME_HEADER: Final = struct.Struct(">IBBH")
-_HEADER_BYTES: Final = 8
-"""Of a frame; what follows is its body."""
-_ERROR_FRAME_OVERHEAD: Final = 64
-"""More than any detach, end or close takes besides its error."""
 ESTABLISHMENT_FAILED: Final = "amqp:connection-establishment-failed"
 """Property of an open that is there only because a close must follow one (2.4.1): the connection was refused."""
-_CONDITION_CHARACTERS_MAX: Final = 100
-_DESCRIPTION_BYTES_MAX: Final = 256
-"""With these two an error fits the smallest frame size there is."""
 
 
 class ConnectionState(IntEnum):
@@ -79,13 +79,14 @@ class ConnectionState(IntEnum):
     """Nothing more is read or written."""
 
 
-class Connection:
+class Connection(ConnectionBase):
     """One connection: bytes in, events out; verbs in, bytes out; time only as `now` (seconds, monotonic).
 
-    The driver's loop: feed what arrives to `receive_data` (`receive_eof` at its end), act on the events, write
-    `data_to_send` while `has_output`, call `handle_deadline` at `next_deadline` (look again after each of these), and
-    close the socket when `closed` and the output is written. Nothing a peer sends makes these raise; misuse of the
-    verbs raises LocalProtocolError, and nothing is sent then.
+    The driver's loop: feed what arrives to `receive_data` (`receive_eof` at its end), act on the events, call it again
+    without data while `input_waits`, after others had their turn; write `data_to_send` while `has_output`, call
+    `handle_deadline` at `next_deadline` (look again after each of these), and close the socket when `closed` and the
+    output is written. Then `release`. Nothing a peer sends makes these raise; misuse of the verbs raises
+    LocalProtocolError, and nothing is sent then.
 
     `sasl`: a client's mechanism; what a server offers; None for no SASL layer. `user` is what `sasl_succeed` was told;
     `remote_open` the peer's open; `context` the application's.
@@ -99,37 +100,22 @@ class Connection:
         sasl: SaslClient | SaslServerOptions | None,
         now: float,
     ) -> None:
-        self.options = options
-        self.server = server
+        super().__init__(options, server=server)
         self.state = ConnectionState.HANDSHAKE
-        self.remote_open: Open | None = None
         self.user: str | None = None
-        self.context: object = None
         self.admit: Callable[[Open], Error | None] | None = None
         """Server: asked before the peer's open is answered. An error refuses the connection: our open says
         ``amqp:connection-establishment-failed``, and the close behind it why."""
 
-        self.events: list[Event] = []
-        """Engine's own: where events gather until they are handed over."""
-        self.event_batch = 0
-        """Engine's own: which handing-over is next, so that CreditChanged comes once in each."""
-        self.out: list[bytes] = []
-        """Engine's own: output, in order. Always the same list, so that links may hold it."""
-        self.predictions = Predictions()
-        """Engine's own: what frames of the steady state look like, see `fastpath`."""
-        self.dirty: list[Session] = []
-        """Engine's own: the sessions that have gathered output."""
-        self.peer_frame_size_max = MAX_FRAME_SIZE_MIN
-        """The largest frame the peer takes, in bytes; before its open, what every peer must take."""
-        self.frame_size_max = MAX_FRAME_SIZE_MIN
-        """The largest transfer frame that we write: no larger, so that links take turns."""
+        self.open_properties: Mapping[str, object] = {}
+        """What our open says of this connection beside the properties of the options. `admit` may set it."""
 
+        self.predictions: Predictions = Predictions()
         self._handshake = Handshake(options, server=server, sasl=sasl, out=self.out)
         self._decoder = FrameDecoder(options.max_frame_size)
         self._open_sent = False
         self._bad_open: RemoteProtocolError | None = None
         self._end_told = False
-        self._assembled_bytes = 0
         self._channels = LowestFree()
         self._outgoing_channels: dict[int, Session] = {}
         self._incoming_channels: dict[int, Session] = {}
@@ -151,6 +137,14 @@ class Connection:
         return bool(self.out or self.dirty)
 
     @property
+    def input_waits(self) -> bool:
+        """Whether `receive_data` has stopped at the end of its turn, and is to be called again without waiting for more
+        bytes. Read no more from the peer meanwhile: it would gather here."""
+        if self.state in (ConnectionState.HANDSHAKE, ConnectionState.ENDED):
+            return False
+        return self.unfinished is not None or (self.turn.left <= 0 and self._decoder.buffered > 0)
+
+    @property
     def output_bytes(self) -> int:
         """How much output waits, in bytes, not counting the rest of deliveries larger than a frame."""
         return sum(map(len, self.out))
@@ -162,8 +156,9 @@ class Connection:
 
     def receive_data(self, data: bytes, now: float) -> list[Event]:
         """Take bytes from the peer and say what they mean. Never raises for what a peer sent: it answers with detach,
-        end or close, and the event says so. Call `data_to_send` afterwards."""
+        end or close, and the event says so. Call `data_to_send` afterwards, and look at `input_waits`."""
         self._now = now
+        self.turn.begin()
         if self.state is not ConnectionState.ENDED:
             try:
                 self._receive(data)
@@ -224,6 +219,20 @@ class Connection:
             elif self._liveness.heartbeat_due(now):
                 self.out.append(HEARTBEAT)
         return self._hand_over()
+
+    def release(self) -> None:
+        """Let go of all sessions, links and deliveries, once the connection has ended and its last events were acted
+        upon. They know the connection and it knows them: without this, what a lost connection held would stay until
+        Python's collector comes by, which in a broker is seldom. Who still has one of them may look at it."""
+        self.state = ConnectionState.ENDED
+        for session in self.sessions:
+            session.release()
+        self._outgoing_channels.clear()
+        self._incoming_channels.clear()
+        self.dirty.clear()
+        self.events.clear()
+        self.predictions = Predictions()
+        self.context = self.admit = self.count_assembled = self.unfinished = None
 
     # -- for the application
 
@@ -321,61 +330,20 @@ class Connection:
         if self.state is not ConnectionState.ENDED:
             self._end_handshake(self._handshake.give_up(reason))
 
+    def shed_assembled(self) -> None:
+        """End all links with deliveries that have begun to arrive and not ended, amqp:resource-limit-exceeded, for want
+        of memory. LinkDetached is handed over next."""
+        for session in self.sessions:
+            for link in session.links:
+                if isinstance(link, ReceivingLink) and link.in_delivery:
+                    link.fail(AmqpCondition.RESOURCE_LIMIT_EXCEEDED, UNFINISHED)
+
     # -- for sessions and links
 
     @property
     def writable(self) -> bool:
         """Whether frames of sessions may be written."""
         return self.state is ConnectionState.OPENED
-
-    def write(self, channel: int, body: bytes) -> None:
-        """Write a frame. Raises FrameTooLarge, with nothing written, for one the peer does not take."""
-        size = _HEADER_BYTES + len(body)
-        if size > self.peer_frame_size_max:
-            raise FrameTooLarge(f"a frame of {size} bytes; the peer takes {self.peer_frame_size_max}")
-        self.out.append(encode_frame(channel, body))
-
-    def write_frame(self, channel: int, head: bytes, payload: bytes) -> None:
-        """Write a transfer, whose size the caller has seen to."""
-        self.out.append(_FRAME_HEADER.pack(_HEADER_BYTES + len(head) + len(payload), 2, AMQP_FRAME, channel) + head)
-        if payload:
-            self.out.append(payload)
-
-    def write_raw(self, frames: list[bytes]) -> None:
-        """Write whole frames."""
-        self.out += frames
-
-    def fit_error(self, error: Error | None) -> Error | None:
-        """`error`, without its info and the end of its description where the peer's frame is too small for them."""
-        if error is None or len(encode_composite(error)) + _ERROR_FRAME_OVERHEAD <= self.peer_frame_size_max:
-            return error
-        description = (error.description or "").encode()[:_DESCRIPTION_BYTES_MAX].decode(errors="ignore")
-        return Error(error.condition[:_CONDITION_CHARACTERS_MAX], description)
-
-    def assemble(self, byte_count: int) -> bool:
-        """Count bytes of unfinished deliveries, up or down. False above the limit."""
-        self._assembled_bytes += byte_count
-        return self._assembled_bytes <= self.options.assembly_bytes_max
-
-    @property
-    def assembling(self) -> bool:
-        """Has any delivery begun to arrive, and not ended?"""
-        return self._assembled_bytes > 0
-
-    def tell_credit(self, link: SendingLink) -> None:
-        """CreditChanged, with the next events that are handed over."""
-        self.events.append(CreditChanged(link))
-
-    def unmap(self, session: Session) -> None:
-        """The session is ended at both ends: its channels are free. A client takes another one next: RabbitMQ before
-        4.3 may take a *begin* for a frame of the session that had the channel and has just ended, and not answer."""
-        del self._outgoing_channels[session.channel]
-        if self.server:
-            self._channels.free(session.channel)
-        else:
-            self._channels.rest(session.channel)
-        if session.remote_channel is not None:
-            del self._incoming_channels[session.remote_channel]
 
     # -- its own: reading
 
@@ -386,7 +354,8 @@ class Connection:
             except HandshakeEnded as end:
                 self._end_handshake(end)
         else:
-            self._decoder.feed(data)
+            if data:
+                self._decoder.feed(data)
             self._read_frames()
 
     def _leave_handshake(self, rest: bytes | None) -> None:
@@ -398,9 +367,12 @@ class Connection:
             self._read_frames()
 
     def _read_frames(self) -> None:
+        turn = self.turn
         self._take_predicted()
         start = self._decoder.offset
-        for _, channel, performative, payload in self._decoder:
+        for _, channel, performative, payload in self._decoder if self._may_go_on else ():
+            head_bytes = self._decoder.offset - start - len(payload)
+            turn.left -= FRAME_COSTS[type(performative)] + head_bytes // HEAD_BYTES_PER_COST
             self._liveness.heard(self._now)
             if self.state is ConnectionState.OPENED:
                 self._on_frame(channel, performative, payload)
@@ -416,11 +388,20 @@ class Connection:
                     head = self._decoder.data[start : self._decoder.offset - len(payload)]
                     self.predictions.learn(session, performative, head)
                 self._take_predicted()
+            if not self._may_go_on:
+                break
             start = self._decoder.offset
 
     def _take_predicted(self) -> None:
-        if self.state is ConnectionState.OPENED and self.predictions.take(self._decoder):
+        if self.unfinished is not None and self.turn.left > 0 and self.unfinished():
+            self.unfinished = None
+        if self.state is ConnectionState.OPENED and self._may_go_on and self.predictions.take(self._decoder, self):
             self._liveness.heard(self._now)
+
+    @property
+    def _may_go_on(self) -> bool:
+        """Whether another frame may be taken in this turn."""
+        return self.turn.left > 0 and self.unfinished is None
 
     def _on_first_frame(self, channel: int, performative: object) -> None:
         if self._bad_open is not None:
@@ -474,6 +455,8 @@ class Connection:
             if session is None:
                 raise RemoteProtocolError(f"{_name(performative)} on channel {channel}, which has no session (2.5.1)")
             session.on_frame(performative, payload)
+            if session.state is SessionState.ENDED:
+                self._unmap(session)
 
     def _on_begin(self, channel: int, begin: Begin) -> None:
         if channel in self._incoming_channels:
@@ -510,9 +493,9 @@ class Connection:
             return
         self._open_sent = True
         options = self.options
-        properties = options.properties
+        properties = {**(options.properties or {}), **self.open_properties}
         if failed:
-            properties = {**(properties or {}), ESTABLISHMENT_FAILED: True}
+            properties[ESTABLISHMENT_FAILED] = True
         self.out.append(
             encode_frame(
                 0,
@@ -525,7 +508,7 @@ class Connection:
                         options.idle_timeout_ms or None,
                         offered_capabilities=options.offered_capabilities,
                         desired_capabilities=options.desired_capabilities,
-                        properties=properties,
+                        properties=properties or None,
                     )
                 ),
             )
@@ -533,6 +516,7 @@ class Connection:
 
     def _send_close(self, error: Error | None) -> None:
         self._send_open()
+        self.unfinished = None
         for session in self.sessions:
             session.stop_sending()
         self.write(0, encode_composite(Close(self.fit_error(error))))
@@ -570,11 +554,22 @@ class Connection:
         self._outgoing_channels[self._channels.take()] = session
         return session
 
+    def _unmap(self, session: Session) -> None:
+        """The session is ended at both ends: its channels are free. A client takes another one next: RabbitMQ before
+        4.3 may take a *begin* for a frame of the session that had the channel and has just ended, and not answer."""
+        del self._outgoing_channels[session.channel]
+        if self.server:
+            self._channels.free(session.channel)
+        else:
+            self._channels.rest(session.channel)
+        if session.remote_channel is not None:
+            del self._incoming_channels[session.remote_channel]
+
     # -- its own: ends
 
     def _fail(self, exc: RemoteProtocolError) -> None:
         """The peer broke the rules of the connection."""
-        error = Error(exc.condition, exc.description[:_DESCRIPTION_BYTES_MAX])
+        error = Error(exc.condition, exc.description[:DESCRIPTION_BYTES_MAX])
         if self.state in (ConnectionState.OPENING, ConnectionState.OPENED):
             self._send_close(error)
         if self.state is not ConnectionState.CLOSE_SENT or isinstance(exc, FramingError | DecodeError):
@@ -602,6 +597,7 @@ class Connection:
         if self._end_told:
             return
         self._end_told = True
+        self.unfinished = None
         for session in self._outgoing_channels.values():
             session.lose()
         self.events.append(ConnectionEnded(error, lost, remote, authentication))

@@ -1,28 +1,46 @@
-"""One delivery, at either end of a link.
+"""Deliveries at either end of a link, and settling them: all that a session knows of its own (2.6.12, 2.7.6).
 
-There is one object for each delivery and end, and it is flat: at 100,000 a second nothing else would do. What may
-happen to it is in `settlement.TABLE`; the session performs it, because delivery-ids and dispositions are the session's.
+Theory of operation. There is one object for each delivery and end, and it is flat: at 100,000 a second nothing else
+would do. Deliveries of all links of a session share one sequence of delivery-ids in each direction, so that one
+disposition can speak of many links; hence the two maps of what is unsettled are the session's, by delivery-id, oldest
+first. What the application says comes through `act` and `settle_all`, what the peer says through `hear_range`; what
+either does is in `settlement.TABLE`, and its effects are performed here. Dispositions of ours are gathered
+(`dispositions.py`), and written when output is taken, or before a frame that they must precede.
+
+A delivery knows its link, that its session, and this its deliveries: the three are here together, so that all modules
+above need look in one direction only. What a link does is in `endpoint`, what else a session does in `session`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
 
+from acquit.errors import LocalProtocolError
 from acquit.protocol._definitions import (
     Accepted,
+    AmqpCondition,
+    Coordinator,
     Declared,
     DeliveryState,
     Error,
     Modified,
+    RcvSettleMode,
     Rejected,
     Released,
+    Role,
+    SndSettleMode,
+    Source,
+    Target,
     TransactionalState,
 )
+from acquit.protocol.connection_base import ConnectionBase, Event
 from acquit.protocol.constants import Outcome
-from acquit.protocol.settlement import Input, Phase
-
-if TYPE_CHECKING:
-    from acquit.protocol.link import Link
+from acquit.protocol.costs import ACCEPTED_COST, DELIVERY_COST
+from acquit.protocol.dispositions import FRAME_OVERHEAD, DispositionRuns, encode_state
+from acquit.protocol.serial import MASK, distance
+from acquit.protocol.settlement import RECEIVER_STEPS, SENDER_STEPS, Effect, Input, Phase, Steps, apply
 
 OUTCOME_CLASSES: Final = frozenset((Accepted, Rejected, Released, Modified, Declared))
 """The states that are final (3.4). A transactional state is provisional until the discharge, so it is not here."""
@@ -31,6 +49,15 @@ SHORT_MAX: Final = 60
 """Of a shortened state: characters of a text, of up to four octets each, or octets of an id."""
 
 _SETTLED: Final = int(Phase.SETTLED)
+_SETTLE: Final = int(Input.SETTLE)
+_LOSE: Final = int(Input.LOSE)
+_FORGET: Final = int(Effect.FORGET)
+_NOTIFY: Final = int(Effect.NOTIFY)
+_HALF: Final = 1 << 31
+_SEARCHES: Final = 4_096
+"""Ids that may be looked for before a session's first delivery."""
+_WIDE: Final = 64
+"""Dispositions of more ids than this are looked at twice before the work for them is done."""
 
 
 class Delivery:
@@ -58,7 +85,7 @@ class Delivery:
 
     def __init__(
         self,
-        link: Link,
+        link: LinkBase,
         delivery_id: int,
         tag: bytes,
         message_format: int,
@@ -130,4 +157,408 @@ def shortened(state: object) -> DeliveryState:
             return Released()
 
 
-__all__ = ["OUTCOME_CLASSES", "Delivery", "DeliveryState", "Outcome", "ResumedDelivery", "is_outcome", "shortened"]
+class LinkBase:
+    """What a delivery, and the map that it is in, know of its link: `endpoint.Link` is the rest of it.
+
+    `role` is ours: Role.SENDER (False) or Role.RECEIVER (True). `source` is as the sending end describes it, `target`
+    as the receiving end does (2.6.3); before the peer's attach, as we asked. The settle modes are as negotiated.
+    `context` is the application's.
+    """
+
+    __slots__ = (
+        "closing",
+        "context",
+        "credit",
+        "handle",
+        "name",
+        "rcv_settle_mode",
+        "session",
+        "snd_settle_mode",
+        "source",
+        "target",
+        "unsettled_count",
+    )
+
+    role: Role
+
+    def __init__(self, session: SessionDeliveries, name: str, handle: int, context: object) -> None:
+        self.session = session
+        self.name = name
+        self.handle = handle
+        self.context = context
+        self.source: Source | None = None
+        self.target: Target | Coordinator | None = None
+        self.snd_settle_mode = SndSettleMode.MIXED
+        self.rcv_settle_mode = RcvSettleMode.FIRST
+        self.unsettled_count = 0
+        self.credit = 0
+        self.closing = False  # our end is destroyed, or about to be: nothing is said of its deliveries any more
+
+    def is_arriving(self, delivery: Delivery) -> bool:
+        """Whether the application has not seen this delivery yet."""
+        raise NotImplementedError
+
+    def flow_fields(self) -> tuple[int | None, int, int, bool, bool]:
+        """delivery-count, link-credit, available, drain and echo of a flow that is being written (2.7.4)."""
+        raise NotImplementedError
+
+
+@dataclass(slots=True)
+class StatesReceived(Event):
+    """The peer told a state of deliveries of one link, by one disposition.
+
+    `settled`: the peer has forgotten them, and so have we: their phase is SETTLED. Otherwise `state` is news, and a
+    sender that hears an outcome this way (rcv-settle-mode second) settles them when it has acted on it.
+    """
+
+    link: LinkBase
+    deliveries: list[Delivery]
+    state: DeliveryState | None
+    settled: bool
+
+
+@dataclass(slots=True)
+class TransactionalStateMissed(Event):
+    """The peer told a transactional state of deliveries that it received, of which some are settled here, or never
+    were: what it believes to be part of the transaction is not. Of those that there are, StatesReceived follows."""
+
+    state: TransactionalState
+
+
+class SessionDeliveries:
+    """The half of a session that knows its deliveries. `Session` is the other half."""
+
+    __slots__ = (
+        "_dispositions",
+        "_searches",
+        "channel",
+        "connection",
+        "incoming",
+        "keep_order",
+        "next_delivery_id",
+        "next_incoming_delivery_id",
+        "outgoing",
+        "unsettled_max",
+    )
+
+    def __init__(self, connection: ConnectionBase, channel: int) -> None:
+        self.connection = connection
+        self.channel = channel
+        self.unsettled_max = connection.options.unsettled_max
+        self.outgoing: dict[int, Delivery] = {}
+        self.incoming: dict[int, Delivery] = {}
+        self.keep_order = False  # dispositions wait that no transfer may overtake
+        self.next_delivery_id = connection.options.initial_serial
+        self.next_incoming_delivery_id: int | None = None
+        # By the peer's role: the delivery-id at the last wide disposition, and how many more ids may be looked for.
+        self._searches = [(0, _SEARCHES), (self.next_delivery_id, _SEARCHES)]
+        self._dispositions = DispositionRuns()
+
+    # -- for the application
+
+    def unsettled(self) -> list[Delivery]:
+        """All deliveries of the session, of both directions, that neither end has settled; oldest first in each."""
+        return [*self.outgoing.values(), *self.incoming.values()]
+
+    def settle_all(self, deliveries: Iterable[Delivery], state: DeliveryState | None = None) -> int:
+        """`Delivery.settle` for many deliveries of this session, of any of its links, and much faster.
+
+        Returns how many it was in time for: those that were settled or lost, or that already have their outcome, or
+        whose link, session or connection is closing, are passed over. Raises LocalProtocolError at the first delivery
+        that is of another session, or that needs an outcome (rcv-settle-mode second) where `state` is none; those
+        before it are settled.
+        """
+        encoded = self._encode_state(state)
+        if not self.writable:  # what is gathered now would never be written
+            return 0
+        final = is_outcome(state)
+        before = len(self.outgoing)
+        count = 0
+        link: LinkBase | None = None
+        ids: list[int] | None = None
+        settling = False
+        try:
+            for delivery in deliveries:
+                if delivery.link is not link:
+                    link = delivery.link
+                    if link.session is not self:
+                        raise LocalProtocolError(f"{delivery!r} is of another session")
+                    role = link.role
+                    steps, unsettled = (RECEIVER_STEPS, self.incoming) if role else (SENDER_STEPS, self.outgoing)
+                    ids = None
+                step = steps[delivery.phase][_SETTLE]
+                if step is None or not step[1] or link.closing:
+                    continue
+                forget = step[1] & _FORGET != 0
+                if forget:
+                    del unsettled[delivery.delivery_id]
+                    link.unsettled_count -= 1
+                elif not final:
+                    raise LocalProtocolError(f"{delivery!r} needs an outcome: its receiver settles second")
+                delivery.phase = step[0]
+                if state is not None:
+                    delivery.local_state = state
+                if ids is None or settling is not forget:
+                    settling = forget
+                    ids = self._dispositions.run(role, forget, encoded)
+                ids.append(delivery.delivery_id)
+                count += 1
+        finally:  # those before one that raises are settled, and must be said
+            if count:
+                self._said(state, before)
+        return count
+
+    # -- for links, deliveries and the connection
+
+    def map_of(self, role: Role) -> dict[int, Delivery]:
+        """The unsettled deliveries of the links that have this role here, by delivery-id, oldest first."""
+        return self.incoming if role else self.outgoing
+
+    def act(self, delivery: Delivery, input_: Input, state: DeliveryState | None) -> bool:
+        """Do what the table says to one of the application's verbs. False if it came too late."""
+        link = delivery.link
+        role = link.role
+        next_phase, effects = apply(role, delivery.phase, input_)
+        if not effects or link.closing or not self.writable:
+            return False
+        forget = effects & _FORGET != 0
+        if input_ is Input.SETTLE and not forget and not is_outcome(state):
+            raise LocalProtocolError(f"{delivery!r} needs an outcome: its receiver settles second")
+        encoded = self._encode_state(state)
+        before = len(self.outgoing)
+        delivery.phase = next_phase
+        if state is not None:
+            delivery.local_state = state
+        if forget:
+            del self.map_of(role)[delivery.delivery_id]
+            link.unsettled_count -= 1
+        self._dispositions.run(role, forget, encoded).append(delivery.delivery_id)
+        self._said(state, before)
+        return True
+
+    def lose_deliveries(self, deliveries: list[Delivery]) -> None:
+        """Their link is closed: nobody can dispose of them any more."""
+        before = len(self.outgoing)
+        for delivery in deliveries:
+            link = delivery.link
+            steps, unsettled = (RECEIVER_STEPS, self.incoming) if link.role else (SENDER_STEPS, self.outgoing)
+            _lose(delivery, steps)
+            del unsettled[delivery.delivery_id]
+            link.unsettled_count -= 1
+        self._tell_room(before)
+
+    def lose_all(self) -> None:
+        """The session is over. They stay in the maps, for whoever walks what it took with it."""
+        for steps, unsettled in ((SENDER_STEPS, self.outgoing), (RECEIVER_STEPS, self.incoming)):
+            for delivery in unsettled.values():
+                _lose(delivery, steps)
+
+    def forget(self, delivery: Delivery) -> None:
+        """Take a delivery out of its map, if it is there."""
+        link = delivery.link
+        before = len(self.outgoing)
+        if self.map_of(link.role).pop(delivery.delivery_id, None) is not None:
+            link.unsettled_count -= 1
+            self._tell_room(before)
+
+    def flush_dispositions(self) -> None:
+        """Write the dispositions that wait."""
+        self.keep_order = False
+        if self._dispositions:
+            self.connection.write_raw(self._dispositions.take_frames(self.channel))
+
+    def hear_range(self, role: Role, first: int, last: int, settled: bool, state: DeliveryState | None) -> None:
+        """The peer, in this role, says this of the deliveries from `first` to `last`."""
+        count = ((last - first) & MASK) + 1
+        if count > _HALF:
+            self.fail(AmqpCondition.INVALID_FIELD, f"a disposition from {first} to {last}: last is before first")
+            return
+        if state is None and not settled:
+            return  # nothing is said
+        # A receiver speaks of deliveries that we sent, a sender of those that we received (2.7.6).
+        unsettled = self.outgoing if role else self.incoming
+        said_of = count
+        if count > _WIDE:
+            if not unsettled:
+                self._missed(role, state)
+                return
+            # Ids come in order: what is before the oldest or behind the newest needs no search.
+            oldest, newest = next(iter(unsettled)), next(reversed(unsettled))
+            skipped = max(0, distance(first, oldest))
+            count -= skipped + max(0, distance(newest, last))
+            first = (first + skipped) & MASK
+            if count <= 0:
+                self._missed(role, state)
+                return
+            if not self._may_search(role, min(count, len(unsettled))):
+                return
+        ids: Sequence[int] = range(first, first + count)
+        if count > len(unsettled):  # the claim may be of 2^31 ids, our work must not be
+            ids = [id_ for id_ in unsettled if (id_ - first) & MASK < count]
+        if len(ids) < said_of:
+            self._missed(role, state)
+        heard = self.hear_ids(role, ids, settled, state)
+        if heard < len(ids):
+            self.connection.unfinished = Rest(self, role, ids[heard:], settled, state).go_on
+
+    def hear_ids(self, role: Role, ids: Sequence[int], settled: bool, state: DeliveryState | None) -> int:
+        """Hear it of the first of these, as many as fit in the turn and one; how many."""
+        turn = self.connection.turn
+        cost = ACCEPTED_COST if state.__class__ is Accepted else DELIVERY_COST
+        ids = ids[: 1 + max(0, turn.left) // cost]
+        turn.left -= cost * len(ids)
+        unsettled = self.map_of(Role(1 - role))
+        found = [delivery for id_ in ids if (delivery := unsettled.get(id_ & MASK)) is not None]
+        if len(found) < len(ids):
+            self._missed(role, state)
+        if found:
+            if settled:
+                input_ = Input.RECV_SETTLED
+            else:
+                input_ = Input.RECV_OUTCOME if is_outcome(state) else Input.RECV_STATE
+            self._hear(found, input_, state, unsettled, SENDER_STEPS if role else RECEIVER_STEPS)
+        return len(ids)
+
+    def _missed(self, role: Role, state: DeliveryState | None) -> None:
+        """Some of what the peer speaks of is not there: that matters to who retires messages in a transaction."""
+        if role == Role.RECEIVER and isinstance(state, TransactionalState):
+            self.connection.events.append(TransactionalStateMissed(state))
+
+    def _hear(
+        self,
+        found: list[Delivery],
+        input_: int,
+        state: DeliveryState | None,
+        unsettled: dict[int, Delivery],
+        steps: Steps,
+    ) -> None:
+        """Do what the table says to the peer's word on deliveries that are in the map, and tell the application."""
+        before = len(self.outgoing)
+        told: dict[LinkBase, list[Delivery]] = {}
+        link: LinkBase | None = None
+        group: list[Delivery] = []
+        for delivery in found:
+            step = steps[delivery.phase][input_]
+            assert step is not None  # every input from the peer has a row; tests/properties/test_settlement.py
+            delivery.phase, effects = step
+            if effects & _FORGET:
+                del unsettled[delivery.delivery_id]
+                delivery.link.unsettled_count -= 1
+            if effects & _NOTIFY:
+                if state is not None:
+                    delivery.remote_state = state
+                if delivery.link is not link:
+                    link = delivery.link
+                    group = told.setdefault(link, [])
+                group.append(delivery)
+        settled = input_ == Input.RECV_SETTLED
+        for link, group in told.items():
+            if link.role:  # what has not arrived completely is not known to the application
+                group = [delivery for delivery in group if not link.is_arriving(delivery)]
+            if group:
+                self.connection.events.append(StatesReceived(link, group, state, settled))
+        self._tell_room(before)
+
+    def _may_search(self, role: Role, ids: int) -> bool:
+        """Charge the search for so many ids against what the deliveries until now have earned.
+
+        A frame of 30 bytes may name all that is unsettled, and may be repeated: only deliveries pay for it.
+        """
+        per_delivery = self.connection.options.dispositions_per_delivery_max
+        begun = self.next_delivery_id if role else (self.next_incoming_delivery_id or 0)
+        seen, left = self._searches[role]
+        left = min(left + ((begun - seen) & MASK) * per_delivery, self.unsettled_max * per_delivery) - ids
+        self._searches[role] = (begun, left)
+        if left < 0:
+            self.fail(AmqpCondition.RESOURCE_LIMIT_EXCEEDED, "dispositions say the same deliveries again and again")
+        return left >= 0
+
+    # -- the other half's
+
+    @property
+    def writable(self) -> bool:
+        """Whether frames may be written on the session."""
+        raise NotImplementedError
+
+    @property
+    def mapped(self) -> bool:
+        """Whether both ends have begun the session and neither has ended it."""
+        raise NotImplementedError
+
+    def fail(self, condition: str, description: str) -> None:
+        """The peer broke the rules of the session."""
+        raise NotImplementedError
+
+    def mark_dirty(self) -> None:
+        """Something waits to be written."""
+        raise NotImplementedError
+
+    def tell_senders(self) -> None:
+        """There is room to send where there was none."""
+        raise NotImplementedError
+
+    # -- its own
+
+    def _said(self, state: DeliveryState | None, outgoing_before: int) -> None:
+        if isinstance(state, TransactionalState):
+            self.keep_order = True
+        self.mark_dirty()
+        self._tell_room(outgoing_before)
+
+    def _tell_room(self, outgoing_before: int) -> None:
+        if outgoing_before >= self.unsettled_max > len(self.outgoing):
+            self.tell_senders()
+
+    def _encode_state(self, state: DeliveryState | None) -> bytes:
+        encoded = encode_state(state)
+        if len(encoded) + FRAME_OVERHEAD > self.connection.peer_frame_size_max:
+            if self.connection.server:
+                # Often the peer's own words, and always in answer to it: a server has nobody else to tell.
+                return encode_state(shortened(state))
+            raise LocalProtocolError(f"a {type(state).__name__} of {len(encoded)} bytes does not fit the peer's frame")
+        return encoded
+
+
+def _lose(delivery: Delivery, steps: Steps) -> None:
+    step = steps[delivery.phase][_LOSE]
+    assert step is not None  # every phase has its row
+    delivery.phase = step[0]
+
+
+class Rest:
+    """What is left of a disposition that speaks of more deliveries than fit in a turn."""
+
+    __slots__ = ("_ids", "_role", "_session", "_settled", "_state")
+
+    def __init__(
+        self, session: SessionDeliveries, role: Role, ids: Sequence[int], settled: bool, state: DeliveryState | None
+    ) -> None:
+        self._session = session
+        self._role = role
+        self._ids = ids
+        self._settled = settled
+        self._state = state
+
+    def go_on(self) -> bool:
+        """Hear of as many as fit in this turn; whether that is all. Nobody hears of those of a session that we have
+        ended meanwhile."""
+        if not self._session.mapped:
+            return True
+        heard = self._session.hear_ids(self._role, self._ids, self._settled, self._state)
+        self._ids = self._ids[heard:]
+        return not self._ids
+
+
+__all__ = [
+    "OUTCOME_CLASSES",
+    "Delivery",
+    "DeliveryState",
+    "LinkBase",
+    "Outcome",
+    "ResumedDelivery",
+    "SessionDeliveries",
+    "StatesReceived",
+    "TransactionalStateMissed",
+    "is_outcome",
+    "shortened",
+]

@@ -13,8 +13,9 @@ Methods under "for the session" are for the engine's own modules.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from acquit.errors import FrameTooLarge, LocalProtocolError
 from acquit.protocol._definitions import (
@@ -31,19 +32,16 @@ from acquit.protocol._definitions import (
     Target,
     Transfer,
 )
-from acquit.protocol.delivery import Delivery, DeliveryState
-from acquit.protocol.events import LinkAttached, LinkDetached, LinkRequested
+from acquit.protocol.connection_base import Event
+from acquit.protocol.delivery import Delivery, DeliveryState, LinkBase
+from acquit.protocol.session_base import Properties, SessionBase
 from acquit.protocol.types import Described
-
-if TYPE_CHECKING:
-    from acquit.protocol.session import Session
 
 TAG_BYTES_MAX: Final = 32
 """Longest delivery-tag (2.8.7)."""
 
 UINT_MAX: Final = 0xFFFF_FFFF
 
-Properties: TypeAlias = Mapping[str, object]
 Unsettled: TypeAlias = Mapping[bytes, DeliveryState | None]
 
 
@@ -62,12 +60,10 @@ class LinkState(IntEnum):
     """Over. The object may be kept; its verbs do nothing."""
 
 
-class Link:
+class Link(LinkBase):
     """What both roles share. Made by `Session.attach_sender` and `attach_receiver`, or by a peer's attach.
 
-    `role` is ours: Role.SENDER (False) or Role.RECEIVER (True). `source` is as the sending end describes it, `target`
-    as the receiving end does (2.6.3); before the peer's attach, as we asked. The settle modes are as negotiated.
-    `local_attach` and `remote_attach` are what was said. `context` is the application's.
+    `local_attach` and `remote_attach` are what was said; what deliveries see of it is in `LinkBase`.
     """
 
     __slots__ = (
@@ -75,41 +71,22 @@ class Link:
         "_ended_told",
         "_refused",
         "_requested",
-        "closing",
-        "context",
         "early_flow",
-        "handle",
         "local_attach",
-        "name",
-        "rcv_settle_mode",
         "remote_attach",
         "remote_handle",
-        "session",
-        "snd_settle_mode",
-        "source",
         "state",
-        "target",
-        "unsettled_count",
     )
 
-    role: Role
+    session: SessionBase
 
-    def __init__(self, session: Session, name: str, handle: int, context: object) -> None:
-        self.session = session
-        self.name = name
-        self.handle = handle
-        self.context = context
+    def __init__(self, session: SessionBase, name: str, handle: int, context: object) -> None:
+        super().__init__(session, name, handle, context)
         self.state = LinkState.ATTACH_SENT
-        self.source: Source | None = None
-        self.target: Target | Coordinator | None = None
-        self.snd_settle_mode = SndSettleMode.MIXED
-        self.rcv_settle_mode = RcvSettleMode.FIRST
         self.local_attach: Attach | None = None
         self.remote_attach: Attach | None = None
         self.remote_handle: int | None = None
         self.early_flow: Flow | None = None  # what the peer said before we answered its attach
-        self.unsettled_count = 0
-        self.closing = False  # our end is destroyed, or about to be: nothing is said of its deliveries any more
         self._refused = False  # the peer answered our attach without a terminus: its detach must follow (2.6.3)
         self._requested = False  # the application has been asked, and has not answered
         self._credit_told = -1
@@ -290,10 +267,6 @@ class Link:
         """Take a transfer. Only receivers get any."""
         raise NotImplementedError
 
-    def flow_fields(self) -> tuple[int | None, int, int, bool]:
-        """delivery-count, link-credit, available and drain of a flow that we send."""
-        raise NotImplementedError
-
     # -- its own
 
     def _request_to_answer(self) -> Attach | None:
@@ -362,7 +335,6 @@ class Link:
             self.session.errant_handles.add(self.remote_handle)
         closed = self.closing or detach.closed or self._refused or detach.error is not None
         self._tell_end(closed, detach.error, remote=remote)
-        self.session.unmap(self)
 
     def _tell_end(self, closed: bool, error: Error | None, *, remote: bool) -> None:
         if self._ended_told:
@@ -377,4 +349,53 @@ class Link:
         return f"<{type(self).__name__} {self.name!r} {self.state.name}>"
 
 
-__all__ = ["TAG_BYTES_MAX", "UINT_MAX", "Link", "LinkState", "Properties", "Unsettled"]
+@dataclass(slots=True)
+class LinkRequested(Event):
+    """The peer attached a link: answer with `link.accept_attach` or `link.refuse`. `link.remote_attach` is its wish."""
+
+    link: Link
+
+
+@dataclass(slots=True)
+class LinkAttached(Event):
+    """The peer answered our attach and has a terminus for it. (A refusal comes as LinkDetached alone.)"""
+
+    link: Link
+
+
+@dataclass(slots=True)
+class LinkDetached(Event):
+    """The link is detached at both ends; its handle is free.
+
+    `closed`: destroyed; otherwise only suspended, and its termini may live on. `remote`: the peer began it; otherwise
+    we did, by `Link.detach` or, with `error`, because of what the peer sent. `unsettled`: the link's deliveries that
+    neither end had settled. When the link was closed or failed they have phase LOST: nobody can dispose of them any
+    more. When it was only suspended they still can be, by either end, as long as the session lasts (2.7.6).
+    """
+
+    link: Link
+    closed: bool
+    error: Error | None
+    remote: bool
+    unsettled: list[Delivery]
+
+
+@dataclass(slots=True)
+class FlowReceived(Event):
+    """A flow that carried properties, or that answers an echo we asked for."""
+
+    link: Link
+    flow: Flow
+
+
+__all__ = [
+    "TAG_BYTES_MAX",
+    "UINT_MAX",
+    "FlowReceived",
+    "Link",
+    "LinkAttached",
+    "LinkDetached",
+    "LinkRequested",
+    "LinkState",
+    "Unsettled",
+]

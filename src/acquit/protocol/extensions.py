@@ -35,6 +35,13 @@ PORTION_FILTER: Final = "acquit:portion-filter:list"
 """Filter of a browser: a share of a queue, which others complete. A list: the last sequence, of how many parts, and
 which."""
 
+CREATE_ON_DEMAND: Final = "create-on-demand"
+"""Capability of a terminus, as Qpid's clients have it: make the node if it does not exist. Our broker makes nodes
+unasked, unless their policy says otherwise."""
+
+EXISTING: Final = "acquit:existing"
+"""Capability of a source: refuse the link, with amqp:not-found, where the node does not exist, and make none."""
+
 # -- of a message (3.2.2, 3.2.3) ---------------------------------------------------------------------------------------
 
 SEQUENCE: Final = "x-opt-acquit-sequence"

@@ -3,8 +3,8 @@
 Theory of operation. The transfers of one client on one link look alike: but for size, delivery-id, tag and payload they
 are the same bytes every time. So after a transfer went the long way, its constant bytes are kept as a `TransferLayout`,
 and as long as the bytes that follow agree with it, deliveries are cut out with one `struct` call each. The same goes
-for dispositions that say settled, accepted or released, where only the range differs. In the other direction a
-`Template` has the constant bytes of our transfers.
+for dispositions that say settled, accepted or released, where only the range differs. In the other direction
+`sender.Template` has the constant bytes of our transfers.
 
 The rule that keeps this honest: *nothing here decides anything*. Bytes that equal those of a frame which the codec has
 read mean what they meant then. Whatever does not agree to the last byte, does not fit credit, window, limits or state,
@@ -19,8 +19,7 @@ Clients that write small ids in one byte go the long way until they grow.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from acquit.protocol._definitions import (
     Accepted,
@@ -31,16 +30,16 @@ from acquit.protocol._definitions import (
     TransactionalState,
     Transfer,
 )
+from acquit.protocol.connection_base import ConnectionBase
+from acquit.protocol.costs import PREDICTED_COST
 from acquit.protocol.delivery import Delivery
+from acquit.protocol.frames import FrameDecoder
 from acquit.protocol.receiver import ReceivingLink
+from acquit.protocol.sender import TRANSFER_CODE
 from acquit.protocol.serial import MASK
+from acquit.protocol.session import Session
 from acquit.protocol.settlement import Input, Phase, apply
 from acquit.protocol.types import Described
-
-if TYPE_CHECKING:
-    from acquit.protocol.frames import FrameDecoder
-    from acquit.protocol.sender import SendingLink
-    from acquit.protocol.session import Session
 
 _KEY_FROM: Final = 4
 _KEY_TO: Final = 16
@@ -48,7 +47,6 @@ _KEY_TO: Final = 16
 256 with what follows it. Larger handles may share a key; the layout itself compares all constant bytes. For a
 disposition these bytes end where the first delivery-id begins, and the size before them is constant too."""
 
-_TRANSFER: Final = b"\x00\x53\x14"
 _DISPOSITION: Final = b"\x00\x53\x15"
 _PREDICTABLE_STATES: Final = (type(None), Accepted, Released)
 _DISPOSITION_LAYOUTS_MAX: Final = 16
@@ -115,10 +113,11 @@ class DispositionLayout:
 class Predictions:
     """The layouts that one connection has learnt: at most one for each link, and a few of dispositions."""
 
-    __slots__ = ("dispositions", "transfers")
+    __slots__ = ("dispositions", "links", "transfers")
 
     def __init__(self) -> None:
         self.transfers: dict[bytes, TransferLayout] = {}
+        self.links: dict[object, TransferLayout] = {}
         self.dispositions: dict[bytes, DispositionLayout] = {}
 
     def learn(self, session: Session, said: object, frame: bytes) -> None:
@@ -129,31 +128,36 @@ class Predictions:
                 self.forget(link)
                 layout = _transfer_layout(link, said, frame)
                 if layout is not None:
-                    self.transfers[layout.key] = link.layout = layout
+                    self.transfers[layout.key] = self.links[link] = layout
         elif isinstance(said, Disposition) and session.mapped and _is_predictable(said, frame):
             if len(self.dispositions) >= _DISPOSITION_LAYOUTS_MAX:
                 self.dispositions.clear()
             self.dispositions[frame[:_KEY_TO]] = DispositionLayout(session, said, frame)
 
-    def forget(self, link: ReceivingLink) -> None:
+    def forget(self, link: object) -> None:
         """The link's transfers will look different, or no more come."""
-        layout = link.layout
-        if layout is not None:
-            link.layout = None
-            if self.transfers.get(layout.key) is layout:
-                del self.transfers[layout.key]
+        layout = self.links.pop(link, None)
+        if layout is not None and self.transfers.get(layout.key) is layout:
+            del self.transfers[layout.key]
 
-    def take(self, decoder: FrameDecoder) -> int:
-        """Take as many predicted frames as there are from `decoder`. Returns how many that were.
+    def forget_session(self, session: object) -> None:
+        """Its channel may be another session's now."""
+        for key in [key for key, layout in self.dispositions.items() if layout.session is session]:
+            del self.dispositions[key]
+
+    def take(self, decoder: FrameDecoder, connection: ConnectionBase) -> int:
+        """Take as many predicted frames as there are from `decoder`, and fit in the connection's turn. Returns how many
+        that were.
 
         Stops at the first frame that is not as predicted, or that its link or session must look at; it is still there.
         """
         total = 0
-        while True:
+        turn = connection.turn
+        while turn.left > 0 and connection.unfinished is None:
             data, offset = decoder.data, decoder.offset
             transfers = self.transfers.get(data[offset + _KEY_FROM : offset + _KEY_TO])
             if transfers is not None:
-                taken = _take_transfers(transfers, decoder)
+                taken = _take_transfers(transfers, decoder, 1 + turn.left // PREDICTED_COST)
             else:
                 dispositions = self.dispositions.get(data[offset : offset + _KEY_TO])
                 if dispositions is None:
@@ -161,7 +165,9 @@ class Predictions:
                 taken = _take_disposition(dispositions, decoder)
             if not taken:
                 return total
+            turn.left -= taken * PREDICTED_COST
             total += taken
+        return total
 
 
 def _is_predictable(said: Disposition, frame: bytes) -> bool:
@@ -185,7 +191,7 @@ def _transfer_layout(link: ReceivingLink, said: Transfer, frame: bytes) -> Trans
     state = said.state
     if state is not None and not isinstance(state, TransactionalState):
         return None
-    if frame[4] != 2 or frame[8:11] != _TRANSFER:
+    if frame[4] != 2 or frame[8:11] != TRANSFER_CODE:
         return None
     handle_at = 14 if frame[11] == 0xC0 else 20 if frame[11] == 0xD0 else 0
     width = _UINT_WIDTHS.get(frame[handle_at]) if handle_at else None
@@ -208,19 +214,19 @@ def _transfer_layout(link: ReceivingLink, said: Transfer, frame: bytes) -> Trans
     return layout
 
 
-def _take_transfers(layout: TransferLayout, decoder: FrameDecoder) -> int:
+def _take_transfers(layout: TransferLayout, decoder: FrameDecoder, count_max: int) -> int:
     data, offset = decoder.data, decoder.offset
     end = len(data)
     link = layout.link
     session = link.session
-    room = link.room_for_run
+    room = min(link.room_for_run, count_max)
     next_id = session.next_incoming_delivery_id
     head_bytes, size_max, unpack = layout.head_bytes, layout.size_max, layout.unpack
     before_id, between, tail = layout.before_id, layout.between, layout.tail
     message_format, phase = layout.message_format, layout.phase
-    incoming = session.incoming if layout.unsettled else None
     deliveries: list[Delivery] = []
-    append = deliveries.append
+    tags: list[bytes] = []
+    append, append_tag = deliveries.append, tags.append
     while room and end - offset >= head_bytes:
         size, found_before, delivery_id, found_between, tag, found_tail = unpack(data, offset)
         if (
@@ -233,13 +239,20 @@ def _take_transfers(layout: TransferLayout, decoder: FrameDecoder) -> int:
         ):
             break
         payload = data[offset + head_bytes : offset + size]
-        delivery = Delivery(link, delivery_id, tag, message_format, payload, phase, None)
-        if incoming is not None:
-            incoming[delivery_id] = delivery
-        append(delivery)
+        append(Delivery(link, delivery_id, tag, message_format, payload, phase, None))
+        append_tag(tag)
         offset += size
         next_id = (delivery_id + 1) & MASK
         room -= 1
+    if layout.unsettled and deliveries:
+        first_id = deliveries[0].delivery_id
+        good = link.use_tags(tags, first_id)
+        if good < len(deliveries):  # the codec's way says what is wrong with the next
+            del deliveries[good:]
+            offset, next_id = decoder.offset, (first_id + good) & MASK
+            for _ in deliveries:
+                offset += int.from_bytes(data[offset : offset + 4], "big")
+        session.incoming.update([(delivery.delivery_id, delivery) for delivery in deliveries])
     if deliveries:
         if layout.state is not None:
             for delivery in deliveries:
@@ -263,98 +276,4 @@ def _take_disposition(layout: DispositionLayout, decoder: FrameDecoder) -> int:
     return 1
 
 
-class Template:
-    """The constant bytes of our transfers with a tag of one length, settled or not."""
-
-    __slots__ = (
-        "before_id",
-        "between",
-        "head_bytes",
-        "pack",
-        "payload_bytes_max",
-        "phase",
-        "tag_bytes",
-        "tail",
-        "unsettled",
-    )
-
-    def __init__(self, link: SendingLink, tag_bytes: int, settled: bool) -> None:
-        channel, handle = link.session.channel, link.handle
-        encoded_handle = (
-            b"\x43"
-            if not handle
-            else b"\x52" + bytes([handle])
-            if handle < 256
-            else b"\x70" + handle.to_bytes(4, "big")
-        )
-        self.tag_bytes = tag_bytes
-        self.between = bytes([0xA0, tag_bytes])
-        self.tail = b"\x43\x41" if settled else b"\x43"
-        fields = len(encoded_handle) + 5 + 2 + tag_bytes + len(self.tail)
-        count = 5 if settled else 4
-        self.before_id = (
-            b"\x02\x00"
-            + channel.to_bytes(2, "big")
-            + _TRANSFER
-            + bytes([0xC0, fields + 1, count])
-            + encoded_handle
-            + b"\x70"
-        )
-        self.pack = struct.Struct(f">I{len(self.before_id)}sI2s{tag_bytes}s{len(self.tail)}s").pack
-        self.head_bytes = 4 + len(self.before_id) + 4 + 2 + tag_bytes + len(self.tail)
-        self.payload_bytes_max = link.session.connection.frame_size_max - self.head_bytes
-        if link.remote_max_message_size:
-            self.payload_bytes_max = min(self.payload_bytes_max, link.remote_max_message_size)
-        phase, _ = apply(Role.SENDER, Phase.NEW, Input.TRANSFER_SETTLED if settled else Input.TRANSFER)
-        self.phase = phase
-        self.unsettled = not settled
-
-    def send_run(
-        self,
-        link: SendingLink,
-        tags: Sequence[bytes],
-        payloads: Sequence[bytes],
-        contexts: Sequence[object],
-        first: int,
-    ) -> int:
-        """What `SendingLink.send` does, for the messages from `first` on, up to one that has to go the long way.
-
-        Returns the index of that one.
-        """
-        session = link.session
-        if session.keep_order:
-            return first
-        out, outgoing, unsettled = session.out, session.outgoing, self.unsettled
-        pack, before_id, between, tail = self.pack, self.before_id, self.between, self.tail
-        head_bytes, payload_bytes_max, tag_bytes, phase = (
-            self.head_bytes,
-            self.payload_bytes_max,
-            self.tag_bytes,
-            self.phase,
-        )
-        delivery_id = session.next_delivery_id
-        last = min(len(payloads), first + link.room)
-        index = first
-        while index < last:
-            tag, payload = tags[index], payloads[index]
-            size = len(payload)
-            if size > payload_bytes_max or len(tag) != tag_bytes:
-                break
-            out.append(pack(head_bytes + size, before_id, delivery_id, between, tag, tail))
-            out.append(payload)
-            if unsettled:
-                outgoing[delivery_id] = Delivery(link, delivery_id, tag, 0, b"", phase, contexts[index])
-            delivery_id = (delivery_id + 1) & MASK
-            index += 1
-        count = index - first
-        session.next_delivery_id = delivery_id
-        session.next_outgoing_id = (session.next_outgoing_id + count) & MASK
-        session.remote_incoming_window -= count
-        link.credit -= count
-        link.delivery_count = (link.delivery_count + count) & MASK
-        if unsettled:
-            link.unsettled_count += count
-        return index
-
-
-__all__ = ["DispositionLayout", "Predictions", "Template", "TransferLayout"]
+__all__ = ["DispositionLayout", "Predictions", "TransferLayout"]

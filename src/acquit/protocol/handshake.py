@@ -16,11 +16,11 @@ from typing import Final
 from acquit.errors import AuthenticationFailed, FramingError, LocalProtocolError, ResourceLimitExceeded
 from acquit.protocol._definitions import AmqpCondition, Error, SaslCode, SaslOutcome, SaslPerformative
 from acquit.protocol.composite import encode_composite
+from acquit.protocol.connection_base import Event
 from acquit.protocol.constants import AMQP_HEADER, SASL_HEADER
-from acquit.protocol.events import Event, SaslChallenged
 from acquit.protocol.frames import SASL_FRAME, FrameDecoder, encode_frame
 from acquit.protocol.options import ConnectionOptions
-from acquit.protocol.sasl import ClientExchange, SaslClient, SaslServerOptions, ServerExchange
+from acquit.protocol.sasl import ClientExchange, SaslChallenged, SaslClient, SaslServerOptions, ServerExchange
 
 _HEADER_BYTES: Final = 8
 _REFUSALS: Final = {

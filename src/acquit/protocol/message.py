@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Final, Generic, Self, TypedDict, TypeVar, Unpack, cast, overload
 
@@ -78,6 +79,27 @@ class _Field(Generic[T]):
 
     def __set__(self, message: Message, value: T) -> None:
         setattr(getattr(message, self._section), self._name, value)
+
+
+class _Misnomer:
+    """A name by which other APIs call an attribute: set here, it would go nowhere."""
+
+    def __init__(self, right: str) -> None:
+        self._right = right
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, message: Message | None, owner: type) -> Self:
+        if message is None:
+            return self
+        raise self._error()
+
+    def __set__(self, message: Message, value: object) -> None:
+        raise self._error()
+
+    def _error(self) -> AttributeError:
+        return AttributeError(f"a message has no {self._name!r}: it is {self._right}")
 
 
 _NOTHING: Final = scan_sections(b"")
@@ -215,6 +237,15 @@ class Message:
     group_sequence = _Field["int | None"]("properties", "group_sequence", "Its place in the group, serial (RFC 1982).")
     reply_to_group_id = _Field["str | None"]("properties", "reply_to_group_id", "The group for answers.")
 
+    ttl = _Misnomer("`ttl_ms`, in milliseconds")
+    expiration = _Misnomer("`ttl_ms`, in milliseconds from sending, or `expires_at`")
+    id = _Misnomer("`message_id`")
+    content = _Misnomer("`body`")
+    data = _Misnomer("`body`")
+    headers = _Misnomer("`application_properties`")
+    delivery_mode = _Misnomer("`durable`, or the `delivery_mode` of the send")
+    timestamp = _Misnomer("`creation_time`, or `created_at`")
+
     def __init__(
         self,
         body: Body = None,
@@ -262,13 +293,13 @@ class Message:
         self.body = body
         # A map that nobody gave is not made here: _Section makes it of the empty _NOTHING when it is asked for.
         if delivery_annotations is not None:
-            self.delivery_annotations = dict(delivery_annotations)
+            self.delivery_annotations = _mapping("delivery_annotations", delivery_annotations)
         if annotations is not None:
-            self.annotations = dict(annotations)
+            self.annotations = _mapping("annotations", annotations)
         if application_properties is not None:
-            self.application_properties = dict(application_properties)
+            self.application_properties = _mapping("application_properties", application_properties)
         if footer is not None:
-            self.footer = dict(footer)
+            self.footer = _mapping("footer", footer)
 
     @classmethod
     def from_json(
@@ -318,6 +349,8 @@ class Message:
     def _encode(self, instead: Mapping[str, bytes]) -> bytes:
         """As `encode`, with other sections, by name and encoded, in place of some of its own."""
         known = self.__dict__
+        if type(self) is Message and not _ATTRIBUTES.issuperset(known):
+            raise _misspelt(min(known.keys() - _ATTRIBUTES))
         bounds = self._sections.bounds
         parts: list[bytes | memoryview] = []
         for rank, (name, write) in enumerate(_WRITERS):
@@ -437,7 +470,24 @@ class Message:
         return f"{type(self).__name__}({', '.join(said)})"
 
 
+_ATTRIBUTES: Final = frozenset({"_sections", *(name for name, what in vars(Message).items() if type(what) is _Section)})
+"""Of a message itself: what all other names that it has stand for is in these."""
+
+
+def _misspelt(name: str) -> EncodeError:
+    names = [name for name, what in vars(Message).items() if isinstance(what, _Section | _Field | property)]
+    meant = get_close_matches(name, names, 1)
+    hint = f"did you mean {meant[0]!r}?" if meant else "what is meant for the receiver goes in `application_properties`"
+    return EncodeError(f"a message has no {name!r}: {hint}")
+
+
 # -- encoding, section by section -------------------------------------------------------------------------------------
+
+
+def _mapping(name: str, value: object) -> dict[str, object]:
+    if not isinstance(value, Mapping):
+        raise EncodeError(f"{name} must be a mapping, got {value!r:.80}")
+    return dict(value)
 
 
 def _write_header(header: Header) -> bytes:
@@ -456,6 +506,8 @@ def _map_writer(name: str, code: int, check: Callable[[object, object], object])
     start = b"\x00" + e.ulong_bytes(code)
 
     def write(value: object) -> bytes:
+        if value is not None and not isinstance(value, Mapping):
+            raise EncodeError(f"{name} must be a mapping, got {value!r:.80}")
         if not value:
             return b""
         items = bytearray()

@@ -91,6 +91,10 @@ class ConnectionOptions:
     pipelined_bytes_max: int = 65_536
     """Bytes that a peer may send ahead while its SASL response is being verified. More: it is disconnected."""
 
+    turn_cost_max: int = 0
+    """What one call of `Connection.receive_data` may cost, in the units of `costs`; the rest waits for the next call
+    (`Connection.input_waits`). For whoever serves many peers with one thread. 0: everything is taken at once."""
+
     initial_serial: int = 0
     """Where the transfer-ids and delivery-ids of our sessions begin. Arbitrary (2.5.6); near 2^32 they wrap around
     soon, which is good for tests."""
@@ -113,6 +117,7 @@ class ConnectionOptions:
             ("output_chunk_bytes", 1, UINT_MAX),
             ("sasl_frame_size_max", MAX_FRAME_SIZE_MIN, UINT_MAX),
             ("pipelined_bytes_max", 0, UINT_MAX),
+            ("turn_cost_max", 0, UINT_MAX),
             ("initial_serial", 0, UINT_MAX),
         ):
             value = getattr(self, name)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from io import BytesIO
-from typing import TYPE_CHECKING
+from itertools import islice
+from operator import lt
+from typing import Final
 
 from acquit.errors import LocalProtocolError
 from acquit.protocol._definitions import (
@@ -15,17 +19,20 @@ from acquit.protocol._definitions import (
     Role,
     Transfer,
 )
+from acquit.protocol.connection_base import Event
 from acquit.protocol.credit import receiver_credit
 from acquit.protocol.delivery import Delivery, DeliveryState, ResumedDelivery, is_outcome
-from acquit.protocol.endpoint import TAG_BYTES_MAX, UINT_MAX, Link, LinkState, Properties
-from acquit.protocol.events import DeliveriesReceived, DeliveryAborted, FlowReceived, LinkDrained
+from acquit.protocol.endpoint import TAG_BYTES_MAX, UINT_MAX, FlowReceived, Link, LinkState
 from acquit.protocol.serial import MASK, add, distance
+from acquit.protocol.session_base import Properties, SessionBase
 from acquit.protocol.settlement import Input, Phase, apply
 from acquit.protocol.types import Described
 
-if TYPE_CHECKING:
-    from acquit.protocol.fastpath import TransferLayout
-    from acquit.protocol.session import Session
+_TAGS_KEPT: Final = 256
+"""Tags of settled deliveries that a link may remember: looking for them costs more than they do."""
+
+UNFINISHED: Final = "too many bytes of unfinished deliveries"
+"""Why a link is ended whose delivery takes memory that is not there."""
 
 
 class _Arriving:
@@ -44,6 +51,29 @@ class _Arriving:
         self.counted_bytes = 0
 
 
+@dataclass(slots=True)
+class DeliveriesReceived(Event):
+    """Complete deliveries of one link, in order. Settle them with `delivery.settle` or `session.settle_all`."""
+
+    link: ReceivingLink
+    deliveries: list[Delivery]
+
+
+@dataclass(slots=True)
+class DeliveryAborted(Event):
+    """The sender gave up a delivery that had begun to arrive. Nothing of it is left; its credit is used."""
+
+    link: ReceivingLink
+    tag: bytes
+
+
+@dataclass(slots=True)
+class LinkDrained(Event):
+    """A receiving link that was draining has no credit left: all that was available has arrived."""
+
+    link: ReceivingLink
+
+
 class ReceivingLink(Link):
     """A link whose receiver we are.
 
@@ -56,31 +86,31 @@ class ReceivingLink(Link):
         "_arriving",
         "_echo",
         "_echo_awaited",
+        "_last_tag",
         "_overdraft",
+        "_tags",
         "available",
-        "credit",
         "delivery_count",
         "drain",
-        "layout",
         "max_message_size",
         "stateful",
     )
 
     role = Role.RECEIVER
 
-    def __init__(self, session: Session, name: str, handle: int, context: object) -> None:
+    def __init__(self, session: SessionBase, name: str, handle: int, context: object) -> None:
         super().__init__(session, name, handle, context)
-        self.credit = 0
         self.drain = False
         self.delivery_count = 0
         self.available = 0
         self.max_message_size = 0
         self.stateful = False
-        self.layout: TransferLayout | None = None  # what its transfers look like, see `fastpath`
         self._arriving: _Arriving | None = None
         self._overdraft = 0  # messages beyond the credit that may be on the way since we lowered it (2.6.7)
         self._echo = False
         self._echo_awaited = False
+        self._last_tag = b""  # the largest, shorter ones being smaller, while each was larger than the one before
+        self._tags: dict[bytes, int] | None = None  # then: of what is unsettled, and of some that is not any more
 
     def grant(self, credit: int, *, echo: bool = False, properties: Properties | None = None) -> None:
         """Set the link-credit: the peer may send this many more messages, counted from what has arrived (2.6.7).
@@ -150,6 +180,7 @@ class ReceivingLink(Link):
         self.available = max(0, self.available - count)
         if unsettled:
             self.unsettled_count += count
+            self._forget_tags()
         events = self.session.events
         last = events[-1] if events else None
         if isinstance(last, DeliveriesReceived) and last.link is self:
@@ -193,16 +224,12 @@ class ReceivingLink(Link):
         if ended:
             self._arriving = None
 
-    def flow_fields(self) -> tuple[int | None, int, int, bool]:
-        """What a flow from the receiver says (2.7.4)."""
+    def flow_fields(self) -> tuple[int | None, int, int, bool, bool]:
+        """What a flow from the receiver says (2.7.4). It asks for an echo once."""
         count = None if self.remote_attach is None else self.delivery_count
-        return count, self.credit, self.available, self.drain
-
-    def take_echo(self) -> bool:
-        """Whether the flow that is being written asks for an echo."""
         echo, self._echo = self._echo, False
         self._echo_awaited = self._echo_awaited or echo
-        return echo
+        return count, self.credit, self.available, self.drain, echo
 
     def is_arriving(self, delivery: Delivery) -> bool:
         """Whether the application has not seen this delivery yet."""
@@ -258,15 +285,19 @@ class ReceivingLink(Link):
             input_ = Input.RECV_TRANSFER_SETTLED
         elif self.rcv_settle_mode is RcvSettleMode.SECOND and transfer.rcv_settle_mode is not RcvSettleMode.FIRST:
             input_ = Input.RECV_TRANSFER_SECOND
-        else:  # a link in mode first stays in it, whatever a transfer asks for (2.7.5)
+        else:
             input_ = Input.RECV_TRANSFER
         delivery.phase, _ = apply(Role.RECEIVER, Phase.NEW, input_)
         if transfer.resume:
             ours = None if self.local_attach is None else self.local_attach.unsettled
             arriving.ignored = ours is None or transfer.delivery_tag not in ours  # 2.7.5: one that we do not know
         if not transfer.settled and not arriving.ignored:
+            if not self.use_tags([delivery.tag], delivery.delivery_id):
+                self.fail(AmqpCondition.NOT_ALLOWED, "the delivery-tag of a delivery that is not settled (2.6.12)")
+                return arriving
             self.session.incoming[delivery.delivery_id] = delivery
             self.unsettled_count += 1
+            self._forget_tags()
         self._take_state(arriving, transfer)
         return arriving
 
@@ -283,11 +314,52 @@ class ReceivingLink(Link):
             delivery.phase, _ = apply(Role.RECEIVER, delivery.phase, Input.RECV_TRANSFER_SETTLED)
             self.session.forget(delivery)
 
+    def use_tags(self, tags: Sequence[bytes], first_id: int) -> int:
+        """Note the tags, all of one length, of deliveries that will not be settled yet and whose ids follow one
+        another. Returns how many of them may have theirs: the next has that of a delivery that is not settled (2.6.12).
+
+        Most senders count, so each tag is larger than all before it: as long as that is so, the last is all there is to
+        remember. After the first that is not, each is looked for among those of unsettled deliveries.
+        """
+        last, next_ = self._last_tag, tags[0]
+        if self._tags is None:
+            larger = len(next_) > len(last) or (len(next_) == len(last) and next_ > last)
+            if larger and all(map(lt, tags, islice(tags, 1, None))):
+                self._last_tag = tags[-1]
+                return len(tags)
+            incoming = self.session.incoming
+            self._tags = {one.tag: one.delivery_id for one in incoming.values() if one.link is self}
+        return self._find_tags(self._tags, tags, first_id)
+
+    def _find_tags(self, known: dict[bytes, int], tags: Sequence[bytes], first_id: int) -> int:
+        count = len(tags)
+        fresh = dict(zip(tags, range(first_id, first_id + count), strict=True))
+        if len(fresh) == count and first_id + count <= MASK and known.keys().isdisjoint(fresh):
+            known.update(fresh)
+            return count
+        incoming = self.session.incoming
+        for at, tag in enumerate(tags):
+            used_by = known.get(tag)
+            if used_by is not None and (used_by in incoming or (used_by - first_id) & MASK < at):
+                return at
+            known[tag] = (first_id + at) & MASK
+        return count
+
+    def _forget_tags(self) -> None:
+        """Keep the tags of what is unsettled, once most are of what is not."""
+        if self._tags is not None and len(self._tags) > 4 * self.unsettled_count + _TAGS_KEPT:
+            incoming = self.session.incoming
+            self._tags = {tag: delivery_id for tag, delivery_id in self._tags.items() if delivery_id in incoming}
+
     def _admit(self, transfer: Transfer) -> bool:
         """Count a delivery against the credit, or fail the link for it."""
         assert transfer.delivery_tag is not None
         if len(transfer.delivery_tag) > TAG_BYTES_MAX:
             self.fail(AmqpCondition.INVALID_FIELD, f"a delivery-tag of {len(transfer.delivery_tag)} bytes (2.8.7)")
+            return False
+        asks_second = transfer.rcv_settle_mode is RcvSettleMode.SECOND and not transfer.settled
+        if asks_second and self.rcv_settle_mode is RcvSettleMode.FIRST:
+            self.fail(AmqpCondition.INVALID_FIELD, "rcv-settle-mode second on a link in mode first (2.7.5)")
             return False
         if self.resuming_only and not transfer.resume:
             self.fail(AmqpCondition.NOT_ALLOWED, "a new delivery while our unsettled map is incomplete (2.7.3)")
@@ -322,7 +394,7 @@ class ReceivingLink(Link):
             arriving.buffer.write(payload)
             arriving.counted_bytes = size
             if not self.session.connection.assemble(len(payload)):
-                self.fail(AmqpCondition.RESOURCE_LIMIT_EXCEEDED, "too many bytes of unfinished deliveries")
+                self.fail(AmqpCondition.RESOURCE_LIMIT_EXCEEDED, UNFINISHED)
         else:
             if arriving.buffer is not None:
                 arriving.buffer.write(payload)
@@ -372,4 +444,4 @@ class ReceivingLink(Link):
                 self._arriving = arriving
 
 
-__all__ = ["ReceivingLink"]
+__all__ = ["UNFINISHED", "DeliveriesReceived", "DeliveryAborted", "LinkDrained", "ReceivingLink"]

@@ -23,10 +23,34 @@ from acquit.protocol._definitions import (
     SaslOutcome,
     SaslResponse,
 )
-from acquit.protocol.events import SaslChallenged, SaslInitiated, SaslResponded
+from acquit.protocol.connection_base import Event
 
 ROUNDS_MAX = 16
 """Challenges that a client answers before it gives up: SCRAM takes two."""
+
+
+@dataclass(slots=True)
+class SaslInitiated(Event):
+    """Server: the peer chose a mechanism. Answer with `sasl_challenge`, `sasl_succeed` or `sasl_fail`, now or later."""
+
+    mechanism: str
+    response: bytes = field(repr=False)
+    hostname: str | None
+
+
+@dataclass(slots=True)
+class SaslResponded(Event):
+    """Server: the peer answered a challenge. Answer as for SaslInitiated."""
+
+    response: bytes = field(repr=False)
+
+
+@dataclass(slots=True)
+class SaslChallenged(Event):
+    """Client: the server challenged a mechanism whose answer takes long to make (`SaslClient.slow`). Give it to
+    `sasl_respond`, or call `sasl_give_up`; nothing further is read before that."""
+
+    challenge: bytes
 
 
 class SaslClient(Protocol):

@@ -17,11 +17,12 @@ A message without a body is not what the specification says, but exists; it has 
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, cast
 
-from acquit.errors import DecodeError
+from acquit.errors import DecodeError, EncodeError
 from acquit.protocol import _decoder as d
 from acquit.protocol import _encoder as e
 from acquit.protocol._definitions import Header, Properties, SectionCode
@@ -60,6 +61,12 @@ _CODES_BY_SYMBOL: Final = {
     "amqp:amqp-value:*": SectionCode.AMQP_VALUE,
     "amqp:footer:map": SectionCode.FOOTER,
 }
+
+_DESCRIPTORS: Final = (0x53, 0x80, 0x44, 0xA3, 0xB3)
+"""How a ulong or a symbol can be encoded."""
+
+_VALUE_ITEMS_MAX: Final = 1_024
+"""Items of a value that is picked out of a map by its key, lists in lists included: those that matter have none."""
 
 _UINT32 = struct.Struct(">I").unpack_from
 
@@ -162,11 +169,12 @@ class Sections:
         return _pick_fields(self.payload, start, end, indexes)
 
 
-def scan_sections(payload: bytes) -> Sections:
+def scan_sections(payload: bytes, *, body_sections_max: int = sys.maxsize) -> Sections:
     """Find the sections of an encoded message.
 
     Raises DecodeError for what is no section, sections out of order or repeated, a section of the wrong type, a body
-    that mixes kinds or has two values, and anything cut short. The insides of the sections are not looked at.
+    that mixes kinds, has two values or more than `body_sections_max` sections, and anything cut short. The insides of
+    the sections are not looked at.
     """
     length = len(payload)
     bounds: list[int] = []
@@ -188,6 +196,10 @@ def scan_sections(payload: bytes) -> Sections:
                     body_code = code
             elif missing or rank != BODY or code != body_code or code == SectionCode.AMQP_VALUE:
                 raise DecodeError(f"section 0x{code:x} at offset {offset} is out of order or there twice (3.2)")
+            else:
+                body_sections_max -= 1
+                if body_sections_max < 1:
+                    raise DecodeError("the body has more sections than the limit")
             width = widths.get(payload[value])
             if width == 33:
                 offset = value + 2 + payload[value + 1]
@@ -211,6 +223,8 @@ def _descriptor(payload: bytes, offset: int) -> tuple[int, int]:
     """A descriptor in one of the rarer forms (a wide ulong, a symbol); its code, and the offset of the value."""
     if payload[offset] != 0x00:
         raise DecodeError(f"0x{payload[offset]:02x} at offset {offset} begins no section of a message")
+    if payload[offset + 1] not in _DESCRIPTORS:
+        raise DecodeError(f"0x{payload[offset + 1]:02x} at offset {offset + 1} is a descriptor that begins no section")
     descriptor, value = d.decode(payload, offset + 1)
     if type(descriptor) is ULong:
         return int(descriptor), value
@@ -239,7 +253,7 @@ def _decode_section(section: bytes, kind: type) -> object:
     return value
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024, typed=True)
 def encode_header(
     durable: bool = False,
     priority: int = 4,
@@ -248,6 +262,9 @@ def encode_header(
     delivery_count: int = 0,
 ) -> bytes:
     """A header section; b"" where it would only say the defaults. Remembered, as few combinations come up."""
+    for name, value in (("durable", durable), ("first_acquirer", first_acquirer)):
+        if not isinstance(value, bool):  # whatever else is not nothing would pass for true
+            raise EncodeError(f"{name} must be True or False, got {value!r:.60}")
     header = encode_composite(Header(durable, priority, ttl_ms, first_acquirer, delivery_count))
     return b"" if header == _EMPTY_HEADER else header
 
@@ -302,6 +319,18 @@ def without_property(section: bytes, index: int) -> bytes:
     return section[:head] + e.compound_bytes(0, count, section[first:start] + b"\x40" + section[after:end])
 
 
+def count_entries(sections: Sections, rank: int) -> int:
+    """How many entries a section that is a map claims to have (annotations, application-properties, footer), without a
+    look at them; 0 where it is absent. Raises DecodeError."""
+    section = sections.section(rank)
+    if not section:
+        return 0
+    try:
+        return d.map_head(section, _value_offset(section))[0] // 2
+    except (IndexError, struct.error) as exc:
+        raise d.malformed("section", exc) from exc
+
+
 # -- maps -------------------------------------------------------------------------------------------------------------
 
 
@@ -312,8 +341,20 @@ def map_value(section: bytes, key: str) -> Value:
         return None
     for name, _, value, end in _entries(section):
         if name == octets:
-            return d.decode(section, value, end)[0]
+            return d.decode(section, value, end, items_max=_VALUE_ITEMS_MAX)[0]
     return None
+
+
+def map_values(section: bytes, prefix: str) -> dict[str, Value]:
+    """The values under all symbol or string keys of a map section that begin with `prefix`, which is ASCII."""
+    octets = prefix.encode()
+    if octets not in section:
+        return {}
+    return {
+        name.decode("ascii", "backslashreplace"): d.decode(section, value, end, items_max=_VALUE_ITEMS_MAX)[0]
+        for name, _, value, end in _entries(section)
+        if name.startswith(octets)
+    }
 
 
 def splice_annotations(

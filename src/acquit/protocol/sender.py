@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import Final
 
 from acquit.errors import LocalProtocolError
 from acquit.protocol._definitions import (
@@ -16,18 +18,112 @@ from acquit.protocol._definitions import (
     Transfer,
 )
 from acquit.protocol.composite import encode_composite
+from acquit.protocol.connection_base import Event
 from acquit.protocol.credit import sender_credit
 from acquit.protocol.delivery import Delivery, DeliveryState, is_outcome
-from acquit.protocol.endpoint import TAG_BYTES_MAX, UINT_MAX, Link, LinkState
-from acquit.protocol.events import FlowReceived
-from acquit.protocol.fastpath import Template
+from acquit.protocol.endpoint import TAG_BYTES_MAX, UINT_MAX, FlowReceived, Link, LinkState
 from acquit.protocol.serial import MASK, add
+from acquit.protocol.session_base import SessionBase
 from acquit.protocol.settlement import Input, Phase, apply
 
-if TYPE_CHECKING:
-    from acquit.protocol.session import Session
+TRANSFER_CODE: Final = b"\x00\x53\x14"
+"""The descriptor with which a transfer begins."""
 
 _SETTLED = int(Phase.SETTLED)
+
+
+class Template:
+    """The constant bytes of our transfers with a tag of one length, settled or not."""
+
+    __slots__ = (
+        "before_id",
+        "between",
+        "head_bytes",
+        "pack",
+        "payload_bytes_max",
+        "phase",
+        "tag_bytes",
+        "tail",
+        "unsettled",
+    )
+
+    def __init__(self, link: SendingLink, tag_bytes: int, settled: bool) -> None:
+        channel, handle = link.session.channel, link.handle
+        encoded_handle = (
+            b"\x43"
+            if not handle
+            else b"\x52" + bytes([handle])
+            if handle < 256
+            else b"\x70" + handle.to_bytes(4, "big")
+        )
+        self.tag_bytes = tag_bytes
+        self.between = bytes([0xA0, tag_bytes])
+        self.tail = b"\x43\x41" if settled else b"\x43"
+        fields = len(encoded_handle) + 5 + 2 + tag_bytes + len(self.tail)
+        count = 5 if settled else 4
+        self.before_id = (
+            b"\x02\x00"
+            + channel.to_bytes(2, "big")
+            + TRANSFER_CODE
+            + bytes([0xC0, fields + 1, count])
+            + encoded_handle
+            + b"\x70"
+        )
+        self.pack = struct.Struct(f">I{len(self.before_id)}sI2s{tag_bytes}s{len(self.tail)}s").pack
+        self.head_bytes = 4 + len(self.before_id) + 4 + 2 + tag_bytes + len(self.tail)
+        self.payload_bytes_max = link.session.connection.frame_size_max - self.head_bytes
+        if link.remote_max_message_size:
+            self.payload_bytes_max = min(self.payload_bytes_max, link.remote_max_message_size)
+        phase, _ = apply(Role.SENDER, Phase.NEW, Input.TRANSFER_SETTLED if settled else Input.TRANSFER)
+        self.phase = phase
+        self.unsettled = not settled
+
+    def send_run(
+        self,
+        link: SendingLink,
+        tags: Sequence[bytes],
+        payloads: Sequence[bytes],
+        contexts: Sequence[object],
+        first: int,
+    ) -> int:
+        """What `SendingLink.send` does, for the messages from `first` on, up to one that has to go the long way.
+
+        Returns the index of that one.
+        """
+        session = link.session
+        if session.keep_order:
+            return first
+        out, outgoing, unsettled = session.out, session.outgoing, self.unsettled
+        pack, before_id, between, tail = self.pack, self.before_id, self.between, self.tail
+        head_bytes, payload_bytes_max, tag_bytes, phase = (
+            self.head_bytes,
+            self.payload_bytes_max,
+            self.tag_bytes,
+            self.phase,
+        )
+        delivery_id = session.next_delivery_id
+        last = min(len(payloads), first + link.room)
+        index = first
+        while index < last:
+            tag, payload = tags[index], payloads[index]
+            size = len(payload)
+            if size > payload_bytes_max or len(tag) != tag_bytes:
+                break
+            out.append(pack(head_bytes + size, before_id, delivery_id, between, tag, tail))
+            out.append(payload)
+            if unsettled:
+                outgoing[delivery_id] = Delivery(link, delivery_id, tag, 0, b"", phase, contexts[index])
+            delivery_id = (delivery_id + 1) & MASK
+            index += 1
+        count = index - first
+        session.next_delivery_id = delivery_id
+        session.next_outgoing_id = (session.next_outgoing_id + count) & MASK
+        session.remote_incoming_window -= count
+        link.credit -= count
+        link.delivery_count = (link.delivery_count + count) & MASK
+        if unsettled:
+            link.unsettled_count += count
+        return index
 
 
 class HalfWritten:
@@ -43,8 +139,8 @@ class HalfWritten:
         self.settled = settled
         self.aborted = False
 
-    def next_frame(self, frame_size_max: int) -> tuple[bytes, bytes]:
-        """The next transfer's performative, and its part of the payload. After the last one the link is free."""
+    def next_frame(self, frame_size_max: int) -> tuple[bytes, bytes, bool]:
+        """Return the next transfer's performative, its part of the payload, and whether it is the last."""
         link = self.link
         transfer = Transfer(link.handle, self.delivery.delivery_id, settled=self.settled or None, more=True)
         if self.aborted:
@@ -52,13 +148,23 @@ class HalfWritten:
         head = encode_composite(transfer)
         chunk = self.payload[self.offset : self.offset + frame_size_max - 8 - len(head)]
         self.offset += len(chunk)
-        if self.offset >= len(self.payload):
+        last = self.offset >= len(self.payload)
+        if last:
             transfer.more = False
             head = encode_composite(transfer)
             link.half_written = None
             if link.credit > 0:
                 link.tell_credit()
-        return head, chunk
+        return head, chunk, last
+
+
+@dataclass(slots=True)
+class CreditChanged(Event):
+    """A sending link's credit or drain changed, or what held it back (the session's window, `unsettled_max`, its own
+    half-written delivery) no longer does. At most one for each link and call: read `link.credit`, `link.drain`,
+    `link.sendable`."""
+
+    link: SendingLink
 
 
 class SendingLink(Link):
@@ -68,13 +174,12 @@ class SendingLink(Link):
     `available` as in 2.6.7.
     """
 
-    __slots__ = ("_templates", "available", "credit", "delivery_count", "drain", "half_written")
+    __slots__ = ("_templates", "available", "delivery_count", "drain", "half_written")
 
     role = Role.SENDER
 
-    def __init__(self, session: Session, name: str, handle: int, context: object) -> None:
+    def __init__(self, session: SessionBase, name: str, handle: int, context: object) -> None:
         super().__init__(session, name, handle, context)
-        self.credit = 0
         self.drain = False
         self.delivery_count = 0
         self.available = 0
@@ -210,7 +315,7 @@ class SendingLink(Link):
         self.drain = flow.drain
         if self.credit != before or (self.drain and self.credit):
             self.tell_credit()
-        elif self.drain:
+        if self.drain and not self.credit:
             # Nothing is left to give back; a receiver that waits for an answer hears so without the application.
             self.session.owe_flow(self)
 
@@ -218,16 +323,16 @@ class SendingLink(Link):
         """Transfers come from senders only."""
         self.session.fail(AmqpCondition.NOT_ALLOWED, f"a transfer on link {self.name:.64}, whose sender we are")
 
-    def flow_fields(self) -> tuple[int | None, int, int, bool]:
+    def flow_fields(self) -> tuple[int | None, int, int, bool, bool]:
         """What a flow from the sender says (2.7.4)."""
-        return self.delivery_count, self.credit, self.available, self.drain
+        return self.delivery_count, self.credit, self.available, self.drain, False
 
     def tell_credit(self) -> None:
         """CreditChanged, once for each time that events are handed over."""
         connection = self.session.connection
         if self._credit_told != connection.event_batch:
             self._credit_told = connection.event_batch
-            connection.tell_credit(self)
+            connection.events.append(CreditChanged(self))
 
     # -- its own
 
@@ -319,4 +424,4 @@ class SendingLink(Link):
             self.session.drop_half_written(half)
 
 
-__all__ = ["HalfWritten", "SendingLink"]
+__all__ = ["TRANSFER_CODE", "CreditChanged", "HalfWritten", "SendingLink"]

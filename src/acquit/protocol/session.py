@@ -1,25 +1,17 @@
 """A session: the windows, links and transfers of one pair of channels (specification 2.5).
 
-Theory of operation. A session carries transfer frames in both directions within two windows. Ours to the peer is fixed
-(`incoming_window_frames`) and renewed by a flow when half of it is used: what bounds memory is link-credit and the
-assembly limit, not the window, because the engine hands over what arrives. The peer's to us is what its flows say.
+Theory of operation. A session has three layers, each on top of the one before: `delivery.SessionDeliveries` knows
+its deliveries and settles them, `session_base.SessionBase` writes and keeps to the windows, and `Session` here attaches
+links and takes the peer's frames. Deliveries, links and the session that carries them need only what is below them.
 
-The other half of a session, what it knows of its deliveries and all settlement, is in `deliveries.py`.
-
-What is said to the peer is gathered: dispositions as runs of ids, flows as "this link owes one", and both are written
-when output is taken (`flush`) or when a frame goes out that they must precede.
-
-A session that fails says end with an error, and ignores what comes until the peer's end. Methods under "for links" and
-"for the connection" are for the engine's own modules.
+A session that fails says end with an error, and ignores what comes until the peer's end. Methods under "for the
+connection" are for the engine's own modules.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
-from enum import IntEnum
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from acquit.errors import FramingError, LocalProtocolError
 from acquit.protocol._definitions import (
@@ -33,7 +25,6 @@ from acquit.protocol._definitions import (
     Error,
     Flow,
     LinkCondition,
-    Performative,
     RcvSettleMode,
     Role,
     SessionCondition,
@@ -43,35 +34,36 @@ from acquit.protocol._definitions import (
     Transfer,
 )
 from acquit.protocol.allocation import LowestFree
-from acquit.protocol.composite import encode_composite
+from acquit.protocol.connection_base import ConnectionBase, Event
 from acquit.protocol.credit import remote_window
-from acquit.protocol.deliveries import SessionDeliveries
-from acquit.protocol.endpoint import Link, LinkState, Properties, Unsettled
-from acquit.protocol.events import Event, SessionEnded
+from acquit.protocol.endpoint import Link, LinkState, Unsettled
 from acquit.protocol.receiver import ReceivingLink
-from acquit.protocol.sender import HalfWritten, SendingLink
+from acquit.protocol.sender import SendingLink
 from acquit.protocol.serial import MASK
-from acquit.protocol.settlement import Input, apply
+from acquit.protocol.session_base import Properties, SessionBase, SessionState
 from acquit.protocol.types import Described
 
-if TYPE_CHECKING:
-    from acquit.protocol.connection import Connection
+
+@dataclass(slots=True)
+class SessionBegun(Event):
+    """A session is usable both ways: the peer began it, or answered our begin. Links may be attached."""
+
+    session: Session
 
 
-class SessionState(IntEnum):
-    """Where a session is in its life (2.5.5)."""
+@dataclass(slots=True)
+class SessionEnded(Event):
+    """The session is over, and every link on it. Its unsettled deliveries have phase LOST.
 
-    BEGIN_SENT = 0
-    """We began; the peer has not answered. Links may be attached already."""
-    MAPPED = 1
-    """Both ends have begun."""
-    END_SENT = 2
-    """We ended; what still comes is ignored until the peer answers."""
-    ENDED = 3
-    """Over. The object may be kept; its verbs do nothing, and `attach_...` is refused."""
+    `remote`: the peer ended it; otherwise we did, by `Session.end` or, with `error`, because of what the peer sent.
+    """
+
+    session: Session
+    error: Error | None
+    remote: bool
 
 
-class Session(SessionDeliveries):
+class Session(SessionBase):
     """One session. Made by `Connection.begin`, or by the peer's begin (SessionBegun). `context` is the application's.
 
     `channel` is ours; `remote_begin` is what the peer said, None before it has.
@@ -79,62 +71,33 @@ class Session(SessionDeliveries):
 
     __slots__ = (
         "_awaiting",
-        "_dirty",
         "_end_told",
-        "_flows",
-        "_half_written",
         "_handles",
-        "_initial_outgoing_id",
         "_links",
         "_named",
-        "_next_incoming_id",
-        "_session_flow_owed",
         "context",
-        "errant_handles",
-        "incoming_window",
         "input_handles",
-        "next_outgoing_id",
-        "out",
-        "remote_begin",
         "remote_channel",
-        "remote_incoming_window",
-        "state",
     )
 
-    def __init__(self, connection: Connection, channel: int) -> None:
+    def __init__(self, connection: ConnectionBase, channel: int) -> None:
         super().__init__(connection, channel)
-        options = connection.options
-        self.out = connection.out
         self.remote_channel: int | None = None
-        self.state = SessionState.BEGIN_SENT
-        self.remote_begin: Begin | None = None
         self.context: object = None
-
-        self.next_outgoing_id = options.initial_serial
-        self._initial_outgoing_id = options.initial_serial
-        self.incoming_window = options.incoming_window_frames
-        self._next_incoming_id = 0
-        self.remote_incoming_window = 0
-        """Transfer frames the peer will take now (2.5.6)."""
 
         self._links: dict[Link, None] = {}
         self._named: dict[tuple[str, Role], Link] = {}  # by name and our role; of several, the last attached
         self._awaiting: dict[tuple[str, Role], Link] = {}  # those we attached and the peer has not answered
         self._handles = LowestFree()
         self.input_handles: dict[int, Link] = {}
-        self.errant_handles: set[int] = set()  # of links that were detached with an error, at most handle_max
-
-        self._flows: dict[Link, None] = {}
-        self._session_flow_owed = False
-        self._half_written: deque[HalfWritten] = deque()
-        self._dirty = False
         self._end_told = False
 
     # -- for the application
 
     @property
     def links(self) -> list[Link]:
-        """The links attached, attaching or detaching; once the session has ended, those that it took with it."""
+        """The links attached, attaching or detaching; once the session has ended, those that it took with it, until
+        `release`."""
         return list(self._links)
 
     def attach_sender(
@@ -229,118 +192,17 @@ class Session(SessionDeliveries):
         if self.writable:
             self._send_end(error)
 
-    # -- for links and deliveries
-
-    @property
-    def events(self) -> list[Event]:
-        """Where events go."""
-        return self.connection.events
-
-    @property
-    def writable(self) -> bool:
-        """Whether frames may be written on it."""
-        return self.state <= SessionState.MAPPED and self.connection.writable
-
-    @property
-    def mapped(self) -> bool:
-        """Whether both ends have begun and neither has ended."""
-        return self.state is SessionState.MAPPED
-
-    @property
-    def may_send(self) -> bool:
-        """Whether the session has room for a delivery: in the peer's window, and among the unsettled."""
-        return self.remote_incoming_window > 0 and len(self.outgoing) < self.unsettled_max
-
-    def write(self, performative: Performative) -> None:
-        """Write a frame. Raises FrameTooLarge, with nothing written, if the peer does not take frames that large."""
-        self.connection.write(self.channel, encode_composite(performative))
-
-    def write_in_order(self, performative: Performative) -> None:
-        """Write a frame after all dispositions that wait."""
-        self.flush_dispositions()
-        self.write(performative)
-
-    def write_transfer(self, head: bytes, payload: bytes) -> None:
-        """Write a transfer frame. The caller has seen that the window is open."""
-        self.next_outgoing_id = (self.next_outgoing_id + 1) & MASK
-        self.remote_incoming_window -= 1
-        self.connection.write_frame(self.channel, head, payload)
-
-    def write_flow(self, link: Link | None = None, *, properties: Properties | None = None) -> None:
-        """Write a flow, of a link or of the session alone; either renews our incoming window (2.5.6)."""
-        options = self.connection.options
-        flow = Flow(
-            None if self.remote_begin is None else self._next_incoming_id,
-            options.incoming_window_frames,
-            self.next_outgoing_id,
-            options.outgoing_window_frames,
-            properties=properties,
-        )
-        if link is not None:
-            flow.handle = link.handle
-            flow.delivery_count, flow.link_credit, flow.available, flow.drain = link.flow_fields()
-            flow.echo = isinstance(link, ReceivingLink) and link.take_echo()
-            self._flows.pop(link, None)
-        self.write(flow)
-        self.incoming_window = options.incoming_window_frames
-        self._session_flow_owed = False
-
-    def mark_dirty(self) -> None:
-        """Something waits to be written with the next output."""
-        if not self._dirty:
-            self._dirty = True
-            self.connection.dirty.append(self)
-
-    def tell_senders(self) -> None:
-        """There is room to send where there was none, in the window or among the unsettled."""
+    def release(self) -> None:
+        """Let go of links and deliveries, after what SessionEnded says was acted upon: `Connection.release`, for one
+        session. Who still has one of them may look at it."""
         for link in self._links:
-            if isinstance(link, SendingLink) and link.credit > 0 and link.half_written is None:
-                link.tell_credit()
+            link.context = None
+        for known in (self._links, self._named, self._awaiting, self.input_handles, self.outgoing, self.incoming):
+            known.clear()
+        self.connection.predictions.forget_session(self)
+        self.context = None
 
-    def owe_flow(self, link: Link) -> None:
-        """A flow of this link is to be written with the next output."""
-        self._flows[link] = None
-        self.mark_dirty()
-
-    def owe_no_flow(self, link: Link) -> None:
-        """The link's handle is about to go: a flow for it would be an error."""
-        self._flows.pop(link, None)
-
-    def add_half_written(self, half: HalfWritten) -> None:
-        """The rest of this delivery is to be written as there is room."""
-        self._half_written.append(half)
-        self.mark_dirty()
-
-    def drop_half_written(self, half: HalfWritten) -> None:
-        """Its link is gone: nothing of it can be written any more."""
-        with suppress(ValueError):  # the session may have dropped them all
-            self._half_written.remove(half)
-
-    def stop_sending(self) -> None:
-        """Write the dispositions that wait, and nothing afterwards: an end or a close is next, or nothing at all.
-
-        What is half written is given up.
-        """
-        if self.writable:
-            self.flush_dispositions()
-        self.remote_incoming_window = 0
-        self._half_written.clear()
-        self._flows.clear()
-
-    def fit_error(self, error: Error | None) -> Error | None:
-        """`error`, without its info and the end of its description where the peer's frame is too small for them."""
-        return self.connection.fit_error(error)
-
-    def unmap(self, link: Link) -> None:
-        """The link is detached at both ends: its handles are free."""
-        assert link.remote_handle is not None
-        del self.input_handles[link.remote_handle]
-        del self._links[link]
-        self.owe_no_flow(link)
-        self._handles.free(link.handle)
-        key = (link.name, link.role)
-        if self._named.get(key) is link:
-            del self._named[key]
+    # -- for links and deliveries
 
     def fail(self, condition: str, description: str) -> None:
         """The peer broke the rules of the session: end it, and ignore what it sends until it has answered."""
@@ -350,32 +212,13 @@ class Session(SessionDeliveries):
         self._send_end(error)
         self._tell_end(error, remote=False)
 
-    # -- for the connection
+    def tell_senders(self) -> None:
+        """There is room to send where there was none, in the window or among the unsettled."""
+        for link in self._links:
+            if isinstance(link, SendingLink) and link.credit > 0 and link.half_written is None:
+                link.tell_credit()
 
-    def flush(self, budget_bytes: int) -> None:
-        """Write what waits: dispositions, flows, and about `budget_bytes` of half-written deliveries, in turns."""
-        self._dirty = False
-        if not self.writable:
-            return
-        for link in list(self._flows):
-            if isinstance(link, ReceivingLink) and not link.credit:
-                # Before the dispositions: who gives messages back and wants no more must not get the same ones again.
-                self.write_flow(link)
-        self.flush_dispositions()
-        for link in list(self._flows):
-            self.write_flow(link)
-        if self._session_flow_owed:
-            self.write_flow()
-        while self._half_written and self.remote_incoming_window > 0:
-            if budget_bytes <= 0:
-                self.mark_dirty()
-                break
-            half = self._half_written.popleft()
-            head, chunk = half.next_frame(self.connection.frame_size_max)
-            self.write_transfer(head, chunk)
-            budget_bytes -= len(head) + len(chunk)
-            if half.link.half_written is half:
-                self._half_written.append(half)
+    # -- for the connection
 
     def on_begun(self, begin: Begin, remote_channel: int) -> bool:
         """The peer began its half: the windows are known to both. False if we have ended ours meanwhile."""
@@ -406,6 +249,8 @@ class Session(SessionDeliveries):
             link = self._link_of(performative.handle)
             if link is not None:
                 link.on_detach(performative)
+                if link.state is LinkState.DETACHED and self.mapped:
+                    self._unmap(link)
 
     def lose(self) -> None:
         """The connection is over, and the session with it."""
@@ -433,6 +278,17 @@ class Session(SessionDeliveries):
         self._handles.take()
         self._links[link] = None
         self._named[link.name, link.role] = link
+
+    def _unmap(self, link: Link) -> None:
+        """The link is detached at both ends: its handles are free."""
+        assert link.remote_handle is not None
+        del self.input_handles[link.remote_handle]
+        del self._links[link]
+        self.owe_no_flow(link)
+        self._handles.free(link.handle)
+        key = (link.name, link.role)
+        if self._named.get(key) is link:
+            del self._named[key]
 
     def _link_of(self, handle: int) -> Link | None:
         link = self.input_handles.get(handle)
@@ -495,14 +351,6 @@ class Session(SessionDeliveries):
             return
         link.on_transfer(transfer, payload)
 
-    def count_incoming(self, frames: int) -> None:
-        """Count transfer frames that came, and owe a flow when half of the window is used."""
-        self._next_incoming_id = (self._next_incoming_id + frames) & MASK
-        self.incoming_window -= frames
-        if not self._session_flow_owed and self.incoming_window * 2 <= self.connection.options.incoming_window_frames:
-            self._session_flow_owed = True
-            self.mark_dirty()
-
     def _on_flow(self, flow: Flow) -> None:
         window = remote_window(
             flow.next_incoming_id, flow.incoming_window, self.next_outgoing_id, self._initial_outgoing_id
@@ -545,7 +393,6 @@ class Session(SessionDeliveries):
             self._send_end(None)
         self._tell_end(end.error, remote=remote)
         self._close()
-        self.connection.unmap(self)
 
     def _send_end(self, error: Error | None) -> None:
         self.stop_sending()
@@ -566,8 +413,7 @@ class Session(SessionDeliveries):
     def _lose_links(self) -> None:
         for link in self._links:
             link.lose()
-        for delivery in self.unsettled():  # they stay in the maps, for whoever walks what the session took with it
-            delivery.phase, _ = apply(delivery.link.role, delivery.phase, Input.LOSE)
+        self.lose_all()
 
 
-__all__ = ["Session", "SessionState"]
+__all__ = ["Session", "SessionBegun", "SessionEnded", "SessionState"]

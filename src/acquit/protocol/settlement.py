@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum, IntFlag
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from acquit.errors import LocalProtocolError
 from acquit.protocol._definitions import Role
@@ -223,7 +223,11 @@ if len(TABLE) != len(ROWS):  # a second row for the same case would silently win
     raise AssertionError("settlement.TABLE has two rows for one case")
 
 
-def _steps(role: Role) -> tuple[tuple[tuple[int, int] | None, ...], ...]:
+Steps: TypeAlias = tuple[tuple[tuple[int, int] | None, ...], ...]
+"""The table of one role, by phase and input."""
+
+
+def _steps(role: Role) -> Steps:
     def step(phase: Phase, input_: Input) -> tuple[int, int] | None:
         found = TABLE.get((role, phase, input_))
         return None if found is None else (int(found[0]), int(found[1]))
@@ -248,4 +252,4 @@ def apply(role: Role, phase: int, input_: int) -> tuple[int, int]:
     return found
 
 
-__all__ = ["RECEIVER_STEPS", "ROWS", "SENDER_STEPS", "TABLE", "Effect", "Input", "Phase", "Row", "apply"]
+__all__ = ["RECEIVER_STEPS", "ROWS", "SENDER_STEPS", "TABLE", "Effect", "Input", "Phase", "Row", "Steps", "apply"]

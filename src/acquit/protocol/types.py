@@ -211,6 +211,13 @@ class Decimal128(_Decimal):
     WIDTH = 16
 
 
+def whole_number(value: object) -> int | None:
+    """The whole number that `value` is, of whatever numeric type but decimal; None where it is none."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return int(value)
+    return int(value) if isinstance(value, float) and value.is_integer() else None
+
+
 @dataclass(frozen=True, slots=True)
 class Described:
     """A value with a descriptor that gives it a meaning beyond its type (1.2)."""
@@ -263,4 +270,5 @@ __all__ = [
     "ULong",
     "UShort",
     "Value",
+    "whole_number",
 ]

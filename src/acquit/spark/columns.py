@@ -51,6 +51,8 @@ class Field(NamedTuple):
     spark_type: str
     arrow_type: pa.DataType
     meaning: str
+    since: int = 1
+    """In which generation of tables it came. An ingest goes on with the columns of the table's own (`generations`)."""
 
 
 FIELDS: Final = (
@@ -75,11 +77,28 @@ FIELDS: Final = (
     Field("body", "BINARY", pa.binary(), "the content; text as UTF-8; maps, lists and numbers as JSON"),
     Field("body_type", "STRING", _TEXT, "what the body was: data, string, binary, value or sequence; null for none"),
     Field("corrupt", "BINARY", pa.binary(), "the whole message, if it could not be parsed"),
+    Field("durable", "BOOLEAN", pa.bool_(), "whether the producer said so", 2),
+    Field("priority", "INT", pa.int32(), "0 to 255; 4 where the producer said nothing", 2),
+    Field("ttl_ms", "BIGINT", pa.int64(), "what was left of the time to live, in milliseconds", 2),
+    Field("user_id", "BINARY", pa.binary(), "user-id", 2),
+    Field("reply_to", "STRING", _TEXT, "reply-to", 2),
+    Field("content_encoding", "STRING", _TEXT, "content-encoding", 2),
+    Field("expires_at", "TIMESTAMP", _TIME, "absolute-expiry-time", 2),
+    Field("group_id", "STRING", _TEXT, "group-id", 2),
+    Field("group_sequence", "BIGINT", pa.int64(), "group-sequence", 2),
+    Field("reply_to_group_id", "STRING", _TEXT, "reply-to-group-id", 2),
+    Field(
+        "exact",
+        "BINARY",
+        pa.binary(),
+        "what the text of other columns loses, as the types of properties, as an AMQP map for the sink; else null",
+        2,
+    ),
 )
 BY_NAME: Final = {field.name: field for field in FIELDS}
 SCHEMA_DDL: Final = ", ".join(f"{field.name} {field.spark_type}" for field in FIELDS)
 
-PARSER_VERSION: Final = b"1"
+PARSER_VERSION: Final = b"2"
 """Raised when the same message would make other columns."""
 _PARSER_KEY: Final = b"acquit.parser"
 _BROKER_KEY: Final = b"acquit.broker"
@@ -265,6 +284,12 @@ class MessageColumns:
 def schema_ddl(body_as: BodyAs = BodyAs.BYTES, body_schema: str | None = None) -> str:
     """All columns, as DDL. Raises ConfigurationError where the schema of JSON bodies is missing."""
     return ", ".join(column for column in (SCHEMA_DDL, body_ddl(body_as, body_schema)) if column is not None)
+
+
+def generations() -> Iterator[list[str]]:
+    """The columns that tables without a choice of columns were made with, the newest first."""
+    for generation in range(max(field.since for field in FIELDS), 0, -1):
+        yield [field.name for field in FIELDS if field.since <= generation]
 
 
 def check_columns(wanted: pa.Schema, body_as: BodyAs = BodyAs.BYTES) -> BodyDecoder | None:

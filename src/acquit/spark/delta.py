@@ -63,6 +63,8 @@ class WrittenFile:
     rows: int
     modified_ms: int
     partition: Partition = ()
+    stats: str = ""
+    """What `acquit.spark.stats` says of it; where nobody did, the log has the number of rows."""
 
 
 class DeltaAppender:
@@ -215,5 +217,5 @@ def _differing(found: Sequence[str], columns: Sequence[str]) -> tuple[tuple[str,
 
 
 def _add_action(file: WrittenFile) -> AddAction:
-    stats = json.dumps({"numRecords": file.rows})
+    stats = file.stats or json.dumps({"numRecords": file.rows})
     return AddAction(file.path, file.size_bytes, dict(file.partition), file.modified_ms, True, stats)

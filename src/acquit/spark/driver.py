@@ -9,6 +9,9 @@ second source (`spool.owner`).
 batches. Other brokers do not say without handing messages out, and no broker says how many a selector selects: there an
 epoch may turn out empty, and a queue that gave nothing is left alone for a while, twice as long each time.
 
+**An idle query** is asked again 10 ms after it said that there is nothing, for ever. So the answer waits: longer each
+time, up to a quarter of a second, which is how long the first message after a pause may wait for its batch.
+
 **Several addresses.** A part reads one address. An epoch has a part for each address that is worth reading, and more,
 up to `parts`, where most lies (`spread`). Which address a part reads is decided anew whenever tasks are planned,
 because nothing depends on it: an attempt that read another queue for the same part has lost like any other, and gives
@@ -48,6 +51,8 @@ Offset: TypeAlias = Mapping[str, int]
 
 _BACKOFF_FIRST_S: Final = 0.1
 _BACKOFF_MAX_S: Final = 5.0
+_IDLE_FIRST_S: Final = 0.01
+_IDLE_MAX_S: Final = 0.25
 _WEIGHED_FOR_S: Final = 5.0
 _SOURCE_SHIFT: Final = 96
 """The number of a source is 32 bits of a uuid."""
@@ -113,12 +118,21 @@ class Driver:
     """One for each run of a query, in the process that Spark keeps for the source. `clock` is in seconds."""
 
     def __init__(
-        self, options: SourceOptions, spool: Spool, probe: Probe, *, clock: Callable[[], float] = time.monotonic
+        self,
+        options: SourceOptions,
+        spool: Spool,
+        probe: Probe,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._options = options
         self._spool = spool
         self._probe = probe
         self._clock = clock
+        self._sleep = sleep
+        self._idle_s = _IDLE_FIRST_S
+        """How long the next answer waits that says: nothing."""
         self._run = uuid4().hex
         self._available_now = False
         self._until_sequence: int | None = None
@@ -156,7 +170,7 @@ class Driver:
 
     def latest_offset(self, start: Offset, rows_max: int | None) -> Offset:
         """The next epoch, or `start` when there is nothing to read. `rows_max` of None lifts `maxMessagesPerBatch`."""
-        self._open(start["epoch"])
+        self._open(start["epoch"], start.get("source"), planned=False)
         # Without a limit in messages the one in bytes still holds: nothing here is unbounded.
         self._rows_max = rows_max if rows_max is not None else min(self._options.max_bytes_per_batch, MESSAGES_MAX)
         depths = self._worth_reading(start["epoch"])
@@ -166,7 +180,11 @@ class Driver:
             if self._available_now:
                 # The run is over, and Spark kills this process before it would be told to stop.
                 self._probe.close()
+            else:
+                self._sleep(self._idle_s)
+                self._idle_s = min(2 * self._idle_s, _IDLE_MAX_S)
             return start
+        self._idle_s = _IDLE_FIRST_S
         if epoch == 1:
             self._spool.plan(epoch, durable=True)
         self._begun = epoch
@@ -179,7 +197,7 @@ class Driver:
         epoch, parts = end["epoch"], end["parts"]
         if epoch == start["epoch"]:
             return []
-        self._open(start["epoch"])
+        self._open(start["epoch"], end.get("source"), planned=True)
         state = self._spool.state()
         self._refuse_lost(start["epoch"], state, begun=epoch)
         if epoch <= state.floor:
@@ -227,6 +245,8 @@ class Driver:
             self._unacknowledged = self._spool.unacknowledged(self._weighed)
         state = self._weighed
         return SourceMetrics(
+            broker=self._options.url,
+            queues=list(self._options.queues),
             epoch=max(self._begun, state.floor, max((epoch for epoch, _ in state.decided), default=0)),
             rows=state.totals.rows,
             set_aside=state.totals.set_aside,
@@ -245,7 +265,7 @@ class Driver:
         """The query has ended."""
         self._probe.close()
 
-    def _open(self, done: int) -> None:
+    def _open(self, done: int, source: int | None, *, planned: bool) -> None:
         """Once in a run. From then on the store is asked only when there is something to read: Spark asks an idle query
         often, and an object store is paid by the request."""
         if not self._probed_store:
@@ -253,6 +273,10 @@ class Driver:
             state = self._spool.state()
             self._refuse_lost(done, state)
             self._refuse_older(done, state)
+            if source is not None or (done == state.floor and not planned):
+                # Its tasks would refuse that too, each behind a traceback. An offset without a number is from before
+                # there were any, or of a query that has only begun.
+                self._spool.refuse_other_source(source)
             for epoch, part in state.decided:
                 self._published[epoch] = max(self._published.get(epoch, 0), part + 1)
             self._probed_store = True

@@ -39,7 +39,7 @@ from acquit.spark.ingest_checks import check_body_schema, check_queues, check_ta
 from acquit.spark.ingest_options import IngestOptions, TableFormat
 from acquit.spark.metrics import metrics_of
 from acquit.spark.options import FORMAT_NAME
-from acquit.spark.session import QUERY_ERRORS, check_start, failure_of, interrupts, start_session
+from acquit.spark.session import QUERY_ERRORS, check_start, failure_of, interrupts, refuse_connect, session_of
 from acquit.spark.source import AcquitDataSource
 from acquit.spark.source_options import SourceOptions
 from acquit.spark.spool import Spool, SpoolStatus, Totals, open_store
@@ -105,14 +105,15 @@ def ingest(
     `on_progress` raises ends the query too, and is raised.
     """
     started_s = time.monotonic()
-    check_table(options)
+    refuse_connect(spark)
+    options = check_table(options)
     if spark is None:
         check_start(options.master)
     say = on_stage or (lambda stage: None)
     say(WAITING.format(options.url))
     check_queues(options)
     say(STARTING)
-    session = spark if spark is not None else start_session(master=options.master, memory_mb=options.memory_mb)
+    session = session_of(spark, options)
     session.dataSource.register(AcquitDataSource)
     session.dataSource.register(TableFilesSource)
     spool = Spool(open_store(read_place(options.source_options()["spool"])))

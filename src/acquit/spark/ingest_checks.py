@@ -7,6 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
@@ -17,11 +19,12 @@ from acquit.spark.connecting import broker_id, connect_patiently
 from acquit.spark.decoding import body_ddl
 from acquit.spark.delta import check_table as check_delta
 from acquit.spark.files import make_folders
-from acquit.spark.ingest_options import IngestOptions, TableFormat, columns_of
+from acquit.spark.ingest_options import IngestOptions, TableFormat, columns_of, with_columns_of
+from acquit.spark.link import check_poison
 from acquit.spark.session import reason_of
 from acquit.spark.source_options import SourceOptions
 from acquit.spark.table_source import POSTED_DAY
-from acquit.spark.tables import TableKind, open_delta, refuse_misread, table_kind
+from acquit.spark.tables import TableKind, open_delta, refuse_misread, table_files, table_kind
 
 _KINDS: Final = {TableFormat.DELTA: TableKind.DELTA, TableFormat.PARQUET: TableKind.STREAM}
 _FOUND: Final = {
@@ -31,8 +34,9 @@ _FOUND: Final = {
 }
 
 
-def check_table(options: IngestOptions) -> None:
-    """What is known of the table before Spark starts. Raises ConfigurationError where it cannot be this pipeline's."""
+def check_table(options: IngestOptions) -> IngestOptions:
+    """What is known of the table before Spark starts: the options, with its columns where it has been begun with those
+    of an older version. Raises ConfigurationError where it cannot be this pipeline's."""
     table = options.table
     if options.format is TableFormat.DELTA:
         refuse_misread(table)
@@ -47,7 +51,7 @@ def check_table(options: IngestOptions) -> None:
     except ConfigurationError:
         _check_empty(table)
         _check_not_lost(options)
-        return
+        return options
     if kind is not _KINDS[options.format]:
         raise ConfigurationError(
             f"table {table}: expected nothing yet or a table of format {options.format}, found {_FOUND[kind]}"
@@ -55,10 +59,23 @@ def check_table(options: IngestOptions) -> None:
     if kind is TableKind.DELTA:
         if not DeltaTable.is_deltatable(str(table)):  # killed before the log had its first entry
             _check_not_lost(options)
-            return
+            return options
+        opened = open_delta(table)
+        options = with_columns_of(options, [field.name for field in opened.schema().fields])
         names = [*(options.columns or columns_of(SourceOptions.parse(options.source_options())))]
         names += [POSTED_DAY] if POSTED_DAY in options.partition_by else []
-        check_delta(open_delta(table), table, names, options.partition_by)
+        check_delta(opened, table, names, options.partition_by)
+        return options
+    newest = max(table_files(table).files, key=lambda file: file.path.stat().st_mtime_ns, default=None)
+    return options if newest is None else with_columns_of(options, _columns_of_file(newest.path, options))
+
+
+def _columns_of_file(path: Path, options: IngestOptions) -> list[str]:
+    """Of a table that is Parquet files; those of partitions are in the names of folders."""
+    try:
+        return [*pq.read_schema(path).names, *options.partition_by]
+    except (OSError, pa.ArrowException) as error:
+        raise PipelineFailed(f"table {options.table}: {path} cannot be read: {error}") from error
 
 
 def _check_not_lost(options: IngestOptions) -> None:
@@ -76,14 +93,14 @@ def check_queues(options: IngestOptions) -> None:
     PipelineFailed where no broker answers. The source asks the same, but only when Spark has started; so if the
     connection is lost here, it is left to that."""
     source = SourceOptions.parse(options.source_options())
-    if source.create and source.selector is None:
-        return
     try:
         connection = connect_patiently(source)
     except ConnectionFailed as error:
         raise PipelineFailed(str(error)) from error
     with suppress(EndpointError), connection:
-        if broker_id(connection) is not None:
+        broker = broker_id(connection)
+        check_poison(source, broker)
+        if broker is not None:
             check_beforehand(connection, source)
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 from acquit.errors import ConfigurationError
-from acquit.spark.columns import BY_NAME
+from acquit.spark.columns import BY_NAME, generations
 from acquit.spark.decoding import body_ddl
 from acquit.spark.options import YEAR_MS, BrokerAccess, SparkAt, read_duration
 from acquit.spark.source_options import SourceOptions
@@ -37,7 +37,7 @@ class IngestOptions(BrokerAccess, SparkAt):
     """Folder of the table, seen under the same path by driver and workers."""
     format: TableFormat = TableFormat.DELTA
     columns: tuple[str, ...] = ()
-    """Columns of the source that the table has; by default all."""
+    """Columns of the source that the table has; by default all, or all that there were when the table was made."""
     partition_by: tuple[str, ...] = ()
     """Columns to make partitions by: chosen ones of type STRING or BOOLEAN with few values (`queue`, `subject`), or
     ``posted_day``, which is made of `posted_at` in UTC and added to the table. Each batch makes a file for each value,
@@ -150,8 +150,24 @@ class IngestOptions(BrokerAccess, SparkAt):
 
 def columns_of(source: SourceOptions) -> list[str]:
     """What the source has with these options."""
+    return [*BY_NAME, *_decoded_columns(source)]
+
+
+def _decoded_columns(source: SourceOptions) -> list[str]:
     decoded = body_ddl(source.body_as, source.body_schema)
-    return [*BY_NAME, *(() if decoded is None else (decoded.partition(" ")[0],))]
+    return [] if decoded is None else [decoded.partition(" ")[0]]
 
 
-__all__ = ["IngestOptions", "TableFormat", "columns_of"]
+def with_columns_of(options: IngestOptions, found: Sequence[str]) -> IngestOptions:
+    """`options` for a table that is there and has the columns `found`, beside those that are made for partitions. One
+    that was made before the source had all of its columns goes on with those that it has."""
+    if options.columns:
+        return options
+    decoded = _decoded_columns(SourceOptions.parse(options.source_options()))
+    for columns in generations():
+        if {*columns, *decoded} == {*found} - {POSTED_DAY}:
+            return replace(options, columns=(*columns, *decoded))
+    return options
+
+
+__all__ = ["IngestOptions", "TableFormat", "columns_of", "with_columns_of"]

@@ -195,6 +195,11 @@ class QueueProbe:
         self._asked = False
         """Once: a queue that goes later, as by auto_delete, ends no stream."""
 
+    def check(self) -> None:
+        """Raise what keeps a stream from being started: no broker, a credential that it does not take, a selector that
+        is none, a queue that is not there and not to be made. An acquit broker's queues are not made by it."""
+        self._connect()
+
     def available(self, address: str) -> int | None:
         """How many messages are available now, selected or not; None where the broker does not tell."""
         receiver = self._attached(address)
@@ -256,6 +261,21 @@ class QueueProbe:
 
     def _attached(self, address: str) -> Receiver | None:
         """A browser of `address`; None on a broker that is not asked."""
+        session = self._connect()
+        if session is None:
+            return None
+        try:
+            receiver = self._receivers.get(address)
+            if receiver is None:
+                receiver = session.receiver(address, prefetch=0, browse=True)
+                self._receivers[address] = receiver
+            return receiver
+        except BaseException:
+            self.close()
+            raise
+
+    def _connect(self) -> Session | None:
+        """The session of a connection that there is, or is made; None on a broker that is not asked."""
         try:
             if self._connection is None or self._connection.closed:
                 self._receivers.clear()
@@ -266,13 +286,7 @@ class QueueProbe:
                     check_beforehand(self._connection, self._options)
                     self._asked = True
                 self._session = None if self.broker_id is None else self._connection.session("no-ack")
-            if self._session is None:
-                return None
-            receiver = self._receivers.get(address)
-            if receiver is None:
-                receiver = self._session.receiver(address, prefetch=0, browse=True)
-                self._receivers[address] = receiver
-            return receiver
+            return self._session
         except BaseException:
             self.close()
             raise

@@ -25,7 +25,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import itertools
-import json
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -42,6 +41,7 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction
 
 from acquit.errors import ConfigurationError, PipelineFailed
 from acquit.spark.files import sync
+from acquit.spark.stats import file_stats
 from acquit.spark.tables import DELTA_LOG, Use, first_line, refuse_unhandled
 
 Partition: TypeAlias = tuple[tuple[str, str | None], ...]
@@ -163,7 +163,7 @@ def merge(table: Path, files: Sequence[DeltaFile]) -> DeltaFile:
         raise
     merged = DeltaFile(name, path.stat().st_size, files[0].partition)
     try:
-        _commit(table, files, merged, roll.rows)
+        _commit(table, files, merged, file_stats(path))
     except _NotCommittedError:
         path.unlink()
         raise
@@ -174,7 +174,7 @@ class _NotCommittedError(PipelineFailed):
     """The log does not name the file, and never will."""
 
 
-def _commit(table: Path, replaced: Sequence[DeltaFile], merged: DeltaFile, rows: int) -> None:
+def _commit(table: Path, replaced: Sequence[DeltaFile], merged: DeltaFile, stats: str) -> None:
     now_ms = time.time_ns() // 1_000_000
     partition = dict(merged.partition)
     actions: list[AddAction | RemoveAction] = [
@@ -187,7 +187,6 @@ def _commit(table: Path, replaced: Sequence[DeltaFile], merged: DeltaFile, rows:
         )
         for file in replaced
     ]
-    stats = json.dumps({"numRecords": rows})
     actions.append(AddAction(merged.path, merged.size_bytes, partition, now_ms, False, stats))
     failure: Exception | None = None
     looked_at = None

@@ -12,7 +12,7 @@ for `stale`, which counts what the running driver has seen.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 
 
@@ -20,6 +20,10 @@ from dataclasses import asdict, dataclass, fields
 class SourceMetrics:
     """One source of a query."""
 
+    broker: str
+    """The option url."""
+    queues: Sequence[str]
+    """The addresses that are read."""
     epoch: int
     """The newest that was begun."""
     rows: int

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -23,6 +23,8 @@ from acquit.protocol.codec import Described, Symbol, Timestamp, skip
 from acquit.protocol.extensions import POSTED_AT, SEQUENCE
 from acquit.protocol.message import AmqpSequence, AmqpValue, Data, Message
 from acquit.protocol.sections import PropertyIndex, Sections, decode_header, map_value, scan_sections
+from acquit.protocol.types import Value
+from acquit.spark.exact import exact_of, lost_of_map
 
 _OWN_ANNOTATIONS: Final = frozenset((SEQUENCE, POSTED_AT))
 
@@ -47,14 +49,8 @@ _OWN_SECTION: Final = re.compile(
 """A message-annotations section with these two and nothing else (a map8 of 4 items)."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
-_PROPERTIES: Final = (
-    PropertyIndex.MESSAGE_ID,
-    PropertyIndex.TO,
-    PropertyIndex.SUBJECT,
-    PropertyIndex.CORRELATION_ID,
-    PropertyIndex.CONTENT_TYPE,
-    PropertyIndex.CREATION_TIME,
-)
+_PROPERTIES: Final = range(PropertyIndex.REPLY_TO_GROUP_ID + 1)
+"""All of them."""
 
 
 class Row(NamedTuple):
@@ -77,6 +73,21 @@ class Row(NamedTuple):
     body: bytes | None
     body_type: str | None
     corrupt: bytes | None
+    durable: bool | None
+    priority: int | None
+    ttl_ms: int | None
+    user_id: bytes | None
+    reply_to: str | None
+    content_encoding: str | None
+    expires_at: int | None
+    group_id: str | None
+    group_sequence: int | None
+    reply_to_group_id: str | None
+    exact: bytes | None
+
+
+_UNKNOWN: Final = (None,) * 11
+"""What is behind `corrupt`, of a corrupt message."""
 
 
 class NoColumnHoldsIt(Exception):
@@ -109,20 +120,30 @@ def parse(sections: Sections, address: str, broker_id: UUID | None) -> Row:
     """The row of a message taken from `address`. Raises DecodeError and NoColumnHoldsIt for a corrupt one."""
     header = _header(sections.header)
     sequence, posted_at, annotations = _annotations(sections, broker_id)
-    message_id, to, subject, correlation_id, content_type, created_at = sections.property_values(*_PROPERTIES)
+    message_id, user_id, to, subject, reply_to, correlation_id, *others = sections.property_values(*_PROPERTIES)
+    content_type, content_encoding, expires_at_ms, created_at, group_id, group_sequence, reply_to_group_id = others
     properties = sections.decode_map(s.APPLICATION_PROPERTIES) if sections.has(s.APPLICATION_PROPERTIES) else {}
     head, body, tail, body_type = _body(sections)
-    return Row(
+    expires_at = _micros_if_any_calendar_has_it(expires_at_ms)
+    lost: dict[str, object] = {
+        "message_id": None if type(message_id) is str else message_id,
+        "correlation_id": None if type(correlation_id) is str else correlation_id,
+        "address": to if to == address else None,
+        "application_properties": lost_of_map(properties, str),
+        "annotations": lost_of_map(annotations, Symbol),
+        "expires_at": expires_at_ms if expires_at is None else None,
+    }
+    return Row(  # the codec has checked the types of the properties
         head,
         tail,
-        _id_text(message_id),
+        id_text(message_id),
         sequence,
-        _id_text(correlation_id),
-        subject,  # type: ignore[arg-type]  # the codec has checked the types of the properties
+        id_text(correlation_id),
+        subject,  # type: ignore[arg-type]
         address if to is None else to,  # type: ignore[arg-type]
         content_type,  # type: ignore[arg-type]
-        [(str(key), _text(value)) for key, value in properties.items()],
-        annotations,
+        texts_of(properties),
+        texts_of(annotations),
         header.delivery_count,
         header.delivery_count > 0 or (broker_id is not None and not header.first_acquirer),
         posted_at,
@@ -130,30 +151,40 @@ def parse(sections: Sections, address: str, broker_id: UUID | None) -> Row:
         body,
         body_type,
         None,
+        header.durable,
+        header.priority,
+        header.ttl,
+        user_id,  # type: ignore[arg-type]
+        reply_to,  # type: ignore[arg-type]
+        content_encoding,  # type: ignore[arg-type]
+        expires_at,
+        group_id,  # type: ignore[arg-type]
+        group_sequence,  # type: ignore[arg-type]
+        reply_to_group_id,  # type: ignore[arg-type]
+        exact_of(sections, lost, whole_body=tail is not None),  # type: ignore[arg-type]
     )
 
 
 def corrupt_row(payload: bytes, address: str, sequence: int | None) -> Row:
     """The row of a message that `parse` refuses."""
     nothing = None, None
-    return Row(payload, None, None, sequence, *nothing, address, None, [], [], *nothing, *nothing, *nothing, payload)
+    behind = *nothing, *nothing, *nothing, payload, *_UNKNOWN
+    return Row(payload, None, None, sequence, *nothing, address, None, [], [], *behind)
 
 
-def _annotations(
-    sections: Sections, broker_id: UUID | None
-) -> tuple[int | None, int | None, list[tuple[str, str | None]]]:
+def _annotations(sections: Sections, broker_id: UUID | None) -> tuple[int | None, int | None, Mapping[Value, Value]]:
     """sequence, posted_at in microseconds, and the other annotations."""
     start, end = sections.bounds[s.MESSAGE_ANNOTATIONS], sections.bounds[s.MESSAGE_ANNOTATIONS + 1]
     if start == end:
-        return None, None, []
+        return None, None, {}
     if broker_id is not None:
         # As an acquit broker writes it where the producer gave none: no need to read it entry by entry.
         match = _OWN_SECTION.fullmatch(sections.payload, start, end)
         if match is not None:
             sequence, posted_ms = _SEQUENCE_AND_TIME(match[1] + match[2])
-            return _sequence_column(sequence), _micros(posted_ms, POSTED_AT), []
+            return _sequence_column(sequence), _micros(posted_ms, POSTED_AT), {}
     annotations = sections.decode_map(s.MESSAGE_ANNOTATIONS)
-    others = [(str(key), _text(value)) for key, value in annotations.items() if key not in _OWN_ANNOTATIONS]
+    others = {key: value for key, value in annotations.items() if key not in _OWN_ANNOTATIONS}
     if broker_id is None:
         return None, None, others
     posted_at = _micros(annotations.get(POSTED_AT), POSTED_AT)
@@ -269,11 +300,30 @@ def _micros(value: object, name: str) -> int | None:
     return int(value) * 1_000
 
 
-def _id_text(value: object) -> str | None:
-    return value if value is None or type(value) is str else _text(value)
+def _micros_if_any_calendar_has_it(value: object) -> int | None:
+    try:
+        return _micros(value, "absolute-expiry-time")
+    except NoColumnHoldsIt:
+        return None
 
 
-def _text(value: object) -> str | None:
+def texts_of(entries: Mapping[Value, Value]) -> list[tuple[str, str | None]]:
+    """A map of a message as the columns have it."""
+    return [(str(key), text_of(value)) for key, value in entries.items()]
+
+
+def body_of(section: bytes) -> tuple[bytes | None, str | None]:
+    """The columns `body` and `body_type` of these sections of a body. Raises DecodeError."""
+    _, body, _, body_type = _body(scan_sections(section))
+    return body, body_type
+
+
+def id_text(value: object) -> str | None:
+    """A message-id or correlation-id as its column has it."""
+    return value if value is None or type(value) is str else text_of(value)
+
+
+def text_of(value: object) -> str | None:
     """A value as text: booleans as in JSON, times as ISO 8601 in UTC, binary in hex, compounds as JSON."""
     if value is None or type(value) is str:
         return value
@@ -302,7 +352,7 @@ def _plain(value: object) -> object:
         case bytes():
             return value.hex()
         case dict():
-            return {str(_text(key)): _plain(item) for key, item in value.items()}
+            return {str(text_of(key)): _plain(item) for key, item in value.items()}
         case Described():
             return _plain(value.value)
         case Iterable():

@@ -44,7 +44,7 @@ from acquit.spark.browse_options import BrowseOptions
 from acquit.spark.connecting import broker_id, connect_patiently
 from acquit.spark.letters import dead_letters
 from acquit.spark.options import BrokerAccess, SparkAt
-from acquit.spark.session import QUERY_ERRORS, failure_of, reason_of, start_session
+from acquit.spark.session import QUERY_ERRORS, failure_of, reason_of, refuse_connect, session_of
 from acquit.spark.tables import TableFile, readable_files
 
 DEAD_LETTER_QUEUE: Final = "DLQ"
@@ -132,7 +132,9 @@ class RedriveSummary:
     homeless: int
     """Of those: do not say where they died, and stay. `to` sends them somewhere."""
     moved: int
-    """In a dry run: would be."""
+    """0 in a dry run."""
+    would_move: int
+    """Were to be moved, after `limit`: what a dry run says, and what `moved` and `gone` add up to otherwise."""
     gone: int
     """Were there when they were looked at and not any more, or acquired by a consumer, when they should have gone."""
     groups: tuple[LetterGroup, ...]
@@ -166,6 +168,7 @@ def redrive(
     refuses: what was moved until then is moved, and the same call goes on with the rest.
     """
     started_s = time.monotonic()
+    refuse_connect(spark)
     if options.table is not None:
         _known_by(options.table)  # what is wrong with it is told before Spark has started
     say = on_stage or (lambda stage: None)
@@ -177,6 +180,7 @@ def redrive(
             in_table=0,
             homeless=0,
             moved=0,
+            would_move=0,
             gone=0,
             groups=(),
             shown=(),
@@ -184,7 +188,7 @@ def redrive(
             duration_s=time.monotonic() - started_s,
         )
     say(STARTING)
-    session = spark if spark is not None else start_session(master=options.master, memory_mb=options.memory_mb)
+    session = session_of(spark, options)
     try:
         with _cached(_chosen(session, options)) as chosen:
             groups = _groups(chosen)
@@ -194,7 +198,7 @@ def redrive(
             # In one partition, because sorting many would evaluate all of it once more to learn where to cut.
             going = chosen.where("target IS NOT NULL AND NOT in_table").coalesce(1).sortWithinPartitions("sequence")
             shown = _shown(chosen) if options.dry_run else ()
-            moved = count if options.dry_run else _move(options, going, count, on_progress, sleep)
+            moved = 0 if options.dry_run else _move(options, going, count, on_progress, sleep)
     except QUERY_ERRORS as error:
         raise failure_of(error)  # noqa: B904  # its cause says what kind it is
     return RedriveSummary(
@@ -203,7 +207,8 @@ def redrive(
         in_table=totals.get((False, True), 0) + totals.get((True, True), 0),
         homeless=totals.get((True, False), 0),
         moved=moved,
-        gone=count - moved,
+        would_move=count,
+        gone=0 if options.dry_run else count - moved,
         groups=groups,
         shown=shown,
         dry_run=options.dry_run,

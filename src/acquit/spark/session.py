@@ -9,11 +9,14 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shutil
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -33,6 +36,7 @@ from acquit.errors import (
     PipelineFailed,
 )
 from acquit.spark.java import use_java
+from acquit.spark.options import SparkAt
 
 QUERY_ERRORS: Final = (PySparkException, Py4JError, ConnectionError)
 """What a query's failure may be raised as: by Spark, or by the way to a JVM that is no more."""
@@ -49,6 +53,7 @@ _LOGGERS: Final = (None, "py4j.clientserver")
 """Where it does."""
 _MASTER: Final = re.compile(r"local(-cluster)?(\[[\d*, ]+\])?|(spark|k8s)://.+|yarn")
 _LOCAL: Final = "local[*]"
+_CONNECT: Final = "pyspark.sql.connect."
 _GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
 _NO_ANSWER: Final = re.compile(r"Answer from Java side is empty|^An error occurred while calling \S+\Z")
 """What py4j says of a call that the JVM did not answer; the second where one was under way as the JVM ended. Of one
@@ -79,10 +84,13 @@ def start_session(
     their names) are for a new one; the default master is ``local[*]``. On a cluster the driver listens where Spark
     chooses (``SPARK_LOCAL_IP``, ``spark.driver.host``), and PYSPARK_PYTHON is obeyed where it is set.
 
-    Raises ConfigurationError when there is no Java, or `master` names no Spark; PipelineFailed when it does not start.
+    Raises ConfigurationError when there is no Java, `master` names no Spark, or the session of this process is one that
+    acquit cannot be used with; PipelineFailed when it does not start.
     """
     active = SparkSession.getActiveSession()
     if active is not None:
+        refuse_connect(active)
+        _refuse_other_python(active)
         return active
     if _GATEWAY in os.environ:  # spark-submit has started the JVM and says where
         return SparkSession.builder.appName(name).getOrCreate()
@@ -153,6 +161,46 @@ def interrupts() -> Iterator[threading.Event]:
         yield interrupted
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def session_of(spark: SparkSession | None, where: SparkAt) -> SparkSession:
+    """The session that a pipeline was given, or else one that is started as `where` says. Raises as `start_session`."""
+    if spark is None:
+        return start_session(master=where.master, memory_mb=where.memory_mb)
+    _refuse_other_python(spark)
+    return spark
+
+
+def _refuse_other_python(session: SparkSession) -> None:
+    """Raise ConfigurationError where the workers of a local session are of a Python that lacks this package. By itself
+    Spark starts ``python3`` from the PATH: in an environment that is not activated, that is another one, and what it
+    cannot import ends in a hundred lines of Java. On a cluster the path is one of other hosts."""
+    context = session.sparkContext
+    program = shutil.which(context.pythonExec)
+    if not str(context.master).startswith("local") or program == sys.executable:
+        return
+    if program is None or not _imports_us(program):
+        raise ConfigurationError(
+            f"Spark starts its Python workers as {program or context.pythonExec}, which cannot import acquit: set "
+            f"PYSPARK_PYTHON to {sys.executable} before the session is made, or activate the environment"
+        )
+
+
+@cache
+def _imports_us(program: str) -> bool:
+    done = subprocess.run([program, "-c", "import pyspark, pyspark_acquit"], capture_output=True, check=False)
+    return done.returncode == 0
+
+
+def refuse_connect(spark: SparkSession | None) -> None:
+    """Raise ConfigurationError for a session of Spark Connect, given or active: tasks and callbacks of a pipeline need
+    the driver's process. For what a pipeline does first."""
+    session = spark if spark is not None else SparkSession.getActiveSession()
+    if any(kind.__module__.startswith(_CONNECT) for kind in type(session).__mro__):
+        raise ConfigurationError(
+            "spark: expected a classic session, with the driver in this process or under spark-submit; this is one of "
+            "Spark Connect. Start it with master(...) in the place of remote(...), and without SPARK_REMOTE"
+        )
 
 
 def check_start(master: str | None = None) -> None:

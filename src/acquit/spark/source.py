@@ -2,8 +2,10 @@
 it is wanted.
 
 ``spark.readStream`` is a queue as a stream (`spark.stream`). Spark does not say for what a source is made until it asks
-for the reader or writer, and hides our error if asking for a stream's reader fails; so what is sure to be a stream,
-because it has a spool, is checked when it is made.
+for the reader or writer, and hides our error if asking for a stream's reader fails. So what can be checked is checked
+when the source is made, in `load`, in `save`, and before the first batch of a stream that is written: of what is sure
+to be a stream, because it has a spool, the options and, with the broker, the queue; of what may be written to, that the
+broker lets us in.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from acquit.errors import ConfigurationError
 from acquit.spark.browse_options import OPTIONS as BROWSE_OPTIONS
 from acquit.spark.browse_options import BrowseOptions
 from acquit.spark.columns import schema_ddl
@@ -27,13 +30,39 @@ if TYPE_CHECKING:
     from acquit.spark.stream import AcquitStreamReader
 
 
+def _check_stream(options: SourceOptions) -> None:
+    """Raise what the broker has against the stream. Spark makes the source once, in `load`: so it is said there, and
+    not behind the traceback of a query that has been started."""
+    from acquit.spark.link import QueueProbe
+
+    probe = QueueProbe(options)
+    try:
+        probe.check()
+    finally:
+        probe.close()
+
+
+def _check_sink(options: MutableMapping[str, str]) -> None:
+    """Raise why no connection can be had, where these may be the options of a sink."""
+    from acquit.spark.connecting import CLOSE_TIMEOUT_S, connect_patiently
+    from acquit.spark.sink.options import SinkOptions
+
+    try:
+        parsed = SinkOptions.parse(options)
+    except ConfigurationError:
+        return  # to be read, or else the writer will say what is wrong
+    connect_patiently(parsed).close(CLOSE_TIMEOUT_S)
+
+
 class AcquitDataSource(DataSource):
     """``format("acquit")``. Options and columns: `docs/spark.md`."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         if any(key.lower() == "spool" for key in options):
-            SourceOptions.parse(options)
+            _check_stream(SourceOptions.parse(options))
+        else:
+            _check_sink(options)
 
     @classmethod
     def name(cls) -> str:

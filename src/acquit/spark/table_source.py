@@ -33,6 +33,7 @@ from pyspark.sql.types import StructType, TimestampType
 from acquit.spark.delta import WrittenFile
 from acquit.spark.files import sync
 from acquit.spark.merging import FOLDER, Partition, partition_text
+from acquit.spark.stats import file_stats
 from acquit.spark.stream import AcquitPartition, AcquitStreamReader
 
 POSTED_DAY: Final = "posted_day"
@@ -40,7 +41,9 @@ POSTED_DAY: Final = "posted_day"
 _FORMAT: Final = "acquit.table-files"
 _ORDER: Final = "files"
 """The option that says what to write; all others are the source's."""
-_FILES_DDL: Final = "path STRING, size_bytes BIGINT, rows BIGINT, modified_ms BIGINT, partition MAP<STRING, STRING>"
+_FILES_DDL: Final = (
+    "path STRING, size_bytes BIGINT, rows BIGINT, modified_ms BIGINT, partition MAP<STRING, STRING>, stats STRING"
+)
 _FILES: Final = pa.schema(
     [
         ("path", pa.string()),
@@ -48,6 +51,7 @@ _FILES: Final = pa.schema(
         ("rows", pa.int64()),
         ("modified_ms", pa.int64()),
         ("partition", pa.map_(pa.string(), pa.string())),
+        ("stats", pa.string()),
     ]
 )
 _GROUP_BYTES: Final = 64 << 20
@@ -135,7 +139,9 @@ def write_files(
         sync(path)
         status = path.stat()
         modified_ms = status.st_mtime_ns // _MILLISECOND_NS
-        written.append(WrittenFile(f"{FOLDER}/{path.name}", status.st_size, inside.num_rows, modified_ms, partition))
+        name_inside = f"{FOLDER}/{path.name}"
+        found = WrittenFile(name_inside, status.st_size, inside.num_rows, modified_ms, partition, file_stats(path))
+        written.append(found)
     # Both: whoever made the folder may have died before its name was durable.
     for one in (folder, table):
         sync(one)
@@ -193,6 +199,7 @@ def _named(files: Sequence[WrittenFile]) -> pa.RecordBatch:
                 "rows": file.rows,
                 "modified_ms": file.modified_ms,
                 "partition": list(file.partition),
+                "stats": file.stats,
             }
             for file in files
         ],

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
-from acquit.errors import ConfigurationError, PipelineFailed
+from acquit.errors import NOT_WHAT_WAS_WRITTEN, ConfigurationError, PipelineFailed
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -206,7 +206,7 @@ def _stream_files(table: Path) -> Iterator[TableFile]:
                 entry = json.loads(line)
                 added = entry["action"] == "add"
                 file = TableFile(Path(unquote(urlsplit(entry["path"]).path)), int(entry["size"]))
-            except (ValueError, TypeError, KeyError, AttributeError) as error:
+            except NOT_WHAT_WAS_WRITTEN as error:
                 raise PipelineFailed(f"{name}: expected a file of the table as JSON, found {line[:40]!r}") from error
             if added:
                 yield file

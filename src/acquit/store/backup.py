@@ -144,10 +144,7 @@ class _Copy:
         with self.reader.open(number) as segment:
             for _ in segment.batches():
                 pass
-            if segment.seal is None and not newest:
-                raise segment.corrupt(segment.stop.reason if segment.stop is not None else "it ends without its seal")
-            if segment.seal is None:
-                segment.cut_bytes()  # damage before the end is no torn tail
+            segment.check_end(newest=newest)
             self._bytes(segment, self.target.segment(number))
             return segment.offset
 

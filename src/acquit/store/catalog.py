@@ -123,9 +123,7 @@ class RecordReader:
                 entry = self._open[number] = _Open(self._opened(number))
                 while len(self._open) > self._open_files_max:
                     _, oldest = self._open.popitem(last=False)
-                    oldest.evicted = True
-                    if not oldest.users:
-                        oldest.file.close()
+                    self._evict(oldest)
             else:
                 self._open.move_to_end(number)
             entry.users += 1
@@ -210,6 +208,18 @@ class RecordReader:
         if seal is None:
             raise StoreCorrupt("the seal does not match its checksum", path=path, offset=offset)
         return seal
+
+    def drop(self, number: int) -> None:
+        """Close the file of a segment that was deleted, once nobody reads it: until then the disk keeps its room."""
+        with self._lock:
+            entry = self._open.pop(number, None)
+            if entry is not None:
+                self._evict(entry)
+
+    def _evict(self, entry: _Open) -> None:
+        entry.evicted = True
+        if not entry.users:
+            entry.file.close()
 
     def close(self) -> None:
         """With no reader at work."""

@@ -25,9 +25,11 @@ from acquit.store.segment import (
     EVENTS_HEADER_BYTES,
     HEADER_BYTES,
     NO_HASH,
+    SEAL_HEAD_BYTES,
     DeletedSegment,
     EventsHeader,
     SegmentHeader,
+    decode_seal_head,
 )
 from acquit.store.writer import Sealed
 
@@ -203,11 +205,12 @@ class Delete:
             raise
 
     def _ends(self) -> bytes:
-        """The segment's first page and all from its seal on."""
+        """The segment's first page and its seal."""
         file = self._folder.disk.open(self._folder.segment(self.number, archived=True), Mode.READ)
         try:
-            seal = HEADER_BYTES + self._info.end - self._info.base
-            return file.read(HEADER_BYTES, 0) + file.read(max(0, file.size() - seal), seal)
+            offset = HEADER_BYTES + self._info.end - self._info.base
+            head = decode_seal_head(file.read(SEAL_HEAD_BYTES, offset))
+            return file.read(HEADER_BYTES, 0) + (file.read(head.length, offset) if head is not None else b"")
         finally:
             file.close()
 

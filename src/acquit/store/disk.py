@@ -1,7 +1,7 @@
 """The few things a journal asks of a file system, as a protocol, and the real one.
 
 Everything the store does to a disk goes through here, so that tests can put a disk beneath it that forgets what was not
-synced (`tests/support/disk.py`), and memory can stand in for it (`acquit.store.memory`).
+synced (`src/acquit/testing/simulation/disk.py`), and memory can stand in for it (`acquit.store.memory`).
 
 What is taken for granted of the real one, and nothing more: after `sync` (or a write to a file opened for synced
 writes) a file's bytes survive power loss; after `sync_folder` so do the names in it; a rename is atomic; a write that

@@ -26,7 +26,7 @@ from typing import Final, Self
 from uuid import UUID
 from zlib import crc32
 
-from acquit.errors import StoreCorrupt, StoreError, StoreVersionUnsupported
+from acquit.errors import NOT_WHAT_WAS_WRITTEN, StoreCorrupt, StoreError, StoreVersionUnsupported
 from acquit.store.disk import Disk, Mode, store_error, write_all
 from acquit.store.segment import FORMAT_VERSION
 
@@ -110,7 +110,7 @@ class Folder:
                 return Identity.decode(content)
         except OSError as error:
             raise store_error(error, name) from error
-        except (ValueError, KeyError, TypeError) as error:
+        except NOT_WHAT_WAS_WRITTEN as error:
             raise StoreCorrupt(f"not the identity of a store ({error})", path=name, offset=0) from error
         finally:
             file.close()

@@ -123,6 +123,7 @@ class Housekeeper:
                 self._retry_at_s = retry_at_s
             case Delete(complete=True, number=number):
                 self._catalog.deleted(number)
+                self._reader.drop(number)
             case Delete(number=number):
                 self._deleting.appendleft((number, Position(-1)))
                 self._retry_at_s = retry_at_s

@@ -125,7 +125,8 @@ class Replay(Protocol):
     def batch(self, records: Iterator[Record], time_us: int) -> None:
         """All records of one batch, which was begun to be written at `time_us`. To be consumed before returning.
 
-        May raise ValueError for a record that makes no sense; it becomes StoreCorrupt, naming file and offset.
+        May raise ValueError for a record that makes no sense, which becomes StoreCorrupt, naming file and offset; and
+        StoreVersionUnsupported for one that only a later version of acquit understands.
         """
         ...
 
@@ -178,6 +179,12 @@ class Journal(Protocol):
         ...
 
     @property
+    def eventful_batches(self) -> int:
+        """Batches, the pending one included, that had more in them than the journal's own records of segments that
+        leave or are deleted."""
+        ...
+
+    @property
     def congested(self) -> bool:
         """More than `batch_bytes_max` is waiting: ask for no more postings until a batch completes."""
         ...
@@ -215,7 +222,8 @@ class Journal(Protocol):
         """Add a record to the pending batch. Never blocks, never touches the disk.
 
         `payload_crc` must be ``zlib.crc32(payload)`` (0 for an empty one); it is not computed again here.
-        Raises StoreFull when even the reserve is used up, and StoreFailed after an I/O error.
+        Raises StoreFull when even the reserve is used up. After an I/O error it takes everything, and nothing of it is
+        ever written: whoever writes the next batch hears of that, and this side is never stopped halfway.
         """
         ...
 

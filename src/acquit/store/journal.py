@@ -62,6 +62,9 @@ class SegmentedJournal:
         self._clock_s = clock_s
         self._parts: list[bytes] = []
         self._records = 0
+        self._upkeep = 0
+        """Of these, how many are the journal's own."""
+        self._eventful_batches = 0
         self._in_flight: WriteBatch | None = None
         self._chore: Chore | None = None
         self._synced = catalog.end
@@ -70,7 +73,6 @@ class SegmentedJournal:
         self._limit = 0
         self._full = False
         self._measure_room()
-        writer.on_failure = self._refuse_all
 
     # -- the loop: records and batches ------------------------------------------------------------------------------
 
@@ -88,20 +90,11 @@ class SegmentedJournal:
         head = pack_head(len(payload), len(meta), kind, version, flags, event) + meta
         following = position + 4 + len(head) + len(payload)
         if following > self._limit:
-            self._refuse()
+            raise StoreFull("no room for this record: the disk is full and the reserve is used up")
         self._parts += (pack_crc(crc32(head, payload_crc)), head, payload)
         self._next = Position(following)
         self._records += 1
         return position
-
-    def _refuse_all(self) -> None:
-        """From the batch thread: nothing that is appended now would ever be written."""
-        self._limit = 0
-
-    def _refuse(self) -> None:
-        if self._writer.failure is not None:
-            raise StoreFailed(str(self._writer.failure))
-        raise StoreFull("no room for this record: the disk is full and the reserve is used up")
 
     @property
     def synced(self) -> Position:
@@ -122,6 +115,10 @@ class SegmentedJournal:
     @property
     def in_flight(self) -> bool:
         return self._in_flight is not None
+
+    @property
+    def eventful_batches(self) -> int:
+        return self._eventful_batches + (self._records > self._upkeep)
 
     @property
     def congested(self) -> bool:
@@ -145,6 +142,8 @@ class SegmentedJournal:
             return None
         start = self._start
         body_bytes = self._next - start - BATCH_HEAD_BYTES
+        self._eventful_batches = self.eventful_batches
+        self._upkeep = 0
         self._parts.append(bytes(padding(BATCH_HEAD_BYTES + body_bytes, self._options.alignment_bytes)))
         body = b"".join(self._parts)
         end = Position(start + BATCH_HEAD_BYTES + len(body))
@@ -183,9 +182,7 @@ class SegmentedJournal:
         """
         limit = self._start + _PENDING_MAX
         self._full = False
-        if self._writer.failure is not None:
-            limit = 0
-        elif self._reserve.disk_full:
+        if self._reserve.disk_full:
             options, left = self._options, len(self._reserve)
             whole = self._writer.segment_room_bytes
             room = self._writer.room_bytes
@@ -211,6 +208,7 @@ class SegmentedJournal:
         if oldest is None or oldest.number != number:
             raise ValueError(f"segment {number} is not the oldest closed one that has not left")
         position = self.append(StoreKind.LEFT, _NO_EVENT, encode_left(number), summary, crc32(summary), 0)
+        self._upkeep += 1
         self._left_through = number
         self._housekeeper.leaving(number, position)
 
@@ -235,6 +233,7 @@ class SegmentedJournal:
                 summary = chore.summary
                 meta = chore.deleted.encode()
                 position = self.append(StoreKind.DELETED, _NO_EVENT, meta, summary, crc32(summary), 0)
+                self._upkeep += 1
                 self._housekeeper.deleting(chore.number, position)
 
     # -- any thread -------------------------------------------------------------------------------------------------

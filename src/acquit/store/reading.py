@@ -61,7 +61,8 @@ class FolderReader:
     def replay(self, replay: Replay, *, archive: bool = False) -> RecoveryReport:
         """Replay what recovery would read, or (with `archive`) as far back as segments reach without a gap.
 
-        Raises StoreCorrupt for damage anywhere but at the tail of the newest segment, and where segments are missing.
+        Raises StoreCorrupt wherever recovery would: for damage anywhere but at the torn tail of the newest segment, and
+        where a segment is missing or is not the one of its place.
         """
         contents = self.contents()
         numbers = [*contents.archive, *contents.journal] if archive else list(contents.journal)
@@ -77,7 +78,6 @@ class FolderReader:
                     "gone while it was to be read", path=str(self.folder.segment(number)), offset=0
                 ) from None
             with segment:
-                replayer.segment(segment)
-                if segment.seal is None and segment.stop is not None and number != numbers[-1]:
-                    raise segment.corrupt(segment.stop.reason or "a closed segment ends without its seal")
+                replayer.segment(segment, number, contents.identity.store)
+                segment.check_end(newest=number == numbers[-1])
         return replayer.report

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from acquit.errors import StoreCorrupt, StoreError
+from acquit.errors import StoreCorrupt, StoreError, StoreVersionUnsupported
 from acquit.store.catalog import Catalog, RecordReader
 from acquit.store.chores import read_header
 from acquit.store.disk import Disk, Mode, PosixDisk, store_error
@@ -68,9 +68,17 @@ class Replayer:
 
     replay: Replay
     report: RecoveryReport = field(default_factory=RecoveryReport)
+    _before: tuple[int, Position, int] | None = None
+    """Of the segment before: number, end, valid bytes."""
 
-    def segment(self, segment: SegmentReader) -> None:
-        """Replay all whole batches of one segment. Raises StoreCorrupt for records that make no sense."""
+    def segment(self, segment: SegmentReader, number: int, store: uuid.UUID) -> None:
+        """Replay all whole batches of the next segment, which must be this one of this store and follow the one before.
+
+        Raises StoreCorrupt where it does not, and for records that make no sense; StoreVersionUnsupported for what a
+        later version of acquit wrote. Whether the segment may end where it
+        does is for `SegmentReader.check_end` to say.
+        """
+        self._check_place(segment, number, store)
         report, replay = self.report, self.replay
         report.segments += 1
         replay.segment(segment.header.number, segment.header.base)
@@ -83,8 +91,25 @@ class Replayer:
                 replay.sealed(segment.seal.summary)
         except ValueError as error:
             raise segment.corrupt(str(error)) from error
+        except StoreVersionUnsupported as error:
+            raise StoreVersionUnsupported(f"{segment.path}, offset {segment.offset}: {error}") from error
         report.valid_bytes += segment.offset
         report.sealed = segment.seal is not None
+        self._before = number, segment.seal.end if segment.seal is not None else segment.position, segment.offset
+
+    def _check_place(self, segment: SegmentReader, number: int, store: uuid.UUID) -> None:
+        header = segment.header
+        if header.number != number or header.store != store:
+            raise segment.corrupt(f"segment {header.number} of store {header.store}", 0)
+        if self._before is None:
+            return
+        before, end, valid_bytes = self._before
+        if header.previous_number != before or header.base != end:
+            raise segment.corrupt(f"does not follow segment {before}, which ends at {end}", 0)
+        if header.previous_length != valid_bytes:
+            raise segment.corrupt(
+                f"says that segment {before} had {header.previous_length} bytes; it has {valid_bytes}", 0
+            )
 
     def _noting(self, records: Iterator[Record]) -> Iterator[Record]:
         report = self.report
@@ -200,22 +225,18 @@ def _replay_all(folder: Folder, identity: Identity, replayer: Replayer, catalog:
     for number in numbers:
         path = folder.segment(number)
         newest = number == numbers[-1]
+        if tail is not None and number != tail.header.number + 1:
+            missing = folder.segment(tail.header.number + 1)
+            raise StoreCorrupt("this segment is needed and is not there", path=str(missing), offset=0)
         try:
             segment = SegmentReader(folder.disk, path, hashing=newest)
         except OSError as error:
             raise store_error(error, str(path)) from error
         with segment:
             header = segment.header
-            if header.number != number or header.store != identity.store:
-                raise segment.corrupt(f"segment {header.number} of store {header.store}", 0)
-            if tail is not None:
-                _check_succession(segment, tail, folder.segment(tail.header.number + 1))
-            replayer.segment(segment)
-            cut = segment.seal.cut if segment.seal is not None else 0
-            if segment.seal is None and segment.stop is not None:
-                if not newest:
-                    raise segment.corrupt(segment.stop.reason or "a closed segment ends without its seal")
-                cut = segment.cut_bytes()
+            replayer.segment(segment, number, identity.store)
+            cut = segment.seal.cut if segment.seal is not None else segment.check_end(newest=newest)
+            if segment.stop is not None:
                 report = replayer.report
                 report.cut_bytes, report.cut_reason = cut, segment.stop.reason
                 report.cut_path, report.cut_offset = str(path), segment.offset
@@ -235,20 +256,6 @@ def _replay_all(folder: Folder, identity: Identity, replayer: Replayer, catalog:
 
 
 _NO_SHA256 = hashlib.sha256()
-
-
-def _check_succession(segment: SegmentReader, before: Tail, expected: Path) -> None:
-    """Does this segment's header follow the one before?"""
-    header = segment.header
-    if segment.path != expected:
-        raise StoreCorrupt("this segment is needed and is not there", path=str(expected), offset=0)
-    if header.previous_number != before.header.number or header.base != before.end:
-        raise segment.corrupt(f"does not follow segment {before.header.number}, which ends at {before.end}", 0)
-    if header.previous_length != before.valid_bytes:
-        raise segment.corrupt(
-            f"says that segment {before.header.number} had {header.previous_length} bytes; it has {before.valid_bytes}",
-            0,
-        )
 
 
 def _archived(folder: Folder, first: SegmentInfo) -> Iterator[SegmentInfo]:

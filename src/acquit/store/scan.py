@@ -162,6 +162,18 @@ class SegmentReader:
             sha256.update(self._get(offset, min(_WINDOW_BYTES, length - offset)))
         return sha256.digest()
 
+    def check_end(self, *, newest: bool) -> int:
+        """Check that the segment may end where reading stopped. Return how many bytes of a torn tail follow.
+
+        Call it after `batches()` has ended. Raises StoreCorrupt for a closed segment without its seal, and for damage
+        in the newest that something later proves to have been synced.
+        """
+        if self.stop is None:
+            return 0
+        if not newest:
+            raise self.corrupt(self.stop.reason or "a closed segment ends without its seal")
+        return self.cut_bytes()
+
     def cut_bytes(self) -> int:
         """How many bytes after `offset` are not zero, to the last that is not: what a recovery that cuts here drops.
 

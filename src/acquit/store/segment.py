@@ -181,6 +181,9 @@ class DeletedSegment:
 
     @classmethod
     def decode(cls, meta: bytes) -> Self:
+        """Raises ValueError for bytes that are none."""
+        if len(meta) != _DELETED.size:
+            raise ValueError(f"the record of a deleted segment has {len(meta)} bytes, expected {_DELETED.size}")
         return cls(*_DELETED.unpack(meta))
 
 
@@ -193,7 +196,9 @@ def encode_left(number: int) -> bytes:
 
 
 def decode_left(meta: bytes) -> int:
-    """The number of the segment that left."""
+    """The number of the segment that left. Raises ValueError for bytes that are none."""
+    if len(meta) != _LEFT.size:
+        raise ValueError(f"the number of a segment that left has {len(meta)} bytes, expected {_LEFT.size}")
     (number,) = _LEFT.unpack(meta)
     return int(number)
 

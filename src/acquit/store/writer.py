@@ -11,6 +11,11 @@ Moving on takes these steps, each durable before the next, so that recovery find
     3  the file is renamed to its number, the folder synced      newest segment, empty
     4  the first batch is written
 
+A run that ends between 3 and 4 leaves a *vacant* segment. The next run puts its own in that place, under the same
+number: it is renamed over the vacant one, so that a crash leaves the one or the other, and both are empty. A broker
+that is killed as it starts, again and again, thus leaves one segment and not one for each start. Nobody but its
+number remembers the vacant one: no header names it, and no head of the journal is taken of it.
+
 A full disk may stop any step (StoreFull). Each step that was done is remembered, so that calling again goes on where
 it stopped; a batch that was written in part is written again from its first byte. After an I/O error nothing is tried
 again: what the kernel dropped from its cache cannot be asked for a second time.
@@ -26,7 +31,7 @@ import hashlib
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -125,6 +130,11 @@ class Tail:
     cut: int
     """Bytes of a torn tail after the valid ones."""
 
+    @property
+    def vacant(self) -> bool:
+        """True for a segment that says nothing: its run ended before its first batch, and nothing was cut from it."""
+        return not self.sealed and not self.cut and self.valid_bytes == HEADER_BYTES
+
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
@@ -170,8 +180,6 @@ class SegmentWriter:
         self._events_count = 0
         self.failure: StoreFailed | None = None
         """Read by the loop: the I/O error that ended the journal."""
-        self.on_failure: Callable[[], None] = lambda: None
-        """Called in the thread that met that error, once it is in `failure`."""
         self.finished: deque[Sealed] = deque()
         """Taken by the loop for its chores."""
 
@@ -193,6 +201,11 @@ class SegmentWriter:
 
     def begin(self, tail: Tail | None) -> None:
         """Close what an earlier process left open, as recovery found it, and begin a segment of our own."""
+        if tail is not None and tail.vacant:
+            self._catalog.end = tail.end
+            with self._errors():
+                self._replace(tail.header)
+            return
         if tail is not None:
             self._header = tail.header
             self._offset = tail.valid_bytes
@@ -203,16 +216,27 @@ class SegmentWriter:
             try:
                 self._file = self._folder.disk.open(tail.path, Mode.SYNCED)
                 if tail.sealed:
-                    self._file.truncate(tail.valid_bytes)
+                    self._cut_off(tail.valid_bytes)
             except OSError as error:
                 raise store_error(error, str(tail.path)) from error
         with self._errors():
             self._move_on()
 
+    def _replace(self, vacant: SegmentHeader) -> None:
+        """Begin a segment in the place of a vacant one. Called in the step of `begin`."""
+        self._catalog.deleted(vacant.number)
+        self._prepare(
+            replace(
+                vacant, epoch=secrets.randbits(64), created_us=self._clock_us(), alignment=self._options.alignment_bytes
+            )
+        )
+        self._open_next()
+
     def close(self) -> None:
-        """Seal the open segment, if the disk lets us; else recovery will."""
+        """Seal the open segment, if the disk lets us; else recovery will. One without a batch stays as it is: the next
+        run puts its own in that place."""
         with contextlib.suppress(StoreError), self._errors():
-            if self.failure is None and self._file is not None and not self._sealed:
+            if self.failure is None and self._file is not None and not self._sealed and self._offset > HEADER_BYTES:
                 self._seal()
         for file in (self._file, self._events, self._next[1] if self._next is not None else None):
             if file is not None:
@@ -267,7 +291,6 @@ class SegmentWriter:
                 self._reserve.disk_full = True
             elif isinstance(ours, StoreFailed):
                 self.failure = ours
-                self.on_failure()
             raise ours from error
 
     # -- from one segment to the next -------------------------------------------------------------------------------
@@ -293,13 +316,19 @@ class SegmentWriter:
             self._closing = seal, seal.encode(header.alignment)
         seal, data = self._closing
         write_all(self._file, data, self._offset)
-        # What follows the seal is nothing, so this need not be synced.
-        self._file.truncate(self._offset + len(data))
+        self._cut_off(self._offset + len(data))
         self._sha256.update(data)
         self._offset += len(data)
         self._sealed, self._closing = True, None
         self._catalog.sealed(header.number, end=seal.end, file_bytes=self._offset, sealed_us=seal.sealed_us)
         self.finished.append(Sealed(header.number, self._sha256.digest(), self._close_events()))
+
+    def _cut_off(self, size_bytes: int) -> None:
+        """End the file behind its seal. Synced: a stub keeps whatever follows the seal, and after a power loss that
+        must not be the zeros of a prewritten file."""
+        assert self._file is not None
+        self._file.truncate(size_bytes)
+        self._file.sync()
 
     def _close_events(self) -> int:
         """How many events the side file of the segment just sealed has; -1 when there is none to be finished."""
@@ -308,25 +337,31 @@ class SegmentWriter:
         self._drop_events()
         return self._events_count
 
+    def _following(self) -> SegmentHeader:
+        """The header of the segment after the one just sealed."""
+        previous = self._header
+        return SegmentHeader(
+            store=self._store,
+            number=previous.number + 1 if previous is not None else 1,
+            epoch=secrets.randbits(64),
+            base=self._catalog.end,
+            created_us=self._clock_us(),
+            alignment=self._options.alignment_bytes,
+            previous_number=previous.number if previous is not None else 0,
+            previous_length=self._offset if previous is not None else 0,
+            previous_sha256=self._sha256.digest() if previous is not None else NO_HASH,
+            previous_cut=self._cut,
+        )
+
+    def _prepare(self, header: SegmentHeader) -> tuple[Path, DiskFile, SegmentHeader]:
+        """Take a prewritten file for it; remembered until it is open."""
+        path = self._reserve.take() or self._reserve.make()
+        self._next = (path, self._folder.disk.open(path, Mode.SYNCED), header)
+        return self._next
+
     def _open_next(self) -> None:
         folder = self._folder
-        if self._next is None:
-            previous = self._header
-            path = self._reserve.take() or self._reserve.make()
-            header = SegmentHeader(
-                store=self._store,
-                number=previous.number + 1 if previous is not None else 1,
-                epoch=secrets.randbits(64),
-                base=self._catalog.end,
-                created_us=self._clock_us(),
-                alignment=self._options.alignment_bytes,
-                previous_number=previous.number if previous is not None else 0,
-                previous_length=self._offset if previous is not None else 0,
-                previous_sha256=self._sha256.digest() if previous is not None else NO_HASH,
-                previous_cut=self._cut,
-            )
-            self._next = (path, folder.disk.open(path, Mode.SYNCED), header)
-        path, file, header = self._next
+        path, file, header = self._next or self._prepare(self._following())
         page = header.encode()
         write_all(file, page, 0)
         # Should the sync fail for want of room, the next try finds the file under its new name.

@@ -1,4 +1,4 @@
-"""What users test their own programs with: a broker for each test, and a network that fails on command.
+"""What users test their own programs with: a broker for each test, a network that fails on command, whole systems.
 
 ::
 
@@ -19,16 +19,19 @@ if TYPE_CHECKING:
     from acquit.testing.frames import PassedFrame, Side
     from acquit.testing.proxy import HalfPoint, Point, Proxy
     from acquit.testing.rules import Rule
+    from acquit.testing.simulation.system import Program, Simulation
 
-__all__ = ["HalfPoint", "PassedFrame", "Point", "Proxy", "Rule", "Side"]
+__all__ = ["HalfPoint", "PassedFrame", "Point", "Program", "Proxy", "Rule", "Side", "Simulation"]
 
 _HOMES = {
     "HalfPoint": "proxy",
     "PassedFrame": "frames",
     "Point": "proxy",
+    "Program": "simulation.system",
     "Proxy": "proxy",
     "Rule": "rules",
     "Side": "frames",
+    "Simulation": "simulation.system",
 }
 
 

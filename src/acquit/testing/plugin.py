@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def acquit_broker_options() -> BrokerOptions | None:
-    """Options of `acquit_broker`; None takes the defaults with a small journal. Override it to choose your own."""
+    """Options of `acquit_broker`; None takes the defaults. Override it to choose your own. The journal is a small one
+    unless they say what it is to be."""
     return None
 
 
@@ -36,7 +37,7 @@ def acquit_broker(
     from acquit.embedded import Broker
 
     folder = tmp_path_factory.mktemp("acquit-broker")
-    with Broker(folder, config=acquit_broker_options or BrokerOptions.small()) as broker:
+    with Broker(folder, config=(acquit_broker_options or BrokerOptions()).with_small_journal()) as broker:
         yield broker
 
 

@@ -12,40 +12,40 @@ connection and for others, leaves in one write each: a system call costs as much
 produced for its own connection is all there when it has been handled, and leaves at once, which spares whoever waits
 for it a turn of the loop.
 
+Fairness. Where the engine takes its input in turns (`ConnectionOptions.turn_cost_max`), the rest of it has its turn
+after all other connections that have something: in the next round of the loop. Nothing is read from the peer meanwhile,
+so that the kernel's buffers fill and it has to wait: it, and nobody else.
+
 Backpressure, both ways. When the socket takes no more, asyncio says `pause_writing`: the pump stops asking the engine
 for output and tells the handler, who stops producing. What the *peer* can make the engine produce (answers) is bounded
 by not reading from a peer that does not read: past `output_bytes_max` the pump pauses reading until the output is
 written. Bytes that came in need no bound here: the engine and its windows have theirs.
 
 The end. Whatever happens, the engine gives exactly one `ConnectionEnded`, and then `handler.on_closed` is called once,
-last of all. When the engine is `closed` the rest of the output is written and the socket closed; a peer that does not
+last of all. Where thousands of sockets may end in the same moment, a few of them do so in each round of the loop
+(`turnstile`). When the engine is `closed` the rest of the output is written and the socket closed; a peer that does not
 take the rest within `linger_ms` is cut off.
-
-Reading can be lent to a thread that waits for one answer (`lend`): asyncio does not look at the socket meanwhile, and
-that thread, whenever it stands in for the loop's, calls `read_lent`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import threading
 from asyncio.trsock import TransportSocket
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from acquit.errors import ConfigurationError
 from acquit.protocol.connection import Connection
 from acquit.protocol.events import Event
+from acquit.transport.turnstile import Turnstile
 
 logger = logging.getLogger("acquit.transport")
 
 READ_BYTES: Final = 256 * 1024
 """The most that is read at once."""
-
-LENT_READ_BYTES: Final = 64 * 1024
-"""As much of an answer that somebody waits for as is read at once."""
 
 WRITES_PER_FLUSH: Final = 8
 """Chunks of large deliveries that one flush writes before other connections get their turn."""
@@ -89,6 +89,22 @@ class Handler(Protocol):
         ...
 
 
+class _Nobody:
+    """The handler of a pump whose socket is gone."""
+
+    def handle(self, events: list[Event]) -> None:
+        """Nothing is acted upon any more."""
+
+    def on_writable(self, writable: bool) -> None:
+        """Nothing is produced any more."""
+
+    def on_closed(self) -> None:
+        """That was said."""
+
+
+_NOBODY: Final = _Nobody()
+
+
 class _ReadBuffer(threading.local):
     """Each thread has its own."""
 
@@ -103,12 +119,14 @@ class Pump(asyncio.BufferedProtocol):
     """The life of one socket. Give it to `connect`, or make one for each connection of `listen`.
 
     `peer` and `local` are the two ends as ``host:port``, "?" before the socket is connected; `encrypted` says whether
-    TLS protects it, `lent` whether another than the loop reads.
+    TLS protects it.
     """
 
     __slots__ = (
         "_ended",
+        "_exit",
         "_flush_due",
+        "_go_on_due",
         "_handler",
         "_linger",
         "_loop",
@@ -120,7 +138,6 @@ class Pump(asyncio.BufferedProtocol):
         "_writing_paused",
         "encrypted",
         "engine",
-        "lent",
         "local",
         "peer",
     )
@@ -132,9 +149,11 @@ class Pump(asyncio.BufferedProtocol):
         *,
         loop: asyncio.AbstractEventLoop | None = None,
         options: PumpOptions | None = None,
+        exit_: Turnstile | None = None,
     ) -> None:
+        """`exit_`: where it waits to act upon the end of its socket, among others whose sockets have ended."""
         self.engine = engine
-        self._handler = handler
+        self._handler: Handler = handler
         self._loop = loop if loop is not None else asyncio.get_running_loop()
         self._options = options if options is not None else PumpOptions()
         self.peer = "?"
@@ -145,16 +164,17 @@ class Pump(asyncio.BufferedProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._linger: asyncio.TimerHandle | None = None
         self._flush_due = False
+        self._go_on_due = False
         self._writing_paused = False
         self._reading_paused = False
         self._ended = False
-        self.lent = False
+        self._exit = exit_
 
     # -- for the owner -------------------------------------------------------------------------------------------------
 
     @property
     def closed(self) -> bool:
-        """The socket is gone; `Handler.on_closed` was called."""
+        """The socket is gone; `Handler.on_closed` was called, or is about to be."""
         return self._ended
 
     @property
@@ -188,45 +208,19 @@ class Pump(asyncio.BufferedProtocol):
             self._write(transport, engine)
         if engine.closed:
             self._finish(transport, engine)
+        elif engine.input_waits and not self._go_on_due:
+            self._go_on_due = True
+            self._loop.call_soon(self._go_on)
+        self._look_at_reading()
         deadline = engine.next_deadline()
         if deadline is not None and (self._timer is None or deadline < self._timer.when()):
             self._arm(deadline)
 
-    def lend(self) -> int | None:
-        """Have the loop not read until `take_back`: the caller does, by `read_lent`, when the descriptor that is
-        returned has something. None where that cannot be: over TLS, where reading is held back or lent already, and
-        where the socket closes."""
-        transport = self._transport
-        if transport is None or self.encrypted or self.lent or self._reading_paused or transport.is_closing():
-            return None
-        assert self._socket is not None
-        self.lent = True
-        transport.pause_reading()
-        return self._socket.fileno()
-
-    def read_lent(self) -> None:
-        """Read once what is there, if reading is still lent. The end of the stream is for the loop to see."""
-        transport, descriptor = self._transport, self.fileno()
-        if not self.lent or transport is None or descriptor is None or transport.is_closing():
-            self.take_back()
-            return
-        try:
-            data = os.read(descriptor, LENT_READ_BYTES)
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError:
-            data = b""
-        if data:
-            self.data_received(data)
-        else:
-            self.take_back()
-
-    def take_back(self) -> None:
-        """The loop reads again."""
-        if self.lent:
-            self.lent = False
-            if self._transport is not None and not self._ended and not self._reading_paused:
-                self._transport.resume_reading()
+    def release(self) -> None:
+        """Let go of the handler, who knows the pump, and of what the engine holds (see `Connection.release`). Done by
+        itself when the socket is gone; for the owner of a pump that was never connected."""
+        self._handler = _NOBODY
+        self.engine.release()
 
     def abort(self) -> None:
         """Cut the connection off without a word. The handler hears ConnectionEnded with `lost`."""
@@ -261,9 +255,8 @@ class Pump(asyncio.BufferedProtocol):
         events = self.engine.receive_data(data, self._loop.time())
         if events:
             self._handle(events)
-        if self._writing_paused:
-            self._hold_back()
         if due:
+            self._look_at_reading()
             return
         if self._wants_flush():
             self.flush()
@@ -272,22 +265,18 @@ class Pump(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         """The peer will send no more. Nothing in AMQP can follow, so the socket is closed after the output."""
-        self._handle(self.engine.receive_eof(self._loop.time()))
         self.flush()
+        self._leave(self._hear_eof)
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone."""
         self._ended = True
-        self.lent = False
         for timer in (self._timer, self._linger):
             if timer is not None:
                 timer.cancel()
         self._timer = self._linger = None
-        try:
-            self._handle(self.engine.receive_eof(self._loop.time()))
-        finally:
-            self._handler.on_closed()
+        self._leave(self._over)
 
     def pause_writing(self) -> None:
         """The socket's buffer is full."""
@@ -302,12 +291,26 @@ class Pump(asyncio.BufferedProtocol):
             self.touch()  # asyncio calls us in the middle of a write; what is closed there, it closes twice
         else:
             self.flush()
-        if self._reading_paused and not self._writing_paused and self._transport is not None:
-            self._reading_paused = False
-            if not self.lent:
-                self._transport.resume_reading()
 
     # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _leave(self, call: Callable[[], None]) -> None:
+        if self._exit is None:
+            call()
+        else:
+            self._exit.enter(call)
+
+    def _hear_eof(self) -> None:
+        if not self._ended:  # else `_over` is next
+            self._handle(self.engine.receive_eof(self._loop.time()))
+            self.flush()
+
+    def _over(self) -> None:
+        try:
+            self._handle(self.engine.receive_eof(self._loop.time()))
+        finally:
+            self._handler.on_closed()
+            self.release()
 
     def _handle(self, events: list[Event]) -> None:
         if not events:
@@ -322,7 +325,7 @@ class Pump(asyncio.BufferedProtocol):
     def _wants_flush(self) -> bool:
         """Whether `flush` has something to do. Often not: the peer has answered, and nothing is to be said to that."""
         engine = self.engine
-        if engine.has_output or engine.closed:
+        if engine.has_output or engine.closed or engine.input_waits or self._reading_paused:
             return True
         deadline = engine.next_deadline()
         return deadline is not None and (self._timer is None or deadline < self._timer.when())
@@ -335,11 +338,25 @@ class Pump(asyncio.BufferedProtocol):
                 return
         self.touch()
 
-    def _hold_back(self) -> None:
-        if not self._reading_paused and self.engine.output_bytes > self._options.output_bytes_max:
-            assert self._transport is not None
-            self._reading_paused = True
-            self._transport.pause_reading()
+    def _go_on(self) -> None:
+        """Have the engine take more of its input: it is this connection's turn again."""
+        self._go_on_due = False
+        if not self._ended:
+            self.data_received(b"")
+
+    def _look_at_reading(self) -> None:
+        """Read no more while the engine has input left, nor while the peer takes none of what it makes us say."""
+        engine, transport = self.engine, self._transport
+        hold_back = engine.input_waits or (
+            self._writing_paused and (self._reading_paused or engine.output_bytes > self._options.output_bytes_max)
+        )
+        if hold_back is self._reading_paused or transport is None or self._ended:
+            return
+        self._reading_paused = hold_back
+        if hold_back:
+            transport.pause_reading()
+        else:
+            transport.resume_reading()
 
     def _finish(self, transport: asyncio.Transport, engine: Connection) -> None:
         if not engine.has_output:

@@ -8,32 +8,38 @@ puts TLS on a socket, and `Landing` keeps what arrives until somebody is there f
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import os
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from acquit.errors import ConfigurationError, ConnectionFailed, ConnectTimeout
 from acquit.protocol.constants import AMQP_HEADER, TLS_HEADER
 from acquit.transport.pump import Pump
 
+ACCEPTS_PER_TURN: Final = 2
+"""Connections that one turn of the loop takes from one listening socket."""
+ACCEPT_RETRY_S: Final = 1.0
+"""How long nobody is taken after there was no descriptor left."""
+
 _HEADER_BYTES: Final = len(AMQP_HEADER)
+_EXHAUSTED: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 _AMQP: Final = AMQP_HEADER[:4]
 
 
 class HeaderReader(asyncio.BufferedProtocol):
     """Reads one protocol header, or as much of it as shows that it is none. What comes behind stays in the socket.
 
-    `read` gets the bytes, once, and reading is paused then: who goes on resumes it. `lost` is called instead if the
-    socket ends before.
+    `on_header` gets the bytes, once, and reading is paused then: who goes on resumes it. `on_lost` is called instead if
+    the socket ends before.
     """
 
     transport: asyncio.Transport
 
-    def __init__(self, read: Callable[[bytes], None], lost: Callable[[], None]) -> None:
-        self._read = read
-        self._lost = lost
+    def __init__(self) -> None:
         self._buffer = memoryview(bytearray(_HEADER_BYTES))
         self._filled = 0
         self._done = False
@@ -58,7 +64,7 @@ class HeaderReader(asyncio.BufferedProtocol):
         head = bytes(self._buffer[: self._filled])
         if not self._done and (len(head) == _HEADER_BYTES or head[:4] != _AMQP[: len(head)]):
             self.finish()
-            self._read(head)
+            self.on_header(head)
 
     def eof_received(self) -> bool:
         """No header will come: the socket is closed."""
@@ -68,7 +74,30 @@ class HeaderReader(asyncio.BufferedProtocol):
         """The socket is gone."""
         if not self._done:
             self._done = True
-            self._lost()
+            self.on_lost()
+
+    def on_header(self, header: bytes) -> None:
+        """The header, or what shows that it is none."""
+        raise NotImplementedError
+
+    def on_lost(self) -> None:
+        """The socket has ended before."""
+        raise NotImplementedError
+
+
+class _Answer(HeaderReader):
+    """The header that a server answers with; b"" where it went away instead."""
+
+    def __init__(self, answer: asyncio.Future[bytes]) -> None:
+        super().__init__()
+        self._answer = answer
+
+    def on_header(self, header: bytes) -> None:
+        if not self._answer.done():
+            self._answer.set_result(header)
+
+    def on_lost(self) -> None:
+        self.on_header(b"")
 
 
 class Landing(asyncio.Protocol):
@@ -187,12 +216,7 @@ async def _connect_in_band(
     timeout_s: float,
 ) -> None:
     answer: asyncio.Future[bytes] = loop.create_future()
-
-    def heard(header: bytes) -> None:
-        if not answer.done():
-            answer.set_result(header)
-
-    transport, _ = await loop.create_connection(lambda: HeaderReader(heard, lambda: heard(b"")), host, port)
+    transport, _ = await loop.create_connection(lambda: _Answer(answer), host, port)
     try:
         transport.write(TLS_HEADER)
         header = await answer
@@ -236,9 +260,106 @@ async def listen(
         raise ConfigurationError(f"cannot listen on {host}:{port}: {_reason(exc)}") from exc
 
 
+class Acceptor:
+    """Takes connections from the sockets of one address: a few in each turn of the loop, so that a crowd that connects
+    holds up nobody who is connected; none for a while where the process has no descriptors left.
+
+    asyncio's own server takes a whole backlog in one turn, and without descriptors tries as often, logs a traceback for
+    each, and adds a timer for each that does all of it again.
+    """
+
+    def __init__(
+        self,
+        sockets: Sequence[socket.socket],
+        accept: Callable[[], asyncio.BaseProtocol],
+        exhausted: Callable[[], None],
+    ) -> None:
+        """`accept` makes the protocol of a connection; `exhausted` is called each time that there is no descriptor for
+        one. Belongs to the running loop; `start` begins."""
+        self.sockets = list(sockets)
+        self._accept = accept
+        self._exhausted = exhausted
+        self._loop = asyncio.get_running_loop()
+        self._arriving: set[asyncio.Task[object]] = set()
+        self._retry: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def start(self) -> None:
+        """Take connections from now on."""
+        self._retry = None
+        for listening in self.sockets:
+            self._loop.add_reader(listening.fileno(), self._take, listening)
+
+    def close(self) -> None:
+        """Take no more, and listen no more. Twice is once."""
+        if self._closed:
+            return
+        self._closed = True
+        self._stop()
+        if self._retry is not None:
+            self._retry.cancel()
+        for listening in self.sockets:
+            listening.close()
+
+    async def wait_closed(self) -> None:
+        """Until all that was taken has its protocol."""
+        while self._arriving:
+            await asyncio.wait(self._arriving)
+
+    def _stop(self) -> None:
+        for listening in self.sockets:
+            self._loop.remove_reader(listening.fileno())
+
+    def _take(self, listening: socket.socket) -> None:
+        for _ in range(ACCEPTS_PER_TURN):
+            try:
+                taken, _ = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as exc:
+                if exc.errno not in _EXHAUSTED:
+                    raise
+                self._stop()
+                self._retry = self._loop.call_later(ACCEPT_RETRY_S, self.start)
+                self._exhausted()
+                return
+            taken.setblocking(False)
+            task = self._loop.create_task(self._arrive(taken))
+            self._arriving.add(task)
+            task.add_done_callback(self._arriving.discard)
+
+    async def _arrive(self, taken: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # it has gone already
+            await self._loop.connect_accepted_socket(self._accept, taken)
+
+
+async def bind(host: str, port: int, *, backlog: int = 1_024) -> list[socket.socket]:
+    """Sockets that listen on all addresses of `host`, for an `Acceptor`. Port 0 takes a free one.
+
+    Raises ConfigurationError where one cannot be listened on.
+    """
+    try:
+        server = await asyncio.get_running_loop().create_server(asyncio.Protocol, host, port, start_serving=False)
+    except OSError as exc:
+        raise ConfigurationError(f"cannot listen on {host}:{port}: {_reason(exc)}") from exc
+    found: list[socket.socket] = []
+    try:
+        for bound in server.sockets:
+            found.append(bound.dup())
+            found[-1].setblocking(False)
+            found[-1].listen(backlog)
+    except OSError as exc:
+        for one in found:
+            one.close()
+        raise ConfigurationError(f"cannot listen on {host}:{port}: {_reason(exc)}") from exc
+    finally:
+        server.close()
+    return found
+
+
 def _reason(exc: OSError) -> str:
     # asyncio puts the address where the reason should be, and gives several addresses' reasons without a number.
     return os.strerror(exc.errno) if exc.errno else str(exc)
 
 
-__all__ = ["HeaderReader", "Landing", "connect", "listen", "secure"]
+__all__ = ["Acceptor", "HeaderReader", "Landing", "bind", "connect", "listen", "secure"]

@@ -17,7 +17,7 @@ class Hands:
         self.wall = 1_700_000_000_000_000
         self.steady = 5_000_000
         self.jumps: list[int] = []
-        self.clock = Clock(self.jumps.append, wall_us=lambda: self.wall, steady_us=lambda: self.steady)
+        self.clock = Clock(self.jumps.append, wall_us=lambda: self.wall, steady_s=lambda: self.steady / 1e6)
 
     def pass_us(self, wall: int, steady: int) -> int:
         self.wall += wall

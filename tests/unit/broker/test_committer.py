@@ -146,7 +146,9 @@ def test_drain_waits_for_what_is_recorded_meanwhile() -> None:
     asyncio.run(scenario())
 
 
-def test_a_full_disk_is_tried_again_with_the_same_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_tried_again_with_the_same_batch(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     async def scenario() -> None:
         stage = Stage()
         stage.append()
@@ -160,6 +162,9 @@ def test_a_full_disk_is_tried_again_with_the_same_batch(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(module, "RETRY_S", 0.0)
     asyncio.run(scenario())
+    full, again = (record.message for record in caplog.records)
+    assert full.startswith("the disk is full")
+    assert again.startswith("there is room on the disk again")
 
 
 @pytest.mark.parametrize("batch", ["is written in vain", "cannot be made"])

@@ -8,6 +8,7 @@ import pytest
 
 from acquit.broker.queue import (
     ENDINGS,
+    LEFT_BEHIND,
     LOSSES,
     ROWS,
     STEPS,
@@ -16,6 +17,7 @@ from acquit.broker.queue import (
     Ending,
     NodeEvent,
     NodeState,
+    Row,
     Verdict,
     decide,
     step,
@@ -35,6 +37,7 @@ OUTCOMES = {
     NodeEvent.FAIL_LAST,
     NodeEvent.FAIL_LAST_NOWHERE,
 }
+LEFT = {NodeEvent.LEAVE, NodeEvent.LEAVE_MODIFIED, NodeEvent.LEAVE_COUNTED, NodeEvent.LEAVE_COUNTED_LATER}
 
 
 @pytest.mark.parametrize(("state", "event"), list(product(NodeState, NodeEvent)))
@@ -61,12 +64,20 @@ def test_nothing_becomes_new() -> None:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.state.name}-{row.event.name}")
 def test_the_books_balance_in_every_row(row: object) -> None:
     """P3: what enters the live states is recorded as entering, what leaves them as retiring, nothing else is."""
-    assert isinstance(row, tuple)
+    assert isinstance(row, Row)
     state, event, after, attempts, record, effects, _ = row
     enters = state not in LIVE and after in LIVE
     leaves = state in LIVE and after not in LIVE
     assert (record in ENTERING) == enters == bool(effects & Effect.ENTER)
     assert (record in RETIRING) == leaves == bool(effects & Effect.RETIRE)
+    # Nobody said what a link left behind: it is back, is no failure, and the journal can tell it from what was said.
+    assert bool(effects & Effect.LEFT) == (event in LEFT or (state, event) == (NodeState.ACQUIRED, NodeEvent.RESTART))
+    if effects & Effect.LEFT:
+        assert record in (EventKind.RELEASED, EventKind.MODIFIED)
+        assert effects & (Effect.OFFER | Effect.SCHEDULE)
+        assert row.failures == 0
+    else:
+        assert row.failures == attempts
     # The count goes up only where an attempt is noted, and only for who had acquired it.
     assert attempts <= bool(effects & Effect.NOTE)
     if effects & Effect.NOTE:
@@ -80,7 +91,7 @@ def test_the_books_balance_in_every_row(row: object) -> None:
         assert record in (EventKind.DEAD_LETTERED, EventKind.EXPIRED, EventKind.MOVED_OUT)
     if after is NodeState.SCHEDULED and after is not state:
         assert effects & Effect.SCHEDULE
-    if event in OUTCOMES:
+    if event in OUTCOMES | LEFT:
         assert state in (NodeState.ACQUIRED, NodeState.SUSPENDED)
 
 
@@ -98,7 +109,7 @@ def test_each_state_is_reached_and_each_live_one_can_be_left() -> None:
 
 def test_whoever_holds_a_message_can_say_any_outcome() -> None:
     for state in (NodeState.ACQUIRED, NodeState.SUSPENDED):
-        assert {row.event for row in ROWS if row.state is state} >= OUTCOMES
+        assert {row.event for row in ROWS if row.state is state} >= OUTCOMES | LEFT
 
 
 def test_a_message_is_seen_only_when_it_is_available() -> None:
@@ -107,19 +118,22 @@ def test_a_message_is_seen_only_when_it_is_available() -> None:
 
 
 def test_all_lives_up_to_eight_events_balance() -> None:
-    """Walk every life: entered minus retired is 1 exactly while the message is live, and the count never falls."""
-    lives = {(NodeState.NEW, 0, 0, 0)}
+    """Walk every life: entered minus retired is 1 exactly while the message is live, and neither the count nor the
+    failures ever fall; there are never more failures than are counted."""
+    lives = {(NodeState.NEW, 0, 0, 0, 0)}
     seen = set(lives)
     for _ in range(8):
         following = set()
-        for state, entered, retired, count in lives:
+        for state, entered, retired, count, failures in lives:
             for row in (row for row in STEPS[state] if row is not None):
                 life = (
                     row.next,
                     entered + bool(row.effects & Effect.ENTER),
                     retired + bool(row.effects & Effect.RETIRE),
                     count + row.attempts,
+                    failures + row.failures,
                 )
+                assert 0 <= row.failures <= row.attempts
                 assert life[1] - life[2] == (row.next in LIVE), row
                 assert life[1] <= 1, row
                 following.add(life)
@@ -129,8 +143,10 @@ def test_all_lives_up_to_eight_events_balance() -> None:
 
 
 def test_outcomes_become_the_event_that_the_policy_asks_for() -> None:
-    def event(verdict: Verdict, *, last: bool = False, dead_letter: bool = True, delayed: bool = False) -> NodeEvent:
-        return decide(verdict, last=last, dead_letter=dead_letter, delayed=delayed)
+    def event(
+        verdict: Verdict, *, left: bool = False, last: bool = False, dead_letter: bool = True, delayed: bool = False
+    ) -> NodeEvent:
+        return decide(verdict, left=left, last=last, dead_letter=dead_letter, delayed=delayed)
 
     assert event(Verdict.ACCEPTED) is NodeEvent.ACCEPT
     assert event(Verdict.RELEASED) is NodeEvent.RELEASE
@@ -146,22 +162,31 @@ def test_outcomes_become_the_event_that_the_policy_asks_for() -> None:
     assert event(Verdict.FAILED, delayed=True) is NodeEvent.FAIL_LATER
     assert event(Verdict.FAILED, delayed=True, last=True) is NodeEvent.FAIL_LAST
     assert event(Verdict.FAILED, last=True, dead_letter=False) is NodeEvent.FAIL_LAST_NOWHERE
+    for last in (False, True):  # what nobody said is never the last attempt
+        assert event(Verdict.ACCEPTED, left=True, last=last) is NodeEvent.ACCEPT
+        assert event(Verdict.REJECTED, left=True, last=last) is NodeEvent.REJECT
+        assert event(Verdict.RELEASED, left=True, last=last, delayed=True) is NodeEvent.LEAVE
+        assert event(Verdict.MODIFIED, left=True, last=last, delayed=True) is NodeEvent.LEAVE_MODIFIED
+        assert event(Verdict.FAILED, left=True, last=last) is NodeEvent.LEAVE_COUNTED
+        assert event(Verdict.FAILED, left=True, last=last, delayed=True) is NodeEvent.LEAVE_COUNTED_LATER
 
 
 @pytest.mark.parametrize(
-    ("verdict", "last", "dead_letter", "delayed"), list(product(Verdict, (False, True), (False, True), (False, True)))
+    ("verdict", "left", "last", "dead_letter", "delayed"), list(product(Verdict, *[(False, True)] * 4))
 )
 def test_whatever_is_decided_has_a_row_for_who_holds_the_message(
-    verdict: Verdict, last: bool, dead_letter: bool, delayed: bool
+    verdict: Verdict, left: bool, last: bool, dead_letter: bool, delayed: bool
 ) -> None:
-    event = decide(verdict, last=last, dead_letter=dead_letter, delayed=delayed)
+    event = decide(verdict, left=left, last=last, dead_letter=dead_letter, delayed=delayed)
     row = step(NodeState.ACQUIRED, event)
     # rejected and failed count (3.4.3, 3.4.5); accepted, released, and modified without delivery-failed do not.
     assert row.attempts == (verdict in (Verdict.REJECTED, Verdict.FAILED))
+    assert row.failures == (verdict is Verdict.REJECTED or (verdict is Verdict.FAILED and not left))
     assert bool(row.effects & Effect.COPY) <= dead_letter
 
 
 def test_endings_without_an_outcome() -> None:
     assert set(ENDINGS) == set(Ending)
     assert {ending for ending, verdict in ENDINGS.items() if verdict is Verdict.FAILED} >= LOSSES
-    assert ENDINGS[Ending.DETACHED] is ENDINGS[Ending.SETTLED] is Verdict.RELEASED
+    assert ENDINGS[Ending.DETACHED] is ENDINGS[Ending.ENDED_HERE] is ENDINGS[Ending.SETTLED] is Verdict.RELEASED
+    assert set(LEFT_BEHIND) == LOSSES | {Ending.DETACHED, Ending.ENDED_HERE}

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import itertools
 import logging
 import socket
 import ssl
 import threading
-from contextlib import closing
+from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
 import acquit
 from acquit import aio
+from acquit.broker.access.admission import DETECTION_POLICY, SOLE_CONNECTION, STRONG
 from acquit.broker.access.users import Verifier
 from acquit.broker.committer import Committer
 from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions, ConnectionLimits, Security, Tls, User
@@ -30,8 +34,10 @@ from acquit.errors import (
 from acquit.ledger.checkpoint import BodyRead
 from acquit.ledger.recorder import Recorder
 from acquit.ledger.recovery import open_journal
+from acquit.protocol.constants import SASL_HEADER
 from acquit.store.interface import Chore, Position
 from acquit.store.options import JournalOptions
+from acquit.transport.turnstile import Turnstile
 
 SMALL = JournalOptions.small()
 
@@ -117,7 +123,7 @@ def test_a_stop_while_a_segment_leaves_is_a_clean_one(
         server = Server(tmp_path, BrokerOptions(journal=journal), port=0)
         await server.start()
         server._checkpointer._step_records = 1  # so that there is more to be read
-        complete, shutdown = server._complete_checkpoint_read, server._reader.shutdown
+        complete, stop_reader = server._complete_checkpoint_read, server._reader.stop
         completed = asyncio.Event()
 
         def complete_read(body_read: BodyRead) -> None:
@@ -127,12 +133,12 @@ def test_a_stop_while_a_segment_leaves_is_a_clean_one(
                 completed.set()
                 chore_on.set()
 
-        def shut_down() -> None:
+        async def stopped() -> None:
             read_on.set()
-            shutdown()
+            await stop_reader()
 
         monkeypatch.setattr(server, "_complete_checkpoint_read", complete_read)
-        monkeypatch.setattr(server._reader, "shutdown", shut_down)
+        monkeypatch.setattr(server._reader, "stop", stopped)
         waits_for = chore_runs if ends == "while a chore runs" else reads
         async with await aio.connect(server.url) as connection:
             session = await connection.session("individual")
@@ -287,33 +293,50 @@ def test_limits_have_their_conditions() -> None:
             sender.send(bytes(20_000), timeout=20)
 
 
-def test_one_connection_too_many_is_turned_away() -> None:
+def test_one_connection_too_many_hears_why() -> None:
     with acquit.Broker(config=options(limits=BrokerLimits(connections_max=2))) as broker:
-        with (
-            acquit.connect(broker.url),
-            acquit.connect(broker.url),
-            closing(socket.create_connection(("127.0.0.1", broker.port), timeout=20)) as third,
-        ):
-            try:
-                assert third.recv(10) == b""
-            except ConnectionResetError:
-                pass  # that is an answer too
+        with acquit.connect(broker.url), acquit.connect(broker.url):
+            with pytest.raises(ConnectionFailed) as refused:
+                acquit.connect(broker.url)
+            assert refused.value.condition == "amqp:resource-limit-exceeded"
         with acquit.connect(broker.url) as connection:
             connection.session().sender("q").send(b"x", timeout=20)
+
+
+def test_its_open_says_how_it_detects_second_connections_of_a_container() -> None:
+    with acquit.Broker() as broker, acquit.connect(broker.url) as connection:
+        said = connection._aio._core.remote_open
+    assert SOLE_CONNECTION in said.offered_capabilities
+    assert (said.properties or {})[DETECTION_POLICY] == STRONG
 
 
 def test_strangers_have_a_number_of_their_own_and_a_time() -> None:
     config = options(
-        limits=BrokerLimits(unauthenticated_max=1), connection=ConnectionLimits(handshake_timeout_ms=3_000)
+        limits=BrokerLimits(unauthenticated_max=2), connection=ConnectionLimits(handshake_timeout_ms=600_000)
     )
-    with (
-        acquit.Broker(config=config) as broker,
-        closing(socket.create_connection(("127.0.0.1", broker.port))) as silent,
-    ):
-        silent.settimeout(20)
-        assert silent.recv(10) == b""  # nobody waits for ever
+    with acquit.Broker(config=config) as broker:
+        silent = [socket.create_connection(("127.0.0.1", broker.port), timeout=20) for _ in range(3)]
+        assert silent[0].recv(10) == b"", "the first gave way to the third"
         with acquit.connect(broker.url) as connection:
+            assert silent[1].recv(10) == b"", "the second to one who knows what it wants"
             connection.session().sender("q").send(b"x", timeout=20)
+        for one in silent:
+            one.close()
+
+
+def test_nobody_waits_for_ever() -> None:
+    """However a peer spreads what it says over its time: that began when it was connected."""
+    config = options(connection=ConnectionLimits(handshake_timeout_ms=300))
+    with acquit.Broker(config=config) as broker, closing(socket.create_connection(("127.0.0.1", broker.port))) as slow:
+        slow.settimeout(0.05)
+        endless = itertools.cycle(b"\0\0\2\0\2\1\0\0" + bytes(504))
+        over = False
+        with suppress(ConnectionError):
+            slow.sendall(SASL_HEADER)
+            while not over:
+                slow.sendall(bytes([next(endless)]))
+                with suppress(TimeoutError):
+                    over = slow.recv(1_000) == b""
 
 
 def test_a_folder_has_one_broker(tmp_path: Path) -> None:
@@ -396,3 +419,57 @@ def test_stopping_twice_is_once(tmp_path: Path) -> None:
         await waiting
 
     asyncio.run(run())
+
+
+def test_want_of_descriptors_is_said_once_and_its_end_too(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However often it is tried meanwhile."""
+    monkeypatch.setattr("acquit.transport.sockets.ACCEPT_RETRY_S", 0.01)
+    caplog.set_level(logging.INFO, "acquit.broker")
+    with acquit.Broker(config=options()) as broker:
+        (_, acceptor), tries, recovered = broker._server._doors._listeners[0], 0, threading.Event()
+        (real,) = acceptor.sockets
+
+        class Listening:
+            fileno, close = real.fileno, real.close
+
+            def accept(self) -> tuple[socket.socket, object]:
+                nonlocal tries
+                tries += 1
+                if tries <= 3:
+                    raise OSError(errno.EMFILE, "Too many open files")
+                recovered.set()
+                return real.accept()
+
+        def replace() -> None:
+            acceptor._stop()
+            acceptor.sockets = [Listening()]  # type: ignore[list-item]
+            acceptor.start()
+
+        broker._loop.call_soon_threadsafe(replace)
+        with acquit.connect(broker.url) as connection:
+            connection.session().sender("q").send(b"x", timeout=20)
+        assert recovered.is_set()
+    said = [record.getMessage() for record in caplog.records if "descriptor" in record.getMessage()]
+    assert said == [
+        "no file descriptor is left for another connection: those that come have to wait",
+        "there are file descriptors again: connections are taken",
+    ]
+
+
+def test_the_ends_of_sockets_pass_one_turnstile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands may end in one moment; each takes down what it had, a few in each round of the loop."""
+    entered: list[Turnstile] = []
+    enter = Turnstile.enter
+
+    def noted(turnstile: Turnstile, call: Callable[[], None]) -> None:
+        entered.append(turnstile)
+        enter(turnstile, call)
+
+    monkeypatch.setattr(Turnstile, "enter", noted)
+    with acquit.Broker() as broker:
+        for _ in range(5):
+            acquit.connect(broker.url).close()
+    assert len(entered) >= 5
+    assert len(set(map(id, entered))) == 1

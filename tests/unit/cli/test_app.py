@@ -81,7 +81,7 @@ def test_the_command_line_loads_no_command_before_it_is_used() -> None:
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     parts, commands = shown.splitlines()[-2:]
     # What `import acquit` itself brings; no broker, ledger, store, demo, Spark.
-    assert parts == "['aio', 'cli', 'client', 'errors', 'protocol', 'transport', 'types']"
+    assert parts == "['_version', 'aio', 'cli', 'client', 'errors', 'protocol', 'transport', 'types']"
     assert commands == "['acquit.cli.app', 'acquit.cli.exits', 'acquit.cli.lazy']"
 
 

@@ -192,6 +192,50 @@ def test_damage_is_named(shell: Shell, data: Path) -> None:
     assert str(segment) in ran.err and "offset" in ran.err
 
 
+@pytest.mark.parametrize("command", ["balance", "show 1", "verify"])
+def test_damage_in_the_newest_segment_is_no_torn_tail(shell: Shell, tmp_path: Path, command: str) -> None:
+    """What was written behind it proves that it had been there: a broker refuses such a journal, and so does a look."""
+    author = Author(open_journal(tmp_path / "data"))
+    author.change(EventKind.POSTED, 1, 9 << 32)
+    for _ in range(2):
+        write_now(author.opened.recorder)
+        author.change(EventKind.ACQUIRED, 1, 9 << 32)
+    (segment,) = (tmp_path / "data" / "journal").glob("*.seg")
+    content = bytearray(segment.read_bytes())
+    content[5000] ^= 1
+    segment.write_bytes(content)
+    ran = shell("ledger", *command.split(), "--data", tmp_path / "data")
+    assert ran.code == Exit.UNSOUND
+    assert "destroyed after it was synced" in ran.err
+    author.opened.journal.close()
+
+
+def test_a_journal_that_lacks_messages(shell: Shell, tmp_path: Path) -> None:
+    """It is refused until somebody decides; then the loss is a term of the balance."""
+    data = tmp_path / "data"
+    author = Author(open_journal(data))
+    author.opened.recorder.append(Queue(1, 1, "orders", "orders"))
+    author.change(EventKind.POSTED, 1, 9 << 32)  # an event without a posting: there is no such message
+    close_journal(author.opened.recorder, author.tick())
+    ran = shell("serve", "--data", data, "--port", 0)
+    assert ran.code == Exit.UNSOUND
+    assert len(ran.err.splitlines()) == 1
+    assert "orders: 1 entered and 0 were retired, which leaves 1; 0 are live" in ran.err
+    assert "--accept-loss" in ran.err
+    assert shell("ledger", "verify", "--data", data).code == Exit.UNSOUND
+    assert shell("ledger", "balance", "--data", data).code == Exit.UNSOUND
+    opened = open_journal(data, accept_loss=True)
+    close_journal(opened.recorder, author.tick())
+    ran = shell("ledger", "balance", "--data", data)
+    assert ran.code == Exit.UNSOUND, "the event itself does not fit"
+    assert [" ".join(line.split()) for line in ran.out.splitlines()][:2] == [
+        "queue entered = live + lost",
+        "orders 1 0 1",
+    ]
+    document, _ = shell("ledger", "balance", "--data", data, "--json").documents
+    assert (document["lost"], document["mismatch"]) == (1, None)
+
+
 @pytest.mark.parametrize("command", ["balance", "verify", "head"])
 def test_a_folder_without_a_journal(shell: Shell, tmp_path: Path, command: str) -> None:
     ran = shell("ledger", command, "--data", tmp_path)

@@ -54,3 +54,21 @@ def test_lines_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().err
     assert "connection opened" in shown and "peer=127.0.0.1:5" in shown
     assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize("log_format", logs.FORMATS)
+def test_tracebacks_print_no_local_variables(log_format: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """They hold bytes of the wire, and passwords."""
+    logs.configure(log_format, "info")
+
+    def verify(response: bytes) -> None:
+        raise ValueError("odd")
+
+    try:
+        verify(b"\0ada\0hunter2-" + b"is-not-shown")
+    except ValueError:
+        structlog.get_logger("acquit.broker").exception("stopped")
+        logging.getLogger("acquit.broker").exception("stopped")
+    shown = capsys.readouterr().err
+    assert shown.count("ValueError: odd") == 2
+    assert "hunter2-is-not-shown" not in shown

@@ -3,8 +3,11 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
 import acquit
 from acquit.cli.exits import Exit
+from acquit.store.journal import SegmentedJournal
 from tests.support.shell import Shell
 
 
@@ -18,6 +21,14 @@ def test_queues_of_a_running_broker(at_broker: Shell, address: str) -> None:
     assert {"depth", "available", "acquired"} <= set(shown[0].split())
     (line,) = [line.split() for line in shown if line.startswith(f"{address} ")]
     assert "".join(line[1:]).removeprefix("queue").startswith("110")
+
+
+def test_what_somebody_should_see_to_is_said(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with acquit.Broker(tmp_path / "data") as broker:
+        monkeypatch.setattr(SegmentedJournal, "full", True)
+        ran = shell("queues", "--url", broker.url)
+        monkeypatch.undo()
+    assert ran.err == "acquit: the disk is full: postings are refused until there is room\n"
 
 
 def test_no_queues(shell: Shell) -> None:
@@ -116,3 +127,24 @@ def test_people_see_what_there_is_within_a_hundred_columns(shell: Shell) -> None
     assert below["later queue 1"] == "scheduled 1, producers"
     assert below["parcels queue 1"] == "undeliverable 1, producers"
     assert below["orders.from.europe::the-billing-service/for-the-audit"] == "subscription 1 1"
+
+
+def test_who_may_see_no_queue_is_told_so(shell: Shell) -> None:
+    """That there are none would be a lie, and exit code 0 another one."""
+    import acquit
+    from acquit.broker.options import BrokerOptions, Role, Security, User
+    from acquit.store.options import JournalOptions
+
+    roles = {"clerk": Role(send=("#",), consume=("#",)), "reader": Role(browse=("orders.#",))}
+    users = {"eve": User(password="x", roles=("clerk",)), "ada": User(password="x", roles=("reader",))}
+    config = BrokerOptions(security=Security(users=users, roles=roles), journal=JournalOptions.small())
+    with acquit.Broker(config=config) as broker:
+        at = f"@127.0.0.1:{broker.port}"
+        refused = shell("queues", "--url", f"amqp://eve:x{at}")
+        assert refused.code == Exit.FAILED
+        assert "'eve' may not see any queue" in refused.err
+        assert refused.out == ""
+        assert shell("queues", "--url", f"amqp://ada:x{at}").out == "no queues\n"
+        nobody = shell("queues", "--url", f"amqp:{at.replace('@', '//')}")
+        assert nobody.code == Exit.FAILED
+        assert "--user" in nobody.err and "security.anonymous" in nobody.err

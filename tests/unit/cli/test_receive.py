@@ -99,3 +99,19 @@ def test_a_selector_says_which(at_broker: Shell, address: str, command: str) -> 
     assert ran.code == Exit.FAILED
     assert "selector, character 9" in ran.err
     assert len(ran.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", ["receive", "browse"])
+def test_a_mistyped_queue_is_not_made(at_broker: Shell, address: str, command: str) -> None:
+    at_broker("send", address, "one")
+    mistyped = f"{address}x"
+    ran = at_broker(command, mistyped)
+    assert (ran.code, ran.out) == (Exit.FAILED, "")
+    assert ran.err.startswith(f"acquit: there is no queue '{mistyped}'; did you mean {address}")
+    assert len(ran.err.splitlines()) == 1
+    assert mistyped not in [row["name"] for row in at_broker("queues", "--json").documents]
+
+
+def test_receive_makes_a_queue_when_told_to(at_broker: Shell, address: str) -> None:
+    assert at_broker("receive", address, "--create", "--timeout", 0).code == Exit.OK
+    assert address in [row["name"] for row in at_broker("queues", "--json").documents]

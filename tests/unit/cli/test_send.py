@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+import acquit
+from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.cli import send
 from acquit.cli.exits import Exit
 from tests.support.shell import Shell
@@ -138,3 +140,25 @@ def test_no_broker(shell: Shell, unused_port: int) -> None:
     assert ran.code == Exit.UNREACHABLE
     assert len(ran.err.splitlines()) == 1
     assert f"127.0.0.1:{unused_port}" in ran.err
+
+
+def test_a_queue_that_is_full_is_told_from_an_answer_that_is_missing(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule = AddressRule("full", {"messages_max": 2, "full_policy": "block"})
+    with acquit.Broker(config=BrokerOptions(address=(rule,))) as broker:
+        monkeypatch.setenv("ACQUIT_URL", broker.url)
+        ran = shell("send", "full", "one", "two", "three", "four", "--timeout", "0.1")
+        never = "not sent: the peer gave no credit within 0.1 s: the message never left"
+        assert ran.err.splitlines() == [f"message 3: {never}", f"message 4: {never}"]
+        assert (ran.code, ran.out) == (Exit.FAILED, "full: 2 accepted, 2 not sent\n")
+        assert broker.inspect().queue("full").depth == 2  # type: ignore[union-attr]
+
+
+def test_a_large_message_for_a_full_queue_stops_no_other(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = AddressRule("full", {"messages_max": 1, "full_policy": "block"})
+    with acquit.Broker(config=BrokerOptions(address=(rule,))) as broker:
+        monkeypatch.setenv("ACQUIT_URL", broker.url)
+        lines = "".join(f"{kind * 9_000_000}\n" for kind in "abc")
+        ran = shell("send", "full", "--lines", "--timeout", "1.5", stdin=lines)
+        assert (ran.code, ran.out) == (Exit.FAILED, "full: 1 accepted, 2 not sent\n")

@@ -1,4 +1,5 @@
-"""The acknowledgement modes as users are promised them, and what becomes of everything when something ends.
+"""What becomes of everything when something ends, and of acknowledgements that cross something else. What each mode
+promises is in tests/scenarios/test_modes_on_the_wire.py.
 
 What went over the wire is read from the events of the server's engine: a disposition is a StatesReceived, a flow a
 CreditChanged, with the link as it is then.
@@ -14,15 +15,7 @@ from acquit.client.options import ConnectOptions
 from acquit.client.receipts import ReceiptStatus, SettlementReceipt
 from acquit.client.received import MessageCore
 from acquit.protocol import events as ev
-from acquit.protocol._definitions import (
-    Accepted,
-    Error,
-    Modified,
-    RcvSettleMode,
-    Rejected,
-    Released,
-    SndSettleMode,
-)
+from acquit.protocol._definitions import Error, Modified, Rejected, Released, SndSettleMode
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.extensions import DURABLE_SETTLEMENT
 from acquit.protocol.link import SendingLink
@@ -40,58 +33,7 @@ def letters(count: int) -> list[bytes]:
     return [bytes([97 + index]) for index in range(count)]
 
 
-# -- what the links ask for --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("mode", "snd", "rcv"),
-    [
-        ("auto", SndSettleMode.UNSETTLED, RcvSettleMode.FIRST),
-        ("client", SndSettleMode.UNSETTLED, RcvSettleMode.SECOND),
-        ("individual", SndSettleMode.UNSETTLED, RcvSettleMode.SECOND),
-        ("no_ack", SndSettleMode.SETTLED, RcvSettleMode.FIRST),
-    ],
-)
-def test_settle_modes_of_a_receiver(mode: str, snd: SndSettleMode, rcv: RcvSettleMode) -> None:
-    rig = Rig()
-    rig.receiver(rig.session(mode))
-    (requested,) = rig.server.all(ev.LinkRequested)
-    attach = requested.link.remote_attach
-    assert attach is not None
-    assert (attach.snd_settle_mode, attach.rcv_settle_mode) == (snd, rcv)
-
-
 # -- when credit comes back --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("mode", ["auto", "no_ack"])
-def test_credit_comes_back_on_hand_over_at_half_of_the_prefetch(mode: str) -> None:
-    rig = Rig()
-    receiver = rig.receiver(rig.session(mode), prefetch=4)
-    rig.server.offer("q", *letters(10))
-    rig.run()
-    assert len(receiver.buffer) == 4
-    rig.take(receiver, 1)
-    rig.run()
-    assert (len(receiver.buffer), rig.peer.sending.credit) == (3, 0)  # one free is not worth a flow
-    rig.take(receiver, 1)
-    rig.run()
-    assert bodies(list(receiver.buffer)) == [b"c", b"d", b"e", b"f"]
-
-
-@pytest.mark.parametrize("mode", ACKNOWLEDGING)
-def test_credit_comes_back_on_acknowledgement(mode: str) -> None:
-    rig = Rig()
-    session = rig.session(mode)
-    receiver = rig.receiver(session, prefetch=4)
-    rig.server.offer("q", *letters(10))
-    rig.run()
-    taken = rig.take(receiver, 4)
-    rig.run()
-    assert (len(receiver.buffer), rig.peer.sending.credit) == (0, 0)  # at the limit, whatever is handed out
-    session.settle_all(taken[:2], ACCEPTED)
-    rig.run()
-    assert bodies(list(receiver.buffer)) == [b"e", b"f"]
 
 
 def test_credit_and_what_is_held_never_exceed_the_prefetch() -> None:
@@ -116,17 +58,6 @@ def test_credit_and_what_is_held_never_exceed_the_prefetch() -> None:
 # -- AUTO --------------------------------------------------------------------------------------------------------------
 
 
-def test_auto_accepts_as_the_message_is_handed_out() -> None:
-    rig = Rig()
-    receiver = rig.receiver(rig.session("auto"))
-    rig.server.offer("q", *letters(3))
-    rig.run()
-    assert rig.server.outcomes() == []
-    rig.take(receiver, 2)
-    rig.run()
-    assert rig.server.outcomes() == [(b"a", Accepted(), True), (b"b", Accepted(), True)]
-
-
 def test_many_hand_overs_are_one_disposition_and_one_wake_up() -> None:
     rig = Rig()
     receiver = rig.receiver(rig.session("auto"))
@@ -138,63 +69,6 @@ def test_many_hand_overs_are_one_disposition_and_one_wake_up() -> None:
     rig.run()
     (told,) = rig.server.all(ev.StatesReceived)
     assert len(told.deliveries) == 10
-
-
-def test_what_auto_handed_out_is_settled() -> None:
-    rig = Rig()
-    receiver = rig.receiver(rig.session("auto"))
-    rig.server.offer("q", b"a")
-    rig.run()
-    (message,) = rig.take(receiver, 1)
-    assert message.settled
-    with pytest.raises(errors.AlreadySettled, match="as accepted; the first outcome stands"):
-        message._settle(RELEASED)
-
-
-def test_a_listener_accepts_after_it_returned() -> None:
-    rig = Rig()
-    receiver = rig.receiver(rig.session("auto"))
-    rig.server.offer("q", b"a")
-    rig.run()
-    message = receiver.take_for_listener()
-    assert message is not None
-    with receiver.listening(message):
-        rig.run()
-        assert not message.settled
-        assert rig.server.outcomes() == []
-    rig.run()
-    assert rig.server.outcomes() == [(b"a", Accepted(), True)]
-
-
-def test_a_listener_that_fails_gives_the_message_back_as_failed(caplog: pytest.LogCaptureFixture) -> None:
-    rig = Rig()
-    receiver = rig.receiver(rig.session("auto"))
-    rig.server.offer("q", b"a")
-    rig.run()
-    message = receiver.take_for_listener()
-    assert message is not None
-    with receiver.listening(message):
-        raise ValueError("no")
-    rig.run()
-    assert rig.server.outcomes() == [(b"a", FAILED, True)]
-    assert "the listener of the receiver from 'q' failed; the message goes back" in caplog.text
-    assert "ValueError: no" in caplog.text
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_an_explicit_outcome_in_a_listener_replaces_the_automatic_one(fails: bool) -> None:
-    rig = Rig()
-    receiver = rig.receiver(rig.session("auto"))
-    rig.server.offer("q", b"a")
-    rig.run()
-    message = receiver.take_for_listener()
-    assert message is not None
-    with receiver.listening(message):
-        message._settle(RELEASED)
-        if fails:
-            raise ValueError
-    rig.run()
-    assert rig.server.outcomes() == [(b"a", Released(), True)]
 
 
 def test_an_interrupt_of_a_listener_gives_the_message_back_and_goes_on() -> None:
@@ -210,140 +84,7 @@ def test_an_interrupt_of_a_listener_gives_the_message_back_and_goes_on() -> None
     assert rig.server.outcomes() == [(b"a", FAILED, True)]
 
 
-@pytest.mark.parametrize("mode", ["client", "individual", "no_ack"])
-def test_in_other_modes_a_listener_s_exception_ends_the_listening(mode: str) -> None:
-    rig = Rig()
-    receiver = rig.receiver(rig.session(mode))
-    rig.server.offer("q", b"a")
-    rig.run()
-    message = receiver.take_for_listener()
-    assert message is not None
-    with pytest.raises(ValueError, match="no"), receiver.listening(message):
-        raise ValueError("no")
-    rig.run()
-    assert rig.server.outcomes() == []
-
-
-@pytest.mark.parametrize("mode", ["auto", "no_ack"])
-def test_acknowledge_has_no_effect_where_it_is_not_asked_for(mode: str) -> None:
-    rig = Rig()
-    session = rig.session(mode)
-    receiver = rig.receiver(session)
-    rig.server.offer("q", b"a")
-    rig.run()
-    (message,) = rig.take(receiver, 1)
-    rig.run()
-    before = rig.server.outcomes()
-    for receipt in (session.acknowledge(message, whole_session=True), session.acknowledge(None, whole_session=False)):
-        rig.run()
-        assert (receipt.status, receipt.count) == (ReceiptStatus.SENT, 0)
-        assert receipt.reason == "there was nothing to acknowledge"
-    assert rig.server.outcomes() == before
-
-
-# -- CLIENT ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("by_message", [True, False])
-def test_client_acknowledges_all_that_was_handed_out_over_all_receivers(by_message: bool) -> None:
-    rig = Rig()
-    session = rig.session("client")
-    first, second = rig.receiver(session, "p"), rig.receiver(session, "q")
-    rig.server.offer("p", b"p1", b"p2")
-    rig.server.offer("q", b"q1", b"q2")
-    rig.run()
-    handed_out = [*rig.take(first, 1), *rig.take(second, 1)]
-    receipt = session.acknowledge(handed_out[0] if by_message else None, whole_session=True)
-    rig.run()
-    assert sorted(rig.server.outcomes(), key=str) == [(b"p1", Accepted(), False), (b"q1", Accepted(), False)]
-    assert (receipt.status, receipt.count) == (ReceiptStatus.ANSWERED, 2)
-
-
-def test_client_acknowledges_up_to_and_including_a_message_in_the_order_of_handing_out() -> None:
-    rig = Rig()
-    session = rig.session("client")
-    first, second = rig.receiver(session, "p"), rig.receiver(session, "q")
-    rig.server.offer("p", b"p1", b"p2")
-    rig.server.offer("q", b"q1", b"q2")
-    rig.run()
-    (q1,) = rig.take(second, 1)
-    (p1,) = rig.take(first, 1)
-    (q2,) = rig.take(second, 1)
-    receipt = session.acknowledge(p1, whole_session=False)
-    rig.run()
-    assert receipt.count == 2
-    assert (q1.settled, p1.settled, q2.settled) == (True, True, False)
-    again = session.acknowledge(p1, whole_session=False)
-    assert (again.status, again.count) == (ReceiptStatus.SENT, 0)
-    assert not q2.settled
-
-
-def test_an_outcome_in_client_mode_means_this_one_delivery() -> None:
-    rig = Rig()
-    session = rig.session("client")
-    receiver = rig.receiver(session)
-    rig.server.offer("q", *letters(3))
-    rig.run()
-    a, b, c = rig.take(receiver, 3)
-    b._settle(Rejected(Error("amqp:decode-error", "no")))
-    rig.run()
-    assert rig.server.outcomes() == [(b"b", Rejected(Error("amqp:decode-error", "no")), False)]
-    session.acknowledge(None, whole_session=False)
-    rig.run()
-    assert rig.server.outcomes()[1:] == [(b"a", Accepted(), False), (b"c", Accepted(), False)]
-    assert a.settled and c.settled
-
-
-# -- INDIVIDUAL --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("by_message", [True, False])
-def test_individual_acknowledges_one_message_alone(by_message: bool) -> None:
-    rig = Rig()
-    session = rig.session("individual")
-    receiver = rig.receiver(session)
-    rig.server.offer("q", *letters(3))
-    rig.run()
-    _, b, _ = rig.take(receiver, 3)
-    session.acknowledge(b, whole_session=by_message)
-    rig.run()
-    assert rig.server.outcomes() == [(b"b", Accepted(), False)]
-
-
-def test_individual_acknowledges_all_without_a_message() -> None:
-    rig = Rig()
-    session = rig.session("individual")
-    receiver = rig.receiver(session)
-    rig.server.offer("q", *letters(4))
-    rig.run()
-    taken = rig.take(receiver, 3)
-    taken[1]._settle(RELEASED)
-    receipt = session.acknowledge(None, whole_session=False)
-    rig.run()
-    assert receipt.count == 2
-    assert rig.server.outcomes() == [
-        (b"b", Released(), False),
-        (b"a", Accepted(), False),
-        (b"c", Accepted(), False),
-    ]
-
-
 # -- NO_ACK ------------------------------------------------------------------------------------------------------------
-
-
-def test_no_ack_has_nothing_to_say() -> None:
-    rig = Rig()
-    session = rig.session("no_ack")
-    receiver = rig.receiver(session)
-    rig.server.offer("q", b"a")
-    rig.run()
-    (message,) = rig.take(receiver, 1)
-    assert message.settled
-    with pytest.raises(errors.Unreliable, match="is in mode NO_ACK: the broker settled the message as it sent it"):
-        message._settle(ACCEPTED)
-    rig.run()
-    assert rig.server.outcomes() == []
-    assert session.handed_out == {}
 
 
 @pytest.mark.parametrize("granted", [SndSettleMode.UNSETTLED, SndSettleMode.MIXED])
@@ -366,25 +107,6 @@ def test_a_peer_that_sends_unsettled_all_the_same_is_told_at_once(granted: SndSe
 
 
 # -- once --------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("mode", ACKNOWLEDGING)
-def test_an_outcome_is_given_once(mode: str) -> None:
-    rig = Rig()
-    session = rig.session(mode)
-    receiver = rig.receiver(session)
-    rig.server.offer("q", b"a")
-    rig.run()
-    (message,) = rig.take(receiver, 1)
-    assert not message.settled
-    message._settle(RELEASED)
-    for when in ("before it is sent", "after it is answered"):
-        with pytest.raises(errors.AlreadySettled, match="as released"):
-            message._settle(ACCEPTED)
-        assert session.acknowledge(message, whole_session=True).count == 0, when
-        assert session.settle_all([message], ACCEPTED).count == 0
-        rig.run()
-    assert rig.server.outcomes() == [(b"a", Released(), False)]
 
 
 @pytest.mark.parametrize(
@@ -457,34 +179,6 @@ def test_another_peer_has_answered() -> None:
     assert receipt.status is ReceiptStatus.ANSWERED
 
 
-def test_an_answer_is_awaited() -> None:
-    rig = Rig()
-    rig.server.answers = False
-    receipt = acknowledged(rig)
-    rig.run()
-    assert not receipt.done
-    (told,) = rig.server.all(ev.StatesReceived)
-    told.link.session.settle_all(told.deliveries, ACCEPTED)
-    rig.run()
-    assert receipt.status is ReceiptStatus.ANSWERED
-
-
-def test_where_no_answer_is_granted_the_receipt_says_sent_when_it_is_written() -> None:
-    rig = Rig()
-    receiver = rig.receiver(rig.session("individual"))
-    receiver.link.rcv_settle_mode = RcvSettleMode.FIRST  # as a transfer may say for itself (2.7.5)
-    rig.server.offer("q", b"a")
-    rig.run()
-    (message,) = rig.take(receiver, 1)
-    receipt = message._settle(ACCEPTED)
-    rig.core.process(rig.now)
-    assert not receipt.done
-    rig.carry()
-    assert receipt.status is ReceiptStatus.SENT
-    rig.run()
-    assert rig.server.outcomes() == [(b"a", Accepted(), True)]
-
-
 def test_what_was_not_written_before_the_loss_is_stale() -> None:
     rig = Rig()
     receiver = rig.receiver(rig.session("auto"))
@@ -510,6 +204,30 @@ def test_no_answer_in_time_is_unknown() -> None:
     assert receipt.status is ReceiptStatus.UNKNOWN
     assert receipt.reason == "no answer within 2000 ms"
     assert rig.core.next_deadline() is None
+
+
+def test_the_next_deadline_is_the_earliest_of_all_that_wait() -> None:
+    rig = Rig(Server(credit=0), ConnectOptions(ack_timeout_ms=2_000))
+    assert rig.core.next_deadline() is None
+    sender = rig.sender(rig.session(), "r")
+    rig.core.limit(sender, rig.send(sender), 3.0, 3.0)
+    rig.run()
+    of_the_send = rig.now + 3
+    assert rig.core.next_deadline() == of_the_send
+    rig.server.answers = False
+    receiver = rig.receiver(rig.session("individual"))
+    rig.server.offer("q", "x", "y")
+    rig.run()
+    one, other = rig.take(receiver, 2)
+    rig.now += 0.5
+    one._settle(ACCEPTED)
+    rig.run()
+    assert rig.core.next_deadline() == rig.now + 2
+    rig.advance(2)
+    assert rig.core.next_deadline() == of_the_send
+    other._settle(ACCEPTED)
+    rig.run()
+    assert rig.core.next_deadline() == of_the_send
 
 
 def test_one_unanswered_receipt_does_not_keep_the_answered_ones_in_memory() -> None:
@@ -635,6 +353,23 @@ def test_outcomes_that_cross_the_sender_s_answer_decides() -> None:
     assert receipt.reason == "the peer had settled it before, as modified"
 
 
+@pytest.mark.parametrize("said", [Modified(), Modified(undeliverable_here=True), Modified(True, True)])
+def test_a_modified_that_is_not_the_one_that_was_said_is_stale(said: Modified) -> None:
+    """A lock that runs out while the outcome is under way is answered with modified(delivery-failed)."""
+    rig = Rig()
+    rig.server.answers = False
+    receiver = rig.receiver(rig.session("individual"))
+    rig.server.offer("q", b"a", b"b")
+    rig.run()
+    late, heard = [message._settle(said) for message in rig.take(receiver, 2)]
+    rig.run()
+    for delivery, told in zip(rig.peer.sending.unsettled(), (FAILED, said), strict=True):
+        delivery.settle(told)
+    rig.run()
+    assert (late.status, late.reason) == (ReceiptStatus.STALE, "the peer had settled it before, as modified")
+    assert heard.status is ReceiptStatus.ANSWERED
+
+
 def test_a_prefetched_message_that_the_peer_took_back_is_not_handed_out() -> None:
     rig = Rig()
     receiver = rig.receiver(rig.session("individual"), prefetch=2)
@@ -665,27 +400,6 @@ def test_one_receipt_tells_the_worst_of_many() -> None:
 # -- recover -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ACKNOWLEDGING)
-def test_recover_hands_out_again_in_order_and_counts_here(mode: str) -> None:
-    rig = Rig()
-    session = rig.session(mode)
-    receiver = rig.receiver(session)
-    rig.server.offer("q", *letters(5))
-    rig.run()
-    taken = rig.take(receiver, 3)
-    taken[1]._settle(ACCEPTED)
-    assert session.recover() == 2
-    rig.run()
-    again = rig.take(receiver, 4)
-    assert bodies(again) == [b"a", b"c", b"d", b"e"]
-    assert [message.delivery_count for message in again] == [1, 1, 0, 0]
-    assert [message.redelivered for message in again] == [True, True, False, False]
-    assert rig.server.outcomes() == [(b"b", Accepted(), False)]  # of the others nothing was said
-    session.acknowledge(None, whole_session=False)
-    rig.run()
-    assert [body for body, _, _ in rig.server.outcomes()] == [b"b", b"a", b"c", b"d", b"e"]
-
-
 def test_recover_leaves_behind_what_the_peer_took_back() -> None:
     rig = Rig()
     session = rig.session("individual")
@@ -700,74 +414,7 @@ def test_recover_leaves_behind_what_the_peer_took_back() -> None:
     assert bodies(list(receiver.buffer)) == [b"b", b"c"]
 
 
-@pytest.mark.parametrize("mode", ["auto", "no_ack"])
-def test_recover_has_nothing_to_do_where_all_is_acknowledged(mode: str) -> None:
-    rig = Rig()
-    session = rig.session(mode)
-    receiver = rig.receiver(session)
-    rig.server.offer("q", b"a")
-    rig.run()
-    rig.take(receiver, 1)
-    assert session.recover() == 0
-    rig.run()
-    assert not receiver.buffer
-
-
 # -- closing -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("mode", ACKNOWLEDGING)
-def test_closing_gives_back_what_was_handed_out_as_failed_and_the_rest_as_released(mode: str) -> None:
-    rig = Rig()
-    session = rig.session(mode)
-    receiver = rig.receiver(session)
-    rig.server.offer("q", *letters(4))
-    rig.run()
-    a, b = rig.take(receiver, 2)
-    a._settle(ACCEPTED)
-    session.settle_leftovers(receiver)
-    rig.run()
-    receiver.detach()
-    rig.run()
-    assert rig.server.outcomes() == [
-        (b"a", Accepted(), False),
-        (b"c", Released(), False),
-        (b"d", Released(), False),
-        (b"b", FAILED, False),
-    ]
-    assert receiver.detached.done
-    with pytest.raises(errors.AlreadySettled, match="as modified"):
-        b._settle(ACCEPTED)
-
-
-def test_closing_in_auto_mode_releases_what_was_never_handed_out() -> None:
-    rig = Rig()
-    session = rig.session("auto")
-    receiver = rig.receiver(session)
-    rig.server.offer("q", *letters(3))
-    rig.run()
-    rig.take(receiver, 1)
-    session.settle_leftovers(receiver)
-    rig.run()
-    assert rig.server.outcomes() == [
-        (b"a", Accepted(), True),
-        (b"b", Released(), True),
-        (b"c", Released(), True),
-    ]
-
-
-def test_closing_in_no_ack_mode_says_nothing() -> None:
-    rig = Rig()
-    session = rig.session("no_ack")
-    receiver = rig.receiver(session)
-    rig.server.offer("q", *letters(3))
-    rig.run()
-    rig.take(receiver, 1)
-    session.settle_leftovers(receiver)
-    receiver.detach()
-    rig.run()
-    assert rig.server.outcomes() == []
-    assert receiver.detached.done
 
 
 def test_a_default_outcome_is_what_closing_says() -> None:
@@ -956,60 +603,6 @@ def test_a_link_belongs_to_the_mode_of_its_session() -> None:
 # -- DUPS_OK and PRE_ACK -----------------------------------------------------------------------------------------------
 
 
-def test_dups_ok_gathers_acknowledgements_up_to_a_number() -> None:
-    rig = Rig()
-    receiver = rig.receiver(rig.session("dups_ok"), prefetch=200)
-    rig.server.offer("q", *(str(number) for number in range(150)))
-    rig.run()
-    for _ in range(99):
-        rig.take(receiver, 1)
-        rig.run()
-    assert rig.server.outcomes() == []
-    rig.take(receiver, 1)
-    rig.run()
-    assert rig.server.outcomes() == [(str(number), ACCEPTED, True) for number in range(100)]
-    assert len(rig.server.all(ev.StatesReceived)) == 1
-    assert rig.core.next_deadline() is None
-
-
-def test_dups_ok_gathers_acknowledgements_for_a_time() -> None:
-    rig = Rig()
-    receiver = rig.receiver(rig.session("dups_ok"))
-    rig.server.offer("q", "1", "2")
-    rig.run()
-    rig.take(receiver, 1)
-    rig.run()
-    assert rig.core.next_deadline() == rig.now + 0.1
-    rig.now += 0.05
-    rig.take(receiver, 1)
-    rig.run()
-    rig.advance(0.049)
-    rig.run()
-    assert rig.server.outcomes() == []
-    rig.advance(0.002)
-    rig.run()
-    assert rig.server.outcomes() == [("1", ACCEPTED, True), ("2", ACCEPTED, True)]
-    assert rig.core.next_deadline() is None
-
-
-def test_dups_ok_gives_credit_back_on_hand_over_up_to_unsettled_max() -> None:
-    rig = Rig(options=ConnectOptions(unsettled_max=6))
-    receiver = rig.receiver(rig.session("dups_ok"), prefetch=4)
-    rig.server.offer("q", *(str(number) for number in range(9)))
-    rig.run()
-    rig.take(receiver, 2)
-    rig.run()
-    assert receiver.link.unsettled_count + receiver.link.credit == 6
-    assert rig.server.outcomes() == []
-    rig.take(receiver, 1)
-    rig.run()
-    assert len(rig.server.outcomes()) == 3  # half of what may be unsettled
-    for _ in range(2):
-        rig.take(receiver, 3)
-        rig.run()
-    assert len(rig.server.outcomes()) == 9
-
-
 def test_dups_ok_says_an_explicit_outcome_at_once_and_in_order() -> None:
     rig = Rig()
     session = rig.session("dups_ok")
@@ -1045,20 +638,6 @@ def test_dups_ok_acknowledges_lazily_after_a_listener() -> None:
     assert rig.server.outcomes()[1:] == [("2", FAILED, True)]
 
 
-def test_dups_ok_says_everything_at_the_close() -> None:
-    rig = Rig()
-    session = rig.session("dups_ok")
-    receiver = rig.receiver(session)
-    rig.server.offer("q", "1")
-    rig.run()
-    rig.take(receiver, 1)
-    rig.run()
-    session.settle_leftovers(receiver)
-    receiver.detach()
-    rig.run()
-    assert rig.server.outcomes() == [("1", ACCEPTED, True)]
-
-
 def test_what_dups_ok_has_gathered_is_gone_with_the_connection() -> None:
     rig = Rig()
     receiver = rig.receiver(rig.session("dups_ok"))
@@ -1068,27 +647,6 @@ def test_what_dups_ok_has_gathered_is_gone_with_the_connection() -> None:
     rig.run()
     rig.cut()
     assert rig.core.next_deadline() is None
-
-
-def test_pre_ack_accepts_before_the_listener_has_the_message(caplog: pytest.LogCaptureFixture) -> None:
-    rig = Rig()
-    receiver = rig.receiver(rig.session("pre_ack"))
-    rig.server.offer("q", "1", "2")
-    rig.run()
-    message = receiver.take_for_listener()
-    rig.run()
-    assert message is not None
-    assert rig.server.outcomes() == [("1", ACCEPTED, True)]
-    with pytest.raises(errors.AlreadySettled):
-        message._settle(RELEASED)
-    with receiver.listening(message):
-        raise ValueError
-    rig.run()
-    assert "failed; the message is acknowledged already" in caplog.text
-    assert rig.server.outcomes() == [("1", ACCEPTED, True)]
-    rig.take(receiver, 1)
-    rig.run()
-    assert rig.server.outcomes()[1:] == [("2", ACCEPTED, True)]
 
 
 def test_a_receipt_ends_though_the_socket_takes_nothing_any_more() -> None:

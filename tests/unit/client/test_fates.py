@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from uuid import UUID
 
@@ -103,12 +102,17 @@ def test_what_is_not_known_of_an_old_one_is_not_known(stage: Stage) -> None:
     now = Origin.of(stage.rig.core)
     for origin in (
         replace(now, monotonic_s=now.monotonic_s - KEPT / 1000),
-        replace(now, wall_s=time.time() - KEPT / 1000),  # the machine has slept
+        replace(now, wall_s=stage.rig.wall_s - KEPT / 1000),  # the machine has slept
         replace(now, broker_id=UUID(int=2)),  # the broker that knew is another one
     ):
         query = stage.ask(origin)
         stage.answer({"fate": "unknown", "kept_ms": KEPT})
         assert query.answer is TransactionFate.UNKNOWN
+    stage.rig.wall_s += KEPT / 1000
+    query = stage.ask(now)
+    stage.answer({"fate": "unknown", "kept_ms": KEPT})
+    assert query.answer is TransactionFate.UNKNOWN, "as told by the driver's clock"
+    stage.rig.wall_s = now.wall_s
     query = stage.ask(now)
     stage.answer({"fate": "unknown"})
     assert query.answer is TransactionFate.UNKNOWN

@@ -480,22 +480,6 @@ def test_in_automatic_modes_the_listening_goes_on(mode: str, caplog: pytest.LogC
     run(main)
 
 
-@pytest.mark.parametrize("mode", ["client", "individual", "no_ack", "transacted"])
-def test_in_the_other_modes_a_failure_ends_the_listening(mode: str, caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        stage = Stage(mode)
-        receiver = await stage.session.receiver("q")
-        listener = receiver.start_listener(fails_at_a)
-        stage.offer(b"a", b"b")
-        with pytest.raises(ValueError, match="not that one"):
-            await listener.wait()
-        assert stage.said == []  # its message is handed out, and nobody has decided
-        assert [message.body for message in await receiver.receive_many(9)] == [b"b"]
-        assert "failed, and ends with it: ValueError('not that one')" in caplog.text
-
-    run(main)
-
-
 def test_the_first_failure_ends_it_and_the_others_are_finished(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         stage = Stage("individual")
@@ -621,46 +605,6 @@ def test_in_client_mode_a_handler_acknowledges_what_the_others_have_as_well() ->
     run(main)
 
 
-def test_in_individual_mode_each_handler_speaks_for_its_own() -> None:
-    async def main() -> None:
-        stage = Stage("individual")
-        receiver = await stage.session.receiver("q", prefetch=4)
-
-        async def handle(message: aio.ReceivedMessage) -> None:
-            if message.body in (b"a", b"d"):
-                await stage.go.wait()
-            await (message.accept() if message.body != b"c" else message.reject())
-
-        async with receiver.start_listener(handle, concurrency=3):
-            stage.offer(b"a", b"b", b"c", b"d")
-            await turn()
-            assert stage.said == [(b"b", ACCEPTED), (b"c", Rejected())]
-            stage.go.set()
-        assert stage.said[2:] == [(b"a", ACCEPTED), (b"d", ACCEPTED)]
-
-    run(main)
-
-
-def test_in_auto_mode_each_message_is_accepted_as_its_own_handler_returns() -> None:
-    async def main() -> None:
-        stage = Stage("auto")
-        receiver = await stage.session.receiver("q")
-        gates = {body: asyncio.Event() for body in (b"a", b"b", b"c")}
-
-        async def handle(message: aio.ReceivedMessage) -> None:
-            await gates[cast(bytes, message.body)].wait()
-
-        async with receiver.start_listener(handle, concurrency=3):
-            stage.offer(b"a", b"b", b"c")
-            for body in (b"c", b"a"):
-                gates[body].set()
-                await turn()
-            assert stage.said == [(b"c", ACCEPTED), (b"a", ACCEPTED)]
-            gates[b"b"].set()
-
-    run(main)
-
-
 def test_what_dups_ok_has_gathered_is_said_when_the_listener_has_stopped() -> None:
     async def main() -> None:
         stage = Stage("dups_ok")
@@ -672,24 +616,6 @@ def test_what_dups_ok_has_gathered_is_said_when_the_listener_has_stopped() -> No
         assert stage.said == []
         await listener.stop()
         assert [state for _, state, _ in stage.rig.server.outcomes()] == [ACCEPTED] * 2
-
-    run(main)
-
-
-@pytest.mark.parametrize("concurrency", [1, 4])
-def test_pre_ack_has_accepted_before_a_handler_has_the_message(concurrency: int) -> None:
-    async def main() -> None:
-        stage = Stage("pre_ack")
-        receiver = await stage.session.receiver("q")
-
-        def handle(message: aio.ReceivedMessage) -> None:
-            stage.begun.append(message.body)
-            assert (message.body, ACCEPTED, True) in stage.rig.server.outcomes()
-
-        async with receiver.start_listener(handle, concurrency):
-            stage.offer(b"a", b"b", b"c")
-            await turn()
-        assert stage.begun == [b"a", b"b", b"c"]
 
     run(main)
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from acquit.client.options import ConnectOptions, check_max_messages, link_name
+from acquit.client.options import ConnectOptions, check_max_messages, check_text, link_name
 from acquit.errors import ConfigurationError
 from acquit.protocol._definitions import Released
 from tests.support.server import receiver_spec, sender_spec
@@ -78,3 +78,12 @@ def test_link_names_are_never_the_same() -> None:
     assert len({link_name("orders") for _ in range(100)}) == 100
     assert link_name("orders").startswith("orders-")
     assert link_name(None).startswith("anonymous-")
+
+
+def test_a_text_that_cannot_be_sent_is_refused_unseen() -> None:
+    """It would break the login; what Python says of it has the whole of it, which may be a password."""
+    with pytest.raises(ConfigurationError, match="password must be a text that UTF-8 can encode") as caught:
+        check_text("password", "s3cret\udc80")
+    assert caught.value.__context__ is None
+    check_text("password", "s3crèt")
+    check_text("password", None)

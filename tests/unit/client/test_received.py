@@ -138,7 +138,7 @@ def test_what_it_looks_like() -> None:
         ("amqp:decode-error", None, Rejected(Error("amqp:decode-error"))),
         ("amqp:decode-error", "no", Rejected(Error("amqp:decode-error", "no"))),
         (None, "no", Rejected(Error("acquit:rejected", "no"))),
-        (Error("a:b", "c", {"d": 1}), "ignored", Rejected(Error("a:b", "c", {"d": 1}))),
+        (Error("a:b", "c", {"d": 1}), None, Rejected(Error("a:b", "c", {"d": 1}))),
     ],
 )
 def test_the_outcome_of_reject(error: Error | str | None, description: str | None, outcome: Rejected) -> None:

@@ -209,34 +209,6 @@ def test_less_than_half_is_granted_when_somebody_waits_for_it() -> None:
     assert (len(kept), len(receiver.buffer)) == (3, 1)
 
 
-def test_the_prefetch_is_limited_in_bytes() -> None:
-    rig = Rig()
-    session = rig.session("auto")
-    receiver = rig.receiver(session, prefetch=100, prefetch_bytes=10_000)
-    offered(rig, 5, size=1_000)
-    assert receiver.link.credit <= 5  # the average size is known, and the credit has been taken back to what fits
-    offered(rig, 50, size=1_000)
-    assert receiver.held_bytes <= 11_000
-    taken = 0
-    while receiver.buffer:
-        rig.take(receiver, 1)
-        taken += 1
-        rig.run()
-        assert receiver.held_bytes <= 11_000
-    assert taken == 55
-
-
-def test_a_message_larger_than_the_prefetch_comes_all_the_same() -> None:
-    rig = Rig()
-    receiver = rig.receiver(rig.session("auto"), prefetch=100, prefetch_bytes=1_000)
-    offered(rig, 1, size=50_000)
-    for _ in range(3):
-        offered(rig, 1, size=50_000)
-        rig.take(receiver, 1)
-        rig.run()
-    assert len(receiver.buffer) == 1
-
-
 # -- exhaustion --------------------------------------------------------------------------------------------------------
 
 
@@ -290,55 +262,6 @@ def test_where_acknowledging_brings_no_credit_nothing_is_exhausted(mode: str, pr
 def pulling(mode: str = "individual") -> tuple[Rig, ReceiverCore]:
     rig = Rig()
     return rig, rig.receiver(rig.session(mode), prefetch=0)
-
-
-def test_prefetch_zero_grants_nothing_before_somebody_waits() -> None:
-    rig, receiver = pulling()
-    offered(rig, 3)
-    assert not receiver.buffer
-    assert receiver.waits_for_credit
-
-
-@pytest.mark.parametrize("mode", ["auto", "client", "no_ack"])
-def test_each_wait_is_one_credit(mode: str) -> None:
-    rig, receiver = pulling(mode)
-    offered(rig, 5)
-    receiver.begin_wait()
-    rig.run()
-    assert len(receiver.buffer) == 1
-    rig.take(receiver, 1)
-    receiver.end_wait()
-    rig.run()
-    assert (len(receiver.buffer), rig.peer.sending.credit) == (0, 0)
-    for _ in range(3):
-        receiver.begin_wait()
-    rig.run()
-    assert len(receiver.buffer) == 3
-
-
-def test_a_wait_that_ends_without_a_message_takes_its_credit_back() -> None:
-    rig, receiver = pulling()
-    receiver.begin_wait()
-    rig.run()
-    assert rig.peer.sending.credit == 1
-    receiver.end_wait()
-    rig.run()
-    assert rig.peer.sending.credit == 0
-    offered(rig, 1)
-    assert not receiver.buffer
-
-
-def test_a_message_that_crosses_the_drain_stays_for_the_next() -> None:
-    rig, receiver = pulling()
-    receiver.begin_wait()
-    rig.run()
-    rig.server.offer("q", b"late")
-    receiver.end_wait()
-    rig.run()
-    assert len(receiver.buffer) == 1
-    receiver.begin_wait()
-    rig.run()
-    assert (len(receiver.buffer), rig.peer.sending.credit) == (1, 0)  # what is there already is not asked for again
 
 
 def test_who_waits_on_gets_credit_again_after_another_s_drain() -> None:

@@ -84,10 +84,16 @@ def test_a_message_that_was_received_begins_a_new_life() -> None:
     assert received.delivery_count == 4
 
 
-@pytest.mark.parametrize("nonsense", [None, 5, ["a"], bytearray(b"x"), object()])
-def test_what_is_no_message_is_refused_with_the_way_to_make_one(nonsense: object) -> None:
-    with pytest.raises(errors.ConfigurationError, match=r"takes a Message, bytes or str, got \w+; .* Message\(value\)"):
-        encode(nonsense, PERSISTENT)  # type: ignore[arg-type]
+def test_a_body_alone_is_a_message() -> None:
+    for body in ({"a": 1}, [1, 2], 5, 0.5, True, AmqpValue(b"x"), Data((b"a", b"b"))):
+        assert Message.decode(encode(body, PERSISTENT)) == Message(body, durable=True)
+
+
+def test_what_is_no_message_is_not_sent() -> None:
+    with pytest.raises(errors.ConfigurationError, match=r"no message to send, got None; Message\(None\) is one"):
+        encode(None, PERSISTENT)
+    with pytest.raises(errors.EncodeError, match="a Python object has no AMQP type"):
+        encode(object(), PERSISTENT)  # type: ignore[arg-type]
 
 
 def test_a_delivery_mode_that_is_none_is_refused() -> None:

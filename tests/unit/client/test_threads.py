@@ -1,14 +1,12 @@
 from __future__ import annotations
 
 import os
-import select
-import selectors
+import signal
 import threading
 import time
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
 
 import pytest
 
@@ -16,15 +14,12 @@ import acquit
 from acquit import errors
 from acquit.client import threads
 from acquit.client.core import ClientCore
-from acquit.client.driver import Driver
 from acquit.client.receipts import Promise, ReceiptStatus
-from acquit.client.threads import Gate, _Selector, loop_thread, wait
+from acquit.client.threads import Gate, loop_thread, wait
 from acquit.protocol import events as ev
 from acquit.protocol._definitions import Accepted
 from acquit.testing import Proxy
 from tests.support.server import Server, serving
-
-T = TypeVar("T")
 
 LONG = 30.0
 SOON = 0.01
@@ -258,83 +253,6 @@ def test_a_child_of_an_outage_does_not_keep_the_parent_s_next_socket_open() -> N
         proxy.resume()
 
 
-# -- turns -------------------------------------------------------------------------------------------------------------
-
-
-def elsewhere(function: Callable[[], T]) -> T:
-    """Called in a thread of its own: pytest handles signals, so the main thread has no turns."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(function).result(LONG)
-
-
-@pytest.fixture
-def readers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """In which threads what a client heard was handled."""
-    names: list[str] = []
-    handle = Driver.handle
-
-    def noting(self: Driver, events: list[ev.Event]) -> None:
-        names.append(threading.current_thread().name)
-        handle(self, events)
-
-    monkeypatch.setattr(Driver, "handle", noting)
-    return names
-
-
-def test_what_a_turn_made_void_is_not_brought_to_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A registration that was ended and made again while the selector had news of the old one."""
-    selector = _Selector()
-    reading, writing = os.pipe()
-    old = selector.register(reading, selectors.EVENT_READ, "old")
-    has_news = threading.Event()
-    select = selectors.DefaultSelector.select
-
-    def telling(self: selectors.BaseSelector, timeout: float | None = None) -> object:
-        found = select(self, timeout)
-        has_news.set()
-        return found
-
-    def loop() -> list[object]:
-        with selector.turn:
-            return [key for key, _ in selector.select(LONG)]
-
-    with monkeypatch.context() as patched, ThreadPoolExecutor(1) as pool:
-        patched.setattr(selectors.DefaultSelector, "select", telling)
-        found = pool.submit(loop)
-        while selector.turn.locked() or not found.running():
-            time.sleep(0)
-        with selector.turn:
-            os.write(writing, b"x")
-            assert has_news.wait(LONG)
-            selector.unregister(reading)
-            new = selector.register(reading, selectors.EVENT_READ, "new")
-        assert found.result(LONG) == []
-    assert old is not new
-    with selector.turn:
-        assert [key for key, _ in selector.select(LONG)] == [new]
-    selector.close()
-    os.close(reading)
-    os.close(writing)
-
-
-def test_who_waits_for_an_outcome_reads_it_and_then_the_loop_reads_again(readers: list[str]) -> None:
-    with serving(Server()) as server, acquit.connect(server.url) as connection:
-        session = connection.session()
-        sender, receiver = session.sender("q"), session.receiver("r")
-
-        def send() -> None:
-            readers.clear()
-            for _ in range(20):
-                assert sender.send(b"x") == Accepted()
-
-        elsewhere(send)
-        assert any(name != "acquit" for name in readers)  # not each: the loop thread may just be at work
-        assert not connection._aio._driver.pump.lent
-        server.offer("r", b"later")
-        message = receiver.receive(LONG)
-        assert message is not None and message.body == b"later"
-
-
 def test_a_message_that_comes_while_a_send_waits_is_there_for_others() -> None:
     with serving(Server()) as server, acquit.connect(server.url) as connection:
         server.server.verdict = lambda delivery: None
@@ -352,7 +270,7 @@ def test_a_message_that_comes_while_a_send_waits_is_there_for_others() -> None:
 
 
 @pytest.mark.parametrize("end", ["close", "abort", "cut"])
-def test_a_send_that_listens_hears_of_the_end_by_others(end: str) -> None:
+def test_a_send_that_waits_hears_of_the_end_by_others(end: str) -> None:
     with serving(Server()) as server:
         connection = acquit.connect(server.url, options=acquit.ConnectOptions(reconnect=None))
         server.server.verdict = lambda delivery: None
@@ -371,104 +289,18 @@ def test_a_send_that_listens_hears_of_the_end_by_others(end: str) -> None:
         connection.close(0)
 
 
-def test_a_send_that_listens_gives_up_when_its_time_is_over() -> None:
-    with serving(Server()) as server, acquit.connect(server.url) as connection:
+def test_a_send_that_waits_gives_up_when_its_time_is_over() -> None:
+    options = acquit.ConnectOptions(close_timeout_ms=100)
+    with serving(Server()) as server, acquit.connect(server.url, options=options) as connection:
         server.server.verdict = lambda delivery: None
         sender = connection.session().sender("q")
         with pytest.raises(errors.DeliveryInDoubt):
-            elsewhere(lambda: sender.send(b"x", timeout=SOON))
+            sender.send(b"x", timeout=SOON)
         server.server.verdict = lambda delivery: Accepted()
         assert sender.send(b"y") == Accepted()
 
 
-_poll = select.poll
-
-
-class Poll:
-    """A poll object that does something else first."""
-
-    def __init__(self, act: Callable[[], object]) -> None:
-        self._act = act
-        self._poll = _poll()
-        self.register = self._poll.register
-
-    def poll(self, timeout_ms: float) -> object:
-        self._act()
-        return self._poll.poll(timeout_ms)
-
-
-def test_an_interrupt_of_a_thread_that_listens_leaves_the_connection_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
-    with serving(Server()) as server, acquit.connect(server.url) as connection:
-        sender = connection.session().sender("q")
-
-        def send() -> None:
-            with monkeypatch.context() as patched:
-                patched.setattr(select, "poll", lambda: Poll(interrupt))
-                for _ in range(100):  # until it listens: the loop thread may just be at work
-                    try:
-                        sender.send(b"x")
-                    except KeyboardInterrupt:
-                        return
-            raise AssertionError("it never listened")
-
-        elsewhere(send)
-        assert sender.send(b"y") == Accepted()
-        reached(lambda: not connection._aio._driver.pump.lent)
-        assert threads._listening == {}
-
-
-def test_who_is_called_in_a_thread_that_listens_may_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A finalizer, or a handler of a signal."""
-    with serving(Server()) as server, acquit.connect(server.url) as connection:
-        session = connection.session()
-        sender, other = session.sender("q"), session.sender("other")
-        done: list[object] = []
-
-        def act() -> None:
-            if not done:
-                done.append(None)
-                done.append(other.send(b"from within"))
-                connection.session().close()
-
-        def send() -> None:
-            with monkeypatch.context() as patched:
-                patched.setattr(select, "poll", lambda: Poll(act))
-                for _ in range(100):
-                    assert sender.send(b"x") == Accepted()
-                    if done:
-                        return
-
-        elsewhere(send)
-        assert done == [None, Accepted()]
-
-
-def test_a_failure_in_the_midst_of_an_answer_is_told_as_the_loop_tells_it(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    with serving(Server()) as server:
-        connection = acquit.connect(server.url, options=acquit.ConnectOptions(reconnect=None))
-        sender = connection.session().sender("q")
-
-        def fail(self: ClientCore, events: list[ev.Event], now: float) -> None:
-            monkeypatch.undo()
-            self.handle(events, now)
-            raise ZeroDivisionError
-
-        def send() -> object:
-            monkeypatch.setattr(ClientCore, "handle", fail)
-            return sender.send(b"x")
-
-        assert elsewhere(send) == Accepted()
-        with pytest.raises(errors.ConnectionLost, match="cut off by an error in this client"):
-            sender.send(b"y")
-        assert any(record.exc_info and record.exc_info[0] is ZeroDivisionError for record in caplog.records)
-
-
-@pytest.mark.parametrize("where", ["in a turn", "on the loop"])
-def test_a_send_whose_outcome_meets_a_failure_of_ours_ends_at_once(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_send_whose_outcome_meets_a_failure_of_ours_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(Server()) as server:
         connection = acquit.connect(server.url, options=acquit.ConnectOptions(reconnect=None))
         sender = connection.session().sender("q")
@@ -477,12 +309,29 @@ def test_a_send_whose_outcome_meets_a_failure_of_ours_ends_at_once(where: str, m
             monkeypatch.undo()
             raise ZeroDivisionError
 
-        def send() -> None:
-            monkeypatch.setattr(ClientCore, "handle", fail)
+        monkeypatch.setattr(ClientCore, "handle", fail)
+        with pytest.raises(errors.DeliveryInDoubt, match="cut off by an error in this client"):
             sender.send(b"x", timeout=10 * LONG)
 
-        with pytest.raises(errors.DeliveryInDoubt, match="cut off by an error in this client"):
-            elsewhere(send) if where == "in a turn" else send()
+
+def test_a_handler_of_a_signal_may_close_the_connection_in_the_midst_of_a_send(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(Server()) as server:
+        connection = acquit.connect(server.url)
+        sender = connection.session().sender("q")
+        payload = sender._core.encode("x", None)
+
+        def signalled(*_: object) -> bytes:
+            signal.raise_signal(signal.SIGUSR1)
+            return payload
+
+        before = signal.signal(signal.SIGUSR1, lambda *_: connection.close(LONG))
+        try:
+            monkeypatch.setattr(type(sender._core), "encode", signalled)
+            with pytest.raises(errors.EndpointError):
+                sender.send("after", timeout=LONG)
+            assert connection.closed
+        finally:
+            signal.signal(signal.SIGUSR1, before)
 
 
 def reached(condition: Callable[[], bool]) -> None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from acquit import errors
+from acquit.client.failures import Failure
+from acquit.client.fates import FateQuery, TransactionFate
 from acquit.client.options import ConnectOptions
 from acquit.client.receipts import ReceiptStatus
-from acquit.client.transacting import Fate, Transaction, Transactions
+from acquit.client.transacting import Transaction, Transactions
+from acquit.client.transaction_stages import Fate
+from acquit.client.transaction_stages import Stage as LifeStage
 from acquit.protocol import events as ev
 from acquit.protocol._definitions import (
     Declare,
@@ -19,8 +25,9 @@ from acquit.protocol._definitions import (
     Released,
     TransactionalState,
 )
-from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.constants import ACCEPTED, Outcome
 from acquit.protocol.link import ReceivingLink, SendingLink
+from tests.support.broker_world import live_of
 from tests.support.joined import Joined
 from tests.support.server import Rig, Server, ServerConnection, receiver_spec, sender_spec
 
@@ -118,17 +125,6 @@ def test_the_source_says_what_becomes_of_what_is_rolled_back(stage: Stage) -> No
     assert [source.default_outcome for source in sources if source is not None] == [None, FAILED, Released()]
 
 
-def test_acknowledge_has_no_effect_and_recover_is_refused(stage: Stage) -> None:
-    receiver = stage.rig.receiver(stage.session)
-    stage.server.offer("q", "x")
-    stage.rig.run()
-    (message,) = stage.rig.take(receiver, 1)
-    assert stage.session.acknowledge(message, whole_session=True).count == 0
-    assert not message.settled
-    with pytest.raises(errors.LocalProtocolError, match="roll back"):
-        stage.session.recover()
-
-
 def test_an_explicit_outcome_is_part_of_the_transaction(stage: Stage) -> None:
     receiver = stage.rig.receiver(stage.session)
     stage.server.offer("q", "x", "y")
@@ -146,26 +142,6 @@ def test_an_explicit_outcome_is_part_of_the_transaction(stage: Stage) -> None:
         ("x", TransactionalState(b"txn-1", Rejected()), True),
         ("y", ACCEPTED_IN_1, True),
     ]
-
-
-def test_credit_comes_back_on_hand_over_up_to_unsettled_max(caplog: pytest.LogCaptureFixture) -> None:
-    stage = Stage(options=ConnectOptions(unsettled_max=6))
-    receiver = stage.rig.receiver(stage.session, prefetch=4)
-    stage.server.offer("q", *(str(number) for number in range(9)))
-    stage.rig.run()
-    assert receiver.link.unsettled_count == 4
-    stage.rig.take(receiver, 4)
-    stage.rig.run()
-    assert receiver.link.unsettled_count == 6
-    assert not receiver.exhausted
-    stage.rig.take(receiver, 2)
-    stage.rig.run()
-    assert (receiver.link.unsettled_count, receiver.link.credit) == (6, 0)
-    receiver.before_waiting()
-    assert "handed out 6 messages in this transaction (unsettled_max)" in caplog.text
-    assert receiver.exhausted
-    stage.end()
-    assert [message.body for message in stage.rig.take(receiver, 3)] == ["6", "7", "8"]
 
 
 def test_pull_stops_at_unsettled_max_too() -> None:
@@ -353,6 +329,17 @@ def test_a_lost_connection_before_the_discharge_is_a_rollback(stage: Stage) -> N
         promise._value()
 
 
+@pytest.mark.parametrize("answer", [ACCEPTED, Rejected(), Released()])
+def test_whatever_the_peer_says_of_a_rollback_it_is_one(stage: Stage, answer: Outcome) -> None:
+    stage.rig.send(stage.rig.sender(stage.session))
+    stage.rig.run()
+    ending = stage.transactions.end(commit=False)
+    assert ending.stage is LifeStage.ROLLING_BACK
+    stage.transactions.on_discharged(ending, answer)
+    assert ending.done
+    assert ending.stage is LifeStage.ROLLED_BACK
+
+
 @pytest.mark.parametrize("what", ["cut", "end"])
 def test_a_peer_that_is_lost_after_the_discharge_leaves_it_in_doubt(stage: Stage, what: str) -> None:
     stage.server.commits = lambda discharge: None
@@ -417,6 +404,17 @@ def test_the_end_of_the_control_link_with_an_error_is_a_rollback(stage: Stage, d
     stage.server.commits = lambda discharge: ACCEPTED
     stage.rig.send(sender)
     assert stage.end().error() is None
+
+
+def test_whoever_waits_for_the_control_link_is_told_why_the_peer_refused_it() -> None:
+    server = Server()
+    server.refusals[""] = Error("amqp:unauthorized-access", "no transactions for you")
+    stage = Stage(server)
+    control = stage.transactions.control
+    assert control is not None
+    assert control.attached.done
+    with pytest.raises(errors.Unauthorized, match="no transactions for you"):
+        control.attached.check()
 
 
 def test_a_sender_that_is_lost_takes_its_transaction_along(stage: Stage) -> None:
@@ -551,6 +549,131 @@ def test_outcomes_that_were_lost_with_the_connection_are_not_left_out_of_the_com
     ending = session.transactions.end(commit=True)
     joined.run()
     assert isinstance(ending.error(), errors.TransactionRolledBack)
+
+
+def unanswered_commit() -> tuple[Joined, Transaction]:
+    """The broker has committed; the connection was lost before its answer came."""
+    joined = Joined()
+    session = joined.session("transacted")
+    assert session.transactions is not None
+    session.transactions.open()
+    sender = session.add_sender(sender_spec("q"))
+    joined.run()
+    joined.send(sender, "x")
+    joined.run()
+    ending = session.transactions.end(commit=True)
+    joined.move(1 << 30, 0)
+    joined.sync()
+    joined.cut()
+    assert not ending.done
+    return joined, ending
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("cuts", range(3))
+def test_the_broker_is_asked_about_a_commit_whose_answer_was_lost(cuts: int) -> None:
+    """`cuts`: how often the question is lost as well."""
+    joined, ending = unanswered_commit()
+    for _ in range(cuts):
+        joined.restore()
+        joined.cut()
+        assert not ending.done
+    joined.restore()
+    joined.run()
+    assert ending.done
+    assert ending.fate is Fate.COMMITTED
+    assert live_of(joined.world, "q") == 1
+
+
+def test_what_the_broker_says_after_all_ends_the_doubt() -> None:
+    joined, ending = unanswered_commit()
+    joined.restore()
+    transactions = joined.client.sessions[0].transactions
+    assert transactions is not None
+    transactions.give_up(ending, " within 1 s")
+    assert isinstance(ending.error(), errors.TransactionInDoubt)
+    joined.run()
+    assert ending.error() is None
+
+
+def unheard_commit() -> tuple[Joined, Transaction]:
+    """The connection was lost with the commit on its way to the broker, which has rolled it back."""
+    joined = Joined()
+    session = joined.session("transacted")
+    assert session.transactions is not None
+    session.transactions.open()
+    sender = session.add_sender(sender_spec("q"))
+    joined.run()
+    joined.send(sender, "x")
+    joined.run()
+    ending = session.transactions.end(commit=True)
+    joined.cut()
+    assert not ending.done
+    return joined, ending
+
+
+def transactions_of(joined: Joined) -> Transactions:
+    transactions = joined.client.sessions[0].transactions
+    assert transactions is not None
+    return transactions
+
+
+def test_a_rollback_that_the_broker_tells_after_all_ends_the_doubt() -> None:
+    joined, ending = unheard_commit()
+    joined.restore()
+    transactions_of(joined).give_up(ending, " within 1 s")
+    assert isinstance(ending.error(), errors.TransactionInDoubt)
+    joined.run()
+    error = ending.error()
+    assert isinstance(error, errors.TransactionRolledBack)
+    assert "the broker says that it was rolled back" in str(error)
+
+
+def test_a_broker_that_does_not_know_leaves_the_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FateQuery, "_read", lambda query, answer: TransactionFate.UNKNOWN)
+    joined, ending = unanswered_commit()
+    joined.restore()
+    transactions_of(joined).give_up(ending, " within 1 s")
+    joined.run()
+    assert isinstance(ending.error(), errors.TransactionInDoubt)
+    transactions_of(joined).turn(ending)  # too late
+    assert isinstance(ending.error(), errors.TransactionInDoubt)
+
+
+@pytest.mark.parametrize(
+    ("condition", "before", "commit", "after"),
+    [
+        (None, Fate.IN_DOUBT, unanswered_commit, Fate.COMMITTED),
+        (None, Fate.IN_DOUBT, unheard_commit, Fate.ROLLED_BACK),
+        ("amqp:transaction:rollback", Fate.ROLLED_BACK, unanswered_commit, Fate.COMMITTED),
+        ("amqp:transaction:rollback", Fate.ROLLED_BACK, unheard_commit, Fate.ROLLED_BACK),
+    ],
+)
+def test_a_control_link_that_ends_while_the_broker_is_asked(
+    condition: str | None, before: Fate, commit: Callable[[], tuple[Joined, Transaction]], after: Fate
+) -> None:
+    joined, ending = commit()
+    joined.restore()
+    control = transactions_of(joined).control
+    assert control is not None
+    control.on_ended(Failure(errors.LinkDetached, "no coordinator here", condition))
+    assert ending.done
+    assert ending.fate is before
+    joined.run()
+    assert ending.fate is after
+
+
+def test_a_rollback_that_was_promised_stays_one_of_which_the_broker_does_not_know(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(FateQuery, "_read", lambda query, answer: TransactionFate.UNKNOWN)
+    joined, ending = unanswered_commit()
+    joined.restore()
+    control = transactions_of(joined).control
+    assert control is not None
+    control.on_ended(Failure(errors.LinkDetached, "no coordinator here", "amqp:transaction:rollback"))
+    joined.run()
+    assert ending.fate is Fate.ROLLED_BACK
 
 
 def _interrupted(j: Joined, seconds: int) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import traceback
+
 import pytest
 
 from acquit.client.reconnecting import Reconnect
@@ -35,8 +37,14 @@ def test_a_url_says_where_and_as_whom(url: str, target: Target) -> None:
         ("amqp:localhost", "does not begin with amqp://"),
         ("amqp://", "names no host"),
         ("amqp://:5672", "names no host"),
-        ("amqp://host:port", "cannot be read"),
-        ("amqp://host:70000", "cannot be read"),
+        ("amqp://host:port", "its port is no number from 1 to 65535"),
+        ("amqp://host:70000", "its port is no number from 1 to 65535"),
+        ("amqp://ann:secret/x@host", "In a user or password, / .* are written %2F"),
+        ("amqp://ann:secret?x@host:1", "In a user or password, / .* are written %2F"),
+        ("amqp://ann:secret#x@host", "In a user or password, / .* are written %2F"),
+        ("amqp://ann:secret[x@host", "In a user or password, / .* are written %2F"),
+        ("amqp://ann:secret\u2100@host", "In a user or password, / .* are written %2F"),
+        ("amqp://ann:secret", "its port is no number"),
         ("amqp://host:0", "port 0"),
         ("amqp://host/queue", "Addresses are given to sender"),
         ("amqp://host?x=1", "goes on behind the port"),
@@ -50,7 +58,8 @@ def test_a_url_that_is_none_is_refused_with_what_is_expected(url: str, complaint
     with pytest.raises(ConfigurationError, match=complaint) as caught:
         parse_url(url)
     assert "expected amqp://[user[:password]@]host[:port]" in str(caught.value)
-    assert "secret" not in str(caught.value)
+    assert "secret" not in "".join(traceback.format_exception(caught.value))
+    assert caught.value.__context__ is None, "it would say more"
 
 
 def test_what_is_no_string_is_named() -> None:
@@ -112,6 +121,7 @@ def test_options_of_jms_users() -> None:
         (["amqp://one", "two"], "does not begin with amqp:// or amqps://"),
         ("failover:()", "failover: names no host, or an empty one"),
         ("failover:(amqp://one,,amqp://two)", "failover: names no host, or an empty one"),
+        ("failover:(amqp://one,amqp://ann:sec,ret@two)", "its port is no number"),
         ("failover:(amqp://one", "failover: one parenthesis is missing"),
         ("failover:amqp://one)", "failover: one parenthesis is missing"),
         ("failover://(amqp://one", "failover: one parenthesis is missing"),

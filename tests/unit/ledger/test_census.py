@@ -9,8 +9,8 @@ import pytest
 
 from acquit.ledger.census import Census
 from acquit.store.interface import SegmentInfo
-from tests.support.disk import FaultyDisk
-from tests.support.mini_broker import Clock, MiniBroker
+from acquit.testing.simulation.disk import FaultyDisk
+from tests.support.mini_broker import Clock, MiniBroker, with_empty_segments
 
 
 @pytest.fixture
@@ -63,6 +63,46 @@ def test_who_left_or_moved_before_he_was_asked_is_not_told(broker: MiniBroker) -
     broker.moved(moved, broker.journal.end)
     assert found.ask(1_000)
     assert sorted(found.take(first)) == stay
+
+
+def test_what_was_appended_before_it_began_may_stand_in_a_segment_that_came_later(broker: MiniBroker) -> None:
+    """A batch in flight, and one gathered meanwhile: each goes to a segment of its own."""
+    broker.post(1, bytes(60_000))
+    in_flight = broker.recorder.take_batch()
+    assert in_flight is not None
+    late = broker.post(1, bytes(60_000))
+    found = census(broker)
+    assert found.ask(1_000)
+    in_flight.write_and_sync()
+    broker.journal.complete(in_flight)
+    broker.sync()
+    segment = next(info for info in broker.journal.segments if info.base == in_flight.end)
+    assert segment.base <= late.position
+    assert not found.covers(segment)
+
+
+@pytest.mark.parametrize("row", [1, 3])
+@pytest.mark.parametrize("place", ["first", "in the middle", "last"])
+def test_a_segment_without_a_batch_takes_nobody_from_its_successor(place: str, row: int) -> None:
+    disk = FaultyDisk()
+    for part in ("first", "in the middle", "last"):
+        if part == place:
+            disk = with_empty_segments(disk, row)
+        broker = MiniBroker(disk, random.Random(1), clock=Clock())
+        if part == "last":
+            break
+        for _ in range(3):
+            broker.post(broker.declare(), bytes(5_000))
+            broker.sync()
+        disk = disk.after_kill()
+    found = census(broker)
+    assert found.ask(1_000)
+    closed = [segment for segment in broker.journal.segments if segment.sealed]
+    empty = [segment for segment in closed if segment.base == segment.end]
+    assert len(empty) == row
+    for segment in closed:
+        assert set(found.take(segment)) == standing(broker, segment)
+    assert sum(len(standing(broker, segment)) for segment in closed) == 6
 
 
 def test_what_comes_to_stand_there_is_added(broker: MiniBroker) -> None:

@@ -7,12 +7,14 @@ import random
 import pytest
 
 from acquit.errors import StoreFull
+from acquit.ledger.census import Census
 from acquit.ledger.checkpoint import Checkpointer
 from acquit.ledger.events import EventKind
 from acquit.ledger.records import Copied, RecordKind
 from acquit.store.interface import Position
-from tests.support.disk import FaultyDisk
-from tests.support.mini_broker import SMALL, Clock, MiniBroker, check_recovered
+from acquit.store.options import JournalOptions
+from acquit.testing.simulation.disk import FaultyDisk
+from tests.support.mini_broker import SMALL, Clock, History, MiniBroker, check_recovered, with_empty_segments
 from tests.support.raw_journal import Raw
 
 
@@ -107,6 +109,50 @@ def test_a_copy_names_the_first_record_also_when_copied_again(broker: MiniBroker
         assert Copied.decode(record).original_position == originals[message.sequence]
 
 
+@pytest.mark.promise("missing")
+@pytest.mark.parametrize("row", [1, 3])
+@pytest.mark.parametrize("place", range(4))
+def test_nobody_is_left_behind_beside_segments_without_a_batch(place: int, row: int) -> None:
+    """Messages live long in three segments; earlier versions were killed as they started, before, between, or after."""
+    disk, truth, clock = FaultyDisk(), History(), Clock()
+    for part in range(4):
+        if part == place:
+            disk = with_empty_segments(disk, row)
+        broker = MiniBroker(disk, random.Random(part), truth=truth, clock=clock)
+        broker.post(broker.declare(), b"stays %d" % part)
+        broker.sync()
+        disk = disk.after_kill()
+    broker = MiniBroker(disk, random.Random(5), truth=truth, clock=clock)
+    checkpoint = checkpointer(broker, recovery_bytes_max=0)
+    for _ in range(len(broker.journal.segments) - 1):
+        fill(broker, len(broker.journal.segments) + 1)
+        leave(broker, checkpoint)
+    assert broker.journal.left_through >= 4 + row
+    assert len(reopened(broker).messages) == 4
+
+
+def test_a_segment_stays_while_somebody_in_it_was_overlooked(
+    broker: MiniBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever made him be overlooked: nothing is lost, and the next census finds him."""
+    take = Census.take
+    monkeypatch.setattr(Census, "take", lambda census, segment: take(census, segment)[1:])
+    checkpoint = checkpointer(broker, recovery_bytes_max=0)
+    run(broker, checkpoint)
+    assert broker.staying == [(1, 1)]
+    assert broker.journal.left_through == 0
+    assert checkpoint.look_at == broker.journal.end + broker.journal.segments[0].file_bytes, "it is not tried at once"
+    broker.sync()
+    broker.chores()
+    assert len(reopened(broker).messages) == 10
+    monkeypatch.setattr(Census, "take", take)
+    while broker.journal.end < checkpoint.look_at:
+        fill(broker, len(broker.journal.segments) + 1)
+    leave(broker, checkpoint)
+    assert broker.staying == [(1, 1), (1, 0)]
+    assert len(reopened(broker).messages) == 10
+
+
 def test_steps_are_bounded(broker: MiniBroker) -> None:
     checkpoint = checkpointer(broker, step_records=2)
     while True:
@@ -140,6 +186,23 @@ def test_what_is_settled_meanwhile_is_not_copied(broker: MiniBroker) -> None:
     broker.sync()
     broker.chores()
     assert len(reopened(broker).messages) == 6
+
+
+def test_what_became_of_messages_stands_before_the_record_that_their_segment_leaves(broker: MiniBroker) -> None:
+    """A fold that begins behind the segment knows nothing of them once it has read that."""
+    checkpoint = checkpointer(broker, step_records=100)
+    read = None
+    while read is None:
+        checkpoint.advance(broker.clock.wall_us())
+        read = checkpoint.take_read()
+    read.run()
+    for message in list(broker.messages.values()):
+        broker.retire(message, EventKind.ACCEPTED)
+    checkpoint.complete_read(read)
+    assert not checkpoint.active
+    broker.sync()
+    broker.chores()
+    assert not reopened(broker).messages
 
 
 def test_it_is_known_when_a_look_is_worth_it(broker: MiniBroker) -> None:
@@ -188,6 +251,42 @@ def test_copying_is_matched_by_new_records_first(broker: MiniBroker) -> None:
     fill(broker, len(broker.journal.segments) + 1)
     checkpoint.advance(1)
     assert checkpoint.active
+
+
+def test_it_comes_to_rest_where_a_segment_that_leaves_costs_as_much_as_it_frees() -> None:
+    tiny = JournalOptions(
+        segment_bytes=8 * 1024,
+        alignment_bytes=512,
+        reserve_segments=1,
+        spare_segments=0,
+        recovery_bytes_max=16 * 1024,
+        archive_bytes_max=0,
+    )
+    broker = MiniBroker(FaultyDisk(), random.Random(1), options=tiny, clock=Clock())
+    for queue in range(1, 10):
+        broker.declare(queue)
+    for number in range(60):  # each summary speaks of all queues
+        broker.retire(broker.post(number % 9 + 1, bytes(200)), EventKind.ACCEPTED)
+        broker.sync()
+
+    def settle() -> bool:
+        """Go on while anything is written; False where that has no end."""
+        for _ in range(200):
+            before = broker.journal.end
+            broker.checkpoint(5)
+            broker.chores()
+            broker.sync()
+            if broker.journal.end == before:
+                return True
+        return False
+
+    assert settle()
+    left = broker.journal.left_through
+    for _ in range(20):
+        broker.retire(broker.post(1, bytes(200)), EventKind.ACCEPTED)
+        broker.sync()
+    assert settle()
+    assert broker.journal.left_through > left
 
 
 def test_not_the_open_segment() -> None:

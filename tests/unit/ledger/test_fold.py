@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from acquit.errors import StoreCorrupt
+from acquit.errors import StoreCorrupt, StoreVersionUnsupported
+from acquit.ledger.duplicates import LIMIT
 from acquit.ledger.events import Event, EventFlag, EventKind, fingerprint, pack_event
 from acquit.ledger.fold import ANOMALIES_MAX, Fold
 from acquit.ledger.live import Notes
@@ -18,12 +19,14 @@ from acquit.ledger.records import (
     Encoded,
     Entry,
     Extra,
+    Namespace,
     Posting,
     Queue,
     QueueDeleted,
     RecordKind,
     Rollback,
     Start,
+    StateDeleted,
     Stop,
     Transaction,
     encode_attempts,
@@ -138,6 +141,48 @@ def test_what_came_back_uncounted_is_counted_apart(log: Log) -> None:
     assert (notes.returns, len(notes.attempts)) == (4, 2)
 
 
+LEFT = DURABLE | EventFlag.LEFT_BEHIND
+
+
+def test_what_a_link_left_behind_is_neither_a_failure_nor_a_release(log: Log) -> None:
+    log.post(7)
+    log.event(EventKind.RELEASED, 7, flags=LEFT)
+    log.event(EventKind.MODIFIED, 7, actor=3, flags=LEFT)  # closed in order: no attempt
+    log.event(EventKind.RELEASED, 7)
+    log.event(EventKind.MODIFIED, 7, attempt=1, actor=3, flags=LEFT)  # the same, where the address counts it
+    log.event(EventKind.MODIFIED, 7, attempt=2, actor=3, flags=LEFT | EventFlag.CONNECTION_LOST)
+    log.event(EventKind.MODIFIED, 7, attempt=3, actor=3)
+    message = log.fold.messages[7]
+    notes = message.notes
+    assert notes is not None
+    assert (message.attempt, notes.left_counted) == (3, 2), "one failure"
+    assert (notes.returns, notes.left_uncounted) == (3, 2), "one release"
+    causes = [note.cause for note in notes.attempts]
+    assert causes == [Cause.DETACHED, Cause.CONNECTION_LOST, Cause.MODIFIED]
+
+
+def test_annotations_of_a_link_that_closed_in_order_are_kept_and_are_no_attempt(log: Log) -> None:
+    log.post(7)
+    log.event(EventKind.MODIFIED, 7, attempt=1, actor=3)
+    modified = event(EventKind.MODIFIED, 7, attempt=1, actor=3, flags=LEFT)
+    log.entry(Attempt(modified, Cause.DETACHED, "", "", "link@container", b"map"))
+    notes = log.fold.messages[7].notes
+    assert notes is not None
+    assert [note.cause for note in notes.attempts] == [Cause.MODIFIED]
+    assert (notes.excluded, notes.annotations) == (("link@container",), (b"map",))
+
+
+def test_in_a_journal_that_does_not_tell_failures_apart_all_that_counts_is_one(log: Log) -> None:
+    log.post(7)
+    log.event(EventKind.MODIFIED, 7, attempt=1, actor=3)
+    log.event(EventKind.MODIFIED, 7, attempt=2, actor=3, flags=DURABLE | EventFlag.CONNECTION_LOST)
+    log.event(EventKind.RELEASED, 7, attempt=2, actor=3)
+    message = log.fold.messages[7]
+    assert message.notes is not None
+    assert (message.attempt, message.notes.returns) == (2, 1)
+    assert (message.notes.left_counted, message.notes.left_uncounted) == (0, 0)
+
+
 def test_an_attempt_with_its_details(log: Log) -> None:
     log.post(7)
     modified = event(EventKind.MODIFIED, 7, attempt=1, actor=3)
@@ -149,6 +194,19 @@ def test_an_attempt_with_its_details(log: Log) -> None:
     assert [note.condition for note in message.notes.attempts] == ["app:busy", "app:no"]
     assert message.notes.excluded == ("link@container",)
     assert message.notes.annotations == (b"map",)
+
+
+def test_a_terminus_that_is_destroyed_takes_its_undeliverable_here_along(log: Log) -> None:
+    log.post(7)
+    log.post(8)
+    modified = event(EventKind.MODIFIED, 7, attempt=1, actor=3)
+    log.entry(Attempt(modified, Cause.MODIFIED, "", "", "link@container"))
+    log.entry(Attempt(modified._replace(sequence=8), Cause.MODIFIED, "", "", "other@container"))
+    log.entry(StateDeleted(950, Namespace.TERMINUS, b"link@container"))
+    one, other = (log.fold.messages[sequence].notes for sequence in (7, 8))
+    assert one is not None
+    assert other is not None
+    assert (one.excluded, other.excluded) == ((), ("other@container",))
 
 
 def test_only_the_latest_attempts_are_kept(log: Log) -> None:
@@ -309,9 +367,9 @@ def test_anomalies_are_bounded_and_counted(log: Log) -> None:
 
 # -- what cannot be read -----------------------------------------------------------------------------------------------
 def test_a_record_of_the_future_is_refused_by_name(log: Log) -> None:
-    with pytest.raises(ValueError, match="record kind 99, version 1, at position 64: written by a later version"):
+    with pytest.raises(StoreVersionUnsupported, match="record kind 99, version 1, at position 64: written"):
         log.record(Encoded(99, bytes(48)))
-    with pytest.raises(ValueError, match="record kind 2, version 2"):
+    with pytest.raises(StoreVersionUnsupported, match="record kind 2, version 2"):
         log.record(Stop(1).encode(), version=2)
 
 
@@ -324,9 +382,9 @@ def test_a_record_of_the_future_that_may_be_passed_over(log: Log) -> None:
 def test_an_event_of_the_future(log: Log) -> None:
     log.post(7)
     for kind in (15, 31, 47, 255):
-        with pytest.raises(ValueError, match=f"event kind {kind} is not known"):
+        with pytest.raises(StoreVersionUnsupported, match=f"event kind {kind}: written"):
             log.events(event(EventKind.POSTED, 7)._replace(kind=kind))
-    with pytest.raises(ValueError, match="event kind 14 is not known"):
+    with pytest.raises(StoreVersionUnsupported, match="event kind 14: written"):
         log.post(9, 14)  # type: ignore[arg-type]
 
 
@@ -373,6 +431,17 @@ def test_what_is_not_known_is_passed_over_until_the_segment_before_has_left() ->
     assert (message.position, message.actor, message.attempt, message.due_at_ms) == (position, 1, 2, 5)
     log.event(EventKind.ACCEPTED, 3)
     assert log.fold.anomaly_count == 1
+
+
+def test_windows_of_duplicates_have_their_limits_once_the_segment_before_has_left() -> None:
+    log = Log(first_segment=8)
+    identified = (Extra.BODY_FINGERPRINT, bytes(8)), (Extra.DUPLICATE_ID, b"id")
+    posted = Posting(event(EventKind.POSTED, 50), "address", None, 0, 0, 0, 4, identified)
+    log.record(posted.encode(b"payload"))
+    window = log.fold.table.windows.by_address["address"]
+    assert (window.limit, len(window)) == (None, 1), "an earlier segment may have set it"
+    left(log, 7)
+    assert (window.limit, len(window)) == (LIMIT, 1)
 
 
 def test_totals_begin_where_the_segment_before_ended() -> None:

@@ -10,7 +10,7 @@ from acquit.errors import StoreCorrupt
 from acquit.ledger.events import EventFlag, EventKind
 from acquit.ledger.history import Life, history
 from acquit.ledger.records import Actor
-from tests.support.disk import FaultyDisk
+from acquit.testing.simulation.disk import FaultyDisk
 from tests.support.mini_broker import DATA, Clock, MiniBroker
 
 

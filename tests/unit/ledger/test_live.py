@@ -22,7 +22,7 @@ def posting() -> Record:
 
 
 def test_a_copy_has_the_body_the_fields_and_the_present_state() -> None:
-    notes = Notes((NOTE,), ("link@container",), (b"map",))
+    notes = Notes((NOTE,), ("link@container",), (b"map",), 9, b"", 1, 7)
     message = LiveMessage(7, 1, Position(64), MARK, 0x21, 2, 500, 90, 0, 6, 4, 0, notes)
     copy = copied(message, posting())
     assert (copy.original_position, copy.original_crc, copy.entered) == (64, 0xCAFE, EventKind.MOVED_IN)
@@ -54,6 +54,12 @@ def test_a_copy_of_a_copy_names_the_first_record_and_only_the_latest_state() -> 
     assert second.posting.event.attempt == 3
     assert notes_of(second.posting) == message.notes
     assert second.posting.extras.count((Extra.GROUP_ID, b"g")) == 1
+    message.notes = message.notes._replace(left_counted=2)
+    third = copied(message, record(second.encode(), 9000))
+    message.notes = message.notes._replace(left_counted=3)
+    fourth = copied(message, record(third.encode(), 12_000))
+    assert (Extra.LEFT_BEHIND, bytes((3, 0, 0, 0, 0, 0, 0, 0))) in fourth.posting.extras
+    assert notes_of(fourth.posting) == message.notes, "the latest only"
 
 
 def test_no_notes() -> None:

@@ -18,7 +18,7 @@ from acquit.ledger.records import (
     encode_posting_meta,
 )
 from acquit.ledger.table import StateTable
-from tests.support.disk import FaultyDisk
+from acquit.testing.simulation.disk import FaultyDisk
 from tests.support.raw_journal import Raw
 
 META = encode_posting_meta(b"orders", encode_id("id"))

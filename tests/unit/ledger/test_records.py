@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from acquit.errors import StoreVersionUnsupported
 from acquit.ledger.events import EVENT, Event, EventKind, fingerprint, pack_event, unpack_event
 from acquit.ledger.records import (
     Actor,
@@ -168,7 +169,7 @@ def test_an_unknown_extra_that_may_be_ignored() -> None:
 
 
 def test_an_unknown_extra_that_may_not() -> None:
-    with pytest.raises(ValueError, match="unknown extra field 127"):
+    with pytest.raises(StoreVersionUnsupported, match="extra field 127: written by a later version"):
         Posting.decode(posting_with(encode_extras([(0x7F, b"of the future")])))
 
 

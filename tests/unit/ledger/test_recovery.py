@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import errno
 import gc
+import random
+from unittest.mock import patch
 
 import pytest
 
-from acquit.errors import StoreCorrupt, StoreFailed, StoreLocked
+from acquit.errors import StoreCorrupt, StoreFailed, StoreLocked, StoreUnbalanced
+from acquit.ledger import recovery
+from acquit.ledger.balance import balance
 from acquit.ledger.events import EventKind
-from acquit.ledger.records import Queue, RecordKind, encode_posting_meta
+from acquit.ledger.records import Queue, QueueDeleted, RecordKind, encode_posting_meta
 from acquit.ledger.recovery import OpenedJournal, close_journal, open_journal, write_now
-from tests.support.disk import FaultyDisk
-from tests.support.mini_broker import DATA, SMALL
+from acquit.ledger.verify import verify
+from acquit.testing.simulation.disk import FaultyDisk
+from tests.support.mini_broker import DATA, SMALL, Clock, MiniBroker
 from tests.support.raw_journal import Raw
 
 
@@ -103,6 +108,98 @@ def test_a_journal_whose_beginning_is_missing() -> None:
     with pytest.raises(StoreCorrupt, match="begins with segment 2|is needed and is not there"):
         opened(disk)
     assert not disk.locked
+
+
+def after_a_loss(*, deleting: bool = False) -> FaultyDisk:
+    """Three messages are live in the first segment of two queues; it left, and nobody took them along. One is live
+    elsewhere."""
+    broker = MiniBroker(FaultyDisk(), random.Random(1), clock=Clock())
+    for queue in (1, 1, 2):
+        broker.queues.get(queue) or broker.declare(queue)
+        broker.post(queue, b"lost")
+    broker.sync()
+    while len(broker.journal.segments) < 2:
+        broker.retire(broker.post(1, bytes(5_000)), EventKind.ACCEPTED)
+        broker.sync()
+    for queue in (1, 2):
+        broker.recorder.append(broker.recorder.table.queues[queue])
+    broker.post(1, b"stays")
+    broker.recorder.append(broker.recorder.table.reserved(1))
+    broker.journal.leave(1, broker.journal.read_seal(1))
+    broker.sync()
+    broker.chores()
+    if deleting:
+        broker.messages = {key: one for key, one in broker.messages.items() if one.queue == 1}
+        broker.delete(2)
+        broker.sync()
+    assert isinstance(broker.disk, FaultyDisk)
+    return broker.disk.after_kill()
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_fewer_messages_than_the_accounts_say_are_no_start(sealed: bool) -> None:
+    disk = after_a_loss()
+    if sealed:
+        with patch.object(recovery, "check"):
+            close_journal(opened(disk).recorder, 5)
+    before = {path: bytes(disk.content(path)) for path in disk.paths() if path.suffix != ".part"}
+    with pytest.raises(StoreUnbalanced, match="--accept-loss") as caught:
+        opened(disk)
+    assert "queue-1: " in str(caught.value)
+    assert "which leaves 3; 1 are live" in str(caught.value)
+    assert "queue-2: 1 entered and 0 were retired, which leaves 1; 0 are live" in str(caught.value)
+    assert {path: bytes(disk.content(path)) for path in disk.paths()} == before
+    assert not disk.locked
+    _, second = verify(DATA, disk=disk).problems
+    assert second == "queue-2: 1 entered and 0 were retired, which leaves 1; 0 are live"
+
+
+def test_a_loss_that_is_accepted_is_on_record() -> None:
+    disk = after_a_loss()
+    journal = open_journal(DATA, SMALL, disk=disk, accept_loss=True)
+    assert len(journal.losses) == 2
+    assert "queue-1" in journal.losses[0]
+    disk = disk.after_power_loss(lambda: False)
+    journal = opened(disk)
+    assert journal.losses == ()
+    rows = {row.name: row for row in balance(journal.fold).queues}
+    assert {name: (row.lost.count, row.live.total, row.mismatch) for name, row in rows.items()} == {
+        "queue-1": (2, 1, ""),
+        "queue-2": (1, 0, ""),
+    }
+    assert verify(DATA, disk=disk).problems == ()
+    # What is lost beside it is not accepted.
+    deaf = patch.dict("acquit.ledger.fold._APPLIERS", {int(RecordKind.POSTING): lambda fold, record: None})
+    with deaf, pytest.raises(StoreUnbalanced, match="0 are live and 2 are known to be lost"):
+        opened(disk.after_kill())
+
+
+def test_an_accepted_loss_goes_where_its_queue_goes() -> None:
+    disk = after_a_loss()
+    journal = open_journal(DATA, SMALL, disk=disk, accept_loss=True)
+    journal.recorder.append(QueueDeleted(7, 2))
+    for _ in range(2):
+        close_journal(journal.recorder, 8)
+        journal = opened(disk)
+    rows = {row.queue: row for row in balance(journal.fold).queues}
+    assert (rows[0].lost.count, rows[0].mismatch) == (1, "")
+    assert 2 not in rows
+
+
+def test_a_loss_in_a_queue_that_is_deleted_since() -> None:
+    disk = after_a_loss(deleting=True)
+    journal = open_journal(DATA, SMALL, disk=disk, accept_loss=True)
+    close_journal(journal.recorder, 8)
+    assert opened(disk).losses == ()
+
+
+@pytest.mark.promise("missing")
+def test_nothing_is_accepted_where_nothing_is_lost() -> None:
+    disk = FaultyDisk()
+    close_journal(opened(disk).recorder, 5)
+    journal = open_journal(DATA, SMALL, disk=disk, accept_loss=True)
+    assert journal.losses == ()
+    assert not journal.fold.table.state
 
 
 def test_collection_is_as_before() -> None:

@@ -7,7 +7,7 @@ import pytest
 from acquit.errors import StoreFull
 from acquit.ledger.recovery import OpenedJournal, open_journal, write_now
 from acquit.ledger.sequences import DispatchMarks, Sequences
-from tests.support.disk import FaultyDisk
+from acquit.testing.simulation.disk import FaultyDisk
 from tests.support.mini_broker import DATA, SMALL
 
 

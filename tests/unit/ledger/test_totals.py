@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from acquit.errors import StoreVersionUnsupported
 from acquit.ledger.events import ENTERING, RETIRING, Event, EventKind, pack_event
 from acquit.ledger.totals import HASH_MODULUS, NEVER_US, QueueTotals, Row, RowFlag, Summary, Totals, message_hash
 
@@ -106,6 +107,12 @@ def test_a_summary_that_contradicts_itself() -> None:
         Summary.decode(bytes(data))
 
 
+def test_a_summary_with_more_in_its_segment_than_up_to_its_end() -> None:
+    summary = Summary({1: Row(QueueTotals({EventKind.POSTED: 3}), QueueTotals({EventKind.POSTED: 2}))})
+    with pytest.raises(ValueError, match="queue 1: 3 of kind 1 in the segment, 2 up to its end"):
+        Summary.decode(summary.encode())
+
+
 @pytest.mark.parametrize("cut", [0, 10, 33, 60, 130])
 def test_half_a_summary(cut: int) -> None:
     totals = QueueTotals({EventKind.POSTED: 3})
@@ -116,5 +123,5 @@ def test_half_a_summary(cut: int) -> None:
 def test_a_summary_of_the_future() -> None:
     data = bytearray(Summary().encode())
     data[0] = 2
-    with pytest.raises(ValueError, match="version 2"):
+    with pytest.raises(StoreVersionUnsupported, match="version 2"):
         Summary.decode(bytes(data))

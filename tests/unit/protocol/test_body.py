@@ -46,6 +46,10 @@ def test_text_is_a_string_or_data_in_its_charset(body: Body, content_type: str |
     [
         (Message(b"\xff\xfe", content_type="text/plain; charset=utf-8"), "no utf-8 text: byte 0 of 2"),
         (Message(b"x", content_type="text/plain; charset=klingon"), "charset 'klingon', which is not known"),
+        (Message(b"x", content_type="text/plain; charset=a\0b"), "which is not known"),
+        (Message(b"x", content_type="text/plain; charset=punycode"), "charset 'punycode', which is not known"),
+        (Message(b"x", content_type="text/plain; charset=IDNA"), "charset 'IDNA', which is not known"),
+        (Message(b"+x\xff", content_type="text/plain; charset=utf-7"), "no utf-7 text"),
         (Message(b"x", content_encoding="gzip"), "compressed .content-encoding gzip.: decompress"),
         (Message([1]), "the body is a list .amqp-value., and not text"),
         (Message(AmqpValue(b"x")), "the body is a bytes .amqp-value., and not text"),

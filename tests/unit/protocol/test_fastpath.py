@@ -47,7 +47,7 @@ def taught(credit: int = 100, **options: object) -> tuple[Peer, ReceivingLink]:
     peer, link = receiving_engine(credit, options=settings)
     peer.send_bytes(transfer_bytes(FIRST_ID))
     peer.hear()
-    assert list(peer.engine.predictions.transfers.values()) == [link.layout]
+    assert list(peer.engine.predictions.transfers.values()) == [peer.engine.predictions.links[link]]
     return peer, link
 
 
@@ -77,7 +77,7 @@ def test_phases_are_those_of_the_table(mode: RcvSettleMode, settled: bool | None
     peer, link = receiving_engine(rcv_settle_mode=mode)
     events = peer.send_bytes(b"".join(transfer_bytes(FIRST_ID + n, settled=settled) for n in range(3)))
     assert {item.phase for item in only(events, DeliveriesReceived).deliveries} == {phase}
-    assert link.layout is not None
+    assert link in peer.engine.predictions.links
     assert len(link.unsettled()) == (0 if settled else 3)
 
 
@@ -124,10 +124,10 @@ def test_what_looks_different_goes_the_long_way(other: bytes) -> None:
 
 def test_a_client_that_changes_is_learnt_again_and_only_the_last_is_kept() -> None:
     peer, link = taught()
-    old = link.layout
+    old = peer.engine.predictions.links[link]
     peer.send_bytes(transfer_bytes(FIRST_ID + 1, tag_bytes=8))
-    assert link.layout is not old
-    assert list(peer.engine.predictions.transfers.values()) == [link.layout]
+    assert peer.engine.predictions.links[link] is not old
+    assert list(peer.engine.predictions.transfers.values()) == [peer.engine.predictions.links[link]]
     peer.send_bytes(transfer_bytes(FIRST_ID + 2, state=Received(0, 0)))
     assert peer.engine.predictions.transfers == {}, "a state cannot be predicted"
 
@@ -136,7 +136,7 @@ def test_small_ids_in_one_byte_are_not_predicted() -> None:
     peer, link = receiving_engine()
     events = peer.send_bytes(b"".join(transfer_bytes(n) for n in range(3)))
     assert len(only(events, DeliveriesReceived).deliveries) == 3
-    assert link.layout is None
+    assert link not in peer.engine.predictions.links
 
 
 def test_links_with_large_handles_that_share_a_key() -> None:

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from acquit.errors import LocalProtocolError
 from acquit.protocol._definitions import (
@@ -21,6 +25,7 @@ from acquit.protocol._definitions import (
 )
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.delivery import Delivery
 from acquit.protocol.events import (
     DeliveriesReceived,
     DeliveryAborted,
@@ -114,7 +119,7 @@ def test_a_later_frame_may_settle() -> None:
     ("link_mode", "said", "phase"),
     [
         (RcvSettleMode.FIRST, None, Phase.UNSETTLED),
-        (RcvSettleMode.FIRST, RcvSettleMode.SECOND, Phase.UNSETTLED),  # 2.7.5: illegal, and we stay in mode first
+        (RcvSettleMode.FIRST, RcvSettleMode.FIRST, Phase.UNSETTLED),
         (RcvSettleMode.SECOND, None, Phase.UNSETTLED_SECOND),
         (RcvSettleMode.SECOND, RcvSettleMode.FIRST, Phase.UNSETTLED),
     ],
@@ -125,6 +130,106 @@ def test_a_transfer_may_ask_for_another_settle_mode(
     peer, _ = receiving_engine(rcv_settle_mode=link_mode)
     (delivery,) = only(peer.say(transfer(0, rcv_settle_mode=said)), DeliveriesReceived).deliveries
     assert delivery.phase == phase
+
+
+def test_on_a_link_in_mode_first_no_transfer_asks_for_second() -> None:
+    """2.7.5: illegal. The sender would wait for an outcome that it has to settle, and nobody would tell it one."""
+    peer, _ = receiving_engine()
+    assert failure(peer, transfer(0, rcv_settle_mode=RcvSettleMode.SECOND)) == AmqpCondition.INVALID_FIELD
+
+
+def test_of_what_comes_settled_the_settle_mode_says_nothing() -> None:
+    """2.7.5: the value is ignored."""
+    peer, _ = receiving_engine()
+    said = transfer(0, settled=True, rcv_settle_mode=RcvSettleMode.SECOND)
+    assert only(peer.say(said), DeliveriesReceived).deliveries[0].settled
+
+
+# -- delivery-tags
+
+WIDE = 1_000  # a delivery-id from which on the fast path knows transfers again
+
+
+@pytest.mark.parametrize("before", [1, 2, 5, 40])
+def test_a_tag_is_not_used_again_before_its_delivery_is_settled(before: int) -> None:
+    """2.6.12. As the codec finds it, and as the fast path does, whatever has come between."""
+    peer, _ = receiving_engine()
+    first = [transfer(WIDE + number, b"%04d" % number) for number in range(before)]
+    assert failure(peer, *first, transfer(WIDE + before, b"0000")) == AmqpCondition.NOT_ALLOWED
+
+
+def test_what_came_with_a_reused_tag_is_handed_over_up_to_it() -> None:
+    """In one piece of bytes, which is how the fast path has them."""
+    peer, link = receiving_engine()
+    peer.say(transfer(WIDE, b"0000"))
+    frames = [
+        encode_frame(0, encode_composite(transfer(WIDE + number, b"%04d" % (number % 7)))) for number in range(1, 10)
+    ]
+    events = peer.engine.receive_data(b"".join(frames), 1_000.0)
+    deliveries = [one for event in events if isinstance(event, DeliveriesReceived) for one in event.deliveries]
+    assert [one.tag for one in deliveries] == [b"%04d" % number for number in range(1, 7)]
+    assert only(events, LinkDetached).link is link
+
+
+@pytest.mark.parametrize("mode", list(RcvSettleMode))
+def test_a_tag_may_be_used_again_once_both_ends_have_settled(mode: RcvSettleMode) -> None:
+    peer, link = receiving_engine(rcv_settle_mode=mode)
+    for number in range(1_000):
+        link.grant(100)
+        peer.hear()
+        (delivery,) = only(peer.say(transfer(number, b"tag%d" % (number % 2))), DeliveriesReceived).deliveries
+        delivery.settle(ACCEPTED)
+        if mode is RcvSettleMode.SECOND:
+            peer.say(Disposition(Role.SENDER, number, number, True))
+    assert link.unsettled_count == 0
+
+
+def test_what_comes_settled_may_have_any_tag() -> None:
+    peer, _ = receiving_engine()
+    for number in range(5):
+        assert only(peer.say(transfer(number, b"t", settled=True)), DeliveriesReceived)
+    assert only(peer.say(transfer(5, b"t")), DeliveriesReceived)
+
+
+@pytest.mark.parametrize("order", ["big", "little"])
+def test_tags_of_settled_deliveries_are_not_remembered_without_end(order: Literal["big", "little"]) -> None:
+    peer, link = receiving_engine(credit=0)
+    for number in range(2_000):
+        link.grant(10)
+        peer.hear()
+        said = transfer(number, number.to_bytes(4, order))
+        (delivery,) = only(peer.say(said), DeliveriesReceived).deliveries
+        delivery.settle(ACCEPTED)
+    assert len(link._tags or ()) < 300
+
+
+@given(
+    runs=st.lists(
+        st.tuples(st.lists(st.integers(0, 40), min_size=1, max_size=12), st.integers(0, 12), st.sampled_from([1, 2])),
+        max_size=12,
+    )
+)
+def test_whatever_the_order_of_tags_only_those_of_unsettled_deliveries_are_refused(
+    runs: list[tuple[list[int], int, int]],
+) -> None:
+    """Runs of tags of one length, each followed by settling some: the fast path, and the codec's, as a set says."""
+    peer, _ = receiving_engine(credit=1_000)
+    unsettled: dict[bytes, Delivery] = {}
+    number = WIDE
+    for numbers, settled, width in runs:
+        tags = [one.to_bytes(width, "big") for one in numbers]
+        good = next((at for at, tag in enumerate(tags) if tag in unsettled or tag in tags[:at]), len(tags))
+        frames = [encode_frame(0, encode_composite(transfer(number + at, tag))) for at, tag in enumerate(tags)]
+        events = peer.engine.receive_data(b"".join(frames), 1_000.0)
+        came = [one for event in events if isinstance(event, DeliveriesReceived) for one in event.deliveries]
+        assert [one.tag for one in came] == tags[:good]
+        assert bool([event for event in events if isinstance(event, LinkDetached)]) is (good < len(tags))
+        if good < len(tags):
+            return
+        number += good
+        unsettled |= {one.tag: one for one in came}
+        for tag in list(unsettled)[:settled]:
+            unsettled.pop(tag).settle(ACCEPTED)
 
 
 @pytest.mark.parametrize("mode", list(SndSettleMode))

@@ -174,7 +174,7 @@ def test_what_is_no_header_is_refused(data: bytes) -> None:
 
 
 def test_a_header_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(EncodeError, match=r"Header\.priority"):
+    with pytest.raises(EncodeError, match="priority must be"):
         encode_header(priority=300)
 
 

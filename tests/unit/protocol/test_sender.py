@@ -201,6 +201,14 @@ def test_a_drain_with_nothing_left_is_answered_by_itself() -> None:
     assert (flow.delivery_count, flow.link_credit, flow.drain) == (1, 0, True)
 
 
+def test_a_drain_that_takes_the_credit_away_is_answered_by_itself() -> None:
+    """go-amqp's DrainCredit waits for a flow, whatever credit the drain comes with."""
+    peer, link = sending_engine(credit=3)
+    assert peer.say(credit_flow(0, drain=True)) == [CreditChanged(link)]
+    flow = peer.hear_only(Flow)
+    assert (flow.delivery_count, flow.link_credit, flow.drain) == (0, 0, True)
+
+
 def test_offer_and_echo() -> None:
     peer, link = sending_engine(credit=3)
     link.offer(17)

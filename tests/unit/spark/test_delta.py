@@ -38,6 +38,7 @@ def table(tmp_path: Path) -> Path:
     return tmp_path / "table"
 
 
+@pytest.mark.promise("sink-takes-once")
 def test_a_batch_goes_in_once(table: Path) -> None:
     appender = DeltaAppender(table, SCHEMA, "query-1")
     assert not appender.is_done(0)
@@ -56,6 +57,7 @@ def test_another_query_counts_its_own_batches(table: Path) -> None:
     assert rows(table) == [b"query-1", b"query-2"]
 
 
+@pytest.mark.promise("sink-takes-once")
 def test_of_two_drivers_at_once_one_gets_it_in(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = DeltaAppender(table, SCHEMA, "query-1"), DeltaAppender(table, SCHEMA, "query-1")
     first.commit(0, write(table, 0, b"a"))
@@ -139,6 +141,7 @@ def entry(version: int) -> str:
     return f"{version:020d}.json"
 
 
+@pytest.mark.promise("sink-takes-once")
 def test_all_of_the_log_is_durable_when_a_batch_is_done(
     table: Path, synced: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,7 +55,10 @@ class Query:
         self.now = 0.0
         self.queue = queue
         self.probe = ProbeDouble(queue, tells=tells)
-        self.driver = Driver(self.options, Spool(FolderStore(root)), self.probe, clock=lambda: self.now)
+        self.slept: list[float] = []
+        self.driver = Driver(
+            self.options, Spool(FolderStore(root)), self.probe, clock=lambda: self.now, sleep=self.slept.append
+        )
         self.workers = Spool(FolderStore(root))
 
     def batch(self, start: Offset, end: Offset) -> list[bytes]:
@@ -90,6 +93,24 @@ def test_an_idle_query_makes_no_batches(tmp_path: Path) -> None:
     assert not query.probe.closed, "it will be asked again and again"
     query.queue.post(posting(1))
     assert query.run(start) == (numbered(1), {"epoch": 1, "parts": 2, "source": ANY})
+
+
+def test_an_idle_query_answers_later_each_time_up_to_a_quarter_of_a_second(tmp_path: Path) -> None:
+    query = Query(tmp_path, QueueDouble())
+    start = query.driver.initial_offset()
+    for _ in range(7):
+        assert query.driver.latest_offset(start, 4) == start
+    assert query.slept == [0.01, 0.02, 0.04, 0.08, 0.16, 0.25, 0.25]
+    query.queue.post(posting(1))
+    _, start = query.run(start)
+    assert query.slept[7:] == [0.01], "it had something, and then nothing"
+
+
+def test_a_run_that_ends_does_not_wait(tmp_path: Path) -> None:
+    query = Query(tmp_path, QueueDouble(posting(1)))
+    query.driver.begin_available_now()
+    query.run(query.driver.initial_offset())
+    assert query.slept == []
 
 
 def test_limits_are_shared_among_the_parts(tmp_path: Path) -> None:
@@ -381,6 +402,10 @@ def test_two_sources_of_a_query_do_not_share_a_spool(tmp_path: Path) -> None:
     assert "\n" not in str(caught.value) and second.queue.attached == 0
     again = Query(tmp_path, QueueDouble())
     assert again.batch(start, end) == numbered(1), "the number is in the offset"
+    third = Query(tmp_path, QueueDouble(posting(3)))
+    with pytest.raises(SpoolOwned, match="another source.* name another `spool`"):
+        third.driver.latest_offset(start, 4)
+    assert Query(tmp_path, QueueDouble()).driver.latest_offset(end, 4) == end, "its own goes on"
 
 
 def test_a_source_from_before_it_had_a_number_gets_one(tmp_path: Path) -> None:

@@ -9,13 +9,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
 
-from acquit.errors import AcquitError, PipelineFailed
+from acquit.errors import AcquitError, ConfigurationError, PipelineFailed
 from acquit.spark import ingest as module
-from acquit.spark.ingest import IngestOptions, IngestProgress
+from acquit.spark.columns import FIELDS
+from acquit.spark.delta import DeltaAppender
+from acquit.spark.ingest import IngestOptions, IngestProgress, TableFormat
+from acquit.spark.ingest_checks import check_table
 
 
 class Query:
@@ -146,7 +151,7 @@ def test_who_waits_for_a_broker_is_told_so_and_where_it_should_be(
 ) -> None:
     told: list[str] = []
     monkeypatch.setattr(module, "check_start", lambda master: None)
-    monkeypatch.setattr(module, "start_session", raising(AcquitError("Spark would be started")))
+    monkeypatch.setattr("acquit.spark.session.start_session", raising(AcquitError("Spark would be started")))
 
     def start(url: str, **more: Any) -> None:
         module.ingest(IngestOptions(url=url, address="q", table=tmp_path, **more), on_stage=told.append)
@@ -157,6 +162,39 @@ def test_who_waits_for_a_broker_is_told_so_and_where_it_should_be(
         with pytest.raises(PipelineFailed, match=f"cannot reach the broker at {url}"):
             start(url, source={"connectTimeout": "1ms"})
         assert told == [f"waiting for the broker at {url}"]
-        with pytest.raises(AcquitError, match="Spark would be started"):
-            start(url, create=True)  # so it is not asked
-        assert told[-1] == "starting"
+        with pytest.raises(PipelineFailed, match=f"cannot reach the broker at {url}"):
+            start(url, create=True, source={"connectTimeout": "1ms"})
+        assert "starting" not in told
+
+
+FIRST = pa.schema([(field.name, field.arrow_type) for field in FIELDS if field.since == 1])
+
+
+@pytest.mark.parametrize("partition_by", [(), ("queue", "posted_day")], ids=str)
+@pytest.mark.parametrize("decoded", [{}, {"bodyAs": "text"}], ids=str)
+def test_a_table_of_an_older_version_goes_on_with_its_columns(
+    tmp_path: Path, partition_by: tuple[str, ...], decoded: dict[str, str]
+) -> None:
+    schema = FIRST if not decoded else FIRST.append(pa.field("text", pa.string()))
+    names = schema.names
+    if partition_by:
+        schema = schema.append(pa.field("posted_day", pa.date32()))
+    DeltaAppender(tmp_path / "delta", schema, "query", partition_by).commit(0, [])
+    given = {"url": "amqp://127.0.0.1:1", "address": "q", "partition_by": partition_by, "source": decoded}
+    delta = IngestOptions(table=tmp_path / "delta", **given)  # type: ignore[arg-type]
+    assert delta.columns == () and list(check_table(delta).columns) == names
+    assert check_table(check_table(delta)) == check_table(delta)
+    if not partition_by:
+        (tmp_path / "parquet" / "_spark_metadata").mkdir(parents=True)
+        file = tmp_path / "parquet" / "part-0.parquet"
+        pq.write_table(schema.empty_table(), file)
+        listed = f'{{"path":"{file.as_uri()}","size":1,"action":"add"}}'
+        (tmp_path / "parquet" / "_spark_metadata" / "0").write_text(f"v1\n{listed}")
+        parquet = IngestOptions(table=tmp_path / "parquet", format=TableFormat.PARQUET, **given)  # type: ignore[arg-type]
+        assert list(check_table(parquet).columns) == names
+
+
+def test_a_table_with_other_columns_is_still_refused(tmp_path: Path) -> None:
+    DeltaAppender(tmp_path / "t", FIRST.remove(3), "query").commit(0, [])
+    with pytest.raises(ConfigurationError, match="only the pipeline has subject, "):
+        check_table(IngestOptions(url="amqp://127.0.0.1:1", address="q", table=tmp_path / "t"))

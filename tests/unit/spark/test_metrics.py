@@ -12,6 +12,8 @@ from pathlib import Path
 from acquit.spark.metrics import SourceMetrics, metrics_of, plain
 
 METRICS = SourceMetrics(
+    broker="amqp://broker:5672",
+    queues=["orders", "elsewhere"],
     epoch=7,
     rows=100,
     set_aside=2,
@@ -29,8 +31,8 @@ METRICS = SourceMetrics(
 
 def test_names_are_written_as_spark_writes_its_own() -> None:
     assert list(plain(METRICS)) == [
-        "epoch", "rows", "setAside", "poison", "rejected", "conflicts", "unidentified", "stale",
-        "unacknowledged", "spoolBytes", "oldestEpoch", "queueDepth",
+        "broker", "queues", "epoch", "rows", "setAside", "poison", "rejected", "conflicts", "unidentified",
+        "stale", "unacknowledged", "spoolBytes", "oldestEpoch", "queueDepth",
     ]  # fmt: skip
 
 

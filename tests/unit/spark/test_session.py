@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import logging
 import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
@@ -12,7 +17,17 @@ from pyspark.sql import SparkSession
 
 from acquit.cli.exits import Exit, exit_of
 from acquit.errors import ConfigurationError
-from acquit.spark.session import QUERY_ERRORS, check_start, failure_of, interrupts, reason_of, start_session
+from acquit.spark.options import SparkAt
+from acquit.spark.session import (
+    QUERY_ERRORS,
+    check_start,
+    failure_of,
+    interrupts,
+    reason_of,
+    refuse_connect,
+    session_of,
+    start_session,
+)
 
 TASK = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage failure: Task 1
 in stage 3.0 failed 1 times, most recent failure: Lost task 1.0 in stage 3.0 (TID 5) (host executor driver):
@@ -175,3 +190,92 @@ def test_what_py4j_says_of_an_interrupt_is_not_shown(
     assert not caplog.records
     logging.getLogger("py4j.clientserver").error("There was an exception while executing the Python Proxy")
     assert len(caplog.records) == 1
+
+
+class _Pyspark(type):
+    """Makes classes that look as if PySpark's client for Connect had made them."""
+
+    def __new__(cls, name: str) -> _Pyspark:
+        return super().__new__(cls, name, (), {"__module__": "pyspark.sql.connect.session"})
+
+    def __init__(cls, name: str) -> None:
+        super().__init__(name, (), {})
+
+
+OVER_CONNECT: Any = _Pyspark("SparkSession")()
+
+
+def ingests(folder: Path) -> None:
+    from acquit.spark.ingest import IngestOptions, ingest
+
+    ingest(IngestOptions(url="amqp://127.0.0.1:1", address="q", table=folder / "table"), spark=OVER_CONNECT)
+
+
+def audits(folder: Path) -> None:
+    from acquit.spark.audit import AuditOptions, audit
+
+    audit(AuditOptions(folders=(folder,), into=folder / "into"), spark=OVER_CONNECT)
+
+
+def reconciles(folder: Path) -> None:
+    from acquit.spark.audit.reconcile import ReconcileOptions, reconcile
+
+    reconcile(ReconcileOptions(audit=folder / "into", queue="q", table=folder / "table"), spark=OVER_CONNECT)
+
+
+def redrives(folder: Path) -> None:
+    from acquit.spark.redrive import RedriveOptions, redrive
+
+    redrive(RedriveOptions(url="amqp://127.0.0.1:1"), spark=OVER_CONNECT)
+
+
+@pytest.mark.parametrize("pipeline", [ingests, audits, reconciles, redrives])
+def test_a_session_of_spark_connect_is_refused_before_anything_is_done(
+    tmp_path: Path, pipeline: Callable[[Path], None]
+) -> None:
+    with pytest.raises(ConfigurationError, match=r"^spark: expected a classic session, .* Spark Connect") as caught:
+        pipeline(tmp_path)
+    assert "\n" not in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_active_session_of_spark_connect_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse_connect(None)
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: OVER_CONNECT)
+    with pytest.raises(ConfigurationError, match="without SPARK_REMOTE"):
+        refuse_connect(None)
+
+
+class _LocalSession:
+    """What is asked of a session that somebody made."""
+
+    def __init__(self, python: str, master: str = "local[2]") -> None:
+        self.sparkContext = SimpleNamespace(pythonExec=python, master=master)
+
+
+@pytest.mark.parametrize("found", [True, False])
+def test_workers_of_another_python_are_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: bool
+) -> None:
+    """As in an environment that is not activated."""
+    if found:
+        (tmp_path / "python3").write_text("#!/bin/sh\nexit 1\n")
+        (tmp_path / "python3").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    session: Any = _LocalSession("python3")
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: session)
+    for use in (start_session, lambda: session_of(session, SparkAt())):
+        with pytest.raises(
+            ConfigurationError, match=f"python3, which cannot .* PYSPARK_PYTHON to {sys.executable}"
+        ) as e:
+            use()
+        assert "\n" not in str(e.value)
+
+
+def test_workers_of_a_python_that_has_what_they_need_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (tmp_path / "python3").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for session in (_LocalSession("python3"), _LocalSession(sys.executable), _LocalSession("none", "spark://host:1")):
+        given: Any = session
+        assert session_of(given, SparkAt()) is given

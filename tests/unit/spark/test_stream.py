@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from acquit.errors import ConfigurationError, MessageUnusable, SpoolOwned
+import acquit
+from acquit.errors import AuthenticationFailed, ConfigurationError, ConnectionFailed, MessageUnusable, SpoolOwned
 from acquit.spark import stream
 from acquit.spark.columns import MessageColumns
 from acquit.spark.decoding import JsonDecoder
@@ -21,6 +22,7 @@ from acquit.spark.source_options import SourceOptions
 from acquit.spark.spool import FolderStore, Outcome, Poison, Spool
 from acquit.spark.spool.repair import RepairOptions, TakeOver, repair
 from acquit.spark.stream import AcquitPartition, AcquitStreamReader
+from tests.support.guarded import CA, guarded_broker
 from tests.support.queue_double import BROKER, QueueDouble, part, posting
 
 GOOD = {"url": "amqp://localhost:5672", "address": "orders", "spool": "/nowhere"}
@@ -42,12 +44,48 @@ def test_a_reader_is_made_whatever_is_wrong_and_says_so_when_it_is_first_asked()
         reader.stop()
 
 
-def test_a_source_with_a_spool_is_checked_when_it_is_made_and_else_when_its_schema_is_asked_for() -> None:
+def test_a_source_with_a_spool_is_checked_when_it_is_made_and_else_when_its_schema_is_asked_for(
+    broker: acquit.Broker,
+) -> None:
+    good = {**GOOD, "url": broker.url}
     with pytest.raises(ConfigurationError, match="parts"):
-        AcquitDataSource({**GOOD, "parts": "none"})
+        AcquitDataSource({**good, "parts": "none"})
     with pytest.raises(ConfigurationError, match="bodySchema"):
-        AcquitDataSource({**GOOD, "bodyAs": "json"}).schema()
-    assert AcquitDataSource({**GOOD, "bodyAs": "json", "bodySchema": "id INT"}).schema().endswith("json STRUCT<id INT>")
+        AcquitDataSource({**good, "bodyAs": "json"}).schema()
+    assert AcquitDataSource({**good, "bodyAs": "json", "bodySchema": "id INT"}).schema().endswith("json STRUCT<id INT>")
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "reason"),
+    [
+        ({"url": "amqp://127.0.0.1:9", "connectTimeout": "1ms"}, ConnectionFailed, "cannot reach the broker at amqp:"),
+        ({"selector": "a ="}, ConfigurationError, "option selector = 'a ='"),
+        ({"create": "false"}, ConfigurationError, "there is no queue 'never-made'"),
+        (
+            {"user": "ada", "credential": "env:NOT_SET_HERE"},
+            ConfigurationError,
+            "NOT_SET_HERE is not set on the driver",
+        ),
+    ],
+    ids=["broker", "selector", "queue", "credential"],
+)
+def test_what_the_broker_has_against_a_stream_is_told_when_it_is_defined(
+    broker: acquit.Broker, given: dict[str, str], kind: type[Exception], reason: str
+) -> None:
+    with pytest.raises(kind, match=reason) as caught:
+        AcquitDataSource({"url": broker.url, "address": "never-made", "spool": "/nowhere", **given})
+    assert "\n" not in str(caught.value)
+    assert all(queue.name != "never-made" for queue in broker.inspect().queues), "and it is not made by asking"
+
+
+def test_a_password_that_the_broker_does_not_take_is_told_when_the_stream_is_defined(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("WRONG", "no such password")
+    tls = {"ca": str(CA), "user": "bob", "credential": "env:WRONG"}
+    with guarded_broker() as broker, pytest.raises(AuthenticationFailed) as caught:
+        AcquitDataSource({"url": broker.url, "address": "orders", "spool": "/nowhere", **tls})
+    assert "\n" not in str(caught.value)
 
 
 def test_a_reader_travels_with_what_it_was_asked() -> None:

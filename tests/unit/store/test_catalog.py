@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 
 from acquit.errors import StoreCorrupt
 from acquit.store.interface import Position
 from acquit.store.segment import HEADER_BYTES
-from tests.support.disk import FaultyDisk
-from tests.support.raw_journal import DATA, EVENT, Raw
+from acquit.testing.simulation.disk import FaultyDisk, FaultyFile
+from tests.support.raw_journal import DATA, EVENT, OPTIONS, Raw
 
 
 @pytest.fixture
@@ -55,6 +56,34 @@ def test_from_segments_open_closed_and_archived(disk: FaultyDisk) -> None:
         assert raw.journal.read(position).payload == payload
     assert raw.journal.read_seal(1).endswith(b"events")
     assert raw.journal.read_seal(3).endswith(b"events")
+
+
+def test_a_deleted_segment_is_closed_once_nobody_reads_it(disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else its room on the disk comes back only when the broker ends."""
+    raw = Raw(disk, options=replace(OPTIONS, archive_bytes_max=0))
+    filled(raw, 4)
+    open_files: set[int] = set()
+
+    def opened(file: FaultyFile, disk: FaultyDisk, node: object, *, synced: bool) -> None:
+        opening(file, disk, node, synced=synced)  # type: ignore[arg-type]
+        open_files.add(id(file))
+
+    opening = FaultyFile.__init__
+    monkeypatch.setattr(FaultyFile, "__init__", opened)
+    monkeypatch.setattr(FaultyFile, "close", lambda file: open_files.discard(id(file)))
+    first, second, *_ = raw.journal.segments
+    for info in (first, second):
+        raw.journal.leave(info.number, raw.journal.read_seal(info.number))
+        raw.journal.read(info.base + Position(64))
+    before = len(open_files)
+    with raw.journal._reader._file(second.number) as file:
+        while raw.journal.pending:
+            raw.sync()
+            raw.chores()
+        assert raw.journal.segments[0].number == 3
+        assert len(open_files) == before - 1
+        assert file.read(8, 0) == b"ACQUSEGM"
+    assert len(open_files) == before - 2
 
 
 def test_from_a_journal_opened_again(disk: FaultyDisk) -> None:

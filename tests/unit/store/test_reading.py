@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 from acquit.errors import StoreCorrupt, StoreMissing
+from acquit.ledger.history import history
+from acquit.store.backup import back_up
 from acquit.store.reading import FolderReader
-from tests.support.disk import FaultyDisk, PowerLoss
+from acquit.store.segment import HEADER_BYTES
+from acquit.testing.simulation.disk import FaultyDisk, PowerLoss
 from tests.support.raw_journal import DATA, Gathered, Raw
 
 
@@ -41,6 +47,42 @@ def test_with_the_archive_and_without() -> None:
     assert [number for number, _ in whole.segments] == [1, 2, 3, 4, 5]
     assert whole.payloads[-len(part.payloads) :] == part.payloads
     assert [int(payload[:1]) for payload in whole.payloads[:10]] == list(range(10))
+
+
+def replay(path: Path, disk: FaultyDisk) -> object:
+    return FolderReader(path, disk).replay(Gathered())
+
+
+def show(path: Path, disk: FaultyDisk) -> object:
+    return history(path, sequence=1, disk=disk)
+
+
+def copy(path: Path, disk: FaultyDisk) -> object:
+    return back_up(path, Path("/copy"), disk=disk)
+
+
+@pytest.mark.parametrize("read", [replay, show, copy])
+def test_every_reader_refuses_what_recovery_refuses(read: Callable[[Path, FaultyDisk], object]) -> None:
+    """A batch of the newest segment is destroyed, and what stands behind it proves that it had been synced."""
+    disk = FaultyDisk()
+    raw = Raw(disk)
+    for _ in range(3):
+        raw.put(b"newest" * 10)
+    disk = disk.after_kill()
+    disk.content(DATA / "journal" / f"{1:020}.seg")[HEADER_BYTES + 100] ^= 1
+    with pytest.raises(StoreCorrupt, match="destroyed after it was synced"):
+        read(DATA, disk)
+    with pytest.raises(StoreCorrupt, match="destroyed after it was synced"):
+        Raw(disk)
+
+
+def test_a_segment_that_is_not_the_one_of_its_place() -> None:
+    disk, _ = grown()
+    other, _ = grown()
+    path = DATA / "journal" / f"{4:020}.seg"
+    disk.content(path)[:] = other.content(path)
+    with pytest.raises(StoreCorrupt, match="segment 4 of store"):
+        FolderReader(DATA, disk).replay(Gathered())
 
 
 def test_only_as_far_back_as_there_is_no_gap() -> None:

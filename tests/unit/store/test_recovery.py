@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
+from operator import attrgetter
 
 import pytest
 
@@ -10,8 +12,8 @@ from acquit.errors import StoreCorrupt, StoreError, StoreFailed, StoreFull, Stor
 from acquit.store.disk import Mode
 from acquit.store.folder import EVENTS
 from acquit.store.recovery import open_store
-from acquit.store.segment import HEADER_BYTES
-from tests.support.disk import FaultyDisk
+from acquit.store.segment import HEADER_BYTES, SegmentHeader
+from acquit.testing.simulation.disk import FaultyDisk, PowerLoss, all_survives, none_survives
 from tests.support.raw_journal import DATA, OPTIONS, Counting, Gathered, Raw
 
 
@@ -53,6 +55,67 @@ def test_each_run_begins_a_segment_of_its_own(disk: FaultyDisk) -> None:
         assert raw.journal.segments[-1].number == run
         raw.put(b"run %d" % run)
         disk = disk.after_kill()
+
+
+def test_runs_that_end_before_their_first_batch_leave_one_segment(disk: FaultyDisk) -> None:
+    Raw(disk).put(b"kept")
+    for _ in range(5):
+        disk = disk.after_kill()
+        raw = Raw(disk)
+        assert [info.number for info in raw.journal.segments] == [1, 2]
+        assert raw.replay.payloads == [b"kept"]
+    raw.journal.close()
+    raw = Raw(disk)
+    assert [info.number for info in raw.journal.segments] == [1, 2], "a stop before the first batch leaves none either"
+    [position] = raw.put(b"after")
+    assert raw.journal.read(position).payload == b"after"
+    assert Raw(disk.after_kill()).replay.payloads == [b"kept", b"after"]
+
+
+def test_a_segment_that_takes_a_vacant_place_is_another(disk: FaultyDisk) -> None:
+    """What a dying kernel may still write to the vacant one goes nowhere, and matches nothing."""
+    Raw(disk).put(b"kept")
+    headers = []
+    for _ in range(2):
+        disk = disk.after_kill()
+        Raw(disk)
+        headers.append(SegmentHeader.decode(bytes(disk.content(DATA / "journal" / f"{2:020}.seg")), ""))
+    first, second = headers
+    assert first.epoch != second.epoch
+    chain = attrgetter("number", "base", "previous_number", "previous_length", "previous_sha256", "previous_cut")
+    assert chain(first) == chain(second)
+
+
+def test_what_was_cut_from_a_first_batch_stays_on_record(disk: FaultyDisk) -> None:
+    Raw(disk).put(b"torn" * 100)
+    disk = disk.after_kill()
+    disk.content(DATA / "journal" / f"{1:020}.seg")[HEADER_BYTES + 200] ^= 1
+    raw = Raw(disk)
+    assert raw.opened.report.cut_bytes
+    assert [info.number for info in raw.journal.segments] == [1, 2], "its seal says what was cut from it"
+    assert Raw(disk.after_kill()).replay.payloads == []
+
+
+@pytest.mark.parametrize("survives", [none_survives, all_survives])
+def test_power_lost_in_each_step_of_taking_a_vacant_place(disk: FaultyDisk, survives: Callable[[], bool]) -> None:
+    Raw(disk).put(b"kept")
+    disk = disk.after_kill()
+    Raw(disk)
+    step = 0
+    while True:
+        trial = disk.after_kill()
+        trial.power_loss_at = step
+        try:
+            Raw(trial)
+        except PowerLoss:
+            step += 1
+        else:
+            break
+        raw = Raw(trial.after_power_loss(survives))
+        assert raw.replay.payloads == [b"kept"]
+        assert [info.number for info in raw.journal.segments] == [1, 2]
+        raw.put(b"after")
+    assert step >= 3
 
 
 def test_a_torn_tail_is_cut_and_told(disk: FaultyDisk) -> None:

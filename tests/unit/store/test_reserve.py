@@ -8,7 +8,7 @@ import pytest
 
 from acquit.store.folder import Folder
 from acquit.store.reserve import Reserve
-from tests.support.disk import FaultyDisk
+from acquit.testing.simulation.disk import FaultyDisk
 
 
 def reserve(disk: FaultyDisk, size: int = 3 << 20) -> Reserve:

@@ -10,7 +10,7 @@ from acquit.errors import StoreCorrupt, StoreFailed
 from acquit.store.disk import DiskFile
 from acquit.store.scan import SegmentReader
 from acquit.store.segment import HEADER_BYTES
-from tests.support.disk import FaultyDisk
+from acquit.testing.simulation.disk import FaultyDisk
 from tests.support.raw_journal import DATA, Raw
 
 PATH = DATA / "journal" / f"{1:020}.seg"

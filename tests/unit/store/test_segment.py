@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from uuid import UUID
 from zlib import crc32
 
@@ -95,6 +96,12 @@ def test_the_stores_own_records() -> None:
     deleted = DeletedSegment(7, 100, bytes(32), 1, 2)
     assert DeletedSegment.decode(deleted.encode()) == deleted
     assert decode_left(encode_left(1 << 40)) == 1 << 40
+
+
+@pytest.mark.parametrize("decode", [DeletedSegment.decode, decode_left])
+def test_records_of_another_length_are_refused_as_recovery_expects_it(decode: Callable[[bytes], object]) -> None:
+    with pytest.raises(ValueError, match="has 3 bytes, expected"):
+        decode(b"abc")
 
 
 def test_the_header_of_a_side_file() -> None:

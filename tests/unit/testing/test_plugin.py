@@ -40,6 +40,12 @@ def acquit_broker_options():
 def test_options(acquit_broker_url):
     with acquit.connect(acquit_broker_url) as connection, pytest.raises(acquit.NotFound):
         connection.session().sender("closed")
+
+def test_the_journal_stays_small(acquit_broker_url, tmp_path_factory):
+    with acquit.connect(acquit_broker_url) as connection:
+        connection.session().sender("orders").send("one")
+    files = [file for file in tmp_path_factory.getbasetemp().rglob("*") if file.is_file()]
+    assert sum(file.stat().st_blocks * 512 for file in files) < 100_000_000
 """
 
 
@@ -68,7 +74,7 @@ def test_fixtures(tmp_path: Path) -> None:
 
 def test_a_suite_chooses_options(tmp_path: Path) -> None:
     done = run_suite(OPTIONS, tmp_path)
-    assert "1 passed" in done.stdout, done.stdout + done.stderr
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_pytest_finds_it_by_an_entry_point() -> None:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from acquit.errors import ConfigurationError
+from acquit.protocol._definitions import Begin
+from acquit.protocol.composite import encode_composite
 from acquit.protocol.connection import Connection
+from acquit.protocol.costs import FRAME_COSTS
 from acquit.protocol.events import ConnectionEnded, ConnectionOpened, Event, SaslInitiated
+from acquit.protocol.frames import encode_frame
 from acquit.protocol.options import ConnectionOptions
 from acquit.transport import Pump, PumpOptions
 from acquit.transport.pump import endpoint_name
+from acquit.transport.turnstile import Turnstile
 from tests.support.wire import kinds
 
 
@@ -85,12 +90,19 @@ def engine(*, server: bool = False, now: float, **options: int) -> Connection:
 class Stage:
     """A client's pump on a played transport, and the server's engine at the other end of it."""
 
-    def __init__(self, *, opened: bool = True, options: PumpOptions | None = None, **engine_options: int) -> None:
+    def __init__(
+        self,
+        *,
+        opened: bool = True,
+        options: PumpOptions | None = None,
+        exit_: Turnstile | None = None,
+        **engine_options: int,
+    ) -> None:
         self.loop = asyncio.get_running_loop()
         self.handler = Recorder()
         self.engine = engine(now=self.loop.time(), **engine_options)
         self.peer = engine(server=True, now=self.loop.time())
-        self.pump = Pump(self.engine, self.handler, options=options)
+        self.pump = Pump(self.engine, self.handler, options=options, exit_=exit_)
         self.wire = Wire()
         self.wire.protocol = self.pump
         if opened:
@@ -432,133 +444,99 @@ def test_events_of_a_server_reach_its_handler() -> None:
     run(main)
 
 
-# -- reading that is lent ----------------------------------------------------------------------------------------------
+def begins(count: int) -> bytes:
+    return b"".join(encode_frame(at, encode_composite(Begin(None, 0, 9, 9))) for at in range(count))
 
 
-class Lent:
-    """A pump on a played transport that has a real socket, whose other end a test writes to."""
+def test_connections_take_turns_each_with_as_much_as_a_turn_may_cost() -> None:
+    """Whoever sends a thousand times as much is served no more in a turn of the loop, and whoever comes meanwhile is
+    served in the next one."""
 
-    def __init__(self, **options: int) -> None:
-        self.stage = Stage(options=PumpOptions(**options) if options else None)
-        self.here, self.there = socket.socketpair()
-        self.here.setblocking(False)
-        self.stage.pump._socket = self.here  # type: ignore[assignment]
-        self.stage.wire.calls.clear()
+    async def main() -> None:
+        greedy, modest = (Stage(turn_cost_max=1_000) for _ in range(2))
+        cost = FRAME_COSTS[Begin]
+        greedy.pump.data_received(begins(200))
+        served = [len(greedy.handler.events)]
+        assert greedy.wire.calls[-1] == "pause_reading"
+        for _ in range(10):
+            before = len(modest.handler.events)
+            modest.pump.data_received(encode_frame(before, encode_composite(Begin(None, 0, 9, 9))))
+            assert len(modest.handler.events) == before + 1  # at once, whatever waits elsewhere
+            await asyncio.sleep(0)
+            served.append(len(greedy.handler.events))
+        turns = [now - then for then, now in pairwise(served)]
+        assert all(0 < turn * cost <= 1_000 + cost for turn in turns)
+        while greedy.engine.input_waits:
+            await asyncio.sleep(0)
+        assert len(greedy.handler.events) == 201  # the open, too
+        assert greedy.wire.calls.count("pause_reading") == greedy.wire.calls.count("resume_reading") == 1
+        assert "pause_reading" not in modest.wire.calls
 
-    def close(self) -> None:
-        self.here.close()
-        self.there.close()
-
-
-@pytest.fixture
-def lent_loop() -> Iterator[Callable[[Callable[[Lent], None]], None]]:
-    made: list[Lent] = []
-
-    def play(act: Callable[[Lent], None]) -> None:
-        async def main() -> None:
-            made.append(Lent(output_bytes_max=1))
-            act(made[-1])
-
-        run(main)
-
-    yield play
-    for one in made:
-        one.close()
+    run(main)
 
 
-Play = Callable[[Callable[[Lent], None]], None]
+def test_input_that_waits_is_given_up_with_the_socket() -> None:
+    async def main() -> None:
+        stage = Stage(turn_cost_max=1_000)
+        stage.pump.data_received(begins(200))
+        stage.pump.connection_lost(None)
+        heard = len(stage.handler.events)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert len(stage.handler.events) == heard
+        assert isinstance(stage.handler.events[-1], ConnectionEnded)
+        assert stage.handler.calls[-1] == "closed"
+
+    run(main)
 
 
-def test_lent_reading_is_the_borrower_s_until_it_is_taken_back(lent_loop: Play) -> None:
-    def act(lent: Lent) -> None:
-        pump, stage = lent.stage.pump, lent.stage
-        assert pump.lend() == lent.here.fileno()
-        assert pump.lent
-        assert pump.lend() is None  # to one at a time
-        pump.read_lent()  # nothing there
-        stage.peer.begin()
-        lent.there.send(stage.peer.data_to_send())
-        pump.read_lent()
-        assert [kind.__name__ for kind in map(type, stage.handler.events)][-1] == "SessionBegun"
-        assert stage.wire.calls == ["pause_reading"]
-        pump.take_back()
-        pump.take_back()
-        assert stage.wire.calls == ["pause_reading", "resume_reading"]
-        assert not pump.lent
-
-    lent_loop(act)
-
-
-def test_the_end_of_the_stream_is_left_to_the_loop(lent_loop: Play) -> None:
-    def act(lent: Lent) -> None:
-        pump = lent.stage.pump
-        pump.lend()
-        lent.there.close()
-        pump.read_lent()
-        assert not pump.lent
-        assert lent.stage.wire.calls == ["pause_reading", "resume_reading"]
-
-    lent_loop(act)
-
-
-def test_nothing_is_lent_of_a_socket_that_is_not_read_or_goes(lent_loop: Play) -> None:
-    def act(lent: Lent) -> None:
-        pump = lent.stage.pump
-        pump.encrypted = True
-        assert pump.lend() is None
-        pump.encrypted = False
-        pump._reading_paused = True
-        assert pump.lend() is None
-        pump._reading_paused = False
-        lent.stage.wire.close()
-        assert pump.lend() is None
-
-    lent_loop(act)
-
-
-def test_what_is_lent_ends_with_the_socket(lent_loop: Play) -> None:
-    def act(lent: Lent) -> None:
-        pump = lent.stage.pump
-        pump.lend()
-        pump.connection_lost(None)
-        assert not pump.lent
-        pump.read_lent()
-        pump.take_back()
-        assert lent.stage.wire.calls == ["pause_reading"]
-
-    lent_loop(act)
-
-
-def test_a_peer_that_does_not_read_is_not_read_from_when_reading_comes_back(lent_loop: Play) -> None:
-    def act(lent: Lent) -> None:
-        pump, stage = lent.stage.pump, lent.stage
-        pump.lend()
-        pump.pause_writing()
-        stage.begin(3)  # output that cannot leave
-        stage.peer.begin()
-        lent.there.send(stage.peer.data_to_send())
-        pump.read_lent()
-        assert stage.wire.calls == ["pause_reading", "pause_reading"]
-        pump.take_back()
-        assert stage.wire.calls == ["pause_reading", "pause_reading"]
-        pump.resume_writing()
-        assert stage.wire.calls[2:] == ["resume_reading"]
-
-    lent_loop(act)
-
-
-def test_the_socket_has_room_while_reading_is_lent(lent_loop: Play) -> None:
-    def act(lent: Lent) -> None:
-        pump, stage = lent.stage.pump, lent.stage
-        pump.lend()
-        pump.pause_writing()
-        stage.begin(3)
-        stage.peer.begin()
-        lent.there.send(stage.peer.data_to_send())
-        pump.read_lent()
-        pump.resume_writing()
-        assert "resume_reading" not in stage.wire.calls  # the borrower still reads
-        pump.take_back()
+def test_a_peer_that_does_not_read_stays_paused_when_its_input_is_used_up() -> None:
+    async def main() -> None:
+        stage = Stage(turn_cost_max=1_000, options=PumpOptions(output_bytes_max=1))
+        stage.pump.pause_writing()
+        stage.pump.data_received(begins(20))
+        while stage.engine.input_waits:
+            await asyncio.sleep(0)
+        assert stage.wire.calls.count("resume_reading") == 0
+        stage.pump.resume_writing()
         assert stage.wire.calls[-1] == "resume_reading"
 
-    lent_loop(act)
+    run(main)
+
+
+def test_of_sockets_that_end_at_once_a_few_are_seen_to_in_each_round() -> None:
+    """Each end is heard of once, in the order in which they came; what the peer was told before has left."""
+
+    async def main() -> None:
+        exit_ = Turnstile(asyncio.get_running_loop(), 2)
+        stages = [Stage(exit_=exit_) for _ in range(7)]
+        stages[0].engine.begin()
+        for stage in stages:
+            stage.pump.eof_received()
+            stage.pump.connection_lost(None)
+        assert len(stages[0].wire.written) == 1
+        over = [sum("closed" in stage.handler.calls for stage in stages)]
+        while over[-1] < 7:
+            await asyncio.sleep(0)
+            over.append(sum("closed" in stage.handler.calls for stage in stages))
+            assert ["closed" in stage.handler.calls for stage in stages] == [at < over[-1] for at in range(7)]
+        assert max(now - then for then, now in pairwise(over)) <= 2
+        for stage in stages:
+            assert [type(event) for event in stage.handler.events[1:]] == [ConnectionEnded]
+            assert stage.handler.calls[-1] == "closed"
+
+    run(main)
+
+
+def test_a_peer_that_sends_no_more_and_reads_nothing_is_cut_off() -> None:
+    async def main() -> None:
+        exit_ = Turnstile(asyncio.get_running_loop(), 1)
+        exit_.enter(lambda: None)
+        stage = Stage(options=PumpOptions(linger_ms=1), exit_=exit_)
+        stage.pump.eof_received()
+        assert len(stage.handler.events) == 1
+        while "abort" not in stage.wire.calls:  # the socket is not over by itself
+            await asyncio.sleep(0)
+        assert isinstance(stage.handler.events[-1], ConnectionEnded)
+
+    run(main)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import socket
 import ssl
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -19,7 +21,7 @@ from acquit.protocol.connection import Connection
 from acquit.protocol.constants import ACCEPTED, AMQP_HEADER, TLS_HEADER
 from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.options import ConnectionOptions
-from acquit.transport.sockets import HeaderReader, Landing
+from acquit.transport.sockets import ACCEPTS_PER_TURN, Acceptor, HeaderReader, Landing, bind
 
 CERTIFICATE = Path(__file__).resolve().parents[2] / "support" / "localhost.pem"
 LONG = 30.0
@@ -273,18 +275,22 @@ def test_in_band_tls_that_does_not_come_about(says: bytes | None, complaint: str
     run(main)
 
 
-class Reading:
-    """A socket that is read from, for one reader of a header."""
+class Reading(HeaderReader):
+    """A reader of a header, and the socket that it is read from."""
 
     def __init__(self, waiting: bytes) -> None:
+        super().__init__()
         self.waiting = waiting
         self.paused = False
         self.read: list[bytes] = []
         self.lost = 0
-        self.reader = HeaderReader(self.read.append, self.lose)
+        self.reader = self
         self.reader.transport = self  # type: ignore[assignment]
 
-    def lose(self) -> None:
+    def on_header(self, header: bytes) -> None:
+        self.read.append(header)
+
+    def on_lost(self) -> None:
         self.lost += 1
 
     def pause_reading(self) -> None:
@@ -300,29 +306,101 @@ class Reading:
             self.reader.buffer_updated(count)
 
 
+class Exhausted:
+    """A listening socket of a process that has no descriptor left, for so many tries."""
+
+    def __init__(self, real: socket.socket, tries: int) -> None:
+        self.real, self.left = real, tries
+        self.fileno, self.close = real.fileno, real.close
+
+    def accept(self) -> tuple[socket.socket, object]:
+        if self.left:
+            self.left -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return self.real.accept()
+
+
+def test_without_descriptors_nobody_is_taken_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is said once for each try, the loop is not kept busy, and who waits comes in at last."""
+    monkeypatch.setattr("acquit.transport.sockets.ACCEPT_RETRY_S", 0.01)
+
+    async def main() -> None:
+        complaints: list[int] = []
+        made: list[asyncio.Protocol] = []
+        arrived = asyncio.Event()
+
+        class Arrival(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                made.append(self)
+                transport.close()
+                if len(made) == 20:
+                    arrived.set()
+
+        (bound,) = await bind("127.0.0.1", 0)
+        exhausted = Exhausted(bound, 3)
+        acceptor = Acceptor([exhausted], Arrival, lambda: complaints.append(exhausted.left))  # type: ignore[list-item]
+        acceptor.start()
+        with contextlib.ExitStack() as clients:
+            for _ in range(20):
+                clients.enter_context(socket.create_connection(bound.getsockname()))
+            await arrived.wait()
+        assert complaints == [2, 1, 0]
+        acceptor.close()
+        acceptor.close()
+        await acceptor.wait_closed()
+
+    run(main)
+
+
+def test_a_turn_takes_a_few_of_a_crowd() -> None:
+    async def main() -> None:
+        (bound,) = await bind("127.0.0.1", 0)
+        taken: list[asyncio.Protocol] = []
+
+        def make() -> asyncio.Protocol:
+            taken.append(asyncio.Protocol())
+            return taken[-1]
+
+        acceptor = Acceptor([bound], make, lambda: None)
+        with contextlib.ExitStack() as clients:
+            for _ in range(3 * ACCEPTS_PER_TURN):
+                clients.enter_context(socket.create_connection(bound.getsockname()))
+            acceptor.start()
+            seen = []
+            while len(taken) < 3 * ACCEPTS_PER_TURN:
+                before = len(taken)
+                await asyncio.sleep(0)
+                seen.append(len(taken) - before)
+            assert max(seen) <= ACCEPTS_PER_TURN
+            acceptor.close()
+            await acceptor.wait_closed()
+
+    run(main)
+
+
 @pytest.mark.parametrize("size", [1, 3, 100])
 def test_a_header_is_read_and_nothing_behind_it(size: int) -> None:
-    socket = Reading(TLS_HEADER + b"TLS's own")
-    socket.run(size)
-    assert (socket.read, socket.waiting) == ([TLS_HEADER], b"TLS's own")
-    socket.reader.connection_lost(None)
-    assert socket.lost == 0
+    reading = Reading(TLS_HEADER + b"TLS's own")
+    reading.run(size)
+    assert (reading.read, reading.waiting) == ([TLS_HEADER], b"TLS's own")
+    reading.reader.connection_lost(None)
+    assert reading.lost == 0
 
 
 @pytest.mark.parametrize(("sent", "read"), [(b"G", b"G"), (b"AMX", b"AMX"), (b"\x16\x03\x01", b"\x16")])
 def test_what_can_be_no_header_is_given_at_once(sent: bytes, read: bytes) -> None:
-    socket = Reading(sent)
-    socket.run(1)
-    assert socket.read == [read]
+    reading = Reading(sent)
+    reading.run(1)
+    assert reading.read == [read]
 
 
 def test_a_socket_that_ends_within_its_header() -> None:
-    socket = Reading(TLS_HEADER[:7])
-    socket.run(100)
-    assert socket.reader.eof_received() is False
-    socket.reader.connection_lost(None)
-    socket.reader.connection_lost(None)
-    assert (socket.read, socket.lost) == ([], 1)
+    reading = Reading(TLS_HEADER[:7])
+    reading.run(100)
+    assert reading.reader.eof_received() is False
+    reading.reader.connection_lost(None)
+    reading.reader.connection_lost(None)
+    assert (reading.read, reading.lost) == ([], 1)
 
 
 def test_what_lands_before_anybody_is_there() -> None:

@@ -1,44 +1,102 @@
-"""Which connections may be opened, beyond who may log in.
+"""Which connections may be opened, beyond who may log in: Enforcing Connection Uniqueness 1.0 (OASIS).
 
-A container that asks to be the only connection of its name, as JMS clients do for their client id, is refused while
-there is another one of its user: amqp:invalid-field, with ``invalid-field: container-id`` in the error's info. One that
-does not ask may have several.
+A container that asks to be the only connection of its name, as JMS clients do for their client id, excludes all others
+of its name and user for as long as it is connected, also those that do not ask: *strong* detection, which our open
+says. What becomes of two is up to the one that was there first, where it has asked, and otherwise to the one that
+comes:
+
+    refuse-connection  0  the new one is refused: amqp:invalid-field, ``invalid-field: container-id`` in the info
+    close-existing     1  those that are there are closed: amqp:resource-locked, ``sole-connection-enforcement: true``
+
+Connections of which none has asked may have one name.
 """
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 from acquit.protocol._definitions import AmqpCondition, Error
-from acquit.protocol.types import Symbol
+from acquit.protocol.types import Symbol, UInt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection
 
     from acquit.broker.links.endpoints import Peer
     from acquit.protocol._definitions import Open
-    from acquit.protocol.connection import Connection
 
 SOLE_CONNECTION: Final = "sole-connection-for-container"
 """Open capability, asked for and offered."""
+ENFORCEMENT_POLICY: Final = "sole-connection-enforcement-policy"
+"""Open property, asked for; said in the answer where it is *close-existing*."""
+DETECTION_POLICY: Final = "sole-connection-detection-policy"
+"""Open property, of our open."""
+STRONG: Final = UInt(0)
 
 
-def gate(engine: Connection, peers: Callable[[], Iterable[Peer]]) -> Callable[[Open], Error | None]:
-    """What `Connection.admit` is to be: why this peer may not open a connection, None if it may."""
+class Enforcement(IntEnum):
+    """What becomes of a second connection."""
+
+    REFUSE_CONNECTION = 0
+    CLOSE_EXISTING = 1
+
+
+def gate(
+    peer: Peer, of_container: Callable[[str | None, str], Collection[Peer]], put_out: Callable[[Peer, Error], None]
+) -> Callable[[Open], Error | None]:
+    """What `Connection.admit` of `peer` is to be: why it may not open a connection, None if it may.
+
+    `of_container` gives the connections that a user's container has opened; `put_out` closes one of them.
+    """
 
     def refusal(opening: Open) -> Error | None:
-        container, user = opening.container_id, engine.user
-        if SOLE_CONNECTION not in opening.desired_capabilities or not any(
-            peer.container == container and peer.user == user for peer in peers()
-        ):
-            return None
-        return Error(
-            AmqpCondition.INVALID_FIELD,
-            f"container {container!r:.200} has a connection, and asks to have no other",
-            {"invalid-field": Symbol("container-id")},
-        )
+        try:
+            asked = _enforcement(opening)
+        except ValueError:
+            return Error(
+                AmqpCondition.INVALID_FIELD,
+                f"{ENFORCEMENT_POLICY} must be the uint 0 (refuse) or 1 (close those that are there)",
+                {"invalid-field": Symbol("properties")},
+            )
+        container = opening.container_id
+        alike = of_container(peer.engine.user, container)
+        if asked is None and len(alike) > 1:
+            alike = ()  # who asked to be the only one would be: none of several did
+        rivals = {other: asked if other.enforcement is None else other.enforcement for other in alike}
+        if Enforcement.REFUSE_CONNECTION in rivals.values():
+            return Error(
+                AmqpCondition.INVALID_FIELD,
+                f"container {container!r:.200} has a connection, and one of the two asks to be the only one",
+                {"invalid-field": Symbol("container-id")},
+            )
+        for other, enforcement in rivals.items():
+            if enforcement is Enforcement.CLOSE_EXISTING:
+                put_out(
+                    other,
+                    Error(
+                        AmqpCondition.RESOURCE_LOCKED,
+                        f"container {container!r:.200} has a newer connection, and one of the two asks to be the only",
+                        {"sole-connection-enforcement": True},
+                    ),
+                )
+        peer.enforcement = asked
+        if asked is Enforcement.CLOSE_EXISTING:
+            peer.engine.open_properties = {ENFORCEMENT_POLICY: UInt(asked)}
+        return None
 
     return refusal
 
 
-__all__ = ["SOLE_CONNECTION", "gate"]
+def _enforcement(opening: Open) -> Enforcement | None:
+    """What it asks for; None where it does not. Raises ValueError for what is no policy."""
+    if SOLE_CONNECTION not in opening.desired_capabilities:
+        return None
+    said = (opening.properties or {}).get(ENFORCEMENT_POLICY)
+    if said is None:
+        return Enforcement.REFUSE_CONNECTION
+    if isinstance(said, bool) or not isinstance(said, int):
+        raise ValueError(said)
+    return Enforcement(said)
+
+
+__all__ = ["DETECTION_POLICY", "ENFORCEMENT_POLICY", "SOLE_CONNECTION", "STRONG", "Enforcement", "gate"]

@@ -22,21 +22,26 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from acquit.broker.access.crowd import Crowd, Place
 from acquit.broker.access.logins import ANONYMOUS, EXTERNAL, PLAIN, SCRAM
 from acquit.broker.access.permissions import Permissions, build_permissions
 from acquit.broker.access.users import Users, prepared
 from acquit.broker.access.users_file import NAME, UsersFile, load_users
+from acquit.broker.notices import Notices
 from acquit.broker.options import BrokerOptions, Listen, Security, Tls, TlsMode, Where
 from acquit.errors import ConfigurationError
 from acquit.protocol.constants import TLS_HEADER
 from acquit.protocol.sasl import SaslServerOptions
 from acquit.transport.pump import Pump, endpoint_name
-from acquit.transport.sockets import HeaderReader, listen, secure
+from acquit.transport.sockets import Acceptor, HeaderReader, bind, secure
 
 logger = logging.getLogger("acquit.broker")
 
-_TURNS_TO_DOOR: Final = 5
-"""Turns of the loop that asyncio takes from an accept to the door, and from there to the end of the socket."""
+_BY_REACH: Final[tuple[Where, ...]] = ("never", "loopback", "always")
+"""Whom a mechanism is offered to, the fewest first."""
+_CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
+"""What TLS 1.2 is spoken with: suites of RFC 9325 (4.2), which encrypt and authenticate in one step, and whose keys are
+of no use later. Python's own list has some in two steps (CBC) for peers that are older than TLS 1.2."""
 _SUBJECT_NAMES: Final = {"dns": "DNS", "email": "email", "uri": "URI"}
 """Kinds of alternative names, as the standard library calls them."""
 
@@ -58,7 +63,9 @@ class Keys:
         if self.permissions.of(user) != before.permissions.of(user):
             return False
         if user is None:
-            return True
+            return _BY_REACH.index(self.security.lets_in_anonymous) >= _BY_REACH.index(
+                before.security.lets_in_anonymous
+            )
         now, then = self.security.users.get(user), before.security.users.get(user)
         return now is not None and then is not None and now.password == then.password
 
@@ -98,6 +105,7 @@ def make_tls_context(tls: Tls) -> ssl.SSLContext | None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(_CIPHERS)
     context.options |= ssl.OP_NO_RENEGOTIATION  # it costs us more than whoever asks for it
     expected = "a certificate and its key"
     try:
@@ -168,7 +176,7 @@ def mechanisms(
         offered.append(SCRAM)
     if passwords and (encrypted or allowed(security.plain)):
         offered.append(PLAIN)
-    if allowed(security.anonymous):
+    if allowed(security.lets_in_anonymous):
         offered.append(ANONYMOUS)
     return tuple(offered)
 
@@ -183,6 +191,8 @@ class Caller:
     """The user that its certificate names."""
     since: float
     """When it was connected, by the loop's clock."""
+    place: Place
+    """Its place in the crowd of those who are not known yet."""
 
 
 Enter = Callable[[Caller], Pump]
@@ -191,26 +201,32 @@ Enter = Callable[[Caller], Pump]
 class Doors:
     """All sockets that listen, and those that are not in yet."""
 
-    def __init__(self, keys: Keys, *, timeout_s: float, crowded: Callable[[int], bool], enter: Enter) -> None:
-        """`timeout_s`: from the connect to TLS; `crowded`: may no more come in, with so many at the doors? `enter`
-        gives a caller's pump. Methods belong to the running loop."""
+    def __init__(self, keys: Keys, *, timeout_s: float, crowd: Crowd, notices: Notices, enter: Enter) -> None:
+        """`timeout_s`: from the connect to TLS; `enter` gives a caller's pump. Methods belong to the running loop."""
         self.keys = keys
         self.timeout_s = timeout_s
-        self.crowded = crowded
+        self.crowd = crowd
+        self.notices = notices
         self.loop = asyncio.get_running_loop()
         self._enter = enter
         self.at_door: set[Door] = set()
-        self._listeners: list[tuple[Listen, asyncio.Server]] = []
+        self._listeners: list[tuple[Listen, Acceptor]] = []
+        self._out_of_descriptors = False
+        self._bound: list[int] = []
+        """The port of each listener."""
 
     async def open(self, listens: Sequence[Listen]) -> None:
         """Listen. Raises ConfigurationError where one cannot be listened on; none is then."""
         try:
             for one in listens:
-                listener = await listen(partial(Door, self, one.tls), one.host, one.port)
-                self._listeners.append((one, listener))
+                sockets = await bind(one.host, one.port)
+                self._listeners.append((one, Acceptor(sockets, partial(Door, self, one.tls), self._exhausted)))
+                self._bound.append(sockets[0].getsockname()[1])
         except BaseException:
             self.shut()
             raise
+        for _, listener in self._listeners:
+            listener.start()
 
     def check(self, keys: Keys) -> None:
         """Raise ConfigurationError where a listener needs the certificate that these keys do not have."""
@@ -231,13 +247,10 @@ class Doors:
             door.turn_away()
 
     async def close(self) -> None:
-        """The same in order: who was taken from the backlog just before is turned away too. asyncio would forget such a
-        socket if its server closed before it is at the door, and leave it open."""
+        """The same in order: who was taken from the backlog just before is turned away too."""
         for _, listener in self._listeners:
-            for taking in listener.sockets:
-                self.loop.remove_reader(taking.fileno())
-        for _ in range(_TURNS_TO_DOOR):
-            await asyncio.sleep(0)
+            listener.close()
+            await listener.wait_closed()
         self.shut()
 
     @property
@@ -254,9 +267,20 @@ class Doors:
         return [port for _, port in self._ports()]
 
     def _ports(self) -> list[tuple[Listen, int]]:
-        return [(one, listener.sockets[0].getsockname()[1]) for one, listener in self._listeners]
+        return [(one, port) for (one, _), port in zip(self._listeners, self._bound, strict=True)]
 
-    def enter(self, transport: asyncio.Transport, since: float) -> Pump | None:
+    def _exhausted(self) -> None:
+        if not self._out_of_descriptors:
+            self._out_of_descriptors = True
+            logger.warning("no file descriptor is left for another connection: those that come have to wait")
+
+    def arrived(self) -> None:
+        """A connection was taken."""
+        if self._out_of_descriptors:
+            self._out_of_descriptors = False
+            logger.info("there are file descriptors again: connections are taken")
+
+    def enter(self, transport: asyncio.Transport, since: float, place: Place) -> Pump | None:
         """Look at who it is: the protocol for those who may go on."""
         keys = self.keys
         name = transport.get_extra_info("peername")
@@ -265,8 +289,11 @@ class Doors:
         if encrypted is not None:
             certified = certified_name(encrypted.getpeercert(), keys.client_name)
             if certified is not None and certified not in keys.users:
-                logger.info(
-                    "a certificate names nobody who is known", extra={"peer": endpoint_name(name), "named": certified}
+                self.notices.inform(
+                    "a certificate names nobody who is known",
+                    place.network,
+                    peer=endpoint_name(name),
+                    named=certified,
                 )
                 certified = None
         offered = mechanisms(
@@ -277,17 +304,17 @@ class Doors:
             certified=certified is not None,
         )
         if not offered:
-            logger.warning("a connection is turned away: it could not log in", extra={"peer": endpoint_name(name)})
+            self.notices.warn("a connection is turned away: it could not log in", peer=endpoint_name(name))
             return None
         sasl = SaslServerOptions(mechanisms=offered, required=ANONYMOUS not in offered)
-        return self._enter(Caller(transport, sasl, certified, since))
+        return self._enter(Caller(transport, sasl, certified, since, place))
 
 
 class Door(HeaderReader):
     """The first protocol of a socket."""
 
     def __init__(self, doors: Doors, mode: TlsMode) -> None:
-        super().__init__(self._read_header, self._leave)
+        super().__init__()
         self._doors = doors
         self._mode = mode
         self._since = doors.loop.time()
@@ -298,10 +325,9 @@ class Door(HeaderReader):
         """Somebody knocks."""
         assert isinstance(transport, asyncio.Transport)
         super().connection_made(transport)
-        if self._doors.crowded(len(self._doors.at_door)):
-            logger.warning("a connection is turned away: there are too many", extra={"peer": self._name(transport)})
-            transport.abort()
-        elif self._mode == "off":
+        self._doors.arrived()
+        self._place = self._doors.crowd.enter(transport.get_extra_info("peername"), self.turn_away)
+        if self._mode == "off":
             self._let_in(transport)
         else:
             self._doors.at_door.add(self)
@@ -317,30 +343,38 @@ class Door(HeaderReader):
             self._task.cancel()
         self.transport.abort()
 
-    def _leave(self) -> None:
+    def on_lost(self) -> None:
+        """The peer has left before it said what it wants."""
+        self._leave()
+
+    def _leave(self, *, inside: bool = False) -> None:
+        """It is not at the door any more: it is inside, or gone."""
         self._doors.at_door.discard(self)
+        if not inside:
+            self._place.leave()
         if self._timer is not None:
             self._timer.cancel()
 
-    def _read_header(self, header: bytes) -> None:
+    def on_header(self, header: bytes) -> None:
+        """The peer says which protocol it begins with."""
         if header == TLS_HEADER:
             self.transport.write(TLS_HEADER)
             self._begin_tls()
         elif self._mode == "required":
             # 2.2: answer with a header that we do take, and close.
             self.transport.write(TLS_HEADER)
-            logger.warning("a connection is turned away: it must use TLS", extra={"peer": self._name(self.transport)})
+            self._doors.notices.warn("a connection is turned away: it must use TLS", peer=self._name(self.transport))
             self._leave()
             self.transport.close()
         else:
-            self._leave()
             inside = self._let_in(self.transport)
             if inside is not None:
                 inside.data_received(header)
                 self.transport.resume_reading()
 
     def _let_in(self, transport: asyncio.Transport) -> Pump | None:
-        inside = self._doors.enter(transport, self._since)
+        inside = self._doors.enter(transport, self._since, self._place)
+        self._leave(inside=inside is not None)
         if inside is None:
             transport.abort()
         else:
@@ -360,11 +394,16 @@ class Door(HeaderReader):
             )
         except OSError as exc:
             reason = getattr(exc, "reason", None) or exc.strerror or str(exc)
-            logger.warning("no TLS with a peer", extra={"peer": self._name(self.transport), "reason": reason})
-            return
-        finally:
+            self._doors.notices.warn("no TLS with a peer", peer=self._name(self.transport), reason=reason)
+            # asyncio's frames hold the future that holds the error, whose traceback holds the frames, and all of this.
+            exc.__traceback__ = None
             self._leave()
-        inside = self._doors.enter(transport, self._since)
+            return
+        except BaseException:
+            self._leave()
+            raise
+        inside = self._doors.enter(transport, self._since, self._place)
+        self._leave(inside=inside is not None)
         if inside is None:
             transport.abort()
         else:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final, Protocol
 
-from acquit.broker.access.users import ScramLogin, Users
+from acquit.broker.access.users import ScramLogin, Users, plain_name
 
 ANONYMOUS: Final = "ANONYMOUS"
 EXTERNAL: Final = "EXTERNAL"
@@ -40,8 +40,15 @@ class Proven:
 class Login(Protocol):
     """One attempt of one peer."""
 
+    name: str
+    """Who it says it is, once it has; for the log, and for users that are known alone."""
+
     slow: ClassVar[bool]
     """Whether `step` belongs on a thread."""
+
+    def decides(self, response: bytes) -> str | None:
+        """Return whose password the next step tries, with this response; None where it tries none."""
+        ...
 
     def step(self, response: bytes) -> Challenge | Proven | None:
         """The peer said this; what now?"""
@@ -51,7 +58,13 @@ class Login(Protocol):
 class AnonymousLogin:
     """Anybody (RFC 4505); what it says about itself is not looked at."""
 
+    name = ""
+
     slow: ClassVar[bool] = False
+
+    def decides(self, response: bytes) -> str | None:
+        """Nobody's: there is nothing to guess."""
+        return None
 
     def step(self, response: bytes) -> Challenge | Proven | None:
         """Let it in."""
@@ -65,6 +78,11 @@ class ExternalLogin:
 
     def __init__(self, user: str | None) -> None:
         self._user = user
+        self.name = user or ""
+
+    def decides(self, response: bytes) -> str | None:
+        """Nobody's: there is nothing to guess."""
+        return None
 
     def step(self, response: bytes) -> Challenge | Proven | None:
         """Let it in, as itself."""
@@ -79,11 +97,17 @@ class PlainLogin:
 
     def __init__(self, users: Users) -> None:
         self._users = users
+        self.name = ""
+
+    def decides(self, response: bytes) -> str | None:
+        """The name's, as soon as there is one."""
+        return plain_name(response) if response else None
 
     def step(self, response: bytes) -> Challenge | Proven | None:
         """Verify the password."""
         if not response:
             return Challenge(b"")  # RFC 4422: some send it only when asked
+        self.name = plain_name(response)
         user = self._users.verify_plain(response)
         return None if user is None else Proven(user)
 
@@ -96,6 +120,11 @@ class ScramSteps:
     def __init__(self, users: Users) -> None:
         self._login = ScramLogin(users)
         self._began = False
+        self.name = ""
+
+    def decides(self, response: bytes) -> str | None:
+        """The name's of the first message; the second one is the proof."""
+        return self.name if self._began else None
 
     def step(self, response: bytes) -> Challenge | Proven | None:
         """The client's first message, then its final one."""
@@ -106,6 +135,7 @@ class ScramSteps:
             if len(response) > FIRST_BYTES_MAX:
                 return None
             first = self._login.first(response)
+            self.name = self._login.name
             return None if first is None else Challenge(first)
         found = self._login.final(response)
         return None if found is None else Proven(*found)

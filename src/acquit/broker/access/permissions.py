@@ -18,6 +18,7 @@ from acquit.errors import ConfigurationError
 from acquit.protocol._definitions import AmqpCondition
 
 ANONYMOUS_ROLE: Final = "anonymous"
+_NOBODY: Final = "who comes in anonymously"
 KNOWN_MAX: Final = 1_000
 """Answers that are kept for one user."""
 
@@ -25,16 +26,20 @@ KNOWN_MAX: Final = 1_000
 class Rights:
     """What one user may do."""
 
-    __slots__ = ("_known", "_patterns", "_who")
+    __slots__ = ("_known", "_patterns", "_user_id", "who")
 
-    def __init__(self, who: str, patterns: Mapping[str, tuple[str, ...]] | None) -> None:
-        """`who` is for people; `patterns` of addresses by permission, None: everything everywhere."""
-        self._who = who
+    def __init__(
+        self, who: str, patterns: Mapping[str, tuple[str, ...]] | None, *, user_id: bytes | None = None
+    ) -> None:
+        """`who` is for people; `patterns` of addresses by permission, None: everything everywhere. `user_id`: what
+        messages from it may say of their sender (3.2.4), b"": nothing; None: anything."""
+        self.who = who
         self._patterns = patterns
+        self._user_id = user_id
         self._known: dict[tuple[str, str], bool] = {}
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Rights) and self._patterns == other._patterns
+        return isinstance(other, Rights) and self._patterns == other._patterns and self._user_id == other._user_id
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -61,11 +66,22 @@ class Rights:
         """Whether it may at any address there is or will be."""
         return self._patterns is None or "#" in self._patterns.get(permission, ())
 
+    def anywhere(self, permission: str) -> bool:
+        """Whether there are addresses at which it may."""
+        return self._patterns is None or bool(self._patterns.get(permission))
+
     def refusal(self, permission: str, address: str) -> str | None:
         """Why it may not, for the peer; None if it may."""
         if self.may(permission, address):
             return None
-        return f"{self._who} may not {permission} at {address:.200}: no role gives the permission"
+        return f"{self.who} may not {permission} at {address:.200}: no role gives the permission"
+
+    def check_user_id(self, user_id: object) -> None:
+        """Raise Refused, with amqp:unauthorized-access, for a message that says it is from somebody else (3.2.4)."""
+        if self._user_id is not None and user_id != self._user_id:
+            raise Refused(
+                f"the message's user-id is not that of {self.who}", condition=AmqpCondition.UNAUTHORIZED_ACCESS
+            )
 
     def check(self, permission: str, address: str) -> None:
         """Raise Refused, with amqp:unauthorized-access and the reason, unless it may."""
@@ -101,11 +117,15 @@ EVERYTHING: Final = Rights("anybody", None)
 class Permissions:
     """The rights of everybody, by one configuration. Immutable: another configuration makes another."""
 
-    __slots__ = ("_rights",)
+    __slots__ = ("_rights", "_roles", "distinguish")
 
     def __init__(self, security: Security) -> None:
         """Raises ConfigurationError for a user's role that there is not."""
         roles = security.roles
+        self._roles = bool(roles)
+        checked = security.verify_user_id and bool(security.users)
+        self.distinguish = bool(security.users)
+        """There are users to be told apart; without any, everybody is the same one."""
         self._rights: dict[str | None, Rights] | None = None
         for name, user in security.users.items():
             for role in user.roles:
@@ -113,14 +133,32 @@ class Permissions:
                     known = ", ".join(sorted(roles)) or "no roles at all"
                     raise ConfigurationError(f"users.{name}.roles: no role {role!r}; there are {known}")
         if roles:
-            self._rights = {name: _rights(repr(name), user.roles, security) for name, user in security.users.items()}
-            self._rights[None] = _rights("who comes in anonymously", (ANONYMOUS_ROLE,), security)
+            self._rights = {
+                name: _rights(
+                    repr(name),
+                    user.roles,
+                    security,
+                    user_id=name.encode() if checked and not user.any_user_id else None,
+                )
+                for name, user in security.users.items()
+            }
+            self._rights[None] = _rights(_NOBODY, (ANONYMOUS_ROLE,), security, user_id=b"" if checked else None)
+        elif checked:
+            self._rights = {
+                name: Rights(repr(name), None, user_id=None if user.any_user_id else name.encode())
+                for name, user in security.users.items()
+            }
+            self._rights[None] = Rights(_NOBODY, None, user_id=b"")
+
+    def _of_others(self, user: str | None) -> Rights:
+        """What somebody may do who is no user, and is not let in."""
+        return Rights(repr(user), dict.fromkeys(PERMISSIONS, ()) if self._roles else None)
 
     def of(self, user: str | None) -> Rights:
         """What a user may do; None: who came in anonymously."""
         if self._rights is None:
             return EVERYTHING
-        return self._rights.get(user) or Rights(repr(user), dict.fromkeys(PERMISSIONS, ()))
+        return self._rights.get(user) or self._of_others(user)
 
 
 def build_permissions(security: Security) -> Permissions:
@@ -128,13 +166,13 @@ def build_permissions(security: Security) -> Permissions:
     return Permissions(security)
 
 
-def _rights(who: str, names: tuple[str, ...], security: Security) -> Rights:
+def _rights(who: str, names: tuple[str, ...], security: Security, *, user_id: bytes | None) -> Rights:
     roles = [security.roles[name] for name in names if name in security.roles]
     patterns = {
         permission: tuple(dict.fromkeys(pattern for role in roles for pattern in getattr(role, permission)))
         for permission in PERMISSIONS
     }
-    return Rights(who, patterns)
+    return Rights(who, patterns, user_id=user_id)
 
 
 __all__ = ["ANONYMOUS_ROLE", "EVERYTHING", "Permissions", "Rights", "build_permissions", "covers"]

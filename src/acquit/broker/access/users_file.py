@@ -22,7 +22,6 @@ import fcntl
 import json
 import os
 import secrets
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,7 +29,7 @@ from pathlib import Path
 from typing import Final
 
 from acquit.broker.access.users import Users, Verifier
-from acquit.broker.configuration import structure
+from acquit.broker.configuration import read_toml, structure
 from acquit.broker.options import User
 from acquit.errors import ConfigurationError
 
@@ -71,11 +70,7 @@ def load_users(path: Path) -> UsersFile:
 def parse_users(text: str, source: str = "users") -> UsersFile:
     """The users in the text of a file; `source` names it in errors. Raises ConfigurationError, which repeats no
     password and no verifier."""
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"{source}: expected TOML: {error}") from None
-    found = structure(document, UsersFile, source)
+    found = structure(read_toml(text, source), UsersFile, source)
     try:
         _ = found.secret
     except (ValueError, binascii.Error):
@@ -102,6 +97,8 @@ def format_users(content: UsersFile) -> str:
             lines.append(f"password = {_quoted(user.password)}\n")
         if user.roles:
             lines.append(f"roles = [{', '.join(map(_quoted, user.roles))}]\n")
+        if user.any_user_id:
+            lines.append("any_user_id = true\n")
     return "".join(lines)
 
 

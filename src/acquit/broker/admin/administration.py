@@ -81,7 +81,7 @@ class Administration:
         check_address(name, topic=topic)
         if is_pattern(name) or SEPARATOR in name:
             raise Refused(f"{name!r} is no plain address", condition=AmqpCondition.INVALID_FIELD)
-        self._queues.check_number()
+        self._queues.check_number(user)
         if topic:
             self._topics.make(name, self._actor(user, name), auto_created=False)
         else:

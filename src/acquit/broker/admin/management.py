@@ -9,7 +9,7 @@ operation  type           request                                      body of t
 =========  =============  ===========================================  ==========================================
 QUERY      acquit:queue   body, optional: {attributeNames: [name...]}  {attributeNames: [...], results: [[...]...]}
 READ       acquit:queue   name: the queue                              {attribute: value, ...}
-READ       acquit:broker                                               {broker_id, last_sequence, accepting}
+READ       acquit:broker                                               {broker_id, last_sequence, accepting, warnings}
 CREATE     acquit:queue   name: the queue; body, optional:             {name: queue}; status 201
                           {kind: "topic"}
 DELETE     acquit:queue   name: the queue or topic; body, optional:    {}; status 204. Application properties: messages,
@@ -199,8 +199,9 @@ def _columns(body: object) -> list[str]:
 
 def _query_queues(node: Managed, name: str | None, body: object, user: str | None) -> Value:
     columns = _columns(body)
-    rows: list[Value] = [[getattr(queue, column) for column in columns] for queue in node.snapshot().queues]
-    return {"attributeNames": list[Value](columns), "results": rows}
+    broker = node.snapshot()
+    rows: list[Value] = [[getattr(queue, column) for column in columns] for queue in broker.queues]
+    return {"attributeNames": list[Value](columns), "results": rows, "warnings": list[Value](broker.warnings)}
 
 
 def _read_queue(node: Managed, name: str | None, body: object, user: str | None) -> Value:
@@ -210,7 +211,12 @@ def _read_queue(node: Managed, name: str | None, body: object, user: str | None)
 
 def _read_broker(node: Managed, name: str | None, body: object, user: str | None) -> Value:
     broker = node.snapshot()
-    return {"broker_id": broker.broker_id, "last_sequence": broker.last_sequence, "accepting": broker.accepting}
+    return {
+        "broker_id": broker.broker_id,
+        "last_sequence": broker.last_sequence,
+        "accepting": broker.accepting,
+        "warnings": list[Value](broker.warnings),
+    }
 
 
 def _purge_queue(node: Managed, name: str | None, body: object, user: str | None) -> Later[Value]:
@@ -416,6 +422,8 @@ def _check_permission(node: Managed, rights: Rights, operation: tuple[str, str],
         address = name if found is None else found.address
         if not rights.may("manage", address) and (reason := rights.refusal("browse", address)):
             raise Failure(403, reason)
+    if operation == ("QUERY", QUEUE) and not (rights.anywhere("browse") or rights.anywhere("manage")):
+        raise Failure(403, f"{rights.who} may not see any queue: no role gives the permission to browse or to manage")
     if operation in _SEEING:
         return
     if name is None or operation[1] == BROKER:

@@ -127,9 +127,8 @@ class Move:
             if message.durable and self._life.memory.crowded(self._source):
                 self._life.memory.drop(message)
             return
-        scribe = self._life.scribe
         payload = _payload(message)
-        posting = read_posting(payload, scribe.time_us // 1000)
+        posting = read_posting(payload)
         copy = self._poster.enter(
             self._target,
             payload,

@@ -43,6 +43,8 @@ APPLIES: Final[Mapping[str, Applies]] = {
     "tls.": Applies.CONNECTIONS,
     "connection.credit_max": Applies.NOW,
     "connection.links_max": Applies.NOW,
+    "connection.message_entries_max": Applies.NOW,
+    "connection.message_sections_max": Applies.NOW,
     "connection.": Applies.CONNECTIONS,
 }
 """By the beginning of a key, the first that fits; what is not here applies at once."""

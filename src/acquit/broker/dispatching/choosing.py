@@ -25,13 +25,14 @@ from typing import TYPE_CHECKING, Final
 
 from acquit.broker.dispatching.aside import BEYOND, rank, rank_of
 from acquit.broker.dispatching.groups import Groups
-from acquit.broker.dispatching.succession import specialise
+from acquit.broker.dispatching.succession import notice_size, specialise
 from acquit.broker.memory import READ_AHEAD_MESSAGES, tell_returns
 from acquit.broker.message import ASIDE, DISPATCHED, DURABLE, Message
 from acquit.broker.queue import NodeState
-from acquit.broker.selector import Fields, fields_of
+from acquit.broker.selector import STEPS_MAX, Fields, fields_of
 
 if TYPE_CHECKING:
+    from acquit.broker.denials import Denials
     from acquit.broker.dispatching.interest import Interest
     from acquit.broker.dispatching.sending import Sending
     from acquit.broker.life import Life
@@ -41,7 +42,9 @@ if TYPE_CHECKING:
 
 SHARE_MAX: Final = 64
 """Messages that a consumer gets in one pass."""
-LOOKS_MAX: Final = 4_096
+STEPS_TURN_MAX: Final = 4_096
+"""Steps of LIKE after which a turn on one queue judges no further message (`selector.like`)."""
+LOOKS_MAX: Final = 256
 """Judgements of one turn on one queue, about: a message for each interest."""
 
 _STEP_MIN: Final = 16
@@ -50,7 +53,7 @@ _STEP_MIN: Final = 16
 class _Pass:
     """One pass over the consumers of a queue that wait: from each interest one is in front, with room."""
 
-    __slots__ = ("_sending", "batches", "fronts", "held_back", "horizon", "order", "over", "rested")
+    __slots__ = ("_sending", "batches", "fronts", "held_back", "horizon", "order", "over", "parted", "rested")
 
     def __init__(self, queue: Queue, sending: Sending) -> None:
         self._sending = sending
@@ -65,6 +68,8 @@ class _Pass:
         """Somebody only waits for what was produced to be written."""
         self.over = False
         """Somebody has had its share and could have more: before others get what it was to get, another pass begins."""
+        self.parted = False
+        """A message was too large for somebody, who is one of others from now on and has not looked at all for them."""
         self.horizon = 0
         """What is aside for those in front stands behind this rank, as far as is known; see `Choosing._before`."""
         for interest in queue.interests:
@@ -177,12 +182,15 @@ def _turn(consumer: Consumer) -> tuple[int, int]:
 class Choosing:
     """Places messages, and keeps what is set aside."""
 
-    def __init__(self, life: Life, expiry: Expiry, sending: Sending) -> None:
+    def __init__(self, life: Life, expiry: Expiry, sending: Sending, denials: Denials) -> None:
         self._life = life
         self._scribe = life.scribe
         self._memory = life.memory
         self._expiry = expiry
         self._sending = sending
+        self._denials = denials
+        self.steps = 0
+        """Of LIKE, in this turn on a queue."""
 
     def serve(self, queue: Queue) -> bool:
         """Hand out what can be. True if there is more to do, now or once something is written."""
@@ -190,12 +198,15 @@ class Choosing:
         if not any(interest.line.count for interest in queue.interests):
             return False
         budget = max(_STEP_MIN, LOOKS_MAX // len(queue.interests))
-        looked = 0 if queue.purging else self._look_aside(queue, budget)
-        budget -= looked
+        self.steps = 0
+        looked = 0
         barrier = barrier_of(queue)
         held_back = False
         progress = True
         while progress and not queue.held_up and not self._scribe.exhausted:
+            seen = self._look_aside(queue, budget)
+            looked += seen
+            budget -= seen
             pass_ = _Pass(queue, self._sending)
             held_back = pass_.held_back
             left = self._from_backlog(queue, pass_, budget, barrier)
@@ -205,7 +216,7 @@ class Choosing:
             if (message := queue.backlog.peek()) is not None:
                 limit = min(limit, rank(message))
             self._from_aside(queue, pass_, limit)
-            progress = pass_.end(queue) or (progress and budget > 0)
+            progress = pass_.end(queue) or pass_.parted or (progress and budget > 0)
         waits = any(interest.line.count for interest in queue.interests)
         if not waits or queue.held_up or self._scribe.exhausted:
             return False
@@ -257,6 +268,9 @@ class Choosing:
             taken = backlog.take(min(SHARE_MAX, budget))
             for index, message in enumerate(taken):
                 place = rank(message)
+                if self.steps >= STEPS_TURN_MAX:
+                    backlog.put_back(taken[index:])
+                    return 0
                 stop = not pass_.goes_on() or place >= barrier
                 if stop or self.must_wait(queue, message):
                     backlog.put_back(taken[index:])
@@ -289,7 +303,7 @@ class Choosing:
         group = None if extra is None else extra.group
         if extra is not None and extra.returns:
             tell_returns(message)  # it is larger then, and judged as large as it is
-        fields = _Judged(message)
+        fields = _Judged(message, self)
         if group is not None and queue.policy.message_groups:
             if self._to_owner(queue, pass_, message, place, group, fields):
                 return
@@ -310,8 +324,7 @@ class Choosing:
                 return
         self._set_aside(queue, message, place, fields)
 
-    @staticmethod
-    def _too_large(pass_: _Pass, consumer: Consumer, message: Message) -> bool:
+    def _too_large(self, pass_: _Pass, consumer: Consumer, message: Message) -> bool:
         """Is this the first message that is too large for a consumer? From now on it is one of those who look at that,
         and back in line."""
         interest = consumer.interest
@@ -320,7 +333,8 @@ class Choosing:
         if pass_.fronts.get(interest) is consumer:
             pass_.block(interest)
             pass_.rested.remove(consumer)
-        specialise(consumer, bytes_max=consumer.body_bytes_max)
+        notice_size(consumer, message, self._denials)
+        pass_.parted = True
         consumer.stand_in_line()
         return True
 
@@ -440,7 +454,7 @@ class Choosing:
     def _still_for(self, queue: Queue, consumer: Consumer, message: Message) -> bool:
         """Something may have changed since it was set aside: it may even have been away, and be aside again. If it is
         not for the consumer, that has forgotten it."""
-        extra, judged = message.extra, _Judged(message)
+        extra, judged = message.extra, _Judged(message, self)
         if message.flags & DISPATCHED and not judged.accepted(consumer.interest):
             self._forget(consumer, message)
             return False
@@ -491,7 +505,7 @@ class Choosing:
                 break
             for message in chunk:
                 place = rank(message)
-                fields = _Judged(message)
+                fields = _Judged(message, self)
                 wanted = False
                 for interest in looking:
                     if interest.looked <= place:
@@ -501,6 +515,8 @@ class Choosing:
                             wanted = True
                 if not wanted:
                     self._let_go(queue, message)
+                if self.steps >= STEPS_TURN_MAX:
+                    return budget
             looked += len(chunk)
         return looked
 
@@ -557,10 +573,11 @@ class Choosing:
 class _Judged:
     """One message, as it is judged: its fields are read once, and each selector is asked once."""
 
-    __slots__ = ("_fields", "_message", "_verdicts")
+    __slots__ = ("_choosing", "_fields", "_message", "_verdicts")
 
-    def __init__(self, message: Message) -> None:
+    def __init__(self, message: Message, choosing: Choosing) -> None:
         self._message = message
+        self._choosing = choosing
         self._fields: Fields | None = None
         self._verdicts: dict[Interest, bool] | None = None
 
@@ -578,6 +595,8 @@ class _Judged:
             if self._fields is None and interest.selector is not None:
                 self._fields = fields_of(self._message)
             verdict = verdicts[interest] = interest.accepts(self._message, self._fields)
+            if self._fields is not None:
+                self._choosing.steps += STEPS_MAX - getattr(self._fields, "steps_left", STEPS_MAX)
         return verdict
 
 

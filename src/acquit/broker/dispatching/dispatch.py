@@ -20,12 +20,13 @@ from acquit.broker.dispatching.aside import rank
 from acquit.broker.dispatching.choosing import SHARE_MAX, Choosing, barrier_of
 from acquit.broker.dispatching.groups import Groups
 from acquit.broker.dispatching.sending import Sending
-from acquit.broker.dispatching.succession import specialise
+from acquit.broker.dispatching.succession import notice_size
 from acquit.broker.links.endpoints import held_back
 from acquit.broker.memory import tell_returns
 from acquit.broker.message import DURABLE, Message
 
 if TYPE_CHECKING:
+    from acquit.broker.denials import Denials
     from acquit.broker.dispatching.browsing import Browser
     from acquit.broker.dispatching.interest import Line
     from acquit.broker.life import Life
@@ -38,36 +39,50 @@ TOLD_MAX: Final = 64
 """Links of one queue that are told in every turn how many messages wait; of more, only those that ask."""
 SHOWN_MAX: Final = 1_024
 """Messages that one browser looks at in one turn."""
+HANDED_MAX: Final = 500
+"""Messages handed out or shown in one turn, about, over all queues; a queue that is looked at in vain counts as one.
+Each takes some microseconds, and whatever else there is to do waits."""
+RETURNED_COST: Final = 8
+"""As how many more a message counts whose annotations are written anew, because it was returned."""
 
 
 class Dispatch:
     """Hands messages out."""
 
-    def __init__(self, life: Life, expiry: Expiry, locks: LockKeeper) -> None:
+    def __init__(self, life: Life, expiry: Expiry, locks: LockKeeper, denials: Denials) -> None:
         self._life = life
         self._scribe = life.scribe
         self._memory = life.memory
         self._sending = Sending(life, locks)
-        self._choosing = Choosing(life, expiry, self._sending)
+        self._denials = denials
+        self._choosing = Choosing(life, expiry, self._sending, denials)
         self.empty_outbox = self._sending.empty_outbox
+        self._left = 0
+        """Of `HANDED_MAX`, in this turn."""
 
     def run(self) -> bool:
         """Serve every queue where something changed. True where more can be handed out in another turn, once what was
         produced for some peer is written."""
         life = self._life
         held: dict[Queue, None] = {}
+        later: dict[Queue, None] = {}
         self._sending.turn += 1
+        self._left = HANDED_MAX
         while life.dirty:
             dirty, life.dirty = life.dirty, {}
             for queue in dirty:
+                if self._left <= 0:
+                    later[queue] = None
+                    continue
+                self._left -= 1
                 more = self._serve(queue) if queue.interests else False
                 more = self._finish(queue) or more
                 for browser in queue.browsers:
                     more = self._show(browser) or more
                 if more:
                     held[queue] = None
-        life.dirty.update(held)
-        return bool(held)
+        life.dirty = {**later, **held}  # who had no turn in this one is first in the next
+        return bool(life.dirty)
 
     # -- to consumers -------------------------------------------------------------------------------------------------
 
@@ -79,6 +94,8 @@ class Dispatch:
         alike = self._all_alike(queue)
         turns = share = 0
         while alike and queue.backlog.count and not queue.held_up and not self._scribe.exhausted:
+            if self._left <= 0:
+                break
             consumer = self._next(line, passed)
             if consumer is None:
                 alike = self._all_alike(queue)
@@ -88,19 +105,22 @@ class Dispatch:
                 share = min(SHARE_MAX, -(-queue.backlog.count // turns))
             turns -= 1
             given = self._give(queue, consumer, min(share, consumer.room))
+            self._left -= given
             alike = self._all_alike(queue)
+            assert consumer.interest is not None
+            its_line = consumer.interest.line  # it may have another interest than before: a message was too large
             if given:
-                line.add(consumer)
-            elif alike:
-                line.add_first(consumer)
-                break
-            elif consumer.interest is interest:
-                line.add_first(consumer)
+                its_line.add(consumer)
+            else:
+                its_line.add_first(consumer)
+                if alike:
+                    break
         for consumer in passed:
             line.add(consumer)
         if not alike:
+            self._left -= HANDED_MAX // 4  # what its judgements take
             return self._choosing.serve(queue)
-        return bool(passed) and queue.backlog.count > 0 and not queue.held_up
+        return (bool(passed) or (self._left <= 0 and line.count > 0)) and queue.backlog.count > 0 and not queue.held_up
 
     def _all_alike(self, queue: Queue) -> bool:
         """Would every consumer take whatever is next?"""
@@ -164,9 +184,10 @@ class Dispatch:
                     return taken[:index]
                 if extra.returns:
                     tell_returns(message)
+                    self._left -= RETURNED_COST
             assert message.body is not None
             if len(message.body) > consumer.body_bytes_max:
-                specialise(consumer, bytes_max=consumer.body_bytes_max)
+                notice_size(consumer, message, self._denials)
                 queue.backlog.put_back(taken[index:])
                 return taken[:index]
         return taken
@@ -208,11 +229,12 @@ class Dispatch:
         self._sending.measure(browser.peer)
         if not browser.started:
             browser.start(held_by(browser.queue.consumers))
-        looks = SHOWN_MAX
+        looks = min(SHOWN_MAX, max(1, self._left))
         while (message := browser.peek()) is not None and browser.open_to_more:
             if not looks:
                 return True
             looks -= 1
+            self._left -= 1
             if message.body is None:
                 self._read_for(browser)
                 return False

@@ -40,6 +40,11 @@ class Wants(NamedTuple):
     terminus: str | None = None
     """For what was called undeliverable there; None where nothing was."""
 
+    @property
+    def particular(self) -> bool:
+        """Has a consumer of this interest passed over some message, whatever it asked for?"""
+        return self.bytes_max > 0 or self.terminus is not None
+
 
 EVERYTHING: Final = Wants()
 

@@ -14,9 +14,14 @@ from typing import TYPE_CHECKING, Final
 
 from acquit.broker.dispatching.aside import BEYOND
 from acquit.broker.dispatching.interest import Interest, Wants
+from acquit.broker.refusal import Refused
+from acquit.protocol._definitions import AmqpCondition
+from acquit.protocol.types import whole_number
 
 if TYPE_CHECKING:
+    from acquit.broker.denials import Denials
     from acquit.broker.links.endpoints import Consumer
+    from acquit.broker.message import Message
     from acquit.broker.nodes.node import Queue
 
 SHARED: Final = "shared"
@@ -26,11 +31,21 @@ PRIORITY_MAX: Final = 0x7FFF_FFFF
 
 
 def priority_of(properties: Mapping[str, object] | None) -> int:
-    """A consumer's priority, from the properties of its attach: 0 where they say none, or one that is no number."""
+    """A consumer's priority, from the properties of its attach: 0 where they say none.
+
+    Raises Refused for one that is no whole number.
+    """
     for name in PRIORITIES if properties else ():
         value = properties.get(name)  # type: ignore[union-attr]
-        if isinstance(value, int) and not isinstance(value, bool):
-            return max(-PRIORITY_MAX, min(PRIORITY_MAX, int(value)))
+        if value is None:
+            continue
+        priority = whole_number(value)
+        if priority is None:
+            raise Refused(
+                f"the link property {name} must be a whole number, not {value!r:.80}",
+                condition=AmqpCondition.INVALID_FIELD,
+            )
+        return max(-PRIORITY_MAX, min(PRIORITY_MAX, priority))
     return 0
 
 
@@ -101,6 +116,12 @@ def specialise(consumer: Consumer, *, bytes_max: int = 0, terminus: str | None =
         consumer.stand_in_line()
 
 
+def notice_size(consumer: Consumer, message: Message, denials: Denials) -> None:
+    """The first message that is larger than a consumer takes: the size of each is looked at for it from now on."""
+    specialise(consumer, bytes_max=consumer.body_bytes_max)
+    denials.too_large(consumer, message)
+
+
 def _priority(consumer: Consumer) -> int:
     return consumer.priority
 
@@ -165,4 +186,4 @@ def release(queue: Queue, group: str) -> None:
             queue.backlog.add(message)
 
 
-__all__ = ["SHARED", "arrive", "depart", "priority_of", "reconsider", "release", "specialise"]
+__all__ = ["SHARED", "arrive", "depart", "notice_size", "priority_of", "reconsider", "release", "specialise"]

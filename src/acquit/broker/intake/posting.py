@@ -15,17 +15,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from acquit.broker.denials import Denials
 from acquit.broker.dispatching.groups import CLOSING
 from acquit.broker.intake.limits import Room, admit, full, note_value
 from acquit.broker.intake.shaping import (
     SharedBody,
+    check_cost,
+    expiry,
     learn_template,
     make_body,
     own_annotations,
+    read_due_at,
     read_plain,
     read_posting,
 )
-from acquit.broker.message import COPY, DURABLE, OVERHEAD_BYTES, TOLD_DURABLE, Message
+from acquit.broker.links.endpoints import takes_rejected
+from acquit.broker.message import COPY, DURABLE, OBJECT_BYTES, OVERHEAD_BYTES, TOLD_DURABLE, Message
 from acquit.broker.nodes.node import Queue
 from acquit.broker.queue import NodeEvent, NodeState, step
 from acquit.broker.refusal import Refused
@@ -39,8 +44,8 @@ from acquit.protocol._definitions import (
     RcvSettleMode,
     Rejected,
     Released,
-    Source,
     TransactionalState,
+    TransactionCondition,
 )
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.numbered import take_place
@@ -56,10 +61,10 @@ if TYPE_CHECKING:
     from acquit.broker.links.endpoints import Producer
     from acquit.broker.nodes.finding import Nodes
     from acquit.broker.nodes.topics import Topic
-    from acquit.broker.options import AddressPolicy
+    from acquit.broker.options.limits import ConnectionLimits
     from acquit.broker.transact.transaction import Transaction
     from acquit.broker.transact.transactions import Transactions
-    from acquit.protocol.delivery import Delivery
+    from acquit.protocol.delivery import Delivery, Outcome
     from acquit.protocol.numbered import Place
     from acquit.protocol.session import Session
 
@@ -71,8 +76,8 @@ _SHALLOW: Final = 1_024
 """A queue with no more than this available is near its head: what is posted may be handed out at once."""
 JMS_DESTINATION: Final = "x-opt-jms-dest"
 """Message annotation of JMS clients: what their destination is. 0: a queue, 1: a topic, 2 and 3: the temporary ones."""
-_JMS_TOPICS: Final = frozenset((1, 3))
-_REJECTED: Final = "amqp:rejected:list"
+_JMS_KINDS: Final[dict[object, bool]] = {0: False, 1: True, 2: False, 3: True}
+"""Is it a topic?"""
 
 
 @dataclass(slots=True)
@@ -100,14 +105,25 @@ class Arrival:
 class Poster:
     """Takes postings."""
 
-    def __init__(self, life: Life, nodes: Nodes, duplicates: Duplicates, marks: Marks) -> None:
+    def __init__(
+        self,
+        life: Life,
+        nodes: Nodes,
+        duplicates: Duplicates,
+        marks: Marks,
+        limits: ConnectionLimits,
+        denials: Denials,
+    ) -> None:
         """`nodes` are asked for addresses that a message (not a link) names, and for what a topic goes to."""
+        self.limits = limits
+        """What a message may cost."""
         self._life = life
         self._scribe = life.scribe
         self._memory = life.memory
         self._nodes = nodes
         self._duplicates = duplicates
         self._marks = marks
+        self._denials = denials
         self.transactions: Transactions
         """Set by the core: they need us as well."""
 
@@ -133,6 +149,7 @@ class Poster:
         take_sequence, record = scribe.sequences.take, scribe.recorder.posted
         number, address, live, metas = queue.number, queue.address.encode(), self._life.live, producer.metas
         pack_meta = encode_posting_meta
+        entered = self._life.occupancy.entered
         actor = scribe.actor_number(producer)
         offered: list[Message] = []
         answered: list[Delivery] = []
@@ -149,7 +166,13 @@ class Poster:
             else:
                 plain = self._read_plain(producer, delivery)
                 if plain is None:
+                    # What came before it counts first: each limit is looked at with all that is there.
+                    self._enter_group(producer, queue, offered, answered, volatile_bytes)
+                    self._enter_group(producer, queue, pending, waiting, durable_bytes)
                     self._receive_one(producer, delivery)
+                    offered, answered, pending, waiting = [], [], [], []
+                    volatile_bytes = durable_bytes = 0
+                    room = Room(queue, self._memory)
                     continue
                 durable, priority, message_id, body_at = plain
             room.messages -= 1
@@ -169,6 +192,7 @@ class Poster:
                         sequence, queue, _PENDING, body, fingerprint, DURABLE, priority, time_us, 0, position
                     )
                     live[sequence] = message
+                    entered(position)
                     pending.append(message)
                     waiting.append(delivery)
                     durable_bytes += size
@@ -183,38 +207,48 @@ class Poster:
                     volatile_bytes += size
             except StoreFull:
                 refused.append(delivery)
-        session = producer.link.session
-        if offered:
-            self._count(queue, len(offered), volatile_bytes)
-            scribe.count_volatile(queue, _POSTED, len(offered))
-            self._offer(queue, offered)
-            session.settle_all(answered, ACCEPTED)
-        if pending:
-            self._count(queue, len(pending), durable_bytes)
-            self._life.live_bytes += durable_bytes
-            queue.pending += len(pending)
-            self.mark(queue, pending[-1].sequence)
-            scribe.when_synced(self._synced, queue, pending, session, waiting)
+        self._enter_group(producer, queue, offered, answered, volatile_bytes)
+        self._enter_group(producer, queue, pending, waiting, durable_bytes)
         if refused:
             self._refuse(producer, refused, full(queue, disk=scribe.journal.full))
-        count = len(offered) + len(pending)
-        if count:
-            producer.volatile = len(offered) > len(pending)
-            producer.average_bytes += ((volatile_bytes + durable_bytes) // count - producer.average_bytes) // 4
 
-    @staticmethod
-    def _read_plain(producer: Producer, delivery: Delivery) -> tuple[bool, int, bytes, int] | None:
+    def _enter_group(
+        self, producer: Producer, queue: Queue, messages: list[Message], deliveries: list[Delivery], payload_bytes: int
+    ) -> None:
+        """Count plain messages, all of them durable or none, and answer them: the durable ones once they are synced."""
+        if not messages:
+            return
+        self._count(queue, len(messages), payload_bytes)
+        durable = messages[0].state is _PENDING
+        if durable:
+            self._life.live_bytes += payload_bytes
+            queue.pending += len(messages)
+            self.mark(queue, messages[-1].sequence)
+            self._scribe.when_synced(self._synced, queue, messages, producer.link.session, deliveries)
+        else:
+            self._scribe.count_volatile(queue, _POSTED, len(messages))
+            self._offer(queue, messages)
+            producer.link.session.settle_all(deliveries, ACCEPTED)
+        producer.volatile = not durable
+        producer.average_bytes += (payload_bytes // len(messages) - producer.average_bytes) // 4
+
+    def _check_cost(self, delivery: Delivery) -> None:
+        """Raises Refused, or DecodeError, for what is too laborious to deal with."""
+        check_cost(delivery.payload, self.limits.message_entries_max, self.limits.message_sections_max)
+
+    def _read_plain(self, producer: Producer, delivery: Delivery) -> tuple[bool, int, bytes, int] | None:
         """Durable, priority, message id, and where the header ends, of a message that says nothing else that matters;
         None for any other, and for one that makes no sense."""
-        if delivery.message_format:
+        if delivery.message_format or not delivery.payload:
             return None
         try:
+            self._check_cost(delivery)
             sections = scan_sections(delivery.payload)
             plain = read_plain(sections)
             if plain is None:
                 return None
             producer.template = learn_template(sections)
-        except DecodeError:
+        except (DecodeError, Refused):
             return None
         return *plain, sections.bounds[1]
 
@@ -290,6 +324,7 @@ class Poster:
                 self._refuse(producer, [delivery], claim.why())
                 continue
             try:
+                self._check_cost(delivery)
                 place, delivery.payload = take_place(delivery.payload)
                 if place[:2] <= mark.at:
                     if place[:2] == mark.at and place[2] != mark.digest:
@@ -297,7 +332,7 @@ class Poster:
                     else:
                         self._repeated(producer, mark, place, delivery)
                     continue
-            except DecodeError as exc:
+            except (DecodeError, Refused) as exc:
                 self._refuse(producer, [delivery], exc)
                 continue
             if volatile_fit or (durable_fit and _says_durable(delivery.payload)):
@@ -317,7 +352,7 @@ class Poster:
         target: Queue | Topic | None = producer.queue or producer.topic
         if target is None:
             try:
-                posting = read_posting(delivery.payload, self._scribe.time_us // 1000)
+                posting = read_posting(delivery.payload)
                 target = self._nodes.known(*self._destination(producer, posting))
             except (DecodeError, Refused):
                 target = None  # posted it was, wherever that is gone to
@@ -347,10 +382,9 @@ class Poster:
                 self._admit(arrival)
                 transactions.hold(transaction, arrival)
         except StoreFull:
-            error = full(producer.queue, disk=self._scribe.journal.full)
-            transactions.refuse_posting(transaction, delivery, Error(error.condition, error.description))
+            self._refuse(producer, [delivery], full(producer.queue, disk=self._scribe.journal.full), transaction)
         except (DecodeError, Refused) as exc:
-            transactions.refuse_posting(transaction, delivery, Error(exc.condition, exc.description))
+            self._refuse(producer, [delivery], exc, transaction)
         else:
             producer.average_bytes += (len(delivery.payload) - producer.average_bytes) // 4
             return transaction
@@ -363,9 +397,16 @@ class Poster:
                 f"message-format {delivery.message_format}: only 0 is known here (2.7.5)",
                 condition=AmqpCondition.NOT_IMPLEMENTED,
             )
+        if not delivery.payload:
+            # A message without a body is none either (3.2), but clients send such; one without anything is a mistake.
+            raise DecodeError("a message of 0 bytes: it must have a section (3.2)")
+        self._check_cost(delivery)
         now_ms = self._scribe.time_us // 1000
-        posting = read_posting(delivery.payload, now_ms)
+        posting = read_posting(delivery.payload)
+        posting.due_at_ms = read_due_at(posting.sections, now_ms)
         posting.poster = producer.peer.container
+        if posting.user_id is not None:
+            producer.peer.rights.check_user_id(posting.user_id)
         target = producer.queue or producer.topic or self._route(producer, posting)
         arrival = Arrival(
             producer,
@@ -374,7 +415,7 @@ class Poster:
             target,
             [],
             self._scribe.actor_number(producer),
-            _expiry(target.policy, posting, now_ms),
+            expiry(posting, target.policy, now_ms),
         )
         arrival.queues = self._nodes.queues_of(arrival)
         return arrival
@@ -390,7 +431,12 @@ class Poster:
             raise Refused("the message says no 'to', and neither does the link", condition=AmqpCondition.NOT_FOUND)
         start, end = posting.sections.bounds[MESSAGE_ANNOTATIONS], posting.sections.bounds[PROPERTIES]
         said = map_value(posting.sections.payload[start:end], JMS_DESTINATION) if start != end else None
-        topic = said in _JMS_TOPICS if isinstance(said, int) else None
+        if said is not None and said not in _JMS_KINDS:
+            raise Refused(
+                f"the annotation {JMS_DESTINATION} must be a byte from 0 to 3, not {said!r:.80}",
+                condition=AmqpCondition.INVALID_FIELD,
+            )
+        topic = None if said is None else _JMS_KINDS[said]
         producer.peer.rights.check("send", posting.to)
         return posting.to, topic
 
@@ -398,15 +444,16 @@ class Poster:
         """Raise Refused unless every queue has room: a message goes to all of them, or to none."""
         cost = len(arrival.payload) + OVERHEAD_BYTES
         memory = self._memory
+        note_value(arrival.target.policy, arrival.posting)  # it may find its queues later, when it is committed
         for queue in arrival.queues:
             admit(queue, memory, cost, durable=arrival.posting.durable and queue.durable)
             note_value(queue.policy, arrival.posting)
         if len(arrival.queues) == 1:
             return
         volatile = sum(not (arrival.posting.durable and queue.durable) for queue in arrival.queues)
-        if volatile and memory.room(arrival.queues[0], volatile=False) < cost * volatile:
+        if memory.left < cost * volatile + OBJECT_BYTES * (len(arrival.queues) - volatile):
             raise Refused(
-                f"no memory for {volatile} copies: try again later",
+                f"no memory for {len(arrival.queues)} copies: try again later",
                 condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED,
             )
 
@@ -430,35 +477,43 @@ class Poster:
         else:
             delivery.link.session.settle_all([delivery], ACCEPTED)
 
-    def _refuse(self, producer: Producer, deliveries: list[Delivery], why: RemoteProtocolError) -> None:
+    def _refuse(
+        self,
+        producer: Producer,
+        deliveries: list[Delivery],
+        why: RemoteProtocolError,
+        transaction: Transaction | None = None,
+    ) -> None:
+        """Reject deliveries, in their transaction if they have one. What cannot be rejected, because its sender has
+        settled it or does not take that outcome, ends the link, and its transaction cannot be committed (4.4.4).
+
+        On the anonymous terminus the error names the delivery, so that its sender learns which message it was.
+        """
         error = Error(why.condition, why.description)
+        self._denials.postings(producer, len(deliveries), why)
         if producer.mark is not None:
             producer.mark.refused = True
-        unanswered = [delivery for delivery in deliveries if not delivery.settled]
+        told = takes_rejected(producer.link)
+        rejected = [delivery for delivery in deliveries if told and not delivery.settled]
+        unanswered = [delivery for delivery in deliveries if not told or delivery.settled]
         if producer.queue is None and producer.topic is None:
-            self._refuse_anonymous(producer, deliveries, unanswered, error)
-            return
-        producer.link.session.settle_all(unanswered, Rejected(error))
-        if len(unanswered) < len(deliveries):
-            # Nobody waits for these answers: the link is the only one to tell.
-            producer.link.detach(error)
+            for delivery in rejected:
+                self._answer_all([delivery], Rejected(_naming(error, delivery)), transaction)
+        elif rejected:
+            self._answer_all(rejected, Rejected(error), transaction)
+        if unanswered:
+            if transaction is not None:
+                transaction.fail(
+                    TransactionCondition.TRANSACTION_ROLLBACK,
+                    f"a message was refused that could not be rejected: {error.description}",
+                )
+            producer.link.detach(_naming(error, unanswered[0]))
 
-    @staticmethod
-    def _refuse_anonymous(
-        producer: Producer, deliveries: list[Delivery], unanswered: list[Delivery], error: Error
-    ) -> None:
-        """The same on the anonymous terminus, where the sender must learn which message it was: it is rejected if the
-        sender said that it knows this outcome, or said nothing; otherwise the link ends."""
-        link = producer.link
-        source = link.source
-        knows = not isinstance(source, Source) or not source.outcomes or _REJECTED in source.outcomes
-        for delivery in deliveries:
-            named = Error(error.condition, error.description, {"delivery-tag": delivery.tag})
-            if knows and delivery in unanswered:
-                link.session.settle_all([delivery], Rejected(named))
-            else:
-                link.detach(named)
-                return
+    def _answer_all(self, deliveries: list[Delivery], outcome: Outcome, transaction: Transaction | None) -> None:
+        if transaction is None:
+            deliveries[0].link.session.settle_all(deliveries, outcome)
+        else:
+            self.transactions.answer_postings(transaction, deliveries, outcome)
 
     # -- from anywhere ------------------------------------------------------------------------------------------------
 
@@ -466,9 +521,9 @@ class Poster:
         """Post a volatile message of the broker's own, as a client would. Raises Refused or StoreFull, with nothing
         changed."""
         now_ms = self._scribe.time_us // 1000
-        posting = read_posting(payload, now_ms)
+        posting = read_posting(payload)
         admit(queue, self._memory, len(payload) + OVERHEAD_BYTES, durable=False)
-        expires_at_ms = _expiry(queue.policy, posting, now_ms)
+        expires_at_ms = expiry(posting, queue.policy, now_ms)
         self.enter(queue, payload, posting, address=queue.address, expires_at_ms=expires_at_ms)
 
     def enter(
@@ -651,11 +706,9 @@ class Poster:
 
     def _count(self, queue: Queue, messages: int, payload_bytes: int) -> None:
         """A group without times has entered."""
-        cost = payload_bytes + messages * OVERHEAD_BYTES
         queue.counts[_POSTED] += messages
         queue.bytes += payload_bytes
-        queue.memory_bytes += cost
-        self._memory.bytes += cost
+        self._memory.enter_all(queue, messages, payload_bytes)
 
     def _offer(self, queue: Queue, messages: list[Message]) -> None:
         if not messages:
@@ -725,22 +778,14 @@ def posting_meta(address: str, posting: Posting, expires_at_ms: int, due_at_ms: 
     )
 
 
+def _naming(error: Error, delivery: Delivery) -> Error:
+    """`error`, saying which delivery it is about."""
+    return Error(error.condition, error.description, {"delivery-tag": delivery.tag})
+
+
 def _says_durable(payload: bytes) -> bool:
     """Surely a durable message: one look at its header, as most senders write it."""
     return payload.startswith(b"\x00\x53\x70\xc0") and payload[6:7] == b"\x41"
-
-
-def _expiry(policy: AddressPolicy, posting: Posting, now_ms: int) -> int:
-    """When the message expires: by its header, its properties and the policy, the earliest of them. 0: never."""
-    ttl_ms = posting.ttl_ms
-    if ttl_ms is None and posting.absolute_expiry_ms is None and policy.default_ttl_ms:
-        ttl_ms = policy.default_ttl_ms
-    expiries = [] if ttl_ms is None else [now_ms + ttl_ms]
-    if posting.absolute_expiry_ms:
-        expiries.append(max(1, posting.absolute_expiry_ms))
-    if policy.ttl_ms_max:
-        expiries.append(now_ms + policy.ttl_ms_max)
-    return min(expiries, default=0)
 
 
 __all__ = ["Poster", "Refused"]

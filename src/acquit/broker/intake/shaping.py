@@ -19,26 +19,35 @@ from __future__ import annotations
 
 from hashlib import blake2b
 from struct import Struct
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+from acquit.broker.refusal import Refused
 from acquit.errors import DecodeError
 from acquit.ledger.records import Extra, encode_extras, encode_id
+from acquit.protocol._definitions import AmqpCondition
 from acquit.protocol.codec import decode
 from acquit.protocol.extensions import ACQUIRED_COUNT, POSTED_AT, SEQUENCE
 from acquit.protocol.sections import (
     APPLICATION_PROPERTIES,
     BODY,
+    DELIVERY_ANNOTATIONS,
+    FOOTER,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
     PropertyIndex,
     Sections,
+    count_entries,
     decode_header,
     map_value,
+    map_values,
     scan_sections,
     splice_annotations,
 )
-from acquit.protocol.types import Timestamp, ULong
+from acquit.protocol.types import Timestamp, ULong, whole_number
+
+if TYPE_CHECKING:
+    from acquit.broker.options import AddressPolicy
 
 DELIVERY_TIME: Final = "x-opt-delivery-time"
 DELIVERY_DELAY: Final = "x-opt-delivery-delay"
@@ -168,6 +177,35 @@ def merge_annotations(body: bytes, annotations: bytes) -> bytes:
     return body[:start] + merged + body[end:]
 
 
+# -- what a posting may cost -------------------------------------------------------------------------------------------
+
+_ENTRY_BYTES_MIN: Final = 3
+"""Of an entry of a map: an empty key, and a value without width."""
+_MAPS: Final = {
+    DELIVERY_ANNOTATIONS: "delivery annotations",
+    MESSAGE_ANNOTATIONS: "message annotations",
+    APPLICATION_PROPERTIES: "application properties",
+    FOOTER: "a footer",
+}
+
+
+def check_cost(payload: bytes, entries_max: int, body_sections_max: int) -> None:
+    """Look whether a message is too laborious to deal with: its bytes may be many, but not what they say.
+
+    Raises Refused for more entries in a map, or sections of the body, than these; DecodeError for what is no message.
+    """
+    if len(payload) <= min(entries_max, body_sections_max) * _ENTRY_BYTES_MIN:
+        return
+    sections = scan_sections(payload, body_sections_max=body_sections_max)
+    for rank, name in _MAPS.items():
+        count = count_entries(sections, rank)
+        if count > entries_max:
+            raise Refused(
+                f"{name} with {count:,} entries: at most {entries_max:,} are taken",
+                condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED,
+            )
+
+
 # -- what a posting says ----------------------------------------------------------------------------------------------
 
 
@@ -215,6 +253,10 @@ def read_plain(sections: Sections) -> tuple[bool, int, bytes] | None:
                     return None
             elif payload[first] != 0x40:
                 return None
+            else:
+                end = first + 1
+            if payload[properties + 5] > 1 and payload[end] != 0x40:
+                return None  # a user-id, which may have to be the sender's
         elif payload[properties + 5]:
             return None
     if after != bounds[BODY] and payload.find(_DUPLICATE_ID, after, bounds[BODY]) >= 0:
@@ -253,6 +295,7 @@ class Posting:
         "sections",
         "to",
         "ttl_ms",
+        "user_id",
     )
 
     def __init__(self, sections: Sections) -> None:
@@ -265,6 +308,8 @@ class Posting:
         self.duplicate_id = b""
         """The same of the application property that duplicate detection goes by."""
         self.to: str | None = None
+        self.user_id: object = None
+        """Who sent it, as it says itself."""
         self.absolute_expiry_ms: int | None = None
         self.extras = b""
         """What the journal keeps besides: the id that duplicate detection goes by, the group, the last-value key."""
@@ -291,16 +336,23 @@ def read_group(sections: Sections) -> tuple[str | None, int | None]:
     return text, sequence if isinstance(sequence, int) else None
 
 
-def read_posting(payload: bytes, now_ms: int) -> Posting:
-    """Read what matters. Raises DecodeError for bytes that are no message, or say nonsense where we look."""
+def read_posting(payload: bytes) -> Posting:
+    """Read what matters, but for its delivery time, which is asked once, when the message is taken (`read_due_at`).
+
+    Raises DecodeError for bytes that are no message, or say nonsense where we look.
+    """
     sections = scan_sections(payload)
     posting = Posting(sections)
     bounds = sections.bounds
     if bounds[1]:
         posting.durable, posting.priority, posting.ttl_ms = _read_header(payload[: bounds[1]])
     if bounds[PROPERTIES] != bounds[PROPERTIES + 1]:
-        identity, to, expiry, group = sections.property_values(
-            PropertyIndex.MESSAGE_ID, PropertyIndex.TO, PropertyIndex.ABSOLUTE_EXPIRY_TIME, PropertyIndex.GROUP_ID
+        identity, posting.user_id, to, expiry, group = sections.property_values(
+            PropertyIndex.MESSAGE_ID,
+            PropertyIndex.USER_ID,
+            PropertyIndex.TO,
+            PropertyIndex.ABSOLUTE_EXPIRY_TIME,
+            PropertyIndex.GROUP_ID,
         )
         posting.message_id = _id(identity)
         if group is not None:
@@ -312,9 +364,6 @@ def read_posting(payload: bytes, now_ms: int) -> Posting:
     if start != end and payload.find(_DUPLICATE_ID, start, end) >= 0:
         posting.duplicate_id = _id(map_value(payload[start:end], DUPLICATE_ID))
         posting.extras += encode_extras([(Extra.DUPLICATE_ID, posting.duplicate_id)])
-    start, end = bounds[MESSAGE_ANNOTATIONS], bounds[PROPERTIES]
-    if start != end and payload.find(b"x-opt-delivery-", start, end) >= 0:
-        posting.due_at_ms = _due_at(payload[start:end], now_ms)
     return posting
 
 
@@ -338,15 +387,53 @@ def _bounded(what: str, value: bytes) -> bytes:
     return value
 
 
-def _due_at(annotations: bytes, now_ms: int) -> int:
-    """A delivery time wins over a delay. What is not a number, or past, means at once."""
-    time = map_value(annotations, DELIVERY_TIME)
-    if isinstance(time, int) and not isinstance(time, bool):
-        return min(int(time), TIME_MAX_MS) if time > now_ms else 0
-    delay = map_value(annotations, DELIVERY_DELAY)
-    if isinstance(delay, int) and not isinstance(delay, bool) and delay > 0:
-        return min(now_ms + int(delay), TIME_MAX_MS)
-    return 0
+def read_due_at(sections: Sections, now_ms: int) -> int:
+    """When a message is to be delivered; 0: at once. A time wins over a delay, and what is past means at once.
+
+    Raises Refused for a value that is no whole number, and for an annotation that begins like the two and is neither:
+    one misspelt would be delivered at once, and those of other brokers ask for what is not done here, as to be
+    delivered again and again.
+    """
+    start, end = sections.bounds[MESSAGE_ANNOTATIONS], sections.bounds[PROPERTIES]
+    if start == end or sections.payload.find(_DELIVERY, start, end) < 0:
+        return 0
+    said: dict[str, int] = {}
+    for name, value in map_values(sections.payload[start:end], _DELIVERY.decode()).items():
+        if name not in (DELIVERY_TIME, DELIVERY_DELAY):
+            raise Refused(
+                f"the annotation {name:.80} is not known here: {DELIVERY_TIME} and {DELIVERY_DELAY} are",
+                condition=AmqpCondition.NOT_IMPLEMENTED,
+            )
+        if value is None:
+            continue
+        number = whole_number(value)
+        if number is None:
+            raise Refused(
+                f"the annotation {name} must be a whole number of milliseconds, not {value!r:.80}",
+                condition=AmqpCondition.INVALID_FIELD,
+            )
+        said[name] = number
+    if DELIVERY_TIME in said:
+        due_at_ms = said[DELIVERY_TIME]
+    else:
+        due_at_ms = now_ms + said.get(DELIVERY_DELAY, 0)
+    return min(due_at_ms, TIME_MAX_MS) if due_at_ms > now_ms else 0
+
+
+def expiry(posting: Posting, policy: AddressPolicy, now_ms: int) -> int:
+    """When the message expires: by its header, its properties and the policy, the earliest of them. 0: never."""
+    ttl_ms = posting.ttl_ms
+    if ttl_ms is None and posting.absolute_expiry_ms is None and policy.default_ttl_ms:
+        ttl_ms = policy.default_ttl_ms
+    expiries = [] if ttl_ms is None else [now_ms + ttl_ms]
+    if posting.absolute_expiry_ms:
+        expiries.append(max(1, posting.absolute_expiry_ms))
+    if policy.ttl_ms_max:
+        expiries.append(now_ms + policy.ttl_ms_max)
+    return min(expiries, default=0)
+
+
+_DELIVERY: Final = b"x-opt-delivery-"
 
 
 _UINT32: Final = Struct(">I").unpack_from
@@ -433,6 +520,7 @@ __all__ = [
     "make_body",
     "merge_annotations",
     "own_annotations",
+    "read_due_at",
     "read_group",
     "read_plain",
     "read_posting",

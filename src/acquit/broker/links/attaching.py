@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from acquit.broker.denials import Denials
 from acquit.broker.refusal import Refused
 from acquit.protocol._definitions import AmqpCondition, Error, LinkCondition
+from acquit.protocol.delivery import LinkBase
 from acquit.protocol.link import Link, ReceivingLink, SendingLink
 
 if TYPE_CHECKING:
+    from acquit.broker.access.quotas import Quotas
     from acquit.broker.links.endpoints import Peer
     from acquit.broker.links.receivers import Receivers
     from acquit.broker.links.senders import Senders
@@ -25,11 +28,15 @@ LinkKey = tuple[str | None, str, str, bool]
 class Attaching:
     """Answers LinkRequested, and knows which links there are."""
 
-    def __init__(self, receivers: Receivers, senders: Senders, links_max: int) -> None:
-        """`links_max`: links that one connection may have."""
+    def __init__(
+        self, receivers: Receivers, senders: Senders, links_max: int, quotas: Quotas, denials: Denials
+    ) -> None:
+        """`links_max`: links that one connection may have; `quotas` knows of all."""
         self.links_max = links_max
+        self._quotas = quotas
         self._receivers = receivers
         self._senders = senders
+        self._denials = denials
         self._links: dict[LinkKey, Link] = {}
 
     def answer(self, peer: Peer, link: Link) -> Link | None:
@@ -39,25 +46,29 @@ class Attaching:
         try:
             context = self._accept(peer, link, None if stolen is None else stolen.context)
         except Refused as exc:
+            self._denials.link(peer, link.name, exc)
             link.refuse(Error(exc.condition, exc.description))
             return None
         link.context = context
         peer.links[context] = None
+        self._quotas.enter_link(peer)
         self._links[key] = link
         return stolen
 
-    def ended(self, peer: Peer, link: Link) -> None:
-        """The link is no more."""
+    def ended(self, peer: Peer, link: LinkBase) -> None:
+        """The link is no more. Once for each that was accepted."""
+        self._quotas.leave_link(peer)
         key = _key(peer, link)
         if self._links.get(key) is link:
             del self._links[key]
 
     def _accept(self, peer: Peer, link: Link, stolen: object) -> object:
         if len(peer.links) >= self.links_max:
-            raise Refused(
-                f"this connection has {self.links_max} links, no more are taken",
-                condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED,
-            )
+            why = f"this connection has {self.links_max} links, no more are taken"
+        else:
+            why = "" if stolen is not None else self._quotas.link_refusal(peer)
+        if why:
+            raise Refused(why, condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED)
         if isinstance(link, SendingLink):
             if link.remote_attach is not None and link.remote_attach.incomplete_unsettled:
                 # Until the rest of the map is told, nothing new may be sent on it (2.7.3), and nothing here is resumed.
@@ -67,7 +78,7 @@ class Attaching:
         return self._senders.accept(peer, link)
 
 
-def _key(peer: Peer, link: Link) -> LinkKey:
+def _key(peer: Peer, link: LinkBase) -> LinkKey:
     return peer.user, peer.container, link.name, bool(link.role)
 
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 from acquit.broker.access.permissions import EVERYTHING
 from acquit.broker.queue import Verdict
-from acquit.protocol._definitions import Accepted, Modified, Rejected, Released
+from acquit.protocol._definitions import Accepted, Modified, Rejected, Released, Source
 
 if TYPE_CHECKING:
+    from acquit.broker.access.admission import Enforcement
     from acquit.broker.dispatching.interest import Interest
     from acquit.broker.intake.marks import Claim
     from acquit.broker.intake.shaping import Template
@@ -35,10 +36,12 @@ class Peer:
 
     __slots__ = (
         "container",
+        "enforcement",
         "engine",
         "links",
         "measured",
         "name",
+        "network",
         "output_bytes_max",
         "rights",
         "unwritten_bytes",
@@ -46,15 +49,19 @@ class Peer:
         "writable",
     )
 
-    def __init__(self, engine: Connection, name: str, output_bytes_max: int) -> None:
+    def __init__(self, engine: Connection, name: str, output_bytes_max: int, network: str = "") -> None:
         self.engine = engine
         self.name = name
         """``host:port``"""
+        self.network = network
+        """By what it counts where addresses are limited (`access.crowd.peer_network`)."""
         self.container = ""
         """Its container-id; empty before its open."""
         self.user: str | None = None
         self.rights = EVERYTHING
         """What it may do; the core says so when the connection is opened."""
+        self.enforcement: Enforcement | None = None
+        """What it asks for a second connection of its container; None: nothing."""
         self.writable = True
         """False while its socket takes no more."""
         self.output_bytes_max = output_bytes_max
@@ -89,9 +96,10 @@ class Actor:
 
     @property
     def terminus(self) -> str:
-        """What *undeliverable-here* is bound to: the container and the link's name. It is kept with each message that
-        is, so of one that is very long a hash stands for the end."""
-        text = f"{self.peer.container}/{self.link_name}"
+        """What *undeliverable-here* is bound to: the user, the container and the link's name. It is kept with each
+        message that is, so of one that is very long a hash stands for the end."""
+        user = "" if self.peer.user is None else f"{self.peer.user.replace('%', '%25').replace(':', '%3A')}:"
+        text = f"{user}{self.peer.container}/{self.link_name}"
         if len(text) > TERMINUS_MAX:
             text = text[:TERMINUS_MAX] + blake2b(text.encode(), digest_size=16).hexdigest()
         return text
@@ -239,6 +247,17 @@ class Consumer(Actor):
             self.queue.draining[self] = None
 
 
+def takes_rejected(link: ReceivingLink) -> bool:
+    """Whether the sender of `link` takes *rejected*: its source lists that outcome, or none at all (3.5.3)."""
+    source = link.source
+    outcomes = source.outcomes if isinstance(source, Source) else ()
+    return not outcomes or any(name in outcomes for name in _REJECTED)
+
+
+_REJECTED: Final = (Rejected.SYMBOL, "rejected")
+"""As the specification names it, and as some clients write it."""
+
+
 def held_back(peer: Peer, link: SendingLink) -> bool:
     """Does this link only wait for what was produced to be written? Credit, window and socket would take more."""
     if not peer.writable or link.credit <= 0 or link.session.remote_incoming_window <= 0:
@@ -266,4 +285,4 @@ def verdict_of(outcome: DeliveryState | None) -> Verdict | None:
             return None
 
 
-__all__ = ["Actor", "Consumer", "Peer", "Producer", "held_back", "verdict_of"]
+__all__ = ["Actor", "Consumer", "Peer", "Producer", "held_back", "takes_rejected", "verdict_of"]

@@ -84,8 +84,11 @@ def read_filters(asked: Mapping[str, object] | None, *, browses: bool = False) -
     portion: Portion | None = None
     echo: dict[str, object] = {}
     for key, value in asked.items():
-        # Null is no filter (3.5.8), and without a descriptor nobody knows what a value is.
-        if not isinstance(value, Described) or not isinstance(value.descriptor, int | str):
+        if value is None:  # no filter (3.5.8)
+            continue
+        if not isinstance(value, Described):
+            raise SelectorError(f"the filter {str(key)!r:.80} must be a described value (3.5.8), not {value!r:.80}")
+        if not isinstance(value.descriptor, int | str):
             continue
         name = _NAMES.get(value.descriptor)
         if name is None or (name == PORTION_FILTER and not browses):

@@ -12,12 +12,14 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from acquit.broker.denials import Denials
 from acquit.broker.dispatching.browsing import Browser
 from acquit.broker.dispatching.succession import SHARED, arrive, priority_of
 from acquit.broker.links.endpoints import Actor, Consumer, Peer, verdict_of
 from acquit.broker.links.filters import NOTHING, AppliedFilters, read_filters
 from acquit.broker.nodes import subscriptions, temporary
-from acquit.broker.nodes.finding import SEPARATOR, Nodes, wants_topic
+from acquit.broker.nodes.addresses import is_pattern
+from acquit.broker.nodes.finding import SEPARATOR, Nodes, asks_creation, wants_topic
 from acquit.broker.nodes.node import Queue
 from acquit.broker.options import UINT_MAX
 from acquit.broker.refusal import Refused
@@ -32,7 +34,7 @@ from acquit.protocol._definitions import (
     TerminusDurability,
     TerminusExpiryPolicy,
 )
-from acquit.protocol.extensions import ACTIVE, LAST_SEQUENCE, LOCK_DURATION, MANAGEMENT_NODE
+from acquit.protocol.extensions import ACTIVE, EXISTING, LAST_SEQUENCE, LOCK_DURATION, MANAGEMENT_NODE
 from acquit.protocol.types import UInt, ULong
 
 if TYPE_CHECKING:
@@ -66,7 +68,9 @@ class Receivers:
         temporary: TemporaryNodes,
         management: ManagementNode,
         life: Life,
+        denials: Denials,
     ) -> None:
+        self._denials = denials
         self._nodes = nodes
         self._queues = queues
         self._subscriptions = subscriptions
@@ -92,6 +96,7 @@ class Receivers:
             target = asked.target
             return self._management.replies(peer, link, target.address if isinstance(target, Target) else None)
         filters = _filters(source)
+        priority_of(asked.properties)  # what is refused is so before anything is made for it
         if source.dynamic:
             if filters.portion is not None:
                 raise Refused(
@@ -102,6 +107,10 @@ class Receivers:
         if not address:
             raise Refused("an address is needed", condition=AmqpCondition.INVALID_FIELD)
         topic = wants_topic(source.capabilities)
+        if EXISTING in source.capabilities and not is_pattern(address):
+            peer.rights.check("browse" if _browses(source) else "consume", address)
+            if self._nodes.known(address, topic) is None:
+                raise Refused(f"there is no queue {address!r}", condition=AmqpCondition.NOT_FOUND)
         if SEPARATOR in address:
             return self._from_qualified(peer, link, source, address, filters, stolen)
         if self._nodes.is_topic(address, topic):
@@ -113,7 +122,7 @@ class Receivers:
             return self._from_topic(peer, link, source, address, filters, stolen)
         copy = _browses(source)
         peer.rights.check("browse" if copy else "consume", address)
-        queue = self._queues.find(peer, address)
+        queue = self._queues.find(peer, address, on_demand=asks_creation(source.capabilities))
         return self._from_queue(peer, link, queue, _queue_source(queue, address, copy=copy), filters, stolen)
 
     # -- from what ----------------------------------------------------------------------------------------------------
@@ -149,6 +158,7 @@ class Receivers:
                 _check_free(queue)
                 context = accept()
             except Refused as exc:
+                self._denials.link(peer, link.name, exc)
                 link.refuse(Error(exc.condition, exc.description))
             else:
                 del peer.links[waiting]
@@ -170,8 +180,11 @@ class Receivers:
         node, _, name = address.partition(SEPARATOR)
         peer.rights.check("browse" if copy else "consume", node)
         queue = self._nodes.qualified(address)
+        owner = None if queue is None or queue.subscription is None else queue.subscription.user
+        if owner is not None and owner != peer.user:
+            peer.rights.check("manage", node)  # it belongs to somebody else
         if queue is None and node == name:
-            queue = self._queues.find(peer, node)
+            queue = self._queues.find(peer, node, on_demand=asks_creation(source.capabilities))
         elif queue is None:
             if not self._nodes.is_topic(node, wants_topic(source.capabilities)):
                 raise Refused(f"there is no queue {address!r}", condition=AmqpCondition.NOT_FOUND)

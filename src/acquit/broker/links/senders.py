@@ -5,12 +5,12 @@ The target in our answer is as it is here, not as it was asked for (2.6.3). No t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from acquit.broker.intake.marks import Marks
 from acquit.broker.links.endpoints import Peer, Producer
 from acquit.broker.nodes import temporary
-from acquit.broker.nodes.finding import Nodes, wants_topic
+from acquit.broker.nodes.finding import Nodes, asks_creation, wants_topic
 from acquit.broker.nodes.node import Queue
 from acquit.broker.refusal import Refused
 from acquit.protocol._definitions import (
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from acquit.broker.transact.coordinator import Coordinator as Coordinating
     from acquit.protocol._definitions import Attach
     from acquit.protocol.link import ReceivingLink
+
+
+REQUEST_BYTES_MAX: Final = 64 * 1024
+"""Largest request to the management node: it is decoded as a whole."""
 
 
 class Senders:
@@ -62,7 +66,7 @@ class Senders:
         if not isinstance(target, Target):
             raise Refused("a sender must say its target", condition=AmqpCondition.INVALID_FIELD)
         if target.address == MANAGEMENT_NODE:
-            link.accept_attach(target=_target(MANAGEMENT_NODE, ("queue",)))
+            link.accept_attach(target=_target(MANAGEMENT_NODE, ("queue",)), max_message_size=REQUEST_BYTES_MAX)
             return self._management.requests(peer, link)
         if target.dynamic:
             producer = self._to_dynamic(peer, link, target)
@@ -78,7 +82,8 @@ class Senders:
             # The mark first: a link that is refused it leaves no node behind.
             claim = self._claim(peer, asked)
             try:
-                node = self._nodes.to_send_to(peer, target.address, wants_topic(target.capabilities))
+                words = target.capabilities
+                node = self._nodes.to_send_to(peer, target.address, wants_topic(words), on_demand=asks_creation(words))
             except Refused:
                 if claim is not None:
                     self._marks.release(claim)

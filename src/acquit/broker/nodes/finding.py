@@ -17,6 +17,7 @@ from acquit.broker.nodes.addresses import is_pattern
 from acquit.broker.nodes.node import Queue
 from acquit.broker.refusal import Refused
 from acquit.protocol._definitions import AmqpCondition
+from acquit.protocol.extensions import CREATE_ON_DEMAND
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,6 +41,11 @@ def wants_topic(capabilities: Iterable[str]) -> bool | None:
     return False if words & _QUEUE_WORDS else None
 
 
+def asks_creation(capabilities: Iterable[str]) -> bool:
+    """Does a terminus with these capabilities ask for its node to be made, whatever the address's policy says?"""
+    return CREATE_ON_DEMAND in capabilities
+
+
 class Nodes:
     """Finds nodes."""
 
@@ -59,16 +65,16 @@ class Nodes:
             return False
         return address in self._topics.by_address or is_pattern(address)
 
-    def to_send_to(self, peer: Peer, address: str, wanted: bool | None) -> Queue | Topic:
-        """Where messages to this address go; made if the policy allows. Raises Refused."""
+    def to_send_to(self, peer: Peer, address: str, wanted: bool | None, *, on_demand: bool = False) -> Queue | Topic:
+        """Where messages to this address go; made if the policy allows, or on demand. Raises Refused."""
         if SEPARATOR in address:
             queue = self.qualified(address)
             if queue is None:
                 raise Refused(f"there is no queue {address!r}", condition=AmqpCondition.NOT_FOUND)
             return queue
         if self.is_topic(address, wanted):
-            return self._topics.find(peer, address)
-        return self._queues.find(peer, address)
+            return self._topics.find(peer, address, on_demand=on_demand)
+        return self._queues.find(peer, address, on_demand=on_demand)
 
     def known(self, address: str, wanted: bool | None) -> Queue | Topic | None:
         """As `to_send_to`, but nothing is made: None where it is not there."""
@@ -101,4 +107,4 @@ class Nodes:
         return [target] if isinstance(target, Queue) else self._topics.matching(target, arrival)
 
 
-__all__ = ["SEPARATOR", "Nodes", "wants_topic"]
+__all__ = ["SEPARATOR", "Nodes", "asks_creation", "wants_topic"]

@@ -18,6 +18,8 @@ from acquit.broker.queue import NodeState
 from acquit.ledger.events import ENTERING, RETIRING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from acquit.broker.dispatching.browsing import Browser
     from acquit.broker.dispatching.groups import Groups
     from acquit.broker.dispatching.interest import Interest
@@ -60,6 +62,7 @@ class Queue:
         "held_bytes",
         "interests",
         "learning",
+        "leaving",
         "locks",
         "memory_bytes",
         "memory_bytes_max",
@@ -135,6 +138,8 @@ class Queue:
         """Those that wait for their delivery time, by message-id as the ledger encodes it."""
         self.delayed: list[tuple[int, int, Message]] = []
         """A heap of those that wait for another attempt and hold up what is behind them; see `barrier`."""
+        self.leaving = 0
+        """Consumers that have left, and have not given back all that they held (`outcomes.leaving`)."""
         self.learning = 0
         """Messages that wait for another attempt, and are being read back to see which group they hold up."""
         self.blocked_groups: dict[str, int] = {}
@@ -215,8 +220,9 @@ class Queue:
 
     @property
     def held_up(self) -> bool:
-        """Nothing is handed out for now: bodies are being read back, or a purge has not ended."""
-        return self.reading or self.purging > 0 or self.learning > 0
+        """Nothing is handed out for now: bodies are being read back, or a purge has not ended, or what consumers that
+        have left held is being given back, which goes first."""
+        return self.reading or self.purging > 0 or self.learning > 0 or self.leaving > 0
 
     @property
     def barrier(self) -> tuple[int, int] | None:
@@ -229,14 +235,12 @@ class Queue:
 
     @property
     def undeliverable(self) -> int:
-        """Available messages that all of the consumers that are here called undeliverable."""
-        if self.consumers and not any(interest.wants.terminus for interest in self.interests):
-            return 0  # nobody who is here called anything so: there may be a million to look at
-        termini = {consumer.terminus for consumer in self.consumers}
-        return sum(
-            message.extra is not None and bool(message.extra.excluded) and termini <= message.extra.excluded
-            for message in self.aside
-        )
+        """Available messages that none of the consumers that are here may have: each called it undeliverable, or takes
+        only smaller ones."""
+        if any(interest.members and not interest.wants.particular for interest in self.interests):
+            return 0  # somebody who is here passed over nothing for that: there may be a million to look at
+        consumers = {(consumer.terminus, consumer.body_bytes_max) for consumer in self.consumers}
+        return sum(_is_undeliverable(message, consumers) for message in self.aside)
 
     @property
     def links(self) -> bool:
@@ -250,6 +254,15 @@ class Queue:
 
     def __repr__(self) -> str:
         return f"<Queue {self.number} {self.name!r} live={self.live}>"
+
+
+def _is_undeliverable(message: Message, consumers: Iterable[tuple[str, int]]) -> bool:
+    """Is it nothing for any of these, by terminus and largest body? With none of them here: for those that were."""
+    excluded = frozenset[str]() if message.extra is None else message.extra.excluded
+    if not consumers:
+        return bool(excluded)
+    size = message.size_bytes if message.body is None else len(message.body)
+    return all(terminus in excluded or size > bytes_max for terminus, bytes_max in consumers)
 
 
 __all__ = ["KINDS", "Queue"]

@@ -9,6 +9,7 @@ to a link is decided in `nodes`.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.nodes.addresses import Policies, address_fault, topic_fault
@@ -39,15 +40,19 @@ class Queues:
         self._life = life
         self._scribe = life.scribe
         self._policies = policies
-        self.queues_max = queues_max
+        self.queues_max = self.per_user_max = queues_max
+        self._makers: dict[int, str] = {}
+        """Who had each made in this run, by its number; who is anonymous is ""."""
+        self._made: Counter[str] = Counter()
+        """How many of them there are."""
         self.by_name: dict[str, Queue] = {}
         self.topics: dict[str, Topic] = {}
         """By address; they count as queues where their number is limited. Kept by `topics.Topics`."""
 
     # -- found, or made -----------------------------------------------------------------------------------------------
 
-    def find(self, peer: Peer, address: str) -> Queue:
-        """The anycast queue of an address, for a link or a message of `peer`; made if the policy allows.
+    def find(self, peer: Peer, address: str, *, on_demand: bool = False) -> Queue:
+        """The anycast queue of an address, for a link or a message of `peer`; made if the policy allows, or on demand.
 
         Raises Refused with the condition to tell the peer.
         """
@@ -55,34 +60,39 @@ class Queues:
         if queue is not None:
             return queue
         check_address(address)
-        self.check_creation(peer, address)
+        self.check_creation(peer, address, on_demand=on_demand)
         return self.make(address, address, self._scribe.declare(peer.container, "", peer.user, address))
 
     def of_address(self, address: str) -> Queue:
         """The queue of a dead letter or expiry address, made if it is not there. Raises StoreFull."""
         return self.by_name.get(address) or self._make(address, address, 0)
 
-    def check_creation(self, peer: Peer, address: str, *, generated: bool = False) -> None:
+    def check_creation(self, peer: Peer, address: str, *, generated: bool = False, on_demand: bool = False) -> None:
         """May `peer` have a node made for this address, of whatever kind? `generated`: it is a new one, made up by us.
-        Raises Refused."""
+        `on_demand`: it asks for that, so that the policy, which is about who does not, is not asked. Raises Refused."""
         if not generated and GENERATED.fullmatch(address):
             raise Refused(f"the temporary {address!r} is gone", condition=AmqpCondition.NOT_FOUND)
-        self.check_policy(address)
+        if not on_demand:
+            self.check_policy(address)
         peer.rights.check("create", address)
-        self.check_number()
+        self.check_number(peer.user)
 
     def check_policy(self, address: str) -> None:
         """Raises Refused where the policy makes no nodes."""
         if not self._policies.policy_of(address).create:
             raise Refused(f"there is no {address!r}, and its policy makes none", condition=AmqpCondition.NOT_FOUND)
 
-    def check_number(self) -> None:
-        """Raises Refused where there are as many queues, subscriptions and topics as there may be."""
+    def check_number(self, user: str | None) -> None:
+        """Raises Refused where there are as many queues, subscriptions and topics as there may be, in all or of this
+        user."""
+        fault = None
         if len(self.by_name) + len(self.topics) >= self.queues_max:
-            raise Refused(
-                f"there are {self.queues_max} queues, no more are made",
-                condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED,
-            )
+            fault = f"there are {self.queues_max} queues, no more are made"
+        elif self._made[user or ""] >= self.per_user_max:
+            who = "those who are anonymous have" if user is None else f"{user!r:.200} has"
+            fault = f"{who} had {self.per_user_max} queues made, as many as one user may have"
+        if fault is not None:
+            raise Refused(fault, condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED)
 
     def make(
         self,
@@ -142,23 +152,43 @@ class Queues:
     # -- in the journal -----------------------------------------------------------------------------------------------
 
     def record(self, entry: records.Queue) -> None:
-        """Record a queue, or a topic, as it now is. Raises Refused where the disk has no room."""
+        """Record a new topic. Raises Refused where the disk has no room."""
         try:
-            self._scribe.recorder.append(entry)
+            self._record(entry)
         except StoreFull as exc:
             raise _no_room() from exc
 
     def record_deleted(self, number: int, actor: int) -> bool:
-        """Record that a queue, or a topic, which is empty, is no more. False where the disk has no room."""
+        """Record that a queue, or a topic, which is empty, is no more. False where the disk has no room.
+
+        Nobody declares it again, so its name would go with the segment that has its declaration. It is declared in the
+        segment of its end once more, for whoever reads that and no older one.
+        """
         scribe = self._scribe
         scribe.write_counters()
+        recorder = scribe.recorder
+        declaration = recorder.table.renewed(("queue", number), recorder.journal.segments[-1].base, scribe.time_us)
         try:
-            scribe.recorder.append(records.QueueDeleted(scribe.time_us, number, actor))
+            if declaration is not None:
+                recorder.append(declaration)
+            recorder.append(records.QueueDeleted(scribe.time_us, number, actor))
         except StoreFull:
             scribe.exhausted = True
             return False
         scribe.marks.forget(number)
+        maker = self._makers.pop(number, None)
+        if maker is not None:
+            self._made[maker] -= 1
+            if not self._made[maker]:
+                del self._made[maker]
         return True
+
+    def _record(self, entry: records.Queue) -> None:
+        table = self._scribe.recorder.table
+        self._scribe.recorder.append(entry)
+        if entry.actor in table.actors:
+            self._makers[entry.number] = maker = table.actors[entry.actor].user
+            self._made[maker] += 1
 
     def _make(
         self,
@@ -171,8 +201,7 @@ class Queues:
         subscription: Subscription | None = None,
         temporary: Temporary | None = None,
     ) -> Queue:
-        recorder = self._scribe.recorder
-        number = recorder.table.queue_max + 1
+        number = self._scribe.recorder.table.queue_max + 1
         flags = (
             QueueFlag.DURABLE * durable
             | QueueFlag.AUTO_CREATED * auto_created
@@ -180,7 +209,7 @@ class Queues:
             | QueueFlag.TEMPORARY * (temporary is not None)
         )
         properties = b"" if subscription is None else subscription.encoded
-        recorder.append(
+        self._record(
             records.Queue(self._scribe.time_us, number, name, address, flags, properties=properties, actor=actor)
         )
         queue = Queue(

@@ -1,9 +1,10 @@
 """One subscription of a topic: who has it, and what it takes.
 
-Its identity is its name, and the container that it belongs to unless it is *global*: the part of a link's name before
-the first ``|``, as Qpid JMS names links. The name of its queue says the same::
+Its identity is its name, and the user and container that it belongs to unless it is *global*: the name is the part of a
+link's name before the first ``|``, as Qpid JMS names links. The name of its queue says the same::
 
-    address::container/name                durable, of one container
+    address::container/name|user=ada       durable, of one container of a user
+    address::container/name                the same of a container whose peer has not logged in
     address::name                          durable, global
     address::container/name|volatile       shared and volatile, likewise
     address::container/name|17             of one link, as long as that lasts; the number is the queue's
@@ -12,7 +13,7 @@ In the container's part ``/`` and ``%`` are written ``%2F`` and ``%25``, and in 
 subscriptions have one queue.
 
 The journal keeps it as the properties of its queue: version and flags, a byte each; container, name, and the filters as
-they were asked for, an AMQP map, each behind a 16-bit length.
+they were asked for, an AMQP map, each behind a 16-bit length. Version 2, written where there is a user, ends with it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.links.filters import NOTHING, AppliedFilters, read_filters
+from acquit.errors import StoreVersionUnsupported
 from acquit.ledger.fields import FieldReader, blob_field, text_field
 from acquit.protocol.codec import decode, encode
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from acquit.broker.selector import Selector
 
 VERSION: Final = 1
+OWNED_VERSION: Final = 2
+"""Of one that belongs to a user: brokers that would give it to others refuse to read it."""
 _HEAD: Final = Struct("<BB")
 NAME_MAX: Final = 500
 """Characters of a subscription's name, and of its container's. Where nobody finds it by them, as many are shown."""
@@ -38,13 +42,25 @@ _GLOBAL: Final = 2
 class Subscription:
     """A subscription. What changes about it is in its queue."""
 
-    __slots__ = ("container", "durable", "encoded", "filtered", "filters", "name", "no_local", "selector", "shared")
+    __slots__ = (
+        "container",
+        "durable",
+        "encoded",
+        "filtered",
+        "filters",
+        "name",
+        "no_local",
+        "selector",
+        "shared",
+        "user",
+    )
 
     def __init__(
         self,
         name: str,
         container: str | None,
         *,
+        user: str | None = None,
         shared: bool = False,
         durable: bool = True,
         filters: AppliedFilters = NOTHING,
@@ -53,6 +69,8 @@ class Subscription:
         self.name = name
         self.container = container
         """None: global."""
+        self.user = user if container is not None else None
+        """Whose it is; None: of nobody in particular."""
         self.shared = shared
         """May several links receive from it, in turns?"""
         self.durable = durable
@@ -62,32 +80,43 @@ class Subscription:
         self.no_local = filters.no_local
         self.filtered = self.selector is not None or self.no_local
         self.encoded = (
-            _HEAD.pack(VERSION, _SHARED * shared | _GLOBAL * (container is None))
+            _HEAD.pack(
+                VERSION if self.user is None else OWNED_VERSION, _SHARED * shared | _GLOBAL * (container is None)
+            )
             + text_field(container or "")
             + text_field(name)
             + blob_field(b"" if filters.echo is None else encode(dict(filters.echo)))
+            + (b"" if self.user is None else text_field(self.user))
         )
 
     @classmethod
     def decode(cls, data: bytes) -> Subscription:
-        """A durable one, from the journal. Raises ValueError, or SelectorError for filters that cannot be read."""
+        """A durable one, from the journal. Raises StoreVersionUnsupported, and SelectorError for filters that cannot be
+        read."""
         reader = FieldReader(data)
         version, flags = reader.struct(_HEAD)
-        if version != VERSION:
-            raise ValueError(f"a subscription of version {version}: written by a later version of acquit")
+        if version not in (VERSION, OWNED_VERSION):
+            raise StoreVersionUnsupported(f"a subscription of version {version}: written by a later version of acquit")
         container, name, asked = reader.text(), reader.text(), reader.blob()
         value: object = decode(asked)[0] if asked else None
         return cls(
             name,
             None if flags & _GLOBAL else container,
+            user=reader.text() if version == OWNED_VERSION else None,
             shared=bool(flags & _SHARED),
             filters=read_filters(value if isinstance(value, dict) else None),
         )
 
     @property
-    def identity(self) -> tuple[str | None, str]:
-        """Container and name: no two durable subscriptions have the same."""
-        return self.container, self.name
+    def identity(self) -> tuple[str | None, str | None, str]:
+        """User, container and name: no two durable subscriptions have the same."""
+        return self.user, self.container, self.name
+
+    def owned_by(self, user: str) -> Subscription:
+        """The same, as it belongs to this user."""
+        return Subscription(
+            self.name, self.container, user=user, shared=self.shared, durable=self.durable, filters=self.filters
+        )
 
     def takes_the_same(self, other: Subscription) -> bool:
         """Do both filter alike?"""
@@ -98,7 +127,9 @@ class Subscription:
         name = shown(self.name)
         if self.container is None:
             return f"{address}::{_escaped(name)}{suffix}"
-        return f"{address}::{_escaped(shown(self.container))}/{name}{suffix}"
+        # A name has no "|": what stands behind the first one is ours.
+        whose = "" if self.user is None else f"|user={self.user}"
+        return f"{address}::{_escaped(shown(self.container))}/{name}{suffix}{whose}"
 
 
 def subscription_name(link_name: str) -> str:

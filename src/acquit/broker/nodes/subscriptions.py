@@ -3,10 +3,15 @@
 What a receiver asks for is in its source and its link's name (capabilities ``shared`` and ``global``, terminus
 durability), which is how Qpid JMS says it::
 
-    exclusive, durable     its own, by name and container; one link at a time
-    shared, durable        by name, and container unless global; several links take turns
+    exclusive, durable     its own, by name, container and user; one link at a time
+    shared, durable        by name, and container and user unless global; several links take turns
     shared                 the same, while any link has it
     neither                one for each link, as long as that lasts
+
+A subscription belongs to the user who began it: another one with the same container-id and link name begins one of its
+own. One that was begun by a peer that had not logged in, or comes from a journal without users, belongs to the
+first user who asks for it by its names and may consume there, unless somebody receives from it. A *global* one belongs
+to nobody: that is what its subscriber asks for.
 
 A durable subscription is ended by its subscriber's detach(closed), and by *unsubscribe*: an attach with the
 subscription's link name and no source, answered with the source as it is, and then detach(closed). A subscriber that
@@ -16,11 +21,12 @@ a new one, and the old one goes with what is in it, if nobody receives from it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.links.endpoints import Actor, Consumer
 from acquit.broker.nodes.addresses import is_pattern
-from acquit.broker.nodes.finding import SEPARATOR
+from acquit.broker.nodes.finding import SEPARATOR, asks_creation
 from acquit.broker.nodes.queues import check_address
 from acquit.broker.nodes.subscription import NAME_MAX, Subscription, shown, subscription_name
 from acquit.broker.refusal import Refused
@@ -46,7 +52,8 @@ SHARED: Final = "shared"
 GLOBAL: Final = "global"
 _VOLATILE: Final = "|volatile"
 
-Identity = tuple[str | None, str]
+Identity = tuple[str | None, str | None, str]
+"""User, container and name."""
 
 
 class Lookup(Actor):
@@ -86,13 +93,16 @@ class Subscriptions:
         """
         durable = source.durable != TerminusDurability.NONE or source.expiry_policy is TerminusExpiryPolicy.NEVER
         shared = SHARED in source.capabilities
+        on_demand = asks_creation(source.capabilities)
         name = subscription_name(link.name)
         container = None if GLOBAL in source.capabilities else peer.container
         if durable or shared:
             _check_name("the name of a subscription", name)
             _check_name("the container of a subscription", container if container is not None else name)
+            _check_name("the user of a subscription", peer.user if peer.user is not None else name)
+        user = peer.user if durable or shared else None
         try:
-            wanted = Subscription(name, container, shared=shared, durable=durable, filters=filters)
+            wanted = Subscription(name, container, user=user, shared=shared, durable=durable, filters=filters)
         except ValueError as exc:
             raise Refused(f"a subscription with {exc}", condition=AmqpCondition.INVALID_FIELD) from exc
         topic = self._topics.by_address.get(address)
@@ -101,14 +111,16 @@ class Subscriptions:
         if not (durable or shared):
             # Nobody finds it by its name: that is for people.
             number = self._scribe.recorder.table.queue_max + 1
-            return self._make(peer, address, wanted, f"|{number}")
+            return self._make(peer, address, wanted, f"|{number}", on_demand=on_demand)
         known = (self._durable if durable else self._shared).get(wanted.identity)
+        if known is None and durable:
+            known = self._adopted(peer, wanted)
         if known is not None:
             if self._is_that(known, address, wanted, stolen):
                 return known
             peer.rights.check("consume", known.address)  # whose messages it would be the end of
             self._end(known, peer)
-        return self._make(peer, address, wanted, "" if durable else _VOLATILE)
+        return self._make(peer, address, wanted, "" if durable else _VOLATILE, on_demand=on_demand)
 
     def qualified(self, peer: Peer, address: str) -> Queue:
         """The queue that ``topic::name`` names: a durable subscription that everybody may share, begun now. Raises
@@ -128,6 +140,31 @@ class Subscriptions:
         assert queue.subscription is not None
         self._durable[queue.subscription.identity] = queue
         self._topics.add(queue)
+
+    def _ownerless(self, identity: Identity) -> Queue | None:
+        """The subscription of these names that belongs to no user, where a user asks."""
+        user, container, name = identity
+        return None if user is None else self._durable.get((None, container, name))
+
+    def _adopted(self, peer: Peer, wanted: Subscription) -> Queue | None:
+        """The subscription of these names that belonged to no user, and belongs to this one from now on. None where
+        there is none, or it is not for this user. Raises Refused where the disk has no room to say so."""
+        queue = self._ownerless(wanted.identity)
+        if queue is None or queue.consumers or queue.removing or not peer.rights.may("consume", queue.address):
+            return None
+        known = queue.subscription
+        assert known is not None and wanted.user is not None
+        if known.shared != wanted.shared:
+            return None
+        owned = known.owned_by(wanted.user)
+        declared = self._scribe.recorder.table.queues[queue.number]
+        self._queues.record(replace(declared, time_us=self._scribe.time_us, properties=owned.encoded))
+        del self._durable[known.identity]
+        queue.subscription = owned
+        self._durable[owned.identity] = queue
+        self.unsynced[queue] = None
+        self._scribe.when_synced(self.unsynced.pop, queue)
+        return queue
 
     def _is_that(self, known: Queue, address: str, wanted: Subscription, stolen: object) -> bool:
         """Is the subscription of this name the one that is wanted? False: another one takes its place. Raises Refused
@@ -152,15 +189,24 @@ class Subscriptions:
         return same
 
     def _make(
-        self, peer: Peer, address: str, subscription: Subscription, suffix: str, *, auto_created: bool = False
+        self,
+        peer: Peer,
+        address: str,
+        subscription: Subscription,
+        suffix: str,
+        *,
+        auto_created: bool = False,
+        on_demand: bool = False,
     ) -> Queue:
         if is_pattern(address):
             check_address(address, topic=True)
-            self._queues.check_creation(peer, address)
+            self._queues.check_creation(peer, address, on_demand=on_demand)
         else:
-            self._topics.find(peer, address)
-            self._queues.check_number()
+            self._topics.find(peer, address, on_demand=on_demand)
+            self._queues.check_number(peer.user)
         durable = subscription.durable
+        if subscription.queue_name(address, suffix) in self._queues.by_name:
+            suffix = f"|{self._scribe.recorder.table.queue_max + 1}"  # of one that had no owner and has one now
         queue = self._queues.make(
             subscription.queue_name(address, suffix),
             address,
@@ -186,7 +232,8 @@ class Subscriptions:
         assert asked is not None
         container = None if GLOBAL in asked.desired_capabilities else peer.container
         name = subscription_name(link.name)
-        queue = self._durable.get((container, name))
+        identity = (None if container is None else peer.user), container, name
+        queue = self._durable.get(identity) or self._ownerless(identity)
         if queue is None:
             raise Refused(f"there is no subscription {name!r}", condition=AmqpCondition.NOT_FOUND)
         if queue.consumers:

@@ -23,7 +23,8 @@ from acquit.protocol._definitions import (
     DeleteOnNoMessages,
     StdDistMode,
 )
-from acquit.protocol.types import Described, Symbol
+from acquit.protocol.composite import several
+from acquit.protocol.types import Described
 
 if TYPE_CHECKING:
     from acquit.broker.links.endpoints import Peer
@@ -121,8 +122,8 @@ def describe(node: Queue | Topic, *, queue: bool) -> dict[str, object] | None:
     """The dynamic-node-properties of an answer: what is true of the node. None for one that is not dynamic."""
     if node.temporary is None:
         return None
-    modes = [Symbol(StdDistMode.MOVE), Symbol(StdDistMode.COPY)] if queue else [Symbol(StdDistMode.COPY)]
-    return {LIFETIME_POLICY: _POLICIES[node.temporary.lifetime], DIST_MODES: modes}
+    modes = (StdDistMode.MOVE, StdDistMode.COPY) if queue else (StdDistMode.COPY,)
+    return {LIFETIME_POLICY: _POLICIES[node.temporary.lifetime], DIST_MODES: several(modes)}
 
 
 def _lifetime(terminus: Source | Target) -> Lifetime:

@@ -134,8 +134,8 @@ class Topics:
 
     # -- nodes --------------------------------------------------------------------------------------------------------
 
-    def find(self, peer: Peer, address: str) -> Topic:
-        """The topic of an address, for a link or a message of `peer`; made if the policy allows.
+    def find(self, peer: Peer, address: str, *, on_demand: bool = False) -> Topic:
+        """The topic of an address, for a link or a message of `peer`; made if the policy allows, or on demand.
 
         Raises Refused with the condition to tell the peer.
         """
@@ -148,7 +148,7 @@ class Topics:
                 f"{address!r} is a pattern: it can be received from, but messages go to one topic",
                 condition=AmqpCondition.INVALID_FIELD,
             )
-        self._queues.check_creation(peer, address)
+        self._queues.check_creation(peer, address, on_demand=on_demand)
         return self.make(address, self._scribe.declare(peer.container, "", peer.user, address))
 
     def make(self, address: str, actor: int, temporary: Temporary | None = None, *, auto_created: bool = True) -> Topic:

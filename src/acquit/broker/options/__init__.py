@@ -6,13 +6,23 @@ class is a table and each field a key; docs/configuration.md lists them all.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 from acquit.broker.options.address import POLICY_FIELDS, AddressPolicy, AddressRule
 from acquit.broker.options.checks import TIME_MS_MAX, UINT_MAX, check_range
 from acquit.broker.options.limits import BrokerLimits, ConnectionLimits, TransactionLimits
-from acquit.broker.options.security import PERMISSIONS, Listen, Role, Security, Tls, TlsMode, User, Where
+from acquit.broker.options.security import (
+    PERMISSIONS,
+    Listen,
+    Role,
+    Security,
+    Tls,
+    TlsMode,
+    User,
+    Where,
+    WhereAnonymous,
+)
 from acquit.errors import ConfigurationError
 from acquit.store.options import JournalOptions
 
@@ -38,7 +48,11 @@ class BrokerOptions:
     @classmethod
     def small(cls) -> Self:
         """For brokers that live as long as a test: little disk space is prepared."""
-        return cls(journal=JournalOptions.small())
+        return cls().with_small_journal()
+
+    def with_small_journal(self) -> Self:
+        """These, with little disk space prepared, unless they say by themselves what the journal is to be."""
+        return self if self.journal != JournalOptions() else replace(self, journal=JournalOptions.small())
 
     def __post_init__(self) -> None:
         check_range(self, {"stop_timeout_ms": (0, TIME_MS_MAX)})
@@ -69,4 +83,5 @@ __all__ = [
     "TransactionLimits",
     "User",
     "Where",
+    "WhereAnonymous",
 ]

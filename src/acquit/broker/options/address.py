@@ -15,7 +15,7 @@ from acquit.errors import ConfigurationError
 from acquit.store.options import MIB
 
 RELEASES_UNPACED: Final = 10
-"""So often a message may come back uncounted before its returns are paced."""
+"""So often a message may be released before that is paced."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,7 +25,8 @@ class AddressPolicy:
     # -- nodes --------------------------------------------------------------------------------------------------------
 
     create: bool = True
-    """A link to an address that does not exist makes a queue of it; otherwise it is refused with amqp:not-found."""
+    """A link to an address that does not exist makes a queue of it; otherwise it is refused with amqp:not-found, unless
+    its terminus asks for the node to be made (capability create-on-demand, as Qpid's clients have it)."""
 
     auto_delete: bool = False
     """A queue that was made by a link is deleted when it is empty and no link uses it."""
@@ -49,20 +50,25 @@ class AddressPolicy:
     """Where messages go whose time to live has passed. Empty: nowhere."""
 
     max_delivery_attempts: int = 10
-    """A message whose delivery-count reaches this is dead-lettered. 0: never."""
+    """A message that failed this often is dead-lettered. What fails is an attempt that a consumer calls
+    modified(delivery-failed), or whose lock ran out. 0: never."""
 
     connection_loss: Literal["count", "dead-letter"] = "count"
-    """Whether an attempt may be the last one that ended with a lost connection, or with a link closed over it:
-    ``count``, it may not, ``dead-letter``, it may. The one counts in any case, the other where its default-outcome says
-    so."""
+    """What a lost connection is to the messages that its consumers held: ``count``, it raises their delivery-count
+    and is no failure, ``dead-letter``, it is a failure as any other."""
+
+    orderly_close: Literal["uncounted", "count"] = "uncounted"
+    """What it is to them when a receiver closes its link, session or connection over them, with the default-outcome
+    modified(delivery-failed): ``uncounted``, nothing, ``count``, it raises their delivery-count. A failure it never
+    is."""
 
     # -- other attempts -----------------------------------------------------------------------------------------------
 
     redelivery_delay_ms: int = 0
-    """How long a message waits after a failed attempt."""
+    """How long a message waits after a failed attempt, or a lost connection."""
 
     redelivery_multiplier: float = 1.0
-    """The delay grows by this factor with each attempt."""
+    """The delay grows by this factor with each failure."""
 
     redelivery_delay_ms_max: int = 0
     """And no further than this. 0: ten times redelivery_delay_ms."""
@@ -76,11 +82,11 @@ class AddressPolicy:
     queue, ``group``, what is of its group. What consumers hold already is not held up."""
 
     max_releases: int = 0
-    """A message that came back this often without its attempt counting (released, or modified without
+    """A message that consumers gave back this often without its attempt counting (released, or modified without
     delivery-failed) is dead-lettered. 0: never."""
 
     release_delay_ms_max: int = 200
-    """From the eleventh time on that a message comes back uncounted, it does so no more often than once in 1 ms, then
+    """From the eleventh time on that a message is released, it comes back no more often than once in 1 ms, then
     in 2, 4, 8 ..., and at last in this many milliseconds. 0: as often as it is released."""
 
     # -- time ---------------------------------------------------------------------------------------------------------
@@ -160,6 +166,7 @@ class AddressPolicy:
             self,
             {
                 "connection_loss": ("count", "dead-letter"),
+                "orderly_close": ("uncounted", "count"),
                 "routing": ("", "anycast", "multicast"),
                 "unroutable": ("accept", "release"),
                 "redelivery_blocks": ("none", "queue", "group"),
@@ -194,20 +201,20 @@ class AddressPolicy:
             },
         )
 
-    def redelivery_delay(self, attempt: int, chance: float = 0.5) -> int:
-        """Milliseconds before the attempt that follows `attempt` failed ones. `chance`, from 0 to 1, places it between
+    def redelivery_delay(self, failures: int, chance: float = 0.5) -> int:
+        """Milliseconds before the attempt that follows `failures` failed ones. `chance`, from 0 to 1, places it between
         the shortest and the longest that the jitter allows."""
         if not self.redelivery_delay_ms:
             return 0
         longest = self.redelivery_delay_ms_max or 10 * self.redelivery_delay_ms
         # The exponent is bounded before the power is taken: 1000.0 ** 65534 is no float.
-        growth = self.redelivery_multiplier ** min(attempt - 1, 100) if attempt > 1 else 1.0
+        growth = self.redelivery_multiplier ** min(failures - 1, 100) if failures > 1 else 1.0
         delay = min(longest, self.redelivery_delay_ms * growth)
         return max(1, int(min(longest, delay * (1 + self.redelivery_jitter * (2 * chance - 1)))))
 
-    def release_delay(self, returns: int) -> int:
-        """Milliseconds between two returns of a message that has come back uncounted `returns` times."""
-        beyond = returns - RELEASES_UNPACED
+    def release_delay(self, releases: int) -> int:
+        """Milliseconds between two returns of a message that has been released `releases` times."""
+        beyond = releases - RELEASES_UNPACED
         if beyond <= 0 or not self.release_delay_ms_max:
             return 0
         return min(self.release_delay_ms_max, 1 << min(beyond - 1, 40))

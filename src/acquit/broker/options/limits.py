@@ -31,8 +31,16 @@ class ConnectionLimits:
     message_bytes_max: int = 64 * MIB
     """Largest message; a larger one ends its link with amqp:link:message-size-exceeded."""
 
-    assembly_bytes_max: int = 256 * MIB
-    """Bytes of messages that have begun to arrive and not ended, over all links of a connection."""
+    message_entries_max: int = 4_096
+    """Entries of each map of a message: its annotations, application properties and footer. A message with more is
+    rejected with amqp:resource-limit-exceeded: each takes the broker about a microsecond."""
+
+    message_sections_max: int = 4_096
+    """Sections of a message's body; a message with more is rejected with amqp:decode-error."""
+
+    assembly_bytes_max: int = 128 * MIB
+    """Bytes of messages that have begun to arrive and not ended, over all links of a connection. A link that goes
+    beyond is ended with amqp:resource-limit-exceeded."""
 
     unsettled_max: int = 65_536
     """Deliveries that one session may hold unsettled, whatever credit its links grant."""
@@ -40,6 +48,10 @@ class ConnectionLimits:
     output_bytes_max: int = 1 * MIB
     """What may wait to be written to a peer before its links are passed over: a slow consumer keeps its messages in
     the queue, not in memory."""
+
+    turn_cost_max: int = 8000
+    """What a connection may have done for it before the others have their turn. A unit is about a microsecond: a small
+    message that is like the one before costs 4, a link 500. The rest waits, in the peer's socket at last."""
 
     credit_max: int = 1_000
     """Credit of a sender that nothing holds back; topped up at half."""
@@ -54,9 +66,12 @@ class ConnectionLimits:
                 "sessions_max": (1, 65_536),
                 "links_max": (1, 1 << 20),
                 "message_bytes_max": (1, UINT_MAX),
+                "message_entries_max": (64, 1 << 24),
+                "message_sections_max": (64, 1 << 24),
                 "assembly_bytes_max": (1, 1 << 40),
                 "unsettled_max": (1, 0x7FFF_FFFF),
                 "output_bytes_max": (4096, 1 << 30),
+                "turn_cost_max": (100, 1 << 30),
                 "credit_max": (1, 0x7FFF_FFFF),
             },
         )
@@ -67,18 +82,53 @@ class BrokerLimits:
     """What the broker as a whole may hold."""
 
     connections_max: int = 1_024
-    """Sockets open at once; one more is closed at once."""
+    """Connections at once; one more is opened, and closed with amqp:resource-limit-exceeded. With unauthenticated_max
+    it has to fit into the limit of open files of the process, which `acquit serve` raises as far as it may; where it
+    does not, there are fewer, and the log says so."""
+
+    connections_per_user_max: int = 0
+    """Of these, connections of one user; who is anonymous counts as one, and where no users are configured there is no
+    such limit. 0: three quarters of connections_max."""
+
+    connections_per_address_max: int = 0
+    """The same, from one IPv4 address, or one /64 of IPv6; programs on this machine are not counted. 0: three quarters
+    of connections_max. Where all peers come through one proxy, give it connections_max."""
+
+    links_max: int = 50_000
+    """Links at once, over all connections; the link that is one more is refused with amqp:resource-limit-exceeded. Each
+    takes some KiB of memory, and more where its peer chooses long names."""
+
+    links_per_user_max: int = 0
+    """Of these, links of one user, as connections_per_user_max says. 0: three quarters of links_max."""
+
+    links_per_address_max: int = 0
+    """The same, from one address, as connections_per_address_max says. 0: three quarters of links_max."""
 
     unauthenticated_max: int = 256
-    """Of these, sockets whose peer has not authenticated: a crowd that says nothing keeps nobody out for longer than
-    the handshake timeout."""
+    """Sockets beside them whose peer has not opened its connection. One more is let in, and the one of the address with
+    the most of them that has been there for longest is closed: a crowd that says nothing keeps nobody out."""
 
     queues_max: int = 10_000
-    """Queues at once; the link that needs one more is refused."""
+    """Queues, subscriptions and topics at once; the link that needs one more is refused."""
 
-    memory_bytes_max: int = 256 * MIB
-    """Bodies held in memory, over all queues. From half of it senders get less credit, from three quarters durable
-    bodies are read back from the journal when they are needed, and beyond it postings are refused."""
+    queues_per_user_max: int = 0
+    """Of these, those that one user had made since the broker was started, dynamic ones included; who is anonymous
+    counts as one, and where no users are configured there is no such limit. 0: three quarters of queues_max."""
+
+    memory_bytes_max: int = 1024 * MIB
+    """Messages in memory, over all queues: their bodies, 400 bytes for each message whether its body is in memory or
+    only in the journal, and messages that have begun to arrive or that transactions hold. From half of it senders get
+    less credit, where bodies take three quarters of what the others leave durable ones are read back from the journal
+    when they are needed, and beyond it postings are refused. The process has up to one and a half times as much."""
+
+    assembly_bytes_max: int = 0
+    """Of that, messages that have begun to arrive and not ended, over all connections. Beyond, the connection with the
+    most, of the user with the most, loses the links they are on, with amqp:resource-limit-exceeded. 0: half of
+    memory_bytes_max."""
+
+    assembly_bytes_per_user_max: int = 0
+    """Of these, those of one user; the link that goes beyond is ended. Where no users are configured there is no such
+    limit. 0: three quarters of them."""
 
     read_ahead_bytes: int = 4 * MIB
     """Bodies read back from the journal at once for one queue."""
@@ -103,9 +153,17 @@ class BrokerLimits:
             self,
             {
                 "connections_max": (1, 1 << 20),
+                "connections_per_user_max": (0, 1 << 20),
+                "connections_per_address_max": (0, 1 << 20),
+                "links_max": (1, 1 << 24),
+                "links_per_user_max": (0, 1 << 24),
+                "links_per_address_max": (0, 1 << 24),
+                "queues_per_user_max": (0, 1 << 24),
                 "unauthenticated_max": (1, 1 << 20),
                 "queues_max": (1, 1 << 24),
                 "memory_bytes_max": (MIB, 1 << 46),
+                "assembly_bytes_max": (0, 1 << 46),
+                "assembly_bytes_per_user_max": (0, 1 << 46),
                 "read_ahead_bytes": (4096, 1 << 30),
                 "requests_max": (1, 1 << 20),
                 "duplicate_ids_max": (1, 1 << 30),

@@ -11,6 +11,8 @@ from acquit.errors import ConfigurationError
 
 Where = Literal["never", "loopback", "always"]
 """Who is offered a SASL mechanism: nobody, peers on this machine, everybody."""
+WhereAnonymous = Literal["until-users", "never", "loopback", "always"]
+"""The same; *until-users* is peers on this machine as long as there is no user, and then nobody."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,6 +26,9 @@ class User:
 
     roles: tuple[str, ...] = ()
     """Names of roles: the user may do what any of them may."""
+
+    any_user_id: bool = False
+    """Its messages may say another ``user-id``: for programs that forward those of others."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,8 +67,9 @@ PERMISSIONS: Final = tuple(spec.name for spec in fields(Role))
 class Security:
     """Who may come in."""
 
-    anonymous: Where = "loopback"
-    """SASL ANONYMOUS, and peers that begin without SASL."""
+    anonymous: WhereAnonymous = "until-users"
+    """SASL ANONYMOUS, and peers that begin without SASL. ``"until-users"``: peers on this machine, as long as there is
+    no user, and then nobody."""
 
     scram: Where = "always"
     """SASL SCRAM-SHA-256, which shows the password to nobody; without TLS it protects nothing but the password."""
@@ -81,15 +87,33 @@ class Security:
     """By name. Without any, everybody who comes in may do everything; with one, nobody may do what no role of theirs
     names, and who comes in anonymously has the role ``anonymous``, if there is one."""
 
+    verify_user_id: bool = True
+    """Where there are users: refuse a message whose ``user-id`` is not the user who sends it."""
+
     verifications_max: int = 64
     """Passwords that wait to be verified; a peer beyond is refused, and may try again."""
 
     refusal_delay_ms: int = 300
     """How long a peer whose login failed waits for its answer."""
 
+    login_delay_ms_max: int = 30_000
+    """After some failed logins of a user from one address, and after more of any from there, each further login waits
+    before it is decided: 0.6 s, and twice as long each time, up to this. 0: none waits."""
+
+    @property
+    def lets_in_anonymous(self) -> Where:
+        """Who may come in without being a user. Users of the users file are among `users` by the time it is asked."""
+        if self.anonymous != "until-users":
+            return self.anonymous
+        return "never" if self.users else "loopback"
+
     def __post_init__(self) -> None:
-        check_choice(self, dict.fromkeys(("anonymous", "plain", "scram"), ("never", "loopback", "always")))
-        check_range(self, {"verifications_max": (1, 1 << 20), "refusal_delay_ms": (0, 10_000)})
+        check_choice(self, dict.fromkeys(("plain", "scram"), ("never", "loopback", "always")))
+        check_choice(self, {"anonymous": ("until-users", "never", "loopback", "always")})
+        check_range(
+            self,
+            {"verifications_max": (1, 1 << 20), "refusal_delay_ms": (0, 10_000), "login_delay_ms_max": (0, 3_600_000)},
+        )
         for name in self.users:
             if not name or "\0" in name:
                 raise ConfigurationError(f"users: expected names without NUL that are not empty, found {name!r}")
@@ -164,4 +188,4 @@ class Tls:
             raise ConfigurationError("client_certificates: expected a certificate_file as well, found none")
 
 
-__all__ = ["PERMISSIONS", "Listen", "Role", "Security", "Tls", "TlsMode", "User", "Where"]
+__all__ = ["PERMISSIONS", "Listen", "Role", "Security", "Tls", "TlsMode", "User", "Where", "WhereAnonymous"]

@@ -71,7 +71,7 @@ class Letters:
         assert message.body is not None
         queue = self._queue_of(address)
         payload = self._payload(message, kind, last)
-        posting = read_posting(payload, 0)
+        posting = read_posting(payload)
         copy = self._poster.enter(
             queue, payload, posting, address=queue.address, kind=kind, origin=message.sequence, essential=True
         )

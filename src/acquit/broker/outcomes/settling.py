@@ -22,7 +22,18 @@ from acquit.broker.intake.shaping import merge_annotations
 from acquit.broker.life import EXCLUDED_MAX, Account
 from acquit.broker.links.endpoints import Consumer, verdict_of
 from acquit.broker.message import COPY, DURABLE, Message
-from acquit.broker.queue import ENDINGS, LEFT_BEHIND, LOSSES, RETURNS, Ending, NodeEvent, NodeState, Verdict, decide
+from acquit.broker.queue import (
+    ENDINGS,
+    LEFT_BEHIND,
+    LOSSES,
+    RETURNS,
+    Ending,
+    NodeEvent,
+    NodeState,
+    Verdict,
+    decide,
+    step,
+)
 from acquit.broker.scribe import CONNECTION_LOST, UNDELIVERABLE_HERE
 from acquit.broker.transact.transaction import Retirement
 from acquit.errors import StoreFull
@@ -53,6 +64,10 @@ _FAILED: Final = Modified(delivery_failed=True)
 _COPIED: Final = frozenset({NodeEvent.REJECT, NodeEvent.FAIL_LAST, NodeEvent.RETURN_LAST})
 """Events that post a copy elsewhere."""
 _PACED: Final = frozenset({NodeEvent.RELEASE_LATER, NodeEvent.MODIFY_LATER})
+_DELAYED: Final = {
+    event: step(NodeState.ACQUIRED, event).failures for event in (NodeEvent.FAIL_LATER, NodeEvent.LEAVE_COUNTED_LATER)
+}
+"""Events after which a redelivery delay runs, and how many failures each adds."""
 _TAKEN: Final = Rejected(Error(AmqpCondition.RESOURCE_DELETED, "the message was removed from its queue meanwhile"))
 """The answer to an outcome of a message that was purged, or moved, while it was acquired."""
 SAID_BYTES_MAX: Final = 1 << 20
@@ -107,7 +122,7 @@ class Settling:
         that outcome stays its affair."""
         for delivery in deliveries:
             if isinstance(delivery.context, Retirement):
-                delivery.context.link_ended(ending)
+                delivery.context.settled = True
         self._decide(consumer, deliveries, None, ending, answer=False)
 
     def lock_expired(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
@@ -168,9 +183,9 @@ class Settling:
         """ACCEPT for all that are still held. True if any of them is durable."""
         queue = consumer.queue
         memory, life = self._memory, self._life
-        live = life.live
+        live, left = life.live, life.occupancy.left
         durable: list[Message] = []
-        volatile = payload_bytes = held_bytes = 0
+        volatile = payload_bytes = bodies = held_bytes = 0
         for delivery in deliveries:
             message = delivery.context
             if message.__class__ is not Message or message.holder is not consumer:
@@ -185,12 +200,14 @@ class Settling:
             if message.flags & DURABLE:
                 durable.append(message)
                 del live[message.sequence]
+                left(message.position)
                 if not message.flags & COPY:
                     life.live_bytes -= size
             else:
                 volatile += 1
             if message.body is not None:
                 held_bytes += memory.cost(message)
+                bodies += 1
                 message.body = None
             if message.expires_at_ms:
                 life.timers.forget(message)
@@ -198,8 +215,7 @@ class Settling:
         consumer.held -= count
         queue.acquired -= count
         queue.bytes -= payload_bytes
-        queue.memory_bytes -= held_bytes
-        memory.bytes -= held_bytes
+        memory.leave_all(queue, count, bodies, held_bytes)
         if durable:
             self._scribe.events(_ACCEPTED, queue, durable, self._scribe.actor_number(consumer))
         if volatile:
@@ -228,6 +244,8 @@ class Settling:
             verdict, state = ENDINGS[ending], None
         stale = self._stale(consumer, deliveries) if answer else None
         held = self._take_held(consumer, deliveries)
+        if not held and not answer:
+            return  # thousands of links may end that hold nothing: their names need not be recorded
         account = _within_reason(self._account(consumer, state, ending), len(held))
 
         def performed(otherwise: list[Delivery]) -> None:
@@ -309,28 +327,34 @@ class Settling:
 
     def _event(self, message: Message, verdict: Verdict, ending: Ending) -> NodeEvent:
         policy = message.queue.policy
+        lost = ending in LOSSES
+        left = ending in LEFT_BEHIND and not (lost and policy.connection_loss == "dead-letter")
+        if verdict is Verdict.FAILED and ending is Ending.DETACHED and policy.orderly_close != "count":
+            verdict = Verdict.MODIFIED
         if verdict in RETURNS:
-            times_max, times = policy.max_releases, 0 if message.extra is None else message.extra.returns
+            times_max, times = policy.max_releases, message.releases
             delayed = self._paced_until(message) > 0
         else:
-            times_max, times = policy.max_delivery_attempts, message.attempt
-            delayed = policy.redelivery_delay_ms > 0
-        may_be_last = ending not in LEFT_BEHIND or policy.connection_loss == "dead-letter"
+            times_max, times = policy.max_delivery_attempts, message.failures
+            delayed = policy.redelivery_delay_ms > 0 and (lost or not left)
         return decide(
             verdict,
-            last=may_be_last and 0 < times_max <= times + 1,
+            left=left,
+            last=0 < times_max <= times + 1,
             dead_letter=bool(policy.dead_letter_address),
             delayed=delayed,
         )
 
     def _paced_until(self, message: Message) -> int:
-        """When a message that comes back uncounted may be offered again; 0: at once. Its first returns are free; then
-        each waits until some time after the one before it has passed, so that a consumer that releases whatever it gets
+        """When a message that is released may be offered again; 0: at once. Its first releases are free; then each
+        waits until some time after the one before it has passed, so that a consumer that releases whatever it gets
         keeps nobody busy, and one that releases now and then notices nothing."""
         extra = message.extra
         if extra is None or not extra.returned_ms:
             return 0
-        until_ms = extra.returned_ms + message.queue.policy.release_delay(extra.returns + 1)
+        now_ms = self._scribe.time_us // 1000
+        # It returned before now: a clock that was set back since must not say otherwise.
+        until_ms = min(extra.returned_ms, now_ms) + message.queue.policy.release_delay(message.releases + 1)
         return until_ms if until_ms * 1000 > self._scribe.time_us else 0
 
     def _lacks_body(self, message: Message, verdict: Verdict, ending: Ending) -> bool:
@@ -345,8 +369,9 @@ class Settling:
             origin = self._copy(message, account)
             if not origin:
                 event = NodeEvent.FAIL  # not even the reserve has room: it stays here, and the next attempt decides
-        elif event is NodeEvent.FAIL_LATER:
-            delay_ms = message.queue.policy.redelivery_delay(message.attempt + 1, self.random.random())
+        elif event in _DELAYED:
+            failures = message.failures + _DELAYED[event]
+            delay_ms = message.queue.policy.redelivery_delay(failures, self.random.random())
             due_at_ms = self._scribe.time_us // 1000 + delay_ms
         elif event in _PACED:
             due_at_ms = self._paced_until(message)
@@ -403,8 +428,10 @@ class Settling:
     def _account(self, consumer: Consumer, state: DeliveryState | None, ending: Ending) -> Account:
         """Why, for the journal and the message's history."""
         actor = self._scribe.actor_number(consumer)
-        lost = ending in LOSSES
-        flags = CONNECTION_LOST if lost else 0
+        flags = CONNECTION_LOST if ending in LOSSES else 0
+        left = None
+        if ending in LEFT_BEHIND:
+            left = Cause.CONNECTION_LOST if flags else Cause.DETACHED
         match state:
             case Rejected(error=error):
                 condition = "" if error is None else str(error.condition)[:TEXT_MAX]
@@ -412,14 +439,14 @@ class Settling:
                 return Account(Cause.REJECTED, actor, flags, condition, description)
             case Modified(undeliverable_here=here, message_annotations=annotations):
                 return Account(
-                    Cause.CONNECTION_LOST if lost else Cause.MODIFIED,
+                    left or Cause.MODIFIED,
                     actor,
                     flags | (UNDELIVERABLE_HERE if here else 0),
                     excluded=consumer.terminus if here else "",
                     annotations=_encode_annotations(annotations),
                 )
             case _:
-                return Account(Cause.CONNECTION_LOST if lost else Cause.RELEASED, actor, flags)
+                return Account(left or Cause.RELEASED, actor, flags)
 
 
 def _within_reason(account: Account, messages: int) -> Account:

@@ -7,7 +7,7 @@
                                         message ── fields_of ──▶ Fields ┘ decodes a section when a name asks for it
 
 A selector comes from a stranger. Its length, its nesting and its number of terms are bounded, and so is what it can do:
-numbers stay within 64 bits, LIKE does not backtrack, and no message makes it raise.
+numbers stay within 64 bits, LIKE does not backtrack and its steps are counted, and no message makes it raise.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from acquit.broker.selector.closures import Test, compile_test
 from acquit.broker.selector.fields import Fields, fields_of, fields_of_posting, stands_in_body
-from acquit.broker.selector.like import ANY, ONE, PATTERN_MAX, automaton
+from acquit.broker.selector.like import ANY, ONE, PATTERN_MAX, STEPS_MAX, automaton
 from acquit.broker.selector.parser import parse
 from acquit.broker.selector.syntax import names_in
 from acquit.errors import SelectorError
@@ -38,6 +38,7 @@ class Selector:
 
     def matches(self, fields: Fields) -> bool:
         """Whether the condition is true: neither false nor unknown. Raises nothing."""
+        fields.steps_left = STEPS_MAX
         return self._test(fields) is True
 
     def __repr__(self) -> str:
@@ -90,6 +91,7 @@ def all_of(selectors: Sequence[Selector]) -> Selector | None:
 
 
 __all__ = [
+    "STEPS_MAX",
     "Fields",
     "Selector",
     "all_of",

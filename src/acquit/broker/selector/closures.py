@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 from acquit.broker.selector.fields import Fields, literal_for
 from acquit.broker.selector.lexer import LONG_MAX, LONG_MIN
-from acquit.broker.selector.like import TEXT_MAX, pattern_matcher
+from acquit.broker.selector.like import ONE, PIECES_CHARACTERS, TEXT_MAX, pattern_matcher
 from acquit.broker.selector.syntax import (
     And,
     Arithmetic,
@@ -62,7 +62,7 @@ def compile_test(node: Node) -> Test:
                 choices = tuple(c if not isinstance(c, str) else literal_for(value.name, c) for c in choices)
             return _maybe_not(_in(_read(value), choices), negated)
         case Like(value, pattern, negated):
-            return _maybe_not(_like(_read(value), pattern_matcher(pattern)), negated)
+            return _maybe_not(_like(_read(value), pattern), negated)
         case IsNull(value, negated):
             return _is_null(_read(value), negated)
         case Literal() | Name() | Arithmetic() | Signed():
@@ -233,11 +233,15 @@ def _equal_numbers(a: object, b: int | float) -> bool:
     return a == b if type(a) is type(b) else float(a) == float(b)  # type: ignore[arg-type]
 
 
-def _like(read: Reader, fits: Callable[[str], bool]) -> Test:
+def _like(read: Reader, pattern: Sequence[str | None]) -> Test:
+    fits = pattern_matcher(pattern)
+    characters = 1 if ONE in pattern else PIECES_CHARACTERS
+
     def test(fields: Fields) -> bool | None:
         value = read(fields)
         if type(value) is str:
-            return fits(value) if len(value) <= TEXT_MAX else None
+            fields.steps_left -= len(value) // characters
+            return fits(value) if len(value) <= TEXT_MAX and fields.steps_left >= 0 else None
         return None if value is None else False
 
     return test

@@ -54,9 +54,11 @@ class Facts(Protocol):
 
 
 class Fields(dict[str, object]):
-    """Values by name; a name that has none is null."""
+    """Values by name; a name that has none is null. `steps_left` is what LIKE may still cost the selector that asks."""
 
-    __slots__ = ()
+    __slots__ = ("steps_left",)
+
+    steps_left: int
 
     def __missing__(self, name: str) -> object:
         return None

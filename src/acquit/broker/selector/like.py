@@ -13,11 +13,18 @@ from typing import Final
 
 ONE: Final = None
 """In a pattern: any one item (``_``, or a word ``*``)."""
-ANY: Final = ""
-"""In a pattern: any number of items (``%``, or words ``#``)."""
+ANY: Final = ".."
+"""In a pattern: any number of items (``%``, or words ``#``). Neither a character nor a word between dots, which may be
+empty."""
 
 PATTERN_MAX: Final = 1_024
 """Characters that a pattern may have."""
+
+STEPS_MAX: Final = 16_384
+"""What all LIKE of a selector may cost for one message; about what goes beyond it says unknown. A character is a step
+where the pattern has ``_``; without, it is looked for by whole pieces, and `PIECES_CHARACTERS` are one."""
+
+PIECES_CHARACTERS: Final = 32
 
 TEXT_MAX: Final = 16_384
 """Characters that LIKE looks at. About a longer text it says unknown: a message may have megabytes of it, and a

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from acquit.broker.links.endpoints import Actor, Peer
+from acquit.broker.links.endpoints import Actor, Peer, takes_rejected
 from acquit.broker.queue import Ending
 from acquit.broker.refusal import Refused
 from acquit.errors import DecodeError, RemoteProtocolError
@@ -24,7 +24,6 @@ from acquit.protocol._definitions import (
     Error,
     Rejected,
     SectionCode,
-    Source,
     TransactionalState,
     TransactionCondition,
     TxnCapability,
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 
     from acquit.broker.transact.transaction import Transaction
     from acquit.broker.transact.transactions import Transactions
-    from acquit.protocol.connection import Connection
+    from acquit.protocol.connection_base import ConnectionBase
     from acquit.protocol.delivery import Delivery, DeliveryState
 
 CREDIT: Final = 64
@@ -51,33 +50,33 @@ CAPABILITIES: Final = (
     TxnCapability.MULTI_TXNS_PER_SSN,
     TxnCapability.MULTI_SSNS_PER_TXN,
 )
-_REJECTED: Final = (Rejected.SYMBOL, "rejected")
 
 
 class Control(Actor):
     """A control link."""
 
-    __slots__ = ("hears_rejected", "link")
+    __slots__ = ("link",)
 
     def __init__(self, peer: Peer, link: ReceivingLink) -> None:
         super().__init__(peer, link.name, "")
         self.link = link
-        source = link.source
-        outcomes = source.outcomes if isinstance(source, Source) else ()
-        self.hears_rejected = not outcomes or any(known in outcomes for known in _REJECTED)
+
+
+MESSAGE_BYTES_MAX: Final = 4_096
+"""Largest message to the coordinator: a declare or a discharge has some 50 bytes."""
 
 
 class Coordinator:
     """Answers on control links."""
 
-    def __init__(self, transactions: Transactions, touch: Callable[[Connection], None]) -> None:
+    def __init__(self, transactions: Transactions, touch: Callable[[ConnectionBase], None]) -> None:
         self._transactions = transactions
         self._touch = touch
         transactions.terminate = self._terminate
 
     def attach(self, peer: Peer, link: ReceivingLink) -> Control:
         """A controller attached."""
-        link.accept_attach(target=CoordinatorTarget(CAPABILITIES))
+        link.accept_attach(target=CoordinatorTarget(CAPABILITIES), max_message_size=MESSAGE_BYTES_MAX)
         link.grant(CREDIT)
         return Control(peer, link)
 
@@ -126,7 +125,7 @@ class Coordinator:
             self._refuse(control, delivery, error)
 
     def _refuse(self, control: Control, delivery: Delivery, error: Error) -> None:
-        if control.hears_rejected and not delivery.settled:
+        if takes_rejected(control.link) and not delivery.settled:
             self._settle(delivery, Rejected(error))
         else:
             self._detach(control, error)
@@ -138,7 +137,7 @@ class Coordinator:
 
     def _detach(self, control: Control, error: Error) -> None:
         control.link.detach(error)
-        self.ended(control, Ending.DETACHED)
+        self.ended(control, Ending.ENDED_HERE)
         self._touch(control.link.session.connection)
 
     def _settle(self, delivery: Delivery, state: DeliveryState) -> None:

@@ -5,7 +5,9 @@ beginning and end). A transaction is recorded when it first has something durabl
 this run alone knows. Both are kept for a bounded time, and no more than a bounded number of them.
 
 What is not known here any more was not committed within that time: whoever can tell that its transaction is younger
-knows from *unknown* that it was rolled back.
+knows from *unknown* that it was rolled back. So the time is one that really passes: a clock that is set makes nothing
+older, and as nobody knows how long the broker was down, and what became of the clock meanwhile, what is found at a
+start is kept as if it had ended then.
 """
 
 from __future__ import annotations
@@ -25,16 +27,22 @@ UNKNOWN: Final = "unknown"
 class Fates:
     """Remembers fates. Times are microseconds since the epoch."""
 
-    def __init__(self, table: StateTable) -> None:
+    def __init__(self, table: StateTable, time_us: int) -> None:
         self._table = table
         self._unrecorded: dict[bytes, tuple[Verdict, str]] = {}
         recorded = [
             (entry.time_us, txn_id) for (namespace, txn_id), entry in table.state.items() if namespace == Namespace.FATE
         ]
-        self._order: deque[tuple[int, bytes]] = deque(sorted(recorded))
-        """When each ended, oldest first."""
-        self._forgotten_us = 0
-        """When the newest ended that was forgotten before its time."""
+        self._order: deque[tuple[int, bytes]] = deque((time_us, txn_id) for _, txn_id in sorted(recorded))
+        """Since when each is kept, oldest first."""
+        self._forgotten_us: int | None = None
+        """Since when the newest was that was forgotten before its time; None: none was."""
+
+    def clock_set(self, by_us: int) -> None:
+        """The wall clock jumped: what ended so long ago still did."""
+        self._order = deque((since_us + by_us, txn_id) for since_us, txn_id in self._order)
+        if self._forgotten_us is not None:
+            self._forgotten_us += by_us
 
     def ended(self, txn_id: bytes, verdict: Verdict, user: str, time_us: int, *, recorded: bool) -> None:
         """A transaction has ended. Of one that is recorded the journal tells."""
@@ -55,15 +63,15 @@ class Fates:
 
     def known_for_us(self, time_us: int) -> int:
         """For how long all of them are known, as far as their number sets a limit to that."""
-        return max(0, time_us - self._forgotten_us)
+        return time_us if self._forgotten_us is None else max(0, time_us - self._forgotten_us)
 
     def forget(self, before_us: int, fates_max: int) -> None:
-        """Forget those that ended before this time, and the oldest of more than so many."""
+        """Forget those that are kept since before this time, and the oldest of more than so many."""
         order = self._order
         while order and (len(order) > fates_max or order[0][0] < before_us):
-            ended_us, txn_id = order.popleft()
-            if ended_us >= before_us:
-                self._forgotten_us = ended_us
+            since_us, txn_id = order.popleft()
+            if since_us >= before_us:
+                self._forgotten_us = since_us
             self._unrecorded.pop(txn_id, None)
             self._table.forget_fate(txn_id)  # one that was given back for being idle may be in both
 

@@ -97,6 +97,7 @@ class HeldPostings:
                 transaction=transaction.number,
             )
             self.durable[held.sequence] = held
+            self._life.occupancy.entered(held.position)
             self.durable_bytes += len(payload)
         else:
             scribe.count_volatile(target, _HELD, 1)
@@ -190,6 +191,7 @@ class HeldPostings:
                 self._life.wake(node)  # it may have been kept for this alone
         if held.durable:
             del self.durable[held.sequence]
+            self._life.occupancy.left(held.position)
             self.durable_bytes -= len(held.arrival.payload)
         self.memory_bytes -= held.cost
         self._life.memory.bytes -= held.cost

@@ -6,7 +6,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from acquit.broker.message import OVERHEAD_BYTES, Message
-from acquit.broker.queue import Ending, NodeState
+from acquit.broker.queue import NodeState
 from acquit.protocol._definitions import AmqpCondition, Error, TransactionalState
 from acquit.protocol.constants import ACCEPTED
 from acquit.store.interface import Position
@@ -77,7 +77,7 @@ class Held:
 class Retirement:
     """An outcome that waits for its transaction. It is the `context` of its delivery."""
 
-    __slots__ = ("consumer", "delivery", "ending", "message", "settled", "state", "transaction")
+    __slots__ = ("consumer", "delivery", "message", "settled", "state", "transaction")
 
     def __init__(
         self,
@@ -96,14 +96,7 @@ class Retirement:
         self.state = state
         """None: settled without an outcome, so that the source's default-outcome applies either way."""
         self.settled = settled
-        """The receiver has forgotten the delivery: it cannot come back to it."""
-        self.ending: Ending | None = None
-        """How its link has ended meanwhile, if it has."""
-
-    def link_ended(self, ending: Ending) -> None:
-        """Its delivery is no more."""
-        self.settled = True
-        self.ending = ending
+        """The receiver has forgotten the delivery, or its link is gone: it cannot come back to it."""
 
     def said_outside(self, state: DeliveryState | None) -> None:
         """Something was said of the delivery in no transaction. To settle it is to forget it, no more; but it cannot

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Final
 
 from acquit.broker.links.endpoints import verdict_of
 from acquit.broker.message import DURABLE, Message
-from acquit.broker.queue import Ending, NodeState, Verdict
+from acquit.broker.queue import LOSSES, Ending, NodeState, Verdict
 from acquit.broker.refusal import Refused
 from acquit.broker.transact.fates import Fates
 from acquit.broker.transact.held_postings import HeldPostings, append_entering
@@ -107,7 +107,7 @@ class Transactions:
         self._unsynced: dict[bytes, Transaction] = {}
         """Committed, and the batch that says so is not synced."""
         self.postings = HeldPostings(life, poster, nodes)
-        self.fates = Fates(self._scribe.recorder.table)
+        self.fates = Fates(self._scribe.recorder.table, self._scribe.time_us)
 
     # -- for the coordinator ------------------------------------------------------------------------------------------
 
@@ -147,9 +147,14 @@ class Transactions:
         self._ended(transaction, Fate.ROLLED_BACK)
 
     def abandon(self, peer: Peer, ending: Ending, owner: object = None) -> None:
-        """The connection has ended, or only the control link `owner`: roll back what is live there."""
+        """The connection has ended, or only the control link `owner`: roll back what is live there.
+
+        Messages that have an outcome there were seen by whoever said it: to close over a transaction is to roll it back
+        (4.4), and no link that leaves them behind unseen."""
         for transaction in [one for one in self._live.values() if one.peer is peer and owner in (None, one.owner)]:
-            self.roll_back(transaction, ending)
+            for retirement in transaction.retirements:
+                retirement.settled = retirement.settled or owner is None
+            self.roll_back(transaction, ending if ending in LOSSES else Ending.SETTLED)
 
     def fail(self, peer: Peer, txn_id: bytes) -> None:
         """The peer said something of deliveries that are settled here: what it believes is done cannot be."""
@@ -201,6 +206,7 @@ class Transactions:
         """The wall clock jumped: what was idle for so long still was for as long."""
         for transaction in self._live.values():
             transaction.used_us += by_us
+        self.fates.clock_set(by_us)
 
     # -- postings -----------------------------------------------------------------------------------------------------
 
@@ -226,15 +232,6 @@ class Transactions:
                 delivery.update(state)
         else:
             link.session.settle_all(deliveries, state)
-
-    def refuse_posting(self, transaction: Transaction, delivery: Delivery, error: Error) -> None:
-        """It is not taken. Its sender is told, or else the whole transaction fails (4.4.4)."""
-        if delivery.settled:
-            transaction.fail(
-                TransactionCondition.TRANSACTION_ROLLBACK, f"a settled message was refused: {error.description}"
-            )
-        else:
-            self.answer_postings(transaction, [delivery], Rejected(error))
 
     # -- retirements --------------------------------------------------------------------------------------------------
 
@@ -479,8 +476,7 @@ class Transactions:
                 continue
             self._give(retirement)
             if retirement.settled:
-                how = retirement.ending if retirement.ending is not None else ending
-                self._settling.conclude(retirement.consumer, [retirement.delivery], None, how)
+                self._settling.conclude(retirement.consumer, [retirement.delivery], None, ending)
                 self._life.wake(retirement.message.queue)
         transaction.postings = []
         transaction.repeated = []

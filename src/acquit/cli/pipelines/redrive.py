@@ -114,8 +114,8 @@ def _report(summary: RedriveSummary, *, as_json: bool) -> None:
     for group in summary.groups:
         why = ", ".join(text for text in (group.cause, group.condition) if text) or "no reason given"
         click.echo(f"{group.count:>9,}  {why}: {_fate(group.target, group.in_table)}")
-    done = "would be moved" if summary.dry_run else "moved"
-    parts = [f"{counted(summary.selected, 'letter')} selected", f"{summary.moved:,} {done}"]
+    done = f"{summary.would_move:,} would be moved" if summary.dry_run else f"{summary.moved:,} moved"
+    parts = [f"{counted(summary.selected, 'letter')} selected", done]
     parts += [f"{summary.in_table:,} already in the table"] if summary.in_table else []
     parts += [f"{summary.homeless:,} without a place to go"] if summary.homeless else []
     parts += [f"{summary.gone:,} gone meanwhile"] if summary.gone else []

@@ -17,6 +17,7 @@ from acquit.client.fates import TransactionFate, check_txn_id
 from acquit.client.modes import AckMode, find_mode
 from acquit.client.options import (
     ConnectOptions,
+    check_timeout,
 )
 from acquit.client.reconnecting import ConnectionEvent
 from acquit.client.waiting import Opening, ready, wait
@@ -25,6 +26,8 @@ from acquit.errors import SessionEnded
 
 class Connection:
     """One connection to a broker. Made by `connect`."""
+
+    __slots__ = ("__weakref__", "_core", "_driver")
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -97,6 +100,7 @@ class Connection:
         unless configured otherwise. Raises ConnectionLost or its kin where the connection ends first.
         """
         check_txn_id(txn_id)
+        check_timeout(timeout)
         async with self.session() as session:
             query = session._core.ask_fate(txn_id)
             self._driver.act()

@@ -7,11 +7,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator, Mapping
 
-from acquit.client.closing import still_in_doubt
-from acquit.client.core import Kinds
+from acquit.client.listening import check_no_coroutine
+from acquit.client.options import check_timeout
 from acquit.client.receipts import ReceiptStatus, SendPromise, SettlementReceipt, call_when_done
-from acquit.client.received import MessageCore, modified, rejected
-from acquit.client.session import SessionCore
+from acquit.client.received import Kinds, MessageCore, SessionBase, modified, rejected
 from acquit.client.waiting import wait
 from acquit.protocol._definitions import Accepted, Error
 from acquit.protocol.constants import ACCEPTED, RELEASED
@@ -29,6 +28,7 @@ class Receipt(SettlementReceipt):
 
     async def result(self, timeout: float | None = None) -> ReceiptStatus:
         """Wait for the status. UNKNOWN when the time-out passes first; the receipt may still learn better."""
+        check_timeout(timeout)
         await wait(self, timeout)
         status = self.status
         return status if status is not None else ReceiptStatus.UNKNOWN
@@ -36,6 +36,7 @@ class Receipt(SettlementReceipt):
     def add_done_callback(self, callback: Callable[[Receipt], object]) -> None:
         """Have `callback` called with this receipt when its status is known: once, by the event loop, never from
         within this call. What it raises is logged."""
+        check_no_coroutine("callback", callback)
         self._when_done(call_when_done(self, callback, asyncio.get_running_loop().call_soon))
 
     def __await__(self) -> Generator[object, None, ReceiptStatus]:
@@ -51,16 +52,22 @@ class SendReceipt(SendPromise):
         """Wait for the outcome.
 
         Raises MessageRejected, MessageReleased or MessageModified where the peer did not accept; DeliveryInDoubt where
-        no outcome was heard (after a time-out it may still come: ask again); ConnectionLost and its kin where the
-        message had not left.
+        no outcome was heard; NotSent, ConnectionLost and its kin where the message had not left. A `timeout` of this
+        call ends the wait and not the send: it raises DeliveryInDoubt where the message is under way, and NotSent where
+        it is still here, and `done` is False. Ask again, or give the `send` a time-out of its own.
         """
+        check_timeout(timeout)
         if not await wait(self, timeout):
-            raise still_in_doubt(timeout)
+            if not self._transferred:
+                await asyncio.sleep(0)  # it may only wait for the loop, which is to look at it once
+            if not self.done:
+                raise self._still_open(timeout)
         return self._value()
 
     def add_done_callback(self, callback: Callable[[SendReceipt], object]) -> None:
         """Have `callback` called with this receipt when the send has ended, well or not: once, by the event loop, never
         from within this call. What it raises is logged."""
+        check_no_coroutine("callback", callback)
         self._when_done(call_when_done(self, callback, asyncio.get_running_loop().call_soon))
 
     def __await__(self) -> Generator[object, None, Accepted | None]:
@@ -88,9 +95,14 @@ class ReceivedMessage(MessageCore):
         return await answered(self._receiver.session, self._settle(ACCEPTED), sync)
 
     async def reject(
-        self, error: Error | str | None = None, description: str | None = None, *, sync: bool = True
+        self, error: Error | BaseException | str | None = None, description: str | None = None, *, sync: bool = True
     ) -> Receipt:
-        """Invalid: the broker dead-letters it. `error` is a condition such as ``amqp:decode-error``, kept with it."""
+        """Invalid: the broker dead-letters it, and keeps the error with it.
+
+        `error` is a condition, a symbol with a domain such as ``amqp:decode-error`` or ``orders:no-customer``, which
+        `description` says more about; or a text, which then is the description; or an exception, whose text it is
+        (with the exception's own `condition`, else ``amqp:internal-error``); or an `Error`.
+        """
         return await answered(self._receiver.session, self._settle(rejected(error, description)), sync)
 
     async def release(self, *, sync: bool = True) -> Receipt:
@@ -125,7 +137,7 @@ class ReceivedMessage(MessageCore):
 KINDS = Kinds(message=ReceivedMessage, receipt=Receipt)
 
 
-async def answered(session: SessionCore, receipt: SettlementReceipt, sync: bool) -> Receipt:
+async def answered(session: SessionBase, receipt: SettlementReceipt, sync: bool) -> Receipt:
     """The receipt: with `sync` as soon as it is known, else as soon as there is room for one more of its kind."""
     assert isinstance(receipt, Receipt)
     if sync:

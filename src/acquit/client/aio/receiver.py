@@ -8,7 +8,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Self, overload
 
 from acquit.client.aio.messages import ReceivedMessage
 from acquit.client.closing import close
@@ -16,6 +16,7 @@ from acquit.client.driver import Driver
 from acquit.client.listening import HANDLING, ListeningCore, check_callable, listening_here
 from acquit.client.options import (
     check_max_messages,
+    check_timeout,
 )
 from acquit.client.receiving import ReceiverCore
 from acquit.client.waiting import Deadline, Waiters, wait
@@ -27,6 +28,8 @@ class Receiver(AsyncIterator[ReceivedMessage]):
 
     Iteration ends only when we close the receiver, its session or the connection; whatever else ends it is raised.
     """
+
+    __slots__ = ("__weakref__", "_core", "_driver", "_waiters")
 
     def __init__(self, core: ReceiverCore, driver: Driver) -> None:
         self._core = core
@@ -56,13 +59,20 @@ class Receiver(AsyncIterator[ReceivedMessage]):
         """Properties of the peer's attach."""
         return self._core.remote_properties
 
+    @overload
+    async def receive(self, timeout: None = None) -> ReceivedMessage: ...
+    @overload
+    async def receive(self, timeout: float) -> ReceivedMessage | None: ...
+    @overload
+    async def receive(self, timeout: float | None) -> ReceivedMessage | None: ...
     async def receive(self, timeout: float | None = None) -> ReceivedMessage | None:
-        """The next message, or None at the time-out.
+        """The next message; with a time-out, in seconds, None when it passes first.
 
         In AUTO mode it is accepted as it is returned. Raises CreditExhausted at the time-out when nothing could come
         because the limit is reached and nothing was acknowledged (modes CLIENT, INDIVIDUAL, TRANSACTED), LinkDetached
         and its kin, SessionEnded or ConnectionLost when nothing will come any more.
         """
+        check_timeout(timeout)
         message = self._core.take()
         if message is not None:
             return message  # type: ignore[return-value]  # of our KINDS
@@ -91,7 +101,7 @@ class Receiver(AsyncIterator[ReceivedMessage]):
         called. In the other modes an exception of the handler ends the listening. A close from elsewhere waits for the
         handler under way.
         """
-        check_callable("handler", handler)
+        check_callable("handler", handler, "message")
         if self._core.closed_by_us:
             return
         core = self._core
@@ -137,6 +147,7 @@ class Receiver(AsyncIterator[ReceivedMessage]):
     async def drain(self, timeout: float | None = None) -> bool:
         """Ask the peer to send what it has for our credit now, and give the rest back (2.6.7). True when it has done
         so: all that was available is in the buffer. Credit is granted again when somebody waits for a message."""
+        check_timeout(timeout)
         self._driver.act()
         drained = self._core.drain()
         self._driver.act()
@@ -147,6 +158,7 @@ class Receiver(AsyncIterator[ReceivedMessage]):
     async def refresh(self, timeout: float | None = None) -> bool:
         """Ask the peer for the state of the link, so that `available` is fresh. True once it has answered; many
         brokers never do (the specification does not ask them to)."""
+        check_timeout(timeout)
         query = self._core.query()
         self._driver.act()
         done = await wait(query, timeout)
@@ -261,6 +273,8 @@ class Listener:
     """A started listener: a handler that is called with the messages of a receiver, on tasks of its own. Made by
     `Receiver.start_listener`. As a block it is stopped at the end, and raises what ended it before."""
 
+    __slots__ = ("__weakref__", "_core", "_handler", "_on_error", "_receiver", "_tasks")
+
     def __init__(
         self,
         receiver: Receiver,
@@ -268,9 +282,9 @@ class Listener:
         concurrency: int,
         on_error: Callable[[ReceivedMessage, Exception], object | Awaitable[object]] | None,
     ) -> None:
-        check_callable("handler", handler)
+        check_callable("handler", handler, "message")
         if on_error is not None:
-            check_callable("on_error", on_error)
+            check_callable("on_error", on_error, "message", "error")
         self._receiver = receiver
         self._handler = handler
         self._on_error = on_error
@@ -292,6 +306,7 @@ class Listener:
         What is in the buffer of the receiver stays there. Called by a handler of this listener, or a task that it
         started, it does not wait. Raises nothing: what a listener failed of is for `wait`.
         """
+        check_timeout(timeout)
         self._core.begin_stop()
         if self._core.asked_from_inside:
             return self.done
@@ -302,6 +317,7 @@ class Listener:
     async def wait(self, timeout: float | None = None) -> bool:
         """Wait until it has ended. True then, False at the time-out. Raises what ended it, if nobody asked for that: an
         error of the link, or of a handler. Raises LocalProtocolError in a handler of this listener."""
+        check_timeout(timeout)
         self._core.check_outside()
         if not await wait(self._core.ended, timeout):
             return False

@@ -9,20 +9,24 @@ from types import TracebackType
 from typing import Literal, Self, overload
 
 from acquit.client.aio.messages import SendReceipt
-from acquit.client.closing import close, flush, still_in_doubt
+from acquit.client.closing import close, flush
 from acquit.client.driver import Driver
 from acquit.client.options import (
     DeliveryMode,
+    check_timeout,
 )
 from acquit.client.sending import SenderCore
 from acquit.client.waiting import Deadline, Waiters, wait
 from acquit.errors import NotSent
 from acquit.protocol._definitions import Accepted
+from acquit.protocol.body import Body
 from acquit.protocol.message import Message
 
 
 class Sender:
     """Sends messages to one address."""
+
+    __slots__ = ("__weakref__", "_core", "_driver", "_waiters")
 
     def __init__(self, core: SenderCore, driver: Driver) -> None:
         self._core = core
@@ -43,7 +47,7 @@ class Sender:
     @overload
     async def send(
         self,
-        message: Message | bytes | str,
+        message: Message | Body,
         *,
         wait: Literal[True] = True,
         timeout: float | None = None,
@@ -52,7 +56,7 @@ class Sender:
     @overload
     async def send(
         self,
-        message: Message | bytes | str,
+        message: Message | Body,
         *,
         wait: Literal[False],
         timeout: float | None = None,
@@ -60,7 +64,7 @@ class Sender:
     ) -> SendReceipt: ...
     async def send(
         self,
-        message: Message | bytes | str,
+        message: Message | Body,
         *,
         wait: bool = True,
         timeout: float | None = None,
@@ -70,16 +74,21 @@ class Sender:
         buffer has taken it, so that many can be under way.
 
         A message that does not say durable is sent as the sender's delivery mode says; `delivery_mode` overrides both.
-        `timeout` defaults to the connection's send_timeout_ms. Raises MessageRejected, MessageReleased,
+        `timeout` (seconds) defaults to the connection's send_timeout_ms. One that is given with ``wait=False`` ends the
+        send all the same, connected or not: in NotSent or DeliveryInDoubt, which the receipt tells; without it, what is
+        in the buffer waits for credit as long as the link lives. Raises MessageRejected, MessageReleased,
         MessageModified; DeliveryInDoubt where no outcome was heard in time or the peer was lost; NotSent where it
         never left; EncodeError and LocalProtocolError for what cannot be sent.
         """
+        check_timeout(timeout)
         core = self._core
         core.check()
-        receipt = SendReceipt(core.encode(message, delivery_mode), wait)
+        receipt = SendReceipt(core.encode(message, delivery_mode), wait or timeout is not None)
         if wait or not core.has_room:
             return await self._send_slowly(receipt, wait, timeout)
         core.enqueue(receipt)
+        if timeout is not None:
+            core.limit(receipt, timeout, timeout)
         return receipt
 
     async def _send_slowly(
@@ -95,19 +104,24 @@ class Sender:
             core.check()
         core.enqueue(receipt)
         if not wait_:
+            if timeout is not None:
+                core.limit(receipt, max(0.0, deadline.left() or 0.0), timeout)
             return receipt
         try:
             await wait(receipt, deadline.left())
         finally:
             if not receipt.done:
-                core.withdraw(receipt)
+                core.withdraw(receipt, timeout_s)
         if not receipt.done:
-            raise still_in_doubt(timeout_s)
+            raise receipt._still_open(timeout_s)
         return receipt._value()
 
     async def flush(self, timeout: float | None = None) -> None:
         """Wait until every send so far has ended; then raise the error of the first that failed since the last flush,
-        if nobody has asked its receipt. DeliveryInDoubt when the time-out passes first."""
+        if nobody has asked its receipt. When the time-out passes first, NotSent
+        where all that have not ended are still here, and DeliveryInDoubt where some are under way; it says how many of
+        each, and the sends go on."""
+        check_timeout(timeout)
         await flush(self._core, timeout)
 
     async def close(self, timeout: float | None = None) -> None:

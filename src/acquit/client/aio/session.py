@@ -19,6 +19,8 @@ from acquit.client.options import (
     DeliveryMode,
     ReceiverSpec,
     SenderSpec,
+    capabilities_of,
+    check_timeout,
     link_name,
 )
 from acquit.client.receiving import ReceiverCore
@@ -34,6 +36,8 @@ from acquit.protocol.delivery import Outcome
 
 class Session:
     """A session: an acknowledgement mode, and the senders and receivers that share it."""
+
+    __slots__ = ("__weakref__", "_core", "_driver")
 
     def __init__(self, core: SessionCore, driver: Driver) -> None:
         self._core = core
@@ -72,7 +76,7 @@ class Session:
                     delivery_mode=delivery_mode,
                     topic=topic,
                     unreliable=unreliable,
-                    capabilities=tuple(capabilities),
+                    capabilities=capabilities_of(capabilities),
                     properties=properties,
                     buffer_messages=buffer_messages,
                     buffer_bytes=buffer_bytes,
@@ -129,7 +133,7 @@ class Session:
                     subscription=subscription,
                     unreliable=unreliable,
                     target=target,
-                    capabilities=tuple(capabilities),
+                    capabilities=capabilities_of(capabilities),
                     properties=properties,
                 )
             ),
@@ -233,6 +237,7 @@ class Session:
         await self.commit()
 
     def _timeout_s(self, timeout: float | None) -> float:
+        check_timeout(timeout)
         return timeout if timeout is not None else self._core.core.options.send_timeout_ms / 1000
 
     async def close(self, timeout: float | None = None) -> None:

@@ -12,6 +12,7 @@ from acquit.client.blocking.messages import KINDS
 from acquit.client.blocking.session import Session
 from acquit.client.driver import Driver, open_driver
 from acquit.client.fates import TransactionFate
+from acquit.client.listening import check_no_coroutine
 from acquit.client.modes import AckMode
 from acquit.client.options import ConnectOptions
 from acquit.client.reconnecting import ConnectionEvent
@@ -22,6 +23,8 @@ _TELLING_S: Final = 1.0
 
 class Connection:
     """One connection to a broker. Made by `connect`."""
+
+    __slots__ = ("__weakref__", "_aio", "_loop")
 
     def __init__(self, driver: Driver, loop: LoopThread) -> None:
         self._aio = aio.Connection(driver)
@@ -122,6 +125,8 @@ def connect(
     the broker; by default it is another one for each connection. Raises ConnectTimeout, AuthenticationFailed or
     another ConnectionFailed; ConfigurationError for a URL or option that makes no sense.
     """
+    if on_event is not None:
+        check_no_coroutine("on_event", on_event, "event")
     loop = loop_thread()
     driver = loop.run(
         open_driver(
@@ -133,7 +138,7 @@ def connect(
             options,
             KINDS,
             threads=True,
-            on_event=on_event and in_order(on_event),
+            on_event=None if on_event is None else in_order(on_event),
         )
     )
     watch_forks(driver)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import cast
 
-from acquit.client.closing import still_in_doubt
-from acquit.client.core import Kinds
+from acquit.client.listening import check_no_coroutine
+from acquit.client.options import check_timeout
 from acquit.client.receipts import ReceiptStatus, SendPromise, SettlementReceipt
-from acquit.client.received import MessageCore, modified, rejected
-from acquit.client.session import SessionCore
-from acquit.client.threads import wait, when_done
+from acquit.client.received import Kinds, MessageCore, SessionBase, modified, rejected
+from acquit.client.threads import loop_thread, wait, when_done
 from acquit.protocol._definitions import Accepted, Error
 from acquit.protocol.constants import ACCEPTED, RELEASED
 
@@ -27,6 +26,7 @@ class Receipt(SettlementReceipt):
 
     def result(self, timeout: float | None = None) -> ReceiptStatus:
         """Wait for the status. UNKNOWN when the time-out passes first; the receipt may still learn better."""
+        check_timeout(timeout)
         wait(self, timeout)
         status = self.status
         return status if status is not None else ReceiptStatus.UNKNOWN
@@ -35,6 +35,7 @@ class Receipt(SettlementReceipt):
         """Have `callback` called with this receipt when its status is known: once, on a thread that calls the callbacks
         of all receipts, one after the other, never from within this call. It may use the client; what it raises is
         logged."""
+        check_no_coroutine("callback", callback)
         when_done(self, callback)
 
 
@@ -47,17 +48,23 @@ class SendReceipt(SendPromise):
         """Wait for the outcome.
 
         Raises MessageRejected, MessageReleased or MessageModified where the peer did not accept; DeliveryInDoubt where
-        no outcome was heard (after a time-out it may still come: ask again); ConnectionLost and its kin where the
-        message had not left.
+        no outcome was heard; NotSent, ConnectionLost and its kin where the message had not left. A `timeout` of this
+        call ends the wait and not the send: it raises DeliveryInDoubt where the message is under way, and NotSent where
+        it is still here, and `done` is False. Ask again, or give the `send` a time-out of its own.
         """
+        check_timeout(timeout)
         if not wait(self, timeout):
-            raise still_in_doubt(timeout)
+            if not self._transferred:
+                loop_thread().catch_up()  # it may only wait for that thread, which is to look at it once
+            if not self.done:
+                raise self._still_open(timeout)
         return self._value()
 
     def add_done_callback(self, callback: Callable[[SendReceipt], object]) -> None:
         """Have `callback` called with this receipt when the send has ended, well or not: once, on a thread that calls
         the callbacks of all receipts, one after the other, never from within this call. It may use the client; what it
         raises is logged."""
+        check_no_coroutine("callback", callback)
         when_done(self, callback)
 
 
@@ -81,8 +88,15 @@ class ReceivedMessage(MessageCore):
         """Processed: the broker may forget it."""
         return answered(self._receiver.session, self._settle(ACCEPTED), sync)
 
-    def reject(self, error: Error | str | None = None, description: str | None = None, *, sync: bool = True) -> Receipt:
-        """Invalid: the broker dead-letters it. `error` is a condition such as ``amqp:decode-error``, kept with it."""
+    def reject(
+        self, error: Error | BaseException | str | None = None, description: str | None = None, *, sync: bool = True
+    ) -> Receipt:
+        """Invalid: the broker dead-letters it, and keeps the error with it.
+
+        `error` is a condition, a symbol with a domain such as ``amqp:decode-error`` or ``orders:no-customer``, which
+        `description` says more about; or a text, which then is the description; or an exception, whose text it is
+        (with the exception's own `condition`, else ``amqp:internal-error``); or an `Error`.
+        """
         return answered(self._receiver.session, self._settle(rejected(error, description)), sync)
 
     def release(self, *, sync: bool = True) -> Receipt:
@@ -117,7 +131,7 @@ class ReceivedMessage(MessageCore):
 KINDS = Kinds(message=ReceivedMessage, receipt=Receipt)
 
 
-def answered(session: SessionCore, receipt: SettlementReceipt, sync: bool) -> Receipt:
+def answered(session: SessionBase, receipt: SettlementReceipt, sync: bool) -> Receipt:
     """The receipt: with `sync` as soon as it is known, else as soon as there is room for one more of its kind."""
     if sync:
         wait(receipt, None)

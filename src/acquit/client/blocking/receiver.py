@@ -6,12 +6,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Self, overload
 
 from acquit.client import aio
 from acquit.client.blocking.messages import ReceivedMessage
 from acquit.client.listening import HANDLING, ListeningCore, check_no_coroutine, listening_here
-from acquit.client.options import check_max_messages
+from acquit.client.options import check_max_messages, check_timeout
 from acquit.client.threads import FORKED, Gate, LoopThread, wait
 from acquit.errors import ConnectionLost, EndpointError
 
@@ -21,6 +21,8 @@ class Receiver(Iterator[ReceivedMessage]):
 
     Iteration ends only when we close the receiver, its session or the connection; whatever else ends it is raised.
     """
+
+    __slots__ = ("__weakref__", "_aio", "_core", "_gate", "_loop")
 
     def __init__(self, receiver: aio.Receiver, loop: LoopThread) -> None:
         self._aio = receiver
@@ -51,13 +53,20 @@ class Receiver(Iterator[ReceivedMessage]):
         """Properties of the peer's attach."""
         return self._core.remote_properties
 
+    @overload
+    def receive(self, timeout: None = None) -> ReceivedMessage: ...
+    @overload
+    def receive(self, timeout: float) -> ReceivedMessage | None: ...
+    @overload
+    def receive(self, timeout: float | None) -> ReceivedMessage | None: ...
     def receive(self, timeout: float | None = None) -> ReceivedMessage | None:
-        """The next message, or None at the time-out.
+        """The next message; with a time-out, in seconds, None when it passes first.
 
         In AUTO mode it is accepted as it is returned. Raises CreditExhausted at the time-out when nothing could come
         because the limit is reached and nothing was acknowledged (modes CLIENT, INDIVIDUAL, TRANSACTED), LinkDetached
         and its kin, SessionEnded or ConnectionLost when nothing will come any more.
         """
+        check_timeout(timeout)
         message = self._core.take()
         if message is not None:
             return message  # type: ignore[return-value]  # of our KINDS
@@ -86,7 +95,7 @@ class Receiver(Iterator[ReceivedMessage]):
         called. In the other modes an exception of the handler ends the listening. A close from elsewhere waits for the
         handler under way.
         """
-        check_no_coroutine("handler", handler)
+        check_no_coroutine("handler", handler, "message")
         if self._core.closed_by_us:
             return
         core = self._core
@@ -233,6 +242,8 @@ class Listener:
     The threads are daemons: a program that ends without stopping its listeners ends, in the midst of their handlers.
     """
 
+    __slots__ = ("__weakref__", "_core", "_handler", "_loop", "_on_error", "_receiver")
+
     def __init__(
         self,
         receiver: Receiver,
@@ -240,9 +251,9 @@ class Listener:
         concurrency: int,
         on_error: Callable[[ReceivedMessage, Exception], object] | None,
     ) -> None:
-        check_no_coroutine("handler", handler)
+        check_no_coroutine("handler", handler, "message")
         if on_error is not None:
-            check_no_coroutine("on_error", on_error)
+            check_no_coroutine("on_error", on_error, "message", "error")
         self._receiver = receiver
         self._handler = handler
         self._on_error = on_error
@@ -270,6 +281,7 @@ class Listener:
         What is in the buffer of the receiver stays there. Called by a handler of this listener it does not wait. Raises
         nothing: what a listener failed of is for `wait`.
         """
+        check_timeout(timeout)
         self._core.begin_stop()
         if self._core.asked_from_inside or self._loop.forked:
             return self.done
@@ -280,6 +292,7 @@ class Listener:
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it has ended. True then, False at the time-out. Raises what ended it, if nobody asked for that: an
         error of the link, or of a handler. Raises LocalProtocolError in a handler of this listener."""
+        check_timeout(timeout)
         self._core.check_outside()
         if self._loop.forked:  # the threads are the parent's
             raise ConnectionLost(FORKED)

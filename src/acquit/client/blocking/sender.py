@@ -11,16 +11,18 @@ from typing import Literal, Self, overload
 
 from acquit.client import aio
 from acquit.client.blocking.messages import SendReceipt
-from acquit.client.closing import still_in_doubt
-from acquit.client.options import DeliveryMode
+from acquit.client.options import DeliveryMode, check_timeout
 from acquit.client.threads import Gate, LoopThread, wait
 from acquit.errors import NotSent
 from acquit.protocol._definitions import Accepted
+from acquit.protocol.body import Body
 from acquit.protocol.message import Message
 
 
 class Sender:
     """Sends messages to one address."""
+
+    __slots__ = ("__weakref__", "_aio", "_core", "_lock", "_loop", "_room")
 
     def __init__(self, sender: aio.Sender, loop: LoopThread) -> None:
         self._aio = sender
@@ -43,7 +45,7 @@ class Sender:
     @overload
     def send(
         self,
-        message: Message | bytes | str,
+        message: Message | Body,
         *,
         wait: Literal[True] = True,
         timeout: float | None = None,
@@ -52,7 +54,7 @@ class Sender:
     @overload
     def send(
         self,
-        message: Message | bytes | str,
+        message: Message | Body,
         *,
         wait: Literal[False],
         timeout: float | None = None,
@@ -60,7 +62,7 @@ class Sender:
     ) -> SendReceipt: ...
     def send(
         self,
-        message: Message | bytes | str,
+        message: Message | Body,
         *,
         wait: bool = True,
         timeout: float | None = None,
@@ -70,36 +72,55 @@ class Sender:
         buffer has taken it, so that many can be under way.
 
         A message that does not say durable is sent as the sender's delivery mode says; `delivery_mode` overrides both.
-        `timeout` defaults to the connection's send_timeout_ms. Raises MessageRejected, MessageReleased,
+        `timeout` (seconds) defaults to the connection's send_timeout_ms. One that is given with ``wait=False`` ends the
+        send all the same, connected or not: in NotSent or DeliveryInDoubt, which the receipt tells; without it, what is
+        in the buffer waits for credit as long as the link lives. Raises MessageRejected, MessageReleased,
         MessageModified; DeliveryInDoubt where no outcome was heard in time or the peer was lost; NotSent where it
         never left; EncodeError and LocalProtocolError for what cannot be sent.
         """
+        check_timeout(timeout)
+        if not wait:
+            return self._begin_send(message, timeout, delivery_mode, limited=timeout is not None)
         core = self._core
         core.check()
-        receipt = SendReceipt(core.encode(message, delivery_mode), wait)
-        with self._lock:
-            queued = core.has_room
-            sent = queued and wait and core.is_idle and self._send_now(receipt)
-            if queued and not sent:
-                core.enqueue(receipt)
-        if queued and not wait:
-            return receipt
-        timeout_s = core.session.core.options.send_timeout_ms / 1000 if timeout is None else timeout
+        receipt = SendReceipt(core.encode(message, delivery_mode), True)
+        timeout_s = self._timeout_s(timeout)
         ends_at = time.monotonic() + timeout_s
-        if not queued:
+        if not self._enqueue_at_once(receipt):
             self._enqueue_slowly(receipt, timeout_s)
-            if not wait:
-                return receipt
-        return self._outcome(receipt, timeout_s, ends_at, listen=sent)
+        return self._outcome(receipt, timeout_s, ends_at)
 
-    def _send_now(self, receipt: SendReceipt) -> bool:
-        """Send in this thread, if the loop thread has nothing to do. Whoever waits for one outcome after the other is
-        spared a hand-over between threads for each."""
-        try:
-            return self._loop.attempt(partial(self._aio._driver.send, self._core, receipt))
-        except BaseException:
-            self._loop.call(partial(self._core.withdraw, receipt))
-            raise
+    def _begin_send(
+        self,
+        message: Message | Body,
+        timeout: float | None,
+        delivery_mode: DeliveryMode | None,
+        *,
+        limited: bool = False,
+    ) -> SendReceipt:
+        """Put a message into the buffer, and wait for nothing but room. `limited`: the time-out is the send's own."""
+        core = self._core
+        core.check()
+        receipt = SendReceipt(core.encode(message, delivery_mode), limited)
+        left_s = timeout_s = self._timeout_s(timeout)
+        if not self._enqueue_at_once(receipt):
+            ends_at = time.monotonic() + timeout_s
+            self._enqueue_slowly(receipt, timeout_s)
+            left_s = max(0.0, ends_at - time.monotonic())
+        if limited:
+            core.limit(receipt, left_s, timeout_s)
+        return receipt
+
+    def _timeout_s(self, timeout: float | None) -> float:
+        return self._core.session.core.options.send_timeout_ms / 1000 if timeout is None else timeout
+
+    def _enqueue_at_once(self, receipt: SendReceipt) -> bool:
+        """Put a send into the buffer. False, and it is not there, where that is full."""
+        with self._lock:
+            has_room = self._core.has_room
+            if has_room:
+                self._core.enqueue(receipt)
+        return has_room
 
     def _enqueue_slowly(self, receipt: SendReceipt, timeout_s: float) -> None:
         core = self._core
@@ -108,35 +129,33 @@ class Sender:
             if not self._room.wait(self._may_go_on, ends_at - time.monotonic()):
                 raise NotSent(f"the outgoing buffer of {core.spec.what} had no room within {timeout_s:g} s")
             core.check()
-            with self._lock:
-                if core.has_room:
-                    core.enqueue(receipt)
-                    return
+            if self._enqueue_at_once(receipt):
+                return
 
     def _may_go_on(self) -> bool:
         core = self._core
         return core.has_room or core.failure is not None or core.closing
 
-    def _outcome(self, receipt: SendReceipt, timeout_s: float, ends_at: float, *, listen: bool) -> Accepted | None:
+    def _outcome(self, receipt: SendReceipt, timeout_s: float, ends_at: float) -> Accepted | None:
         try:
-            if listen:
-                self._loop.listen(self._aio._driver.pump, receipt, timeout_s)
             done = wait(receipt, ends_at - time.monotonic())
         except BaseException:
             self._loop.call(partial(self._core.withdraw, receipt))
             raise
         if not done:
-            self._loop.run(self._withdraw(receipt))
+            self._loop.run(self._withdraw(receipt, timeout_s))
             if not receipt.done:
-                raise still_in_doubt(timeout_s)
+                raise receipt._still_open(timeout_s)
         return receipt._value()
 
-    async def _withdraw(self, receipt: SendReceipt) -> None:
-        self._core.withdraw(receipt)
+    async def _withdraw(self, receipt: SendReceipt, timeout_s: float) -> None:
+        self._core.withdraw(receipt, timeout_s)
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until every send so far has ended; then raise the error of the first that failed since the last flush,
-        if nobody has asked its receipt. DeliveryInDoubt when the time-out passes first."""
+        if nobody has asked its receipt. When the time-out passes first, NotSent
+        where all that have not ended are still here, and DeliveryInDoubt where some are under way; it says how many of
+        each, and the sends go on."""
         self._loop.run(self._aio.flush(timeout))
 
     def close(self, timeout: float | None = None) -> None:

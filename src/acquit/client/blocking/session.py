@@ -23,6 +23,8 @@ from acquit.protocol.delivery import Outcome
 class Session:
     """A session: an acknowledgement mode, and the senders and receivers that share it."""
 
+    __slots__ = ("__weakref__", "_aio", "_core", "_loop")
+
     def __init__(self, session: aio.Session, loop: LoopThread) -> None:
         self._aio = session
         self._loop = loop

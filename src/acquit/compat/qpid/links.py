@@ -188,18 +188,16 @@ class Sender(Link):
         deadline = Deadline(timeout)
         self._await_room(deadline)
         try:
-            receipt = inner.send(
+            receipt = inner._begin_send(
                 to_wire(message, self._plan.subject),
-                wait=False,
-                timeout=deadline.left(),
-                delivery_mode=DeliveryMode.PERSISTENT if message.durable else DeliveryMode.NON_PERSISTENT,
+                deadline.left(),
+                DeliveryMode.PERSISTENT if message.durable else DeliveryMode.NON_PERSISTENT,
             )
         except SendFailed as exc:
             raise InsufficientCapacity(text=str(exc)) from exc
         except AcquitError as exc:
             raise self._failed(exc, SendError) from exc
-        if receipt is not None:
-            self._pending.append(receipt)
+        self._pending.append(receipt)
         if sync:
             self.sync(deadline.left())
 

@@ -34,13 +34,13 @@ from acquit.client.subscriptions import Subscription
 from acquit.compat.qpid.messaging.address import LexError, Options, ParseError, parse
 from acquit.compat.qpid.messaging.exceptions import InvalidOption, MalformedAddress
 from acquit.errors import ConfigurationError, EncodeError
+from acquit.protocol.extensions import CREATE_ON_DEMAND
 from acquit.protocol.types import Described, Symbol, ULong
 
 logger = logging.getLogger("qpid.messaging")
 
 Direction: TypeAlias = Literal["sender", "receiver"]
 
-CREATE_ON_DEMAND: Final = "create-on-demand"
 DIRECT_BINDING: Final = Symbol("apache.org:legacy-amqp-direct-binding:string")
 TOPIC_BINDING: Final = Symbol("apache.org:legacy-amqp-topic-binding:string")
 SUBJECT_FILTER: Final = "subject"

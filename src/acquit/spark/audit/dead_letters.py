@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 import pyarrow as pa
 
-from acquit.ledger.events import EventKind
+from acquit.ledger.events import EventFlag, EventKind
 from acquit.ledger.records import Attempt, Cause, RecordKind
 from acquit.spark.audit.counters import MINUTE_US
 from acquit.spark.ledger.chain import Segment
@@ -41,9 +41,12 @@ def dead_letters(segment: Segment, events: Events) -> list[Letters]:
     if not len(letters):
         return []
     reasons = _reasons(segment)
+    lost = (
+        None if not letter["flags"] & EventFlag.CONNECTION_LOST else Cause.CONNECTION_LOST.name for letter in letters
+    )
     counts: Counter[tuple[int, int, str | None, str | None]] = Counter()
-    for letter in letters:
-        cause, condition = reasons.get(int(letter["sequence"]), (None, None))
+    for letter, implied in zip(letters, lost, strict=True):
+        cause, condition = reasons.get(int(letter["sequence"]), (implied, None))
         key = (int(letter["queue"]), int(letter["time_us"]) // MINUTE_US, cause, condition)
         if key not in counts and len(counts) >= REASONS_MAX:
             key = (*key[:2], None, "(others)")

@@ -39,13 +39,16 @@ class Judge:
             *(F.count_if(flag).alias(flag) for flag in flags),
             F.bit_or("here").alias("here"),
             F.bit_or("there").alias("there"),
+            F.sum("suppressed").alias("suppressed"),
         )
         held = other.groupBy("scope", "key").agg(
             *(F.count_if(F.col("state") == state.value).alias(state.value) for state in ReceiptState),
             F.count("*").alias("rows"),
         )
         joined = said.join(held, ["scope", "key"], "full")
-        joined = joined.na.fill(0, [*flags, "here", "there", *(state.value for state in ReceiptState), "rows"])
+        joined = joined.na.fill(
+            0, [*flags, "here", "there", "suppressed", *(state.value for state in ReceiptState), "rows"]
+        )
         times = F.concat(F.lit(" × "), F.col("counted").cast("string"))
         return (
             joined.withColumn("finding", self._finding())
@@ -69,6 +72,7 @@ class Judge:
             F.when((counted > 0) & (rows == 0), unknown)
             .when((counted > 0) & (accepted + in_doubt == 0), Finding.POSTED_THOUGH_REFUSED.value)
             .when((counted > 0) & (counted > accepted + in_doubt), Finding.POSTED_TWICE.value)
+            .when((counted > 0) & (accepted > counted + F.col("suppressed")), Finding.ACCEPTED_TWICE.value)
             .when((counted > 0) & (accepted == 0), Finding.IN_DOUBT_POSTED.value)
             .when((counted == 0) & (accepted > 0), self._if_known(Finding.NEVER_POSTED))
             .when((counted == 0) & (in_doubt > 0), self._if_known(Finding.IN_DOUBT_NOT_POSTED))

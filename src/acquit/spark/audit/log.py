@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from acquit.errors import ConfigurationError, PipelineFailed, StoreCorrupt
+from acquit.errors import NOT_WHAT_WAS_WRITTEN, ConfigurationError, PipelineFailed, StoreCorrupt
 from acquit.spark.audit.tables import DataFile
 from acquit.spark.files import sync
 
@@ -146,7 +146,7 @@ class AuditLog:
         try:
             version = json.loads(data)["format"]
             entry = Entry.from_bytes(data) if version <= FORMAT else None
-        except (ValueError, KeyError, TypeError) as error:
+        except NOT_WHAT_WAS_WRITTEN as error:
             raise StoreCorrupt(f"no entry of an audit's log: {error}", path=str(path), offset=0) from error
         if entry is None:
             raise ConfigurationError(f"{path} was written by a later version of acquit")

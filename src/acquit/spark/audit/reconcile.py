@@ -56,7 +56,7 @@ from acquit.spark.ledger.chain import READABLE
 from acquit.spark.ledger.chain import plan as plan_segments
 from acquit.spark.ledger.options import FORMAT_NAME
 from acquit.spark.options import SparkAt
-from acquit.spark.session import QUERY_ERRORS, start_session
+from acquit.spark.session import QUERY_ERRORS, refuse_connect, session_of
 from acquit.store.reading import FolderReader
 
 _OUTCOME: Final = "outcome"
@@ -137,13 +137,14 @@ def reconcile(
     for a journal, or an audit, that is damaged; PipelineFailed with the reason in one line when a job fails;
     KeyboardInterrupt. Then an earlier comparison is kept as it was.
     """
+    refuse_connect(spark)
     say = on_progress or (lambda stage: None)
     results = AuditResults(options.audit)
     brokers = _brokers(results, options)
     columns = columns_beforehand(options.place, receipts=options.receipts is not None)
     if columns is not None:
         _identity_column(columns, options, brokers)  # what is wrong with it is told before Spark has started
-    session = spark if spark is not None else start_session(master=options.master, memory_mb=options.memory_mb)
+    session = session_of(spark, options)
     try:
         return _Comparison(session, results, options, brokers, say).run()
     except QUERY_ERRORS as error:
@@ -355,28 +356,32 @@ class _Comparison:
             (mine & ~counted & F.col("outcome").isNull()).alias("live"),
             (~mine).alias("elsewhere"),
         )
-        rows = self._with_ids(rows) if by == MESSAGE_ID else rows.withColumn("key", F.col("sequence"))
+        if by == MESSAGE_ID:
+            rows = self._with_ids(rows)
+        else:
+            rows = rows.withColumn("key", F.col("sequence")).withColumn("suppressed", F.lit(0))
         scope: Column = F.col("broker") if per_broker else F.lit("")
         return rows.withColumn("scope", scope).drop("broker", "sequence", "origin")
 
     def _with_ids(self, rows: DataFrame) -> DataFrame:
-        """With the message ids of postings. A copy (a second subscription, a dead letter, what a transaction held) has
-        that of the message that it is a copy of."""
+        """With the message ids of postings, and how many that repeated them were suppressed. A copy (a second
+        subscription, a dead letter, what a transaction held) has the id of the message that it is a copy of."""
         folders = self._journals()
         ids = (
             self._spark.read.format(FORMAT_NAME)
-            .schema("broker string, sequence bigint, message_id string")
+            .schema("broker string, sequence bigint, kind string, message_id string")
             .options(folders=",".join(folders), details="true", missing="allow")
             .load()
-            .where("message_id is not null")
+            .where("message_id is not null or kind = 'DUPLICATE'")
             .groupBy("broker", "sequence")
-            .agg(F.first("message_id").alias("key"))
+            .agg(F.first("message_id", True).alias("key"), F.count_if(F.col("kind") == "DUPLICATE").alias("suppressed"))
         )
         of_origin = ids.select("broker", F.col("sequence").alias("origin"), F.col("key").alias("origin_key"))
         found = rows.join(ids, ["broker", "sequence"], "left").join(of_origin, ["broker", "origin"], "left")
         # What was posted without an id cannot be known to the other side by one.
         key = F.coalesce("key", "origin_key")
-        return found.withColumn("key", key).drop("origin_key").where(F.col("key").isNotNull())
+        found = found.withColumn("key", key).drop("origin_key").where(F.col("key").isNotNull())
+        return found.na.fill(0, ["suppressed"])
 
     def _journals(self) -> list[str]:
         return journals_of(broker for broker in self._results.brokers.values() if broker.store in self._brokers)

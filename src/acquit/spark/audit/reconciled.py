@@ -16,9 +16,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from acquit.errors import StoreCorrupt
+from acquit.errors import NOT_WHAT_WAS_WRITTEN, ConfigurationError, StoreCorrupt
 from acquit.spark.files import write_whole
 
+FORMAT: Final = 1
 FOLDER: Final = "reconciliations"
 FINDINGS: Final = f"{FOLDER}/findings"
 """With a hyphen and a name behind it: where rows that differ are."""
@@ -48,6 +49,7 @@ class Finding(StrEnum):
     EARLIER = "earlier-than-audit"
     NEVER_POSTED = "never-posted"
     POSTED_TWICE = "posted-twice"
+    ACCEPTED_TWICE = "accepted-twice"
     POSTED_THOUGH_REFUSED = "posted-though-refused"
     UNKNOWN_TO_PRODUCER = "unknown-to-producer"
     IN_DOUBT_POSTED = "in-doubt-posted"
@@ -67,6 +69,7 @@ MEANING: Final[Mapping[Finding, str]] = {
     Finding.EARLIER: "in the table, and older than what the journal still had when it was first audited",
     Finding.NEVER_POSTED: "accepted, as the producer has it, and not posted in the ledger",
     Finding.POSTED_TWICE: "posted more often than the producer has accepted sends of it",
+    Finding.ACCEPTED_TWICE: "accepted more often, as the producer has it, than posted or suppressed as a duplicate",
     Finding.POSTED_THOUGH_REFUSED: "not accepted, as the producer has it, and posted in the ledger",
     Finding.UNKNOWN_TO_PRODUCER: "posted in the ledger, and not in the receipts",
     Finding.IN_DOUBT_POSTED: "in doubt for the producer: it was posted",
@@ -114,6 +117,7 @@ class Reconciliation:
     examples: tuple[Example, ...] = ()
     findings: str = ""
     """Folder with all that differ, below the audit's; "" where nothing does."""
+    format: int = FORMAT
 
     @property
     def equal(self) -> bool:
@@ -154,17 +158,25 @@ def replace_reconciliation(folder: Path, found: Reconciliation) -> None:
 
 
 def read_reconciliations(folder: Path) -> list[Reconciliation]:
-    """Those of the audit in `folder`, newest first. Raises StoreCorrupt for a file that is none."""
+    """Those of the audit in `folder`, newest first. Raises StoreCorrupt for a file that is none, and
+    ConfigurationError for one of a later version of acquit."""
     found = [_read(path) for path in sorted((folder / FOLDER).glob("*.json"))]
     return sorted(found, key=lambda each: -each.made_at_us)
 
 
 def _read(path: Path) -> Reconciliation:
+    found = None
     try:
         said = json.loads(path.read_text(encoding="utf-8"))
-        said["against"] = Against(said["against"])
-        said["counts"] = {Finding(name): count for name, count in said["counts"].items()}
-        said["examples"] = tuple(Example(**{**each, "finding": Finding(each["finding"])}) for each in said["examples"])
-        return Reconciliation(**said)
-    except (ValueError, KeyError, TypeError) as error:
+        if said.get("format", FORMAT) <= FORMAT:
+            said["against"] = Against(said["against"])
+            said["counts"] = {Finding(name): count for name, count in said["counts"].items()}
+            said["examples"] = tuple(
+                Example(**{**each, "finding": Finding(each["finding"])}) for each in said["examples"]
+            )
+            found = Reconciliation(**said)
+    except NOT_WHAT_WAS_WRITTEN as error:
         raise StoreCorrupt(f"not a reconciliation: {error}", path=str(path), offset=0) from error
+    if found is None:
+        raise ConfigurationError(f"{path} was written by a later version of acquit")
+    return found

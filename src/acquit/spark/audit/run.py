@@ -36,7 +36,7 @@ from acquit.spark.audit.plan import Plan, advance, covered, plan_run, tasks
 from acquit.spark.audit.tables import DataFile
 from acquit.spark.audit.told import Told
 from acquit.spark.ledger.chain import plan as plan_segments
-from acquit.spark.session import QUERY_ERRORS, start_session
+from acquit.spark.session import QUERY_ERRORS, refuse_connect, session_of
 
 _ANOMALIES_A_PIECE: Final = 1_000
 """Rows that one segment or bucket tells of."""
@@ -60,6 +60,7 @@ def audit(
     stands.
     """
     started_s = time.monotonic()
+    refuse_connect(spark)
     run = _Run(options, on_progress or (lambda progress: None))
     return run.run(spark, started_s)
 
@@ -101,11 +102,7 @@ class _Run:
         self._total = len(plan.works)
         if self._before is not None and not plan.works and not plan.holes:
             return self._summary(self._before, started_s, changed=False)
-        session = (
-            spark
-            if spark is not None
-            else start_session(master=self._options.master, memory_mb=self._options.memory_mb)
-        )
+        session = session_of(spark, self._options)
         folder = self._log.begin(self._number)
         try:
             entry = self._entry(session, plan, folder)

@@ -206,6 +206,12 @@ EVENT_FIELDS: Final[tuple[Field[Chunk], ...]] = (
         "connection_lost", _BOOL, lambda c: c.flag(EventFlag.CONNECTION_LOST), "came back because a connection was lost"
     ),
     Field(
+        "left_behind",
+        _BOOL,
+        lambda c: c.flag(EventFlag.LEFT_BEHIND),
+        "of RELEASED and MODIFIED: no consumer said it, a link ended over the message; no failure, and no release",
+    ),
+    Field(
         "undeliverable_here",
         _BOOL,
         lambda c: c.flag(EventFlag.UNDELIVERABLE_HERE),

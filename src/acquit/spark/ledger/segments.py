@@ -70,6 +70,8 @@ def read_events(segment: Segment, verify: Verify, details: Details | None = None
 
     Raises StoreCorrupt naming file, offset and segment, StoreError where retention deleted it meanwhile, StoreFailed.
     """
+    if segment.length == HEADER_BYTES:  # nothing yet, and the next run may put its own segment in that place
+        return np.frombuffer(b"", DTYPE)
     reader = FolderReader(segment.folder)
     if verify is Verify.QUICK and details is None and segment.sha256 and segment.state is not State.OPEN:
         events = _from_side_file(reader, segment)
@@ -88,23 +90,21 @@ def _from_segment(reader: FolderReader, planned: Segment, details: Details | Non
         raise planned.gone() from None
     with opened as segment:
         assert segment.sha256 is not None
-        end = HEADER_BYTES
-        if planned.length != HEADER_BYTES:
-            for head, data in segment.batches():
-                end = segment.offset + head.length
-                try:
-                    if details is not None:
-                        _note_details(walk(head, data), count, details)
-                    events, others = split_events(data, head.records)
-                    names.note(others)
-                except (RecordMalformed, struct.error, ValueError) as error:
-                    raise planned.corrupt(str(error), segment.offset) from error
-                parts.append(events)
-                count += len(events) // EVENT.size
-                if end == planned.length:
-                    break
-            else:
-                end = segment.offset
+        for head, data in segment.batches():
+            end = segment.offset + head.length
+            try:
+                if details is not None:
+                    _note_details(walk(head, data), count, details)
+                events, others = split_events(data, head.records)
+                names.note(others)
+            except (RecordMalformed, struct.error, ValueError) as error:
+                raise planned.corrupt(str(error), segment.offset) from error
+            parts.append(events)
+            count += len(events) // EVENT.size
+            if end == planned.length:
+                break
+        else:
+            end = segment.offset
         if planned.state is not State.OPEN and segment.seal is None:
             reason = segment.stop.reason if segment.stop is not None else ""
             raise planned.corrupt(f"altered: {reason or 'a closed segment ends without its seal'}", segment.offset)

@@ -155,13 +155,32 @@ def _charts(series: Series | None, anchor: str, dead: pa.Table, broker: str, que
     return charts(series, anchor, _reasons(dead.filter(mine), series))
 
 
+_BETWEEN: Final = "\0"
+"""In a text of cause and condition."""
+_WITHOUT_ERROR: Final = {
+    "": "no reason on record",
+    "REJECTED": "rejected without an error",
+    "RELEASED": "released too often",
+    "MODIFIED": "too many attempts, the last one failed",
+}
+"""By cause."""
+
+
+def _reason(cause: str, condition: str) -> str:
+    """Why messages were dead-lettered. What was not rejected came back as often as its address allows."""
+    if not condition and cause in _WITHOUT_ERROR:
+        return _WITHOUT_ERROR[cause]
+    if cause.upper() in ("", "REJECTED"):
+        return condition
+    return f"too many attempts, the last one: {condition or cause.lower().replace('_', ' ')}"
+
+
 def _reasons(dead: pa.Table, series: Series) -> list[tuple[str, Longs]]:
     """Dead letters by reason and interval: the most frequent, and the others in one."""
     if not dead.num_rows:
         return []
     cause, condition = (pc.fill_null(dead[name], "") for name in ("cause", "condition"))
-    text = pc.if_else(pc.equal(condition, ""), cause, condition)
-    encoded = pc.dictionary_encode(text).combine_chunks()
+    encoded = pc.dictionary_encode(pc.binary_join_element_wise(cause, condition, _BETWEEN)).combine_chunks()
     codes, names = np.asarray(encoded.indices), encoded.dictionary.to_pylist()
     count = np.asarray(pc.fill_null(dead["count"], 0), np.int64)
     place = series.axis.place(np.asarray(dead["minute"].cast(pa.int64()), np.int64))
@@ -173,7 +192,7 @@ def _reasons(dead: pa.Table, series: Series) -> list[tuple[str, Longs]]:
     kept = min(len(names), REASONS_MAX)
     table = np.zeros((kept + 1, series.axis.count), np.int64)
     np.add.at(table, (np.minimum(rank[codes], kept), place), count)
-    labels = [names[at] or "no reason on record" for at in order[:kept]]
+    labels = [_reason(*names[at].split(_BETWEEN, 1)) for at in order[:kept]]
     if len(names) > kept:
         labels.append(plural(len(names) - kept, "other reason", "other reasons"))
     return list(zip(labels, table, strict=False))

@@ -48,6 +48,7 @@ from acquit.errors import (
     NotSent,
     RowRejected,
     RowsChanged,
+    SendFailed,
     SessionEnded,
 )
 from acquit.protocol._definitions import Accepted, AmqpCondition
@@ -452,7 +453,7 @@ class Poster:
             if not lost and not self._connection.closed:
                 if isinstance(error, _ENDED) or isinstance(error.__cause__, _ENDED):
                     raise error
-                raise self._stalled(str(error)) from error
+                raise self._stalled(str(error), error) from error
             self.close()
             while self._pending and _is_accepted(self._pending[0]):
                 self._accepted(self._pending[0])
@@ -469,21 +470,29 @@ class Poster:
                 return
 
     def _pause(self, why: str, error: AcquitError) -> None:
-        """Before it is tried again. Raises DeliveryInDoubt when nothing was taken for `sendTimeout`."""
+        """Before it is tried again. Raises what `_stalled` makes when nothing was taken for `sendTimeout`."""
         now = time.monotonic()
         if self._stalled_since is None:
             self._stalled_since = now
         elif now - self._stalled_since > self._options.send_timeout_ms / 1000:
-            raise self._stalled(why) from error
+            raise self._stalled(why, error) from error
         logger.info("posting again in %g s: %s", self._pause_s, why)
         time.sleep(self._pause_s)
         self._pause_s = min(2 * self._pause_s, _PAUSE_MAX_S)
 
-    def _stalled(self, why: str) -> DeliveryInDoubt:
-        return DeliveryInDoubt(
-            f"the broker at {self._options.url} took no row for {self._options.send_timeout_ms / 1000:g} s (option "
-            f"sendTimeout): {why}"
-        )
+    def _stalled(self, why: str, error: AcquitError) -> AcquitError:
+        """What is known of the rows that the broker did not take in time: whether they are there, and why not."""
+        time_s = f"{self._options.send_timeout_ms / 1000:g} s (option sendTimeout)"
+        broker = f"the broker at {self._options.url}"
+        if isinstance(error, NotSent):
+            address = "the addresses of its rows" if self._options.address is None else self._options.address
+            return NotSent(
+                f"{broker} gives no credit for {address}, as for a queue that is full, and took no row for {time_s}. "
+                f"{len(self._pending)} rows never left"
+            )
+        if isinstance(error, SendFailed):
+            return RowRejected(f"{broker} refused the same row for {time_s}: {why}")
+        return DeliveryInDoubt(f"{broker} took no row for {time_s}: {why}")
 
 
 def _is_accepted(sending: _Sending) -> bool:

@@ -1,8 +1,9 @@
 """Rows as messages: the columns that the sink takes, and the bytes of the message that a row is.
 
 `COLUMNS` is the reference, which `docs/spark-sink.md` repeats. Names and meanings are those of the source, so that what
-one query reads another can write; columns of the source that only a broker can say are passed over. What does not fit
-is refused when the write is planned (`plan_columns`); what a single row says that no message can hold is a `BadRow`.
+one query reads another can write, and nothing is lost on the way (`spark.exact`); columns of the source that only a
+broker can say are passed over. What does not fit is refused when the write is planned (`plan_columns`); what a single
+row says that no message can hold is a `BadRow`.
 
 A message is written as ``header`` and ``rest`` because something may go between them: delivery annotations. The pieces
 are put together by hand, as few columns are there and most are short texts: that is much faster than the general
@@ -20,10 +21,13 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from acquit.errors import ConfigurationError, EncodeError
+from acquit.errors import ConfigurationError, DecodeError, EncodeError
 from acquit.protocol._encoder import compound_bytes
 from acquit.protocol.codec import encode
 from acquit.protocol.sections import encode_header
+from acquit.protocol.types import UInt, Value
+from acquit.spark.exact import read_exact
+from acquit.spark.parsing import body_of, id_text, text_of
 
 DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
 _BODY_TYPES: Final = ("data", "string", "binary", "value", "sequence")
@@ -80,8 +84,22 @@ COLUMNS: Final = (
     Column("annotations", ("texts",), "message annotations"),
     Column("created_at", ("time",), "creation-time"),
     Column("corrupt", ("bytes",), "of the source: a row where it is not null cannot be posted"),
+    Column("user_id", ("bytes",), "user-id; a broker may refuse that of somebody else"),
+    Column("expires_at", ("time",), "absolute-expiry-time"),
+    Column("group_sequence", ("whole",), "group-sequence"),
+    Column("reply_to_group_id", ("text",), "reply-to-group-id"),
+    Column(
+        "queue",
+        ("text",),
+        "of the source, beside the option address: where `address` repeats it, the message says no `to`",
+    ),
+    Column(
+        "exact",
+        ("bytes",),
+        "of the source: what other columns have as text alone; a column that was changed counts and not this",
+    ),
 )
-PASSED_OVER: Final = frozenset(("sequence", "delivery_count", "redelivered", "posted_at", "queue", "text", "json"))
+PASSED_OVER: Final = frozenset(("sequence", "delivery_count", "redelivered", "posted_at", "text", "json"))
 """Columns of the source that say what only a broker can, or say the body again."""
 _BY_NAME: Final = {column.name: column for column in COLUMNS}
 _NAMES: Final = tuple(_BY_NAME)
@@ -110,10 +128,16 @@ class Values(NamedTuple):
     ttl_ms: int | None
     priority: int | None
     durable: bool | None
-    application_properties: Sequence[tuple[str, object]] | None
-    annotations: Sequence[tuple[str, object]] | None
+    application_properties: Sequence[tuple[object, object]] | None
+    annotations: Sequence[tuple[object, object]] | None
     created_at: int | None
     corrupt: bytes | None
+    user_id: bytes | None
+    expires_at: int | None
+    group_sequence: int | None
+    reply_to_group_id: str | None
+    queue: str | None
+    exact: bytes | None
 
 
 assert Values._fields == _NAMES
@@ -207,18 +231,29 @@ class RowEncoder:
             raise BadRow("the column address is null: it says where the message goes")
         try:
             header = _header(self._durable if row.durable is None else row.durable, row.priority, row.ttl_ms)
-            parts = [_map_section(b"\x00\x53\x72", _pairs(row.annotations, symbols=True))] if row.annotations else []
-            parts.append(_properties(row, row.message_id or own_id, address))
+            exact = read_exact(row.exact)
+            if self._addressed and address == row.queue and exact.get("address") != address:
+                address = None
+            parts = []
+            if row.annotations:
+                annotations = _entries(row.annotations, exact.get("annotations"))
+                parts.append(_map_section(b"\x00\x53\x72", _pairs(annotations, symbols=True)))
+            parts.append(_properties(row, exact, own_id, address))
             properties = row.application_properties
+            if properties is not None and "application_properties" in exact:
+                properties = _entries(properties, exact["application_properties"])
             if duplicate_id is not None:
                 # Instead of the one that a message of the source may have: a key that is there twice is no message.
                 others = [pair for pair in properties or () if pair[0] != DUPLICATE_ID]
                 properties = [*others, (DUPLICATE_ID, duplicate_id)]
             if properties:
                 parts.append(_map_section(b"\x00\x53\x74", _pairs(properties)))
-            parts.append(_body(row.body, row.body_type))
+            parts.append(_exact_body(row, exact.get("body")) or _body(row.body, row.body_type))
+            footer = exact.get("footer")
+            if isinstance(footer, bytes):
+                parts.append(footer)
             return header, b"".join(parts)
-        except (EncodeError, UnicodeError, OverflowError) as error:
+        except (DecodeError, EncodeError, UnicodeError, OverflowError) as error:
             raise BadRow(str(error)) from error
 
 
@@ -236,6 +271,7 @@ def _sized(heads: tuple[bytes, bytes], octets: bytes) -> bytes:
     return heads[0] + size.to_bytes(1) + octets if size < 256 else heads[1] + size.to_bytes(4) + octets
 
 
+_BINARY: Final = (b"\xa0", b"\xb0")
 _TEXT: Final = (b"\xa1", b"\xb1")
 _SYMBOL: Final = (b"\xa3", b"\xb3")
 
@@ -250,29 +286,68 @@ def _symbol(value: str, name: str) -> bytes:
     return _sized(_SYMBOL, value.encode())
 
 
-def _properties(row: Values, message_id: str, address: str | None) -> bytes:
+def _entries(entries: Sequence[tuple[object, object]], exact: Value) -> Sequence[tuple[object, object]]:
+    """A map's entries, with the exact keys and values of those that still say the same."""
+    if not isinstance(exact, dict):
+        return entries
+    known = {str(key): (key, value) for key, value in exact.items()}
+    return [
+        known[str(key)] if str(key) in known and text_of(known[str(key)][1]) == value else (key, value)
+        for key, value in entries
+    ]
+
+
+def _exact_body(row: Values, section: Value) -> bytes | None:
+    """The sections of the body as they were, if they still say the same."""
+    if not isinstance(section, bytes):
+        return None
+    body = row.body.encode() if isinstance(row.body, str) else row.body
+    return section if body_of(section) == (body, row.body_type) else None
+
+
+def _id(said: str | None, exact: Value) -> bytes:
+    if exact is not None and said == id_text(exact):
+        return encode(exact)
+    return _NULL if said is None else _text(said)
+
+
+def _time(time_ms: int | None) -> bytes:
+    return _NULL if time_ms is None else b"\x83" + time_ms.to_bytes(8, signed=True)
+
+
+def _properties(row: Values, exact: Mapping[str, Value], own_id: str, address: str | None) -> bytes:
+    expires_at = row.expires_at
+    if expires_at is None and isinstance(beyond := exact.get("expires_at"), int):
+        expires_at = beyond
+    if row.group_sequence is not None and not 0 <= row.group_sequence <= _UINT_MAX:
+        raise BadRow(f"the column group_sequence is {row.group_sequence}, expected 0 to {_UINT_MAX}")
     fields = [
-        _text(message_id),
-        _NULL,
+        _id(row.message_id, exact.get("message_id")) if row.message_id else _text(own_id),
+        _NULL if row.user_id is None else _sized(_BINARY, row.user_id),
         _NULL if address is None else _text(address),
         _NULL if row.subject is None else _text(row.subject),
         _NULL if row.reply_to is None else _text(row.reply_to),
-        _NULL if row.correlation_id is None else _text(row.correlation_id),
+        _id(row.correlation_id, exact.get("correlation_id")),
         _NULL if row.content_type is None else _symbol(row.content_type, "content_type"),
         _NULL if row.content_encoding is None else _symbol(row.content_encoding, "content_encoding"),
-        _NULL,
-        _NULL if row.created_at is None else b"\x83" + row.created_at.to_bytes(8, signed=True),
+        _time(expires_at),
+        _time(row.created_at),
         _NULL if row.group_id is None else _text(row.group_id),
+        _NULL if row.group_sequence is None else encode(UInt(row.group_sequence)),
+        _NULL if row.reply_to_group_id is None else _text(row.reply_to_group_id),
     ]
     while fields[-1] is _NULL:
         fields.pop()
     return b"\x00\x53\x73" + compound_bytes(0, len(fields), b"".join(fields))
 
 
-def _pairs(entries: Sequence[tuple[str, object]], *, symbols: bool = False) -> list[bytes]:
+def _pairs(entries: Sequence[tuple[object, object]], *, symbols: bool = False) -> list[bytes]:
     encoded = []
     for key, value in entries:
-        name = _symbol(key, "annotations") if symbols else _text(key)
+        if type(key) is not str:
+            name = encode(key)
+        else:
+            name = _symbol(key, "annotations") if symbols else _text(key)
         encoded.append(name + (_text(value) if type(value) is str else encode(value)))
     return encoded
 

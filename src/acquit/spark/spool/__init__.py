@@ -34,7 +34,7 @@ from acquit.spark.spool.entries import Forgotten, Totals
 from acquit.spark.spool.housekeeping import RetentionOptions, finish_epochs, number_of
 from acquit.spark.spool.identities import Outcome
 from acquit.spark.spool.log import Log, LogState
-from acquit.spark.spool.owner import claim, claim_source, read_owner, what_if_lost
+from acquit.spark.spool.owner import claim, claim_source, read_owner, refuse_other_source, what_if_lost
 from acquit.spark.spool.places import describe, open_store
 from acquit.spark.spool.store import FolderStore, SpoolStore, StoreDoubt
 
@@ -168,6 +168,10 @@ class Spool:
         """Make `source` the one that is served if there is none; raise SpoolOwned if there is another. After `claim`: a
         query that may not have the spool leaves no number in it."""
         claim_source(self._store, source)
+
+    def refuse_other_source(self, source: int | None) -> None:
+        """Raise SpoolOwned where another source than this one is served; None: one that has no number yet."""
+        refuse_other_source(self._store, source)
 
     def begins_after(self) -> int:
         """The epoch after which a query with a new checkpoint begins: 0, or where a spool that was given up stood.

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from typing import Final, TypeAlias, cast
 
-from acquit.errors import SpoolDamaged
+from acquit.errors import NOT_WHAT_WAS_WRITTEN, SpoolDamaged, SpoolVersionUnsupported
 from acquit.spark.spool.identities import BYTES_EACH, NONE, Identities
 
 FORMAT: Final = 1
@@ -141,7 +141,8 @@ def encode_entry(entry: Entry) -> bytes:
 
 
 def decode_entry(data: bytes, place: str) -> Entry:
-    """The entry in `data`. Raises SpoolDamaged naming `place` (folder and file) when it is none of ours."""
+    """The entry in `data`. Raises SpoolDamaged naming `place` (folder and file) when it is none of ours, and
+    SpoolVersionUnsupported."""
     body = memoryview(data)[:-_DIGEST_BYTES]
     if sha256(body).digest() != data[-_DIGEST_BYTES:]:
         raise SpoolDamaged(f"{place}: the checksum does not fit: the file was altered or is cut short")
@@ -149,8 +150,12 @@ def decode_entry(data: bytes, place: str) -> Entry:
     try:
         fields = json.loads(line)
         found, count = fields.pop("format"), fields.pop("identities")
-        if fields.pop("acquit") != "spool" or found != FORMAT:
-            raise SpoolDamaged(f"{place}: spool format {found}; this version of acquit reads format {FORMAT}")
+        if fields.pop("acquit") != "spool":
+            raise ValueError("of something else")
+        if found != FORMAT:
+            raise SpoolVersionUnsupported(
+                f"{place}: spool format {found}; this version of acquit reads format {FORMAT}"
+            )
         kind = _KINDS[fields.pop("kind")]
         if kind is FloorRaised:
             return FloorRaised(**fields)
@@ -158,7 +163,7 @@ def decode_entry(data: bytes, place: str) -> Entry:
             return _checkpoint(fields)
         identities = Identities.decode(body[len(line) + 1 :], count) if count else NONE
         return replace(_publication(fields), identities=identities)
-    except (KeyError, TypeError, ValueError) as error:
+    except NOT_WHAT_WAS_WRITTEN as error:
         raise SpoolDamaged(f"{place}: not an entry of a spool: {error}") from error
 
 

@@ -19,7 +19,7 @@ import json
 from dataclasses import dataclass
 from uuid import uuid4
 
-from acquit.errors import SpoolDamaged, SpoolOwned
+from acquit.errors import NOT_WHAT_WAS_WRITTEN, SpoolDamaged, SpoolOwned, SpoolVersionUnsupported
 from acquit.spark.spool.entries import FORMAT
 from acquit.spark.spool.store import SpoolStore, StoreDoubt
 
@@ -79,24 +79,29 @@ def claim(store: SpoolStore, query: str) -> Owner:
     raise SpoolDamaged(f"spool {store.place}: cannot create the file `owner`")
 
 
+def refuse_other_source(store: SpoolStore, source: int | None) -> bool:
+    """Raise SpoolOwned where the spool serves another source than this one; None: a source that has no number yet.
+    Returns whether it serves this one already."""
+    found = store.get(SOURCE)
+    if found is None or found == _source_line(source):
+        return found is not None
+    owner = read_owner(store)
+    query = None if owner is None else owner.query
+    whose = "was begun by another source" if query is None else f"belongs to the query {query}"
+    raise SpoolOwned(
+        f"spool {store.place} {whose}, and this is another query, or another source of that one. A spool "
+        "serves one source of one query, which is one checkpoint folder: name another `spool`, or start with "
+        f"the checkpoint that belongs to this one. {what_if_lost(store.place)}"
+    )
+
+
 def claim_source(store: SpoolStore, source: int) -> None:
     """Make `source` the one that the spool serves if there is none; raise SpoolOwned if there is another."""
-    mine = f"{source}\n".encode()
     for _ in range(3):
-        found = store.get(SOURCE)
-        if found == mine:
+        if refuse_other_source(store, source):
             return
-        if found is not None:
-            owner = read_owner(store)
-            query = None if owner is None else owner.query
-            whose = "was begun by another source" if query is None else f"belongs to the query {query}"
-            raise SpoolOwned(
-                f"spool {store.place} {whose}, and this is another query, or another source of that one. A spool "
-                "serves one source of one query, which is one checkpoint folder: name another `spool`, or start with "
-                f"the checkpoint that belongs to this one. {what_if_lost(store.place)}"
-            )
         try:
-            store.put_if_absent(SOURCE, mine)
+            store.put_if_absent(SOURCE, _source_line(source))
         except StoreDoubt:
             pass  # reading it back tells
     raise SpoolDamaged(f"spool {store.place}: cannot create the file `{SOURCE}`")
@@ -134,6 +139,10 @@ def what_if_lost(place: str) -> str:
     )
 
 
+def _source_line(source: int | None) -> bytes:
+    return f"{source}\n".encode()
+
+
 def _heir_name(owner: Owner) -> str:
     return f"{OWNER}-{owner.spool}"
 
@@ -145,7 +154,7 @@ def _read(store: SpoolStore, name: str) -> Owner | None:
     try:
         fields = json.loads(data)
         if fields["format"] != FORMAT:
-            raise SpoolDamaged(
+            raise SpoolVersionUnsupported(
                 f"spool {store.place}: spool format {fields['format']}; this version of acquit reads format {FORMAT}"
             )
         query = fields["query"]
@@ -155,7 +164,7 @@ def _read(store: SpoolStore, name: str) -> Owner | None:
             begins_after=int(fields.get("begins_after", 0)),
             previous=tuple(str(one) for one in fields.get("previous", ())),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except NOT_WHAT_WAS_WRITTEN as error:
         raise SpoolDamaged(f"spool {store.place}: the file `{name}` is not ours: {error}") from error
 
 

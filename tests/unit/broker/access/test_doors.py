@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from acquit.broker.access.doors import Keys, certified_name, is_loopback, make_keys, mechanisms
-from acquit.broker.options import BrokerOptions, Role, Security, User, Where
+from acquit.broker.options import BrokerOptions, Role, Security, User, Where, WhereAnonymous
 
 
 @pytest.mark.parametrize(
@@ -42,12 +42,54 @@ def test_loopback(address: object, expected: bool) -> None:
     ],
 )
 def test_mechanisms(
-    anonymous: Where, scram: Where, plain: Where, loopback: bool, encrypted: bool, users: bool, offered: tuple[str, ...]
+    anonymous: WhereAnonymous,
+    scram: Where,
+    plain: Where,
+    loopback: bool,
+    encrypted: bool,
+    users: bool,
+    offered: tuple[str, ...],
 ) -> None:
     security = Security(anonymous=anonymous, scram=scram, plain=plain)
     assert mechanisms(security, loopback=loopback, encrypted=encrypted, passwords=users) == offered
     with_certificate = mechanisms(security, loopback=loopback, encrypted=encrypted, passwords=users, certified=True)
     assert with_certificate == ("EXTERNAL", *offered)
+
+
+@pytest.mark.parametrize(
+    ("anonymous", "users", "expected"),
+    [
+        ("until-users", False, "loopback"),
+        ("until-users", True, "never"),
+        ("loopback", True, "loopback"),
+        ("never", False, "never"),
+        ("always", True, "always"),
+    ],
+)
+def test_the_first_user_closes_anonymous_access_unless_told_otherwise(
+    anonymous: WhereAnonymous, users: bool, expected: Where
+) -> None:
+    known = {"ada": User(password="x")} if users else {}
+    assert Security(anonymous=anonymous, users=known).lets_in_anonymous == expected
+    assert Security().anonymous == "until-users"
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "stays"),
+    [
+        (Security(), Security(users={"ada": User(password="x")}), False),
+        # Where there are users, their names are checked: that is another right.
+        (Security(), Security(anonymous="loopback", users={"ada": User(password="x")}), False),
+        (Security(), Security(anonymous="loopback", users={"ada": User(password="x")}, verify_user_id=False), True),
+        (Security(anonymous="always"), Security(anonymous="loopback"), False),
+        (Security(anonymous="loopback"), Security(anonymous="always"), True),
+    ],
+)
+def test_who_is_in_anonymously_goes_when_that_is_closed(
+    before: Security, now: Security, stays: bool, tmp_path: Path
+) -> None:
+    first, second = (make_keys(BrokerOptions(security=security), tmp_path) for security in (before, now))
+    assert second.still_lets_in(None, first) is stays
 
 
 def subject(*names: str) -> dict[str, object]:

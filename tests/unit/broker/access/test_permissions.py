@@ -6,15 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acquit.broker.access.permissions import EVERYTHING, KNOWN_MAX, Permissions, build_permissions, covers
+from acquit.broker.access.permissions import KNOWN_MAX, Permissions, build_permissions, covers
 from acquit.broker.configuration import parse_options
 from acquit.broker.nodes.addresses import matches
 from acquit.broker.options import PERMISSIONS, BrokerOptions, Role, Security, User
 from acquit.errors import ConfigurationError
-from acquit.protocol._definitions import Accepted, Rejected, Source, Target
+from acquit.protocol._definitions import Accepted, AmqpCondition, Rejected, Source, Target
+from acquit.protocol.extensions import EXISTING
 from acquit.protocol.link import Link
 from acquit.protocol.message import Message
 from tests.support.broker_world import Client, World
+from tests.support.transacting import Controller
 
 SECURITY = Security(
     users={
@@ -30,6 +32,7 @@ SECURITY = Security(
 )
 
 
+@pytest.mark.promise("access")
 @pytest.mark.parametrize(
     ("user", "permission", "address", "allowed"),
     [
@@ -103,7 +106,7 @@ def test_a_refusal_says_who_what_and_where() -> None:
 def test_without_roles_everybody_may_do_everything() -> None:
     permissions = build_permissions(Security(users={"ada": User()}))
     for user in ("ada", "mallory", None):
-        assert permissions.of(user) is EVERYTHING
+        assert permissions.of(user).unlimited
         assert all(permissions.of(user).may(permission, "anywhere") for permission in PERMISSIONS)
         assert permissions.of(user).everywhere("manage")
 
@@ -136,7 +139,7 @@ def test_rights_that_are_the_same() -> None:
     one, other = Permissions(SECURITY), Permissions(SECURITY)
     assert one.of("bob") == other.of("bob")
     assert one.of("bob") != other.of("ada")
-    assert one.of("eve") == other.of("mallory"), "neither has any"
+    assert one.of("mallory") == other.of("trudy"), "neither has any"
 
 
 def test_from_a_file() -> None:
@@ -185,6 +188,7 @@ def refused(client: Client, link: Link) -> str:
     return str(error.description)
 
 
+@pytest.mark.promise("access")
 def test_a_sender_needs_send_and_where_there_is_nothing_create() -> None:
     world = world_of(send=("orders.#",), create=("orders.new",))
     client = world.client()
@@ -196,6 +200,7 @@ def test_a_sender_needs_send_and_where_there_is_nothing_create() -> None:
     assert allowed not in client.detached
 
 
+@pytest.mark.promise("access")
 def test_a_receiver_needs_consume_or_browse() -> None:
     world = world_of(send=("q", "r"), create=("q", "r"), consume=("q",), browse=("r",))
     client = world.client()
@@ -208,6 +213,7 @@ def test_a_receiver_needs_consume_or_browse() -> None:
     assert (client.bodies(taking), client.bodies(looking)) == (["q"], ["r"])
 
 
+@pytest.mark.promise("access")
 def test_each_message_on_the_anonymous_terminus_is_judged_by_itself() -> None:
     world = world_of(send=("q",), create=("q",))
     client = world.client()
@@ -262,6 +268,7 @@ def test_a_qualified_name_needs_what_its_address_needs() -> None:
     assert "may not consume at sport" in refused(client, client.receiver("sport::client/one", "elsewhere"))
 
 
+@pytest.mark.promise("access")
 def test_nobody_ends_a_subscription_that_they_may_not_consume_from() -> None:
     """Names of containers and subscriptions are what a client says. Who takes another's ends it at its old address."""
     world = World()
@@ -302,3 +309,64 @@ def test_who_may_create_may_have_a_node_made_and_use_it() -> None:
     other.post(other.sender(address), Message("answer"))
     world.settle()
     assert client.bodies(link) == ["answer"]
+
+
+@pytest.mark.parametrize("address", ["orders", None], ids=["link", "anonymous terminus"])
+@pytest.mark.parametrize("roles", [{}, {"all": Role(send=("#",), create=("#",))}], ids=["without roles", "with roles"])
+def test_a_message_says_no_other_user_than_who_sends_it(roles: dict[str, Role], address: str | None) -> None:
+    users = {
+        "ada": User(roles=tuple(roles)),
+        "bridge": User(roles=tuple(roles), any_user_id=True),
+    }
+    world = World(BrokerOptions(security=Security(users=users, roles=roles)))
+    for user, user_id, taken in (
+        ("ada", b"ada", True),
+        ("ada", None, True),
+        ("ada", b"eve", False),
+        ("bridge", b"eve", True),
+    ):
+        client = world.client(f"{user}-{user_id!r}", user=user)
+        message = Message("x", message_id="1", user_id=user_id, to="orders", durable=True)
+        (delivery,) = client.post(client.sender(address), message)
+        world.settle()
+        outcome = client.outcome(delivery)
+        assert isinstance(outcome, Accepted) == taken, (user, user_id)
+        if not taken:
+            assert isinstance(outcome, Rejected)
+            assert outcome.error is not None and outcome.error.condition == AmqpCondition.UNAUTHORIZED_ACCESS
+
+
+@pytest.mark.promise("access")
+@pytest.mark.parametrize("address", ["orders", None], ids=["link", "anonymous terminus"])
+def test_nor_in_a_transaction(address: str | None) -> None:
+    world = World(BrokerOptions(security=Security(users={"ada": User()})))
+    client = world.client(user="ada")
+    controller = Controller(client)
+    txn_id = controller.declare()
+    sender = client.sender(address)
+    good, bad = controller.post(
+        sender, txn_id, *(Message("x", user_id=user_id, to="orders", durable=True) for user_id in (b"ada", b"eve"))
+    )
+    world.settle()
+    assert isinstance(controller.provisional(good), Accepted)
+    refusal = controller.provisional(bad)
+    assert isinstance(refusal, Rejected)
+    assert refusal.error is not None and refusal.error.condition == AmqpCondition.UNAUTHORIZED_ACCESS
+    assert controller.commit(txn_id) is None
+    receiver = client.receiver("orders", credit=5)
+    world.settle()
+    assert client.bodies(receiver) == ["x"]
+
+
+@pytest.mark.parametrize("mode", [None, "copy"])
+@pytest.mark.parametrize("address", ["there", "nowhere"])
+def test_who_has_no_rights_does_not_learn_what_is_there(address: str, mode: str | None) -> None:
+    """A link to an existing node only (`EXISTING`) is told the same of one that is there and one that is not."""
+    world = world_of(send=("there",), create=("there",))
+    client = world.client()
+    client.sender("there")
+    link = client.begun.attach_receiver(  # type: ignore[attr-defined]
+        "curious", source=Source(address, distribution_mode=mode, capabilities=(EXISTING,)), target=Target()
+    )
+    world.settle()
+    assert f"at {address}" in refused(client, link)

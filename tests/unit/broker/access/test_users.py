@@ -12,7 +12,13 @@ def test_the_text_form_reads_back_and_does_not_contain_the_password() -> None:
     verifier = Verifier.of("correct horse")
     assert Verifier.parse(str(verifier)) == verifier
     assert "correct horse" not in str(verifier)
-    assert verifier.iterations == ITERATIONS
+    assert verifier.iterations == ITERATIONS == 600_000
+
+
+def test_a_verifier_of_before_still_works() -> None:
+    before = Users({"ada": str(Verifier.of("s3cret", iterations=4096))})
+    assert before.verify_plain(b"\0ada\0s3cret") == "ada"
+    assert before.verify_plain(b"\0ada\0other") is None
 
 
 def test_the_verifier_of_the_example_in_rfc_7677() -> None:
@@ -23,7 +29,7 @@ def test_the_verifier_of_the_example_in_rfc_7677() -> None:
     import hmac
 
     salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
-    verifier = Verifier.of("pencil", salt=salt)
+    verifier = Verifier.of("pencil", iterations=4096, salt=salt)
     auth_message = (
         b"n=user,r=rOprNGfwEbeRWgbNEkqO,"
         b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096,"
@@ -57,6 +63,30 @@ def users() -> Users:
 )
 def test_plain(users: Users, response: bytes, user: str | None) -> None:
     assert users.verify_plain(response) == user
+
+
+def test_nobody_costs_as_much_as_somebody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks for a name cannot tell by the time whether there is such a user."""
+    costs: list[int] = []
+    users = Users({"ada": str(Verifier.of("s3cret", iterations=5_000)), "cert": ""})
+    hash_ = Verifier.of
+
+    def counted(password: str, *, iterations: int = ITERATIONS, salt: bytes | None = None) -> Verifier:
+        costs.append(iterations)
+        return hash_(password, iterations=iterations, salt=salt)
+
+    monkeypatch.setattr(Verifier, "of", counted)
+    assert [users.verify_plain(f"\0{name}\0wrong".encode()) for name in ("ada", "eve", "cert")] == [None] * 3
+    assert costs == [5_000] * 3
+
+
+def test_a_verifier_is_no_password() -> None:
+    """Who has read the users file can log in with nothing that stands there."""
+    verifier = Verifier.of("s3cret", iterations=4096)
+    users = Users({"ada": str(verifier)})
+    words = [str(verifier), *str(verifier).replace("$", ":").split(":")]
+    assert [users.verify_plain(f"\0ada\0{word}".encode()) for word in words] == [None] * len(words)
+    assert users.verify_plain(b"\0ada\0s3cret") == "ada"
 
 
 @pytest.mark.parametrize(

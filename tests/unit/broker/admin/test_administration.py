@@ -15,8 +15,8 @@ from acquit.protocol._definitions import Modified
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.message import Message
 from acquit.store.options import JournalOptions
+from acquit.testing.simulation.disk import FaultyDisk
 from tests.support.broker_world import World, durable, live_of
-from tests.support.disk import FaultyDisk
 from tests.support.transacting import Controller
 
 

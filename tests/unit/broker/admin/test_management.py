@@ -100,7 +100,10 @@ def test_query_gives_a_table_of_all_queues() -> None:
 
 def test_query_gives_only_what_is_asked_for() -> None:
     status, _, body = ask(FakeBroker(), {"attributeNames": ["depth", "name"]}, operation="QUERY", type="acquit:queue")
-    assert (status, body) == (200, {"attributeNames": ["depth", "name"], "results": [[5, "orders"], [0, "DLQ"]]})
+    assert (status, body) == (
+        200,
+        {"attributeNames": ["depth", "name"], "results": [[5, "orders"], [0, "DLQ"]], "warnings": []},
+    )
 
 
 def test_query_refuses_an_attribute_that_is_none() -> None:
@@ -115,7 +118,7 @@ def test_read() -> None:
     assert isinstance(body, dict)
     assert body["acquired"] == 2
     status, _, body = ask(FakeBroker(), operation="READ", type="acquit:broker")
-    assert (status, body) == (200, {"broker_id": "b", "last_sequence": 9, "accepting": True})
+    assert (status, body) == (200, {"broker_id": "b", "last_sequence": 9, "accepting": True, "warnings": []})
 
 
 def test_a_request_about_one_queue_looks_at_no_other() -> None:
@@ -162,7 +165,7 @@ def test_who_may_not_see_a_queue_does_not_see_it() -> None:
         status, _, body = ask(
             FakeBroker(), {"attributeNames": ["name"]}, rights=seen, operation="QUERY", type="acquit:queue"
         )
-        assert (status, body) == (200, {"attributeNames": ["name"], "results": [["orders"]]})
+        assert (status, body) == (200, {"attributeNames": ["name"], "results": [["orders"]], "warnings": []})
         assert ask(FakeBroker(), rights=seen, operation="READ", type="acquit:queue", name="orders")[0] == 200
         for name in ("DLQ", "there is none"):
             status, text, body = ask(FakeBroker(), rights=seen, operation="READ", type="acquit:queue", name=name)
@@ -294,3 +297,9 @@ def test_reload() -> None:
     status, _, body = ask(FakeBroker(), operation="RELOAD", type="acquit:broker")
     assert (status, body) == (200, {"changes": [{"key": "a", "old": 1, "new": 2}]})
     assert ask(FakeBroker(), rights=rights(manage=("a",)), operation="RELOAD", type="acquit:broker")[0] == 403
+
+
+def test_who_may_see_no_queue_is_told_so() -> None:
+    """And not that there is none."""
+    status, text, _ = ask(FakeBroker(), rights=rights(send=("#",)), operation="QUERY", type="acquit:queue", name="")
+    assert status == 403 and "may not see any queue" in text

@@ -86,6 +86,7 @@ def test_every_key_that_is_different_is_told(tmp_path: Path) -> None:
         "journal.segment_bytes: 4194304 -> 8388608 (after a restart)",
         "limits.queues_max: 100 -> 200",
         "users.ada.password: (not shown) -> (not shown)",
+        "users.bob.any_user_id: (default) -> false",
         "users.bob.password: (default) -> (not shown)",
         "users.bob.roles: (default) -> ",
     ]

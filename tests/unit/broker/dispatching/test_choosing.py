@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 
 import pytest
 
@@ -17,7 +18,7 @@ from acquit.protocol._definitions import Modified
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.link import ReceivingLink
 from acquit.protocol.message import Message
-from tests.support.broker_world import Client, World
+from tests.support.broker_world import Client, World, durable
 
 
 def numbered(count: int, *, kind: str = "volatile", start: int = 0) -> list[Message]:
@@ -125,6 +126,23 @@ def test_a_drain_is_answered_when_nothing_more_matches(browse: bool) -> None:
     link.drain_credit()
     world.settle()
     assert link.credit == 0
+
+
+def test_a_drain_waits_until_all_that_is_aside_was_looked_at() -> None:
+    world = World()
+    client = world.client()
+    nobody = client.receiver("q", "nobody", selector="n < 0", credit=1)
+    client.post_all(client.sender("q"), *numbered(3_000))
+    world.settle()
+    queue = world.core.queues.by_name["q"]
+    assert len(queue.aside) == 3_000
+    link = client.receiver("q", "late", selector="n >= 2999")
+    link.grant(10)
+    link.drain_credit()
+    world.settle()
+    assert got(client, link) == [2_999]
+    assert link.credit == 0
+    assert not got(client, nobody)
 
 
 def test_a_drain_is_answered_by_a_consumer_that_may_hold_no_more() -> None:
@@ -292,6 +310,103 @@ def test_what_was_aside_and_called_undeliverable_does_not_come_again() -> None:
     assert got(client, other) == [0, 1, 2]
 
 
+SIZES = {
+    "one": [10, 1_000, 20, 30],
+    "at the head": [1_000, 10, 20, 30],
+    "several": [10, 1_000, 1_000, 20, 1_000, 30],
+}
+
+
+@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES.keys())
+@pytest.mark.parametrize("credit", [1, 2, 3, 10])
+@pytest.mark.parametrize("posted", ["before", "after", "one by one"])
+@pytest.mark.parametrize("how", ["plain", "selector", "group", "presettled", "browse", "topic"])
+def test_a_receiver_gets_what_it_takes_and_not_what_is_too_large(
+    how: str, posted: str, credit: int, sizes: list[int]
+) -> None:
+    world = World(BrokerOptions(address=(AddressRule("news", {"routing": "multicast"}),)))
+    client = world.client()
+    group = "g" if how == "group" else None
+    messages = [durable(bytes(size), group_id=group) for size in sizes]
+    address = "news" if how == "topic" else "q"
+
+    def attach() -> ReceivingLink:
+        selector = "JMSPriority = 4" if how == "selector" else None
+        return client.receiver(
+            address,
+            "small",
+            credit=credit,
+            selector=selector,
+            max_message_size=300,
+            presettled=how == "presettled",
+            browse=how == "browse",
+        )
+
+    if posted != "before" or how == "topic":
+        small = attach()
+        world.settle()
+    sender = client.sender(address)
+    for batch in [[message] for message in messages] if posted == "one by one" else [messages]:
+        client.post_all(sender, *batch)
+    if posted == "before" and how != "topic":
+        small = attach()
+    world.settle()
+    fit = [size for size in sizes if size < 300][:credit]
+    assert [len(body) for body in client.bodies(small)] == fit  # type: ignore[arg-type]
+    small.drain_credit()
+    world.settle()
+    assert small.credit == 0, "a drain is answered"
+    small.grant(10)
+    client.post_all(sender, durable(bytes(40), group_id=group))
+    rest = [size for size in sizes if size < 300][credit:]
+    assert [len(body) for body in client.bodies(small)] == [*fit, *rest, 40]  # type: ignore[arg-type]
+
+
+def test_what_is_too_large_is_for_others_and_is_listed_while_there_are_none() -> None:
+    world = World()
+    lines: list[Mapping[str, object]] = []
+    world.core.denials.report = lambda text, by, particulars: lines.append({"text": text, **particulars})
+    client = world.client()
+    small = client.receiver("q", "small", credit=10, max_message_size=300)
+    other = client.receiver("q", "other", credit=10, max_message_size=600)
+    sender = client.sender("q")
+    client.post_all(sender, *(durable(bytes(size)) for size in (1_000, 10, 1_000, 20, 350)))
+    taken = [len(body) for link in (small, other) for body in client.bodies(link)]  # type: ignore[arg-type]
+    assert sorted(taken) == [10, 20, 350]
+
+    def undeliverable() -> int:
+        queue = world.core.snapshot().queue("q")
+        assert queue is not None
+        return queue.undeliverable
+
+    assert undeliverable() == 2
+    assert len(lines) == 2, "one for each receiver, not for each message"
+    assert {line["text"] for line in lines} == {"a message is larger than a receiver takes: it stays for others"}
+    assert {line["max_message_size"] for line in lines} == {300, 600}
+    large = client.receiver("q", "large")
+    world.settle()
+    assert undeliverable() == 0, "it may take them"
+    large.grant(10)
+    world.settle()
+    assert [len(body) for body in client.bodies(large)] == [1_000, 1_000]  # type: ignore[arg-type]
+
+
+def test_what_grows_while_it_is_away_is_looked_at_again() -> None:
+    """Annotations of *modified* make it larger than its receiver takes."""
+    world = World()
+    client = world.client()
+    small = client.receiver("q", "small", credit=10, max_message_size=400)
+    client.post_all(client.sender("q"), durable(bytes(200)), durable(b"x"))
+    first, second = client.received[small]
+    first.settle(Modified(message_annotations={"x-opt-why": "y" * 200}))
+    second.settle(RELEASED)
+    world.settle()
+    assert [len(body) for body in client.bodies(small)] == [200, 1, 1]  # type: ignore[arg-type]
+    large = client.receiver("q", "large", credit=10)
+    world.settle()
+    assert [len(body) for body in client.bodies(large)] == [200]  # type: ignore[arg-type]
+
+
 def test_a_message_too_large_for_one_of_several_selectors() -> None:
     world = World()
     client = world.client()
@@ -373,7 +488,14 @@ def test_a_consumer_with_a_thousand_idle_neighbours_is_found_without_asking_them
 class Walk:
     """Random operations on one queue, each followed by what must hold then."""
 
-    SELECTORS = (None, "n < 50", "colour = 'red'", "colour <> 'red' AND n BETWEEN 10 AND 90", "n = 7", "p > 4")
+    SELECTORS: tuple[str | None, ...] = (
+        None,
+        "n < 50",
+        "colour = 'red'",
+        "colour <> 'red' AND n BETWEEN 10 AND 90",
+        "n = 7",
+        "p > 4",
+    )
 
     def __init__(self, seed: int, kind: str) -> None:
         self.random = random.Random(seed)
@@ -388,6 +510,8 @@ class Walk:
         rule = AddressRule("#", nowhere | policies.get(kind, {}))  # nowhere: sequences are numbers of postings
         self.world = World(BrokerOptions(address=(rule,), connection=connection))
         self.durable = kind != "volatile"
+        if kind == "alike":  # nothing but sizes, and what is called undeliverable, tells consumers apart
+            self.SELECTORS = (None,)
         self.client = self.world.client()
         self.sender = self.client.sender("q")
         self.queue = self.world.core.queues.by_name["q"]
@@ -395,6 +519,8 @@ class Walk:
         self.priorities: dict[ReceivingLink, int] = {}
         self.excluded: dict[ReceivingLink, set[int]] = {}
         self.facts: dict[int, dict[str, object]] = {}
+        self.sizes: dict[int, int] = {}
+        self.limits: dict[ReceivingLink, int] = {}
         self.posted = 0
         self.names = 0
 
@@ -419,9 +545,11 @@ class Walk:
             fact: dict[str, object] = {"n": n, "colour": colour(n), "p": priority}
             self.facts[self.posted] = fact
             body = b"%d" % self.posted
+            size = self.random.choice((100, 2_000, 2_000))
+            self.sizes[self.posted] = size
             messages.append(
                 Message(
-                    body.ljust(2_000),
+                    body.ljust(size),
                     durable=self.durable,
                     priority=priority,
                     ttl_ms=self.random.choice((None, None, 300)),
@@ -442,7 +570,9 @@ class Walk:
                 selector=selector,
                 presettled=self.random.random() < 0.2,
                 properties={"priority": priority},
+                max_message_size=(limit := self.random.choice((None, None, 1_000))),
             )
+            self.limits[link] = limit or 1 << 32
             self.links[link] = selector
             self.priorities[link] = priority
             self.excluded[link] = set()
@@ -482,7 +612,7 @@ class Walk:
         waiting = [number_of(message) for message in self.available()]
         for link, selector in self.links.items():
             new = [int(body) for body in self.client.bodies(link)[before.get(link, 0) :]]  # type: ignore[call-overload]
-            assert all(self.matches(selector, number) for number in new)
+            assert all(self.matches(selector, number) and self.sizes[number] < self.limits[link] for number in new)
             if operation != self.post:  # a sync brings messages in at another time than others
                 assert new == sorted(new, key=self.rank)
             for higher in self.links if self.kind != "paged" else ():  # there, one that is new has to read first
@@ -495,7 +625,8 @@ class Walk:
                         assert all(self.rank(one) < self.rank(number) for one in new)
 
     def is_for(self, link: ReceivingLink, number: int) -> bool:
-        return self.matches(self.links[link], number) and number not in self.excluded[link]
+        fits = self.sizes[number] < self.limits[link]
+        return fits and self.matches(self.links[link], number) and number not in self.excluded[link]
 
     def full(self, link: ReceivingLink) -> bool:
         return any(consumer.full for consumer in self.queue.consumers if consumer.link_name == link.name)
@@ -513,7 +644,7 @@ def number_of(message: QueuedMessage) -> int:
     return message.sequence - 1
 
 
-@pytest.mark.parametrize("kind", ["volatile", "durable", "paged", "bounded"])
+@pytest.mark.parametrize("kind", ["volatile", "durable", "paged", "bounded", "alike"])
 @pytest.mark.parametrize("seed", range(8))
 def test_a_random_walk_keeps_to_the_order_and_leaves_nobody_waiting(kind: str, seed: int) -> None:
     walk = Walk(seed, kind)
@@ -559,3 +690,29 @@ def test_links_of_one_session_share_what_may_be_unsettled(plain: bool) -> None:
         world.settle()
     assert sorted(number for link in links for number in got(client, link)) == list(range(30))
     assert other.ended is client.ended is None
+
+
+@pytest.mark.parametrize("where", ["in the backlog", "aside"])
+def test_laborious_selectors_have_a_few_messages_a_turn(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pattern costs some thousand steps for each of these messages: nobody else waits until all were looked at."""
+    world = World()
+    client = world.client()
+    if where == "aside":
+        client.receiver("q", "nobody", selector="n < 0", credit=1)
+    labour = Message(b"5", application_properties={"text": "a" * 4_000, "n": 1})
+    client.post_all(client.sender("q"), *[labour] * 40)
+    assert bool(world.core.queues.by_name["q"].aside) is (where == "aside")
+    late = client.receiver("q", "late", selector="text LIKE '_%a'", credit=0)
+    late.grant(100)
+    events = client.server.receive_data(client.engine.data_to_send(), world.now_s)
+    world.core.handle(client.peer, events, world.now_us)
+    judgements = Judgements(monkeypatch)
+    counts = []
+    more = True
+    while more:
+        judgements.count = 0
+        more = world.core.turn(world.now_us)
+        counts.append(judgements.count)
+    assert max(counts) <= 3
+    world.settle()
+    assert got(client, late) == [5] * 40

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
+from acquit.broker.dispatching import choosing, dispatch
 from acquit.broker.selector import Selector
 from acquit.protocol._definitions import Modified, Source, Target
 from acquit.protocol.constants import ACCEPTED, RELEASED
@@ -140,3 +143,53 @@ def test_nothing_is_kept_of_a_presettled_link_that_ends_before_the_sync() -> Non
     assert not client.bodies(link)
     assert not queue.emptying
     assert world.fold().messages == {}
+
+
+def test_a_turn_hands_out_so_many_and_queues_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that had no turn in one are first in the next: a queue with a million messages keeps no other waiting."""
+    monkeypatch.setattr(dispatch, "HANDED_MAX", 20)
+    world = World()
+    poster, client = world.client("poster"), world.client()
+    names = ["long", "short"]
+    for name, count in zip(names, (200, 5), strict=True):
+        poster.post_all(poster.sender(name, name), *(Message(f"m{number}") for number in range(count)))
+    links = {name: client.receiver(name, name) for name in names}
+    for link in links.values():
+        link.grant(1_000)
+    received = []
+    for _ in range(40):
+        world._exchange(client)
+        world.core.turn(world.now_us)
+        received.append([len(client.bodies(link)) for link in links.values()])
+    world.settle()
+    assert [len(client.bodies(link)) for link in links.values()] == [200, 5]
+    steps = [sum(now) - sum(then) for then, now in pairwise(received)]
+    assert max(steps) <= 2 * (20 + dispatch.SHARE_MAX)
+    assert next(counts for counts in received if counts[1])[0] < 200
+
+
+def test_a_turn_judges_so_many_of_a_long_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A consumer who looks for what is not there has the queue looked through in many turns."""
+    monkeypatch.setattr(choosing, "LOOKS_MAX", 50)
+    judged: list[int] = []
+    place = choosing.Choosing._place
+
+    def count(self: choosing.Choosing, *arguments: object) -> None:
+        judged[-1] += 1
+        place(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(choosing.Choosing, "_place", count)
+    run = dispatch.Dispatch.run
+
+    def turn(self: dispatch.Dispatch) -> bool:
+        judged.append(0)
+        return run(self)
+
+    monkeypatch.setattr(dispatch.Dispatch, "run", turn)
+    world = World()
+    client = world.client()
+    client.post_all(client.sender("orders"), *(Message(str(number)) for number in range(400)))
+    client.receiver("orders", credit=1, selector="number = 1")
+    world.settle()
+    assert sum(judged) >= 400
+    assert max(judged) <= 50

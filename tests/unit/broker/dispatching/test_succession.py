@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acquit.broker.dispatching.succession import priority_of
+from acquit.broker.dispatching.succession import PRIORITIES, priority_of
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.message import Message
@@ -268,11 +268,24 @@ def test_priorities_of_messages_hold_with_those_of_consumers() -> None:
         ({"priority": 5}, 5),
         ({"priority": UInt(5)}, 5),
         ({"rabbitmq:priority": -3}, -3),
-        ({"priority": "high"}, 0),
-        ({"priority": True}, 0),
+        ({"priority": 5.0}, 5),
+        ({"priority": None}, 0),
         ({"priority": 1 << 60}, 0x7FFF_FFFF),
-        ({"priority": "high", "rabbitmq:priority": 2}, 2),
+        ({"priority": None, "rabbitmq:priority": 2}, 2),
     ],
 )
 def test_the_link_property(properties: dict[str, object] | None, priority: int) -> None:
     assert priority_of(properties) == priority
+
+
+@pytest.mark.parametrize("name", PRIORITIES)
+@pytest.mark.parametrize("value", ["high", "5", True, 5.5, b"5", [5]])
+def test_a_priority_that_is_no_whole_number_is_refused(name: str, value: object) -> None:
+    world = World()
+    client = world.client()
+    link = client.receiver("new", properties={name: value})
+    error = client.detached[link].error
+    assert error is not None
+    assert error.condition == "amqp:invalid-field"
+    assert name in str(error.description)
+    assert not world.core.queues.by_name, "nothing is made for it"

@@ -266,7 +266,7 @@ class Held:
         self.duplicates: Duplicates = self.world.core.duplicates
 
     def check(self, identity: str, transaction: object | None, body: str = "x") -> Identity:
-        posting = read_posting(with_id(identity, body).encode(), 0)
+        posting = read_posting(with_id(identity, body).encode())
         found = self.duplicates.check(self.world.core.queues.by_name["q"], posting, transaction)
         assert found is not None
         return found

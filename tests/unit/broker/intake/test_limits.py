@@ -94,6 +94,28 @@ def test_reject_gives_credit_and_says_no(limit: dict[str, int]) -> None:
     assert condition(client, posted[-1]) == "amqp:resource-limit-exceeded"
 
 
+@pytest.mark.parametrize("limit", [{"messages_max": 3}, {"bytes_max": 65_536}, {"memory_bytes_max": 65_536}])
+@pytest.mark.parametrize("kinds", ["pps", "ppsp", "ppppsp", "spsppp", "pspspsps", "ssspp"])
+@pytest.mark.parametrize("is_durable", [True, False])
+def test_a_group_of_all_kinds_finds_the_room_that_each_alone_would_find(
+    limit: dict[str, int], kinds: str, is_durable: bool
+) -> None:
+    """Messages that say nothing special (p) are counted as a group, others (s) one by one."""
+    taken = []
+    for together in (True, False):
+        world = world_with(full_policy="reject", **limit)
+        client = world.client()
+        sender = client.sender("q")
+        messages = [
+            (durable if is_durable else Message)(bytes(20_000), group_id="g" if kind == "s" else None) for kind in kinds
+        ]
+        posted = client.post(sender, *messages) if together else [client.post(sender, each)[0] for each in messages]
+        world.settle()
+        taken.append([client.outcome(delivery) == ACCEPTED for delivery in posted])
+    assert taken[0] == taken[1]
+    assert len(kinds) <= 3 or not all(taken[0]) or (is_durable and "memory_bytes_max" in limit)
+
+
 @pytest.mark.parametrize("limit", [{"messages_max": 4}, {"bytes_max": 4 * 1_040}])
 def test_page_bounds_memory_alone(limit: dict[str, int]) -> None:
     world = world_with(full_policy="page", **limit)

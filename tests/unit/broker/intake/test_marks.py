@@ -331,6 +331,22 @@ def test_marks_give_way_as_soon_as_a_shorter_time_is_configured_or_one_is_let_go
     assert told(marked(client, name="f", mark="f")) == []
 
 
+@pytest.mark.parametrize(("by_days", "gives_way"), [(0, False), (6, False), (8, True)])
+def test_a_clock_that_is_set_ahead_lets_marks_give_way_that_much_earlier(by_days: int, gives_way: bool) -> None:
+    """Their times are the journal's, which has no other clock. One that nothing else wants the room of stays."""
+    world = World(BrokerOptions(limits=BrokerLimits(sender_marks_max=2)))
+    client = world.client()
+    for name in ("a", "b"):
+        link = marked(client, name=name, mark=name)
+        client.post_all(link, placed(0, 5))
+        client.detach(link)
+    world.now_us += by_days * 86_400_000_000
+    world.core.clock_set(by_days * 86_400_000_000)
+    assert told(marked(client, name="b", mark="b"))[:2] == [0, 5], "there is room for it"
+    wanted = marked(client, name="c", mark="c")
+    assert (wanted not in client.detached) is gives_way
+
+
 def test_a_mark_outlives_the_segment_that_its_record_is_in() -> None:
     world = World()
     client = world.client()

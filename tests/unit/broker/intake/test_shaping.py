@@ -7,23 +7,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acquit.broker.intake.shaping import (
+    TIME_MAX_MS,
     SharedBody,
     learn_template,
     make_body,
     make_plain_body,
     merge_annotations,
     own_annotations,
+    read_due_at,
     read_group,
     read_plain,
     read_posting,
     shape_body,
     transfer_header,
 )
+from acquit.broker.refusal import Refused
 from acquit.errors import DecodeError
 from acquit.protocol.codec import encode
 from acquit.protocol.message import AmqpValue, Data, Message
 from acquit.protocol.sections import PROPERTIES, decode_header, scan_sections
-from acquit.protocol.types import Timestamp
+from acquit.protocol.types import Float, Symbol, Timestamp, UInt
 
 NOW_MS = 1_700_000_000_000
 
@@ -75,12 +78,10 @@ def test_what_a_posting_says() -> None:
         message_id="id",
         to="there",
         absolute_expiry_time=NOW_MS + 9,
-        annotations={"x-opt-delivery-delay": 100},
     )
-    posting = read_posting(message.encode(), NOW_MS)
+    posting = read_posting(message.encode())
     assert (posting.durable, posting.priority, posting.ttl_ms, posting.to) == (True, 7, 5, "there")
     assert (posting.message_id, posting.absolute_expiry_ms) == (b"sid", NOW_MS + 9)
-    assert posting.due_at_ms == NOW_MS + 100
 
 
 @pytest.mark.parametrize(
@@ -91,21 +92,49 @@ def test_what_a_posting_says() -> None:
         ({"x-opt-delivery-time": NOW_MS - 1, "x-opt-delivery-delay": 50}, 0),
         ({"x-opt-delivery-delay": 50}, NOW_MS + 50),
         ({"x-opt-delivery-delay": -50}, 0),
-        ({"x-opt-delivery-delay": "soon"}, 0),
-        ({"x-opt-delivery-delay": True}, 0),
+        ({"x-opt-delivery-delay": 5_000.0}, NOW_MS + 5_000),
+        ({"x-opt-delivery-delay": Float(5_000.0)}, NOW_MS + 5_000),
+        ({"x-opt-delivery-delay": UInt(5_000)}, NOW_MS + 5_000),
+        ({"x-opt-delivery-delay": Timestamp(5_000)}, NOW_MS + 5_000),
+        ({"x-opt-delivery-delay": None}, 0),
+        ({"x-opt-delivery-delay": 1e300}, TIME_MAX_MS),
+        ({"x-opt-delivery-time": Timestamp(NOW_MS + 1)}, NOW_MS + 1),
+        ({"x-opt-delivery-time": float(NOW_MS + 1)}, NOW_MS + 1),
+        ({"x-opt-delivery-time": None, "x-opt-delivery-delay": 50}, NOW_MS + 50),
         ({"x-opt-other": 1}, 0),
     ],
 )
 def test_delivery_times(annotations: dict[str, object], due_at_ms: int) -> None:
-    assert read_posting(Message(b"x", annotations=annotations).encode(), NOW_MS).due_at_ms == due_at_ms
+    assert read_due_at(scan_sections(Message(b"x", annotations=annotations).encode()), NOW_MS) == due_at_ms
+
+
+@pytest.mark.parametrize("name", ["x-opt-delivery-delay", "x-opt-delivery-time"])
+@pytest.mark.parametrize("value", ["5000", "soon", Symbol("5000"), True, 0.5, float("inf"), float("nan"), [5], b"5"])
+def test_a_delivery_time_that_is_no_whole_number_is_refused(name: str, value: object) -> None:
+    """It would be delivered at once. Also beside one that is."""
+    for said in ({name: value}, {"x-opt-delivery-time": NOW_MS + 1, name: value}):
+        with pytest.raises(Refused, match=name) as caught:
+            read_due_at(scan_sections(Message(b"x", annotations=said).encode()), NOW_MS)
+        assert caught.value.condition == "amqp:invalid-field"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["x-opt-delivery-dealy", "x-opt-delivery-", "x-opt-delivery-Time", "x-opt-delivery-cron", "x-opt-delivery-ü"],
+)
+def test_an_annotation_that_is_nearly_a_delivery_time_is_refused(name: str) -> None:
+    section = b"\x00\x53\x72" + encode({name: 5})
+    with pytest.raises(Refused, match="x-opt-delivery-time and x-opt-delivery-delay are") as caught:
+        read_due_at(scan_sections(section + Message(b"x").encode()), NOW_MS)
+    assert caught.value.condition == "amqp:not-implemented"
 
 
 def test_nonsense_is_refused() -> None:
     for payload in (b"\xde\xad", b"\x00\x53\x75\xa0\x05abc", b"\x00\x53\x70\xa0\x00\x00\x53\x75\xa0\x00"):
         with pytest.raises(DecodeError):
-            read_posting(payload, NOW_MS)
+            read_posting(payload)
     with pytest.raises(DecodeError):
-        read_posting(Message(b"x", message_id="m" * 70_000).encode(), NOW_MS)
+        read_posting(Message(b"x", message_id="m" * 70_000).encode())
 
 
 def test_annotations_of_an_outcome_are_merged() -> None:
@@ -144,9 +173,10 @@ def test_a_template_takes_only_what_it_understands(first: Message, second: Messa
     payload = second.encode()
     assert template.fits(first.encode())
     if template.fits(payload):
-        posting = read_posting(payload, NOW_MS)
+        posting = read_posting(payload)
         assert (posting.durable, posting.priority, posting.ttl_ms) == (template.durable, template.priority, None)
-        assert (posting.message_id, posting.to, posting.due_at_ms) == (template.message_id(payload), None, 0)
+        assert (posting.message_id, posting.to) == (template.message_id(payload), None)
+        assert read_due_at(posting.sections, NOW_MS) == 0
         body = own_annotations(3, NOW_MS) + payload[template.body_at :]
         assert body == shape_body(payload, 3, NOW_MS)
 
@@ -171,10 +201,11 @@ told = st.builds(
 def test_plain_messages_are_read_as_the_long_way_reads_them(message: Message) -> None:
     sections = scan_sections(message.encode())
     plain = read_plain(sections)
-    posting = read_posting(sections.payload, NOW_MS)
+    posting = read_posting(sections.payload)
     if plain is not None:
         assert plain == (posting.durable, posting.priority, posting.message_id)
-        assert (posting.ttl_ms, posting.absolute_expiry_ms, posting.due_at_ms, posting.extras) == (None, None, 0, b"")
+        assert (posting.ttl_ms, posting.absolute_expiry_ms, posting.extras) == (None, None, b"")
+        assert read_due_at(sections, NOW_MS) == 0
         body = own_annotations(3, NOW_MS) + sections.payload[sections.bounds[1] :]
         assert body == shape_body(sections.payload, 3, NOW_MS)
     else:

@@ -21,7 +21,7 @@ CODES = {
 }
 
 
-@pytest.mark.parametrize("asked", [None, {}, {Symbol("x"): None}, {Symbol("jms-selector"): "a = 1"}])
+@pytest.mark.parametrize("asked", [None, {}, {Symbol("x"): None}])
 def test_no_filter(asked: dict[str, object] | None) -> None:
     assert read_filters(asked) is NOTHING
     assert NOTHING.selector is None and not NOTHING.no_local and NOTHING.echo is None
@@ -82,10 +82,16 @@ def test_only_what_is_applied_is_echoed() -> None:
         Symbol("headers"): Described(ULong(0x0000468C00000002), {}),
         Symbol("odd"): Described([1], "x"),
         Symbol("none"): None,
-        Symbol("bare"): "text",
     }
     assert read_filters(known | unknown).echo == known
     assert read_filters(unknown) is NOTHING
+
+
+@pytest.mark.parametrize("value", ["a = 1", Symbol("x"), 5, True, [Described(SELECTOR, "a = 1")]])
+def test_a_filter_without_a_descriptor_is_refused(value: object) -> None:
+    """3.5.8. It would be left out, and its receiver given what it did not ask for."""
+    with pytest.raises(SelectorError, match="described"):
+        read_filters({Symbol("jms-selector"): value})
 
 
 def test_an_empty_selector_is_applied_and_selects_everything() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from acquit.broker.access.permissions import build_permissions
 from acquit.broker.links.filters import AppliedFilters, read_filters
 from acquit.broker.nodes.subscription import Subscription, subscription_name
-from acquit.broker.options import AddressRule, BrokerOptions, Role, Security
+from acquit.broker.options import AddressRule, BrokerOptions, Role, Security, User
+from acquit.errors import StoreVersionUnsupported
 from acquit.ledger.balance import balance
 from acquit.ledger.events import EventKind
 from acquit.protocol._definitions import (
@@ -81,15 +83,26 @@ def test_no_two_subscriptions_have_one_queue() -> None:
         Subscription("/b", "a"),
         Subscription("a%2Fb", None),
         Subscription("b", "a%2F"),
+        Subscription("b", "a", user="eve"),
+        Subscription("b", "a", user="ada"),
     ]
     assert len({one.queue_name("t") for one in subscriptions}) == len(subscriptions)
 
 
-def test_a_subscription_reads_back_as_it_was_written() -> None:
-    one = Subscription("name", None, shared=True, filters=read_filters(selector("a = 1")))
+@pytest.mark.parametrize(("container", "user"), [(None, None), ("c", None), ("c", "ada")])
+def test_a_subscription_reads_back_as_it_was_written(container: str | None, user: str | None) -> None:
+    one = Subscription("name", container, user=user, shared=True, filters=read_filters(selector("a = 1")))
     again = Subscription.decode(one.encoded)
     assert (again.identity, again.shared, again.encoded) == (one.identity, True, one.encoded)
     assert again.takes_the_same(one)
+    assert one.encoded[0] == (1 if user is None else 2), "who knows no owners must not give it to others"
+
+
+def test_a_subscription_as_it_was_written_before_it_had_users() -> None:
+    again = Subscription.decode(b"\x01\x01" + b"\x01\x00c" + b"\x04\x00name" + b"\x00\x00")
+    assert (again.identity, again.shared) == ((None, "c", "name"), True)
+    with pytest.raises(StoreVersionUnsupported, match="a later version of acquit"):
+        Subscription.decode(b"\x03\x01" + b"\x01\x00c" + b"\x04\x00name" + b"\x00\x00")
 
 
 # -- volatile ---------------------------------------------------------------------------------------------------------
@@ -330,6 +343,146 @@ def test_a_client_that_comes_back_with_another_selector_is_not_kept_out_by_itsel
     back.post_all(back.publisher(TOPIC), durable(2, application_properties={"n": 1}))
     assert back.bodies(new) == [2]
     balanced(world)
+
+
+# -- of whom ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["exclusive", "shared"])
+def test_users_with_the_same_container_and_name_have_subscriptions_of_their_own(shared: bool) -> None:
+    world = World()
+    ada, eve = world.client("c", user="ada"), world.client("c", user="eve")
+    hers = ada.subscriber(TOPIC, "audit", durable=True, shared=shared)
+    ada.detach(hers, closed=False)
+    publish(world, "for ada")
+    theirs = eve.subscriber(TOPIC, "audit", durable=True, shared=shared)
+    world.settle()
+    assert eve.bodies(theirs) == []
+    assert queues(world) == [f"{TOPIC}::c/audit|user=ada", f"{TOPIC}::c/audit|user=eve"]
+    eve.detach(theirs)
+    world.settle()
+    assert queues(world) == [f"{TOPIC}::c/audit|user=ada"], "eve has ended her own"
+    gone = eve.subscriber(None, "audit", credit=0)
+    assert condition_of(eve, gone) == AmqpCondition.NOT_FOUND, "there is none of hers to unsubscribe"
+    again = world.crash()
+    back = again.client("c", user="ada")
+    assert back.bodies(back.subscriber(TOPIC, "audit", durable=True, shared=shared)) == ["for ada"]
+    balanced(again)
+
+
+def test_a_live_subscriber_is_not_disturbed_by_another_user_with_its_names() -> None:
+    world = World()
+    ada, eve = world.client("c", user="ada"), world.client("c", user="eve")
+    hers = ada.subscriber(TOPIC, "audit", durable=True)
+    theirs = eve.subscriber(TOPIC, "audit", durable=True)
+    publish(world, "x")
+    world.settle()
+    assert (condition_of(ada, hers), condition_of(eve, theirs)) == (None, None)
+    assert [ada.bodies(hers), eve.bodies(theirs)] == [["x"], ["x"]]
+
+
+def test_volatile_shared_subscriptions_belong_to_users_too() -> None:
+    world = World()
+    ada, eve = world.client("c", user="ada"), world.client("c", user="eve")
+    links = [(one, one.subscriber(TOPIC, "audit|volatile1", shared=True)) for one in (ada, eve)]
+    publish(world, "x")
+    assert [one.bodies(link) for one, link in links] == [["x"], ["x"]]
+
+
+def test_a_global_subscription_is_for_all_users() -> None:
+    world = World()
+    ada, eve = world.client("one", user="ada"), world.client("two", user="eve")
+    hers = ada.subscriber(TOPIC, "audit|global", durable=True, shared_by_all=True)
+    theirs = eve.subscriber(TOPIC, "audit|global", durable=True, shared_by_all=True)
+    publish(world, *range(10))
+    assert len(ada.bodies(hers) + eve.bodies(theirs)) == 10
+    assert queues(world) == [f"{TOPIC}::audit"]
+
+
+def left_behind(world: World) -> None:
+    """By somebody who has not logged in."""
+    nobody = world.client("c")
+    nobody.detach(nobody.subscriber(TOPIC, "audit", durable=True), closed=False)
+    publish(world, "from before")
+    world.settle()
+
+
+def test_a_subscription_of_nobody_belongs_to_the_first_user_who_asks_for_it() -> None:
+    world = World()
+    left_behind(world)
+    ada = world.client("c", user="ada")
+    hers = ada.subscriber(TOPIC, "audit", durable=True, credit=0)
+    ada.detach(hers, closed=False)
+    eve = world.client("c", user="eve")
+    theirs = eve.subscriber(TOPIC, "audit", durable=True)
+    assert eve.bodies(theirs) == []
+    nobody = world.client("c")
+    assert nobody.bodies(nobody.subscriber(TOPIC, "audit", durable=True)) == []
+    world.settle()
+    again = world.crash()
+    back = again.client("c", user="ada")
+    assert back.bodies(back.subscriber(TOPIC, "audit", durable=True)) == ["from before"]
+    names = queues(again)
+    assert len(names) == 3
+    assert {f"{TOPIC}::c/audit", f"{TOPIC}::c/audit|user=eve"} < set(names), "its queue has the name that it had"
+    balanced(again)
+
+
+def test_a_subscription_of_nobody_that_somebody_receives_from_stays_theirs() -> None:
+    world = World()
+    nobody, ada = world.client("c"), world.client("c", user="ada")
+    link = nobody.subscriber(TOPIC, "audit", durable=True)
+    hers = ada.subscriber(TOPIC, "audit", durable=True)
+    publish(world, "x")
+    assert [nobody.bodies(link), ada.bodies(hers)] == [["x"], ["x"]]
+
+
+def test_a_subscription_of_nobody_is_not_for_a_user_who_may_not_consume_there() -> None:
+    first = World()
+    left_behind(first)
+    security = Security(
+        users={"eve": User(roles=("sport",))}, roles={"sport": Role(consume=("sport",), create=("sport",))}
+    )
+    world = World(BrokerOptions(security=security), disk=first.disk)
+    world.core.permissions = build_permissions(security)
+    eve = world.client("c", user="eve")
+    for link, condition in (
+        (eve.subscriber("sport", "audit", durable=True), None),
+        (eve.subscriber(TOPIC, "audit|2", durable=True), AmqpCondition.UNAUTHORIZED_ACCESS),
+    ):
+        assert condition_of(eve, link) == condition
+    assert queues(world) == [f"{TOPIC}::c/audit", "sport::c/audit|user=eve"]
+
+
+def test_a_user_ends_a_subscription_of_nobody_by_its_names() -> None:
+    world = World()
+    left_behind(world)
+    ada = world.client("c", user="ada")
+    ada.detach(ada.subscriber(None, "audit", credit=0))
+    world.settle()
+    assert queues(world) == []
+
+
+@pytest.mark.parametrize("browse", [False, True], ids=["consumed", "browsed"])
+def test_the_queue_of_a_users_subscription_is_for_her_and_for_who_manages_it(browse: bool) -> None:
+    security = Security(
+        users={name: User(roles=(name,)) for name in ("ada", "eve", "operator")},
+        roles={
+            "ada": Role(consume=("#",), browse=("#",), create=("#",)),
+            "eve": Role(consume=("#",), browse=("#",), create=("#",)),
+            "operator": Role(consume=("#",), browse=("#",), manage=("#",)),
+        },
+    )
+    world = World(BrokerOptions(security=security))
+    world.core.permissions = build_permissions(security)
+    ada = world.client("c", user="ada")
+    ada.detach(ada.subscriber(TOPIC, "audit", durable=True), closed=False)
+    (name,) = queues(world)
+    for user, condition in (("eve", AmqpCondition.UNAUTHORIZED_ACCESS), ("operator", None), ("ada", None)):
+        client = world.client("other", user=user)
+        link = client.receiver(name, browse=browse)
+        assert condition_of(client, link) == condition, user
+        client.close()
 
 
 # -- shared -----------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from acquit.protocol._definitions import (
 )
 from acquit.protocol.link import Link, ReceivingLink, SendingLink
 from acquit.protocol.message import Message
-from acquit.protocol.types import Byte, Described
+from acquit.protocol.types import Array, Byte, Described, Symbol
 from tests.support.broker_world import Client, World, durable, live_of
 
 POLICIES = [DeleteOnClose(), DeleteOnNoLinks(), DeleteOnNoMessages(), DeleteOnNoLinksOrMessages()]
@@ -92,6 +92,9 @@ def test_a_dynamic_target_gets_a_node_of_its_own(kind: str) -> None:
         assert re.fullmatch(rf"temporary\.{kind}\.[0-9a-f]{{32}}", said.address or "")
         assert said.dynamic_node_properties is not None
         assert said.dynamic_node_properties["lifetime-policy"] == DeleteOnClose()
+        modes = said.dynamic_node_properties["supported-dist-modes"]
+        assert modes == (Array(Symbol, ("move", "copy")) if kind == "queue" else Symbol("copy")), "as multiple=true"
+        assert type(modes) is (Array if kind == "queue" else Symbol)
         assert said.expiry_policy == TerminusExpiryPolicy.LINK_DETACH
         assert said.capabilities == (kind, f"temporary-{kind}")
     assert address_of(one) != address_of(two)

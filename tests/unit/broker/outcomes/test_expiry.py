@@ -8,7 +8,7 @@ from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.broker.outcomes.expiry import COPIES_MAX, READS_MAX, RETRY_MS
 from acquit.errors import StoreFull
 from acquit.protocol._definitions import Modified, Target
-from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.message import Message
 from acquit.protocol.types import Timestamp
 from tests.support.broker_world import World, durable, live_of
@@ -76,20 +76,51 @@ def test_without_room_for_copies_it_is_tried_again_and_nothing_is_lost(monkeypat
     client.post(client.sender("q"), durable(b"1", ttl_ms=1_000), durable(b"2", ttl_ms=1_000))
     world.settle()
 
+    tried = 0
+
     def full(*_: object, **__: object) -> int:
+        nonlocal tried
+        tried += 1
         raise StoreFull("no room")
 
     monkeypatch.setattr(world.core._letters, "copy", full)
     world.advance(1_000)
     assert live_of(world, "q") == 2
     assert world.core.next_due_ms == world.now_us // 1_000 + RETRY_MS
+    before = tried
+    client.post(client.sender("q", "more"), durable(b"3", ttl_ms=1))
+    world.settle()
+    world.advance(2)
+    assert tried == before, "one that runs out meanwhile waits with the others"
     monkeypatch.undo()
-    world.advance(RETRY_MS - 1)
-    assert live_of(world, "q") == 2
+    world.advance(RETRY_MS - 3)
+    assert live_of(world, "q") == 3
     world.advance(1)
     world.settle()
-    assert (live_of(world, "q"), live_of(world, "ExpiryQueue")) == (0, 2)
+    assert (live_of(world, "q"), live_of(world, "ExpiryQueue")) == (0, 3)
     world.check_journal()
+
+
+def test_a_pause_for_want_of_room_is_no_longer_when_the_clock_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    client = world.client()
+    client.post(client.sender("q"), durable(b"x", ttl_ms=7_200_000))
+    world.settle()
+
+    def full(*_: object, **__: object) -> int:
+        raise StoreFull("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.core._letters, "copy", full)
+        world.advance(7_200_000)
+    assert live_of(world, "q") == 1
+    clock_set(world, -3_600_000)
+    client.post(client.sender("q", "again"), durable(b"y", ttl_ms=1_000))
+    world.settle()
+    assert world.core.next_due_ms == world.now_us // 1_000 + 1_000, "not first in an hour"
+    world.advance(1_000)
+    world.settle()
+    assert live_of(world, "ExpiryQueue") == 1
 
 
 @pytest.mark.parametrize("topic", [False, True])
@@ -136,6 +167,24 @@ def test_a_delay_before_another_attempt_is_as_long_whatever_the_clock_says(by_ms
     world.settle()
     assert len(client.received[receiver]) == 2
     world.check_journal()
+
+
+@pytest.mark.parametrize("times", [1, 15])
+def test_a_clock_that_is_set_back_keeps_no_released_message_waiting(times: int) -> None:
+    world = World()
+    client = world.client()
+    receiver = client.receiver("q", credit=100)
+    client.post(client.sender("q"), durable(b"x"))
+    world.settle()
+    for _ in range(times):
+        client.received[receiver][-1].settle(RELEASED)
+        world.settle()
+        world.advance(1_000)
+    clock_set(world, -3_600_000)
+    client.received[receiver][-1].settle(RELEASED)
+    world.settle()
+    world.advance(200)
+    assert len(client.received[receiver]) == times + 2
 
 
 def test_delivery_times_and_lives_are_of_the_clock_as_it_is() -> None:
@@ -227,3 +276,26 @@ def test_delivery_times_of_what_was_purged_do_not_pile_up() -> None:
         world.purge("q")
         world.settle()
     assert len(world.core.life.timers) < 1_500
+
+
+@pytest.mark.parametrize("blocks", ["none", "queue"])
+def test_a_clock_set_back_while_the_broker_is_down_makes_no_delay_longer(blocks: str) -> None:
+    """What waits half a second for another attempt does not wait an hour for it, and nobody behind it does."""
+    world = World(rules(redelivery_delay_ms=500, redelivery_blocks=blocks))
+    client = world.client()
+    client.post_all(client.sender("q"), durable("failed"), durable("behind"))
+    receiver = client.receiver("q", credit=1)
+    world.settle()
+    (held,) = client.held(receiver)
+    held.settle(FAILED)
+    world.settle()
+    world.now_us -= 3_600_000_000
+    after = world.crash()
+    late = after.client()
+    again = late.receiver("q", credit=10)
+    after.settle()
+    assert late.bodies(again) == ([] if blocks == "queue" else ["behind"])
+    for _ in range(2):
+        after.advance(300)
+        after.settle()
+    assert set(map(str, late.bodies(again))) == {"failed", "behind"}

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from acquit.broker.life import Account
 from acquit.broker.options import AddressRule, BrokerOptions
-from acquit.broker.outcomes.settling import Settling
+from acquit.broker.outcomes.settling import (
+    ANNOTATIONS_BYTES_MAX,
+    SAID_BYTES_MAX,
+    Settling,
+    _encode_annotations,
+    _within_reason,
+)
+from acquit.ledger.events import RETIRING
+from acquit.ledger.history import history
+from acquit.ledger.records import Cause
 from acquit.protocol._definitions import Error, Modified, Rejected
+from acquit.protocol.codec import encode
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.message import Message
-from tests.support.broker_world import Client, World, durable, live_of
+from tests.support.broker_world import DATA, Client, World, durable, live_of
 
 FAILED = Modified(delivery_failed=True)
 
@@ -202,6 +215,25 @@ def test_a_limit_on_releases_dead_letters(outcome: object, letters: str) -> None
         assert "x-opt-acquit-acquired-count" not in last(client, reader).annotations
 
 
+@pytest.mark.parametrize("letters", ["DLQ", ""], ids=["dead letter", "nowhere"])
+@pytest.mark.parametrize(
+    ("outcome", "cause"),
+    [(Modified(delivery_failed=True), "MODIFIED"), (RELEASED, "RELEASED"), (Rejected(), "REJECTED")],
+    ids=["modified", "released", "rejected"],
+)
+def test_the_journal_says_why_a_message_left_for_good(outcome: object, cause: str, letters: str) -> None:
+    world = World(rules(max_delivery_attempts=1, max_releases=1, dead_letter_address=letters))
+    client = world.client()
+    receiver = client.receiver("q", credit=1)
+    client.post(client.sender("q"), durable(b"x"))
+    world.settle()
+    client.received[receiver][-1].settle(outcome)  # type: ignore[arg-type]
+    world.settle()
+    (life,) = (life for life in history(DATA, sequence=1, disk=world.disk).lives if life.sequence == 1)
+    assert (life.steps[-1].kind in RETIRING, life.steps[-1].cause) == (True, cause)
+    world.check_journal()
+
+
 def test_consumers_that_come_and_go_dead_letter_nothing_by_releasing() -> None:
     world = World(rules(max_releases=2))
     client = world.client()
@@ -213,6 +245,147 @@ def test_consumers_that_come_and_go_dead_letter_nothing_by_releasing() -> None:
         world.settle()
         world.advance(1_000)
     assert (live_of(world, "q"), live_of(world, "DLQ")) == (1, 0)
+
+
+FAILED_BY_DEFAULT = Modified(delivery_failed=True)
+
+
+@pytest.mark.parametrize("default", [None, Modified(), FAILED_BY_DEFAULT], ids=["none", "modified", "failed"])
+def test_what_links_leave_behind_is_no_release_and_is_not_paced(default: Modified | None) -> None:
+    """Spring opens and closes a consumer for each message: JmsTemplate.receive finds what is there, every time."""
+    world = World(rules(max_releases=2))
+    client = world.client()
+    client.post(client.sender("q"), durable(b"x"))
+    for turn in range(30):
+        link = client.receiver("q", f"r{turn}", credit=1, default_outcome=default)
+        world.settle()
+        assert len(client.received[link]) == 1, "at once"
+        link.detach()
+        world.settle()
+    world.check_journal()
+    world = world.stop()
+    for releases in range(2):
+        assert (live_of(world, "q"), live_of(world, "DLQ")) == (1, 0), f"released {releases} times, of two"
+        client = world.client()
+        link = client.receiver("q", credit=1)
+        world.settle()
+        assert last(client, link).annotations["x-opt-acquit-acquired-count"] == 30 + releases
+        assert last(client, link).delivery_count == 0
+        client.received[link][0].settle(RELEASED)
+        client.close()
+        world.settle()
+    assert (live_of(world, "q"), live_of(world, "DLQ")) == (0, 1)
+
+
+def test_a_dead_letter_tells_of_failures_and_not_of_links_that_closed() -> None:
+    world = World(rules(max_delivery_attempts=3))
+    client = world.client()
+    client.post(client.sender("q"), durable(b"x"))
+    for _ in range(3):
+        for turn in range(10):
+            link = client.receiver("q", f"r{turn}", credit=1, default_outcome=FAILED_BY_DEFAULT)
+            world.settle()
+            link.detach()
+            world.settle()
+        link = client.receiver("q", "fails", credit=1)
+        world.settle()
+        client.received[link][-1].settle(FAILED_BY_DEFAULT)
+        link.detach()
+        world.settle()
+    reader = client.receiver("DLQ", "letters", credit=1)
+    world.settle()
+    attempts = last(client, reader).annotations["x-opt-acquit-attempts"]
+    assert isinstance(attempts, list)
+    assert [attempt["cause"] for attempt in attempts] == ["modified"] * 3
+    world.check_journal()
+
+
+def test_lost_connections_and_a_crash_are_no_failures_after_a_restart_either() -> None:
+    """The number of failures is in the journal, and goes along when the segment of the posting leaves."""
+    world = World(rules(max_delivery_attempts=2))
+    client = world.client()
+    sender = client.sender("q")
+    client.post(sender, durable(b"x"))
+    for turn in range(3):
+        other = world.client(f"lost-{turn}")
+        other.receiver("q", credit=1)
+        world.settle()
+        other.lose()
+        world.settle()
+    receiver = client.receiver("q", credit=10)
+    world.settle()
+    for turn in range(40):  # the segment of its posting leaves
+        client.post(sender, *(durable(bytes(5_000)) for _ in range(5)))
+        world.settle()
+        for delivery in client.received[receiver][1 + 5 * turn :]:
+            delivery.settle(ACCEPTED)
+        receiver.grant(10)
+        world.settle()
+    assert world.opened.journal.left_through > 0
+    world.check_journal()
+    world = world.crash()
+    for failures in range(2):
+        assert (live_of(world, "q"), live_of(world, "DLQ")) == (1, 0), f"{failures} failures, of two"
+        client = world.client()
+        receiver = client.receiver("q", credit=1)
+        world.settle()
+        assert last(client, receiver).delivery_count == 4 + failures, "three connections, and the crash"
+        client.received[receiver][0].settle(FAILED_BY_DEFAULT)
+        client.close()
+        world.settle()
+    assert (live_of(world, "q"), live_of(world, "DLQ")) == (0, 1)
+    world.check_journal()
+
+
+@pytest.mark.parametrize(("default", "count"), [(None, 0), (FAILED_BY_DEFAULT, 1)], ids=["none", "failed"])
+@pytest.mark.parametrize("how", ["stop", "stolen"])
+def test_where_the_broker_ends_the_link_its_user_may_have_seen_the_message(
+    how: str, default: Modified | None, count: int
+) -> None:
+    world = World(rules(max_delivery_attempts=1))
+    client = world.client("same")
+    client.post(client.sender("q"), durable(b"x"))
+    client.receiver("q", "r", credit=1, default_outcome=default)
+    world.settle()
+    if how == "stop":
+        world = world.stop()
+    other = world.client("same")
+    receiver = other.receiver("q", "r", credit=1)
+    world.settle()
+    assert (last(other, receiver).delivery_count, last(other, receiver).first_acquirer) == (count, False)
+    assert live_of(world, "DLQ") == 0, "and nobody has failed"
+
+
+def test_a_lost_connection_is_a_release_where_it_is_a_failure() -> None:
+    world = World(rules(max_releases=1, connection_loss="dead-letter"))
+    client = world.client()
+    client.post(client.sender("q"), durable(b"x"))
+    client.receiver("q", credit=1, default_outcome=RELEASED)
+    world.settle()
+    client.lose()
+    world.settle()
+    assert (live_of(world, "q"), live_of(world, "DLQ")) == (0, 1)
+
+
+def test_the_delay_grows_with_failures_and_not_with_lost_connections() -> None:
+    world = World(rules(redelivery_delay_ms=100, redelivery_multiplier=10.0, redelivery_delay_ms_max=60_000))
+    client = world.client()
+    client.post(client.sender("q"), durable(b"x"))
+    for turn in range(4):
+        other = world.client(f"lost-{turn}")
+        receiver = other.receiver("q", credit=1)
+        world.settle()
+        assert last(other, receiver).delivery_count == turn
+        other.lose()
+        world.settle()
+        world.advance(100)
+    receiver = client.receiver("q", credit=2)
+    world.settle()
+    client.received[receiver][0].settle(FAILED_BY_DEFAULT)
+    world.settle()
+    world.advance(100)
+    world.settle()
+    assert [delivery.settled for delivery in client.received[receiver]] == [True, False], "its first failure"
 
 
 def test_the_count_of_returns_survives_a_restart_and_a_checkpoint() -> None:
@@ -440,3 +613,29 @@ def test_a_queue_that_is_deleted_while_its_last_attempts_are_read(monkeypatch: p
     assert "q" not in world.core.queues.by_name
     assert live_of(world, "DLQ") == 3, "what is being performed is performed, and then the queue goes"
     world.check_journal()
+
+
+# -- bounds of what is kept with a message ----------------------------------------------------------------------------
+
+
+def test_what_is_said_of_many_messages_is_cut_by_all_of_it_together() -> None:
+    part = SAID_BYTES_MAX * 3 // 5
+    account = Account(Cause.REJECTED, 1, annotations=b"a" * part, condition="c" * part)
+    cut = _within_reason(account, 1)
+    assert (cut.annotations, len(cut.condition)) == (b"", SAID_BYTES_MAX // 2)
+    told = _within_reason(Account(Cause.REJECTED, 1, condition="c", description="d" * SAID_BYTES_MAX), 1)
+    assert (told.condition, len(told.description)) == ("c", SAID_BYTES_MAX // 2)
+    half = Account(Cause.REJECTED, 1, annotations=b"a" * (SAID_BYTES_MAX // 2), condition="c" * (SAID_BYTES_MAX // 2))
+    assert _within_reason(half, 1) is half, "what just fits"
+    cut = _within_reason(replace(half, description="d"), 1)
+    assert cut.annotations == half.annotations, "that is its half"
+    short = Account(Cause.REJECTED, 1, annotations=b"a", condition="c", description="d")
+    assert _within_reason(short, 1) is short
+
+
+def test_annotations_are_kept_up_to_their_limit() -> None:
+    around = len(encode({"x-opt-a": "s" * 1_000})) - 1_000
+    at_most = "s" * (ANNOTATIONS_BYTES_MAX - around)
+    assert len(_encode_annotations({"x-opt-a": at_most})) == ANNOTATIONS_BYTES_MAX
+    assert _encode_annotations({"x-opt-a": at_most + "s"}) == b""
+    assert _encode_annotations(None) == b""

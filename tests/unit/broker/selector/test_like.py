@@ -115,3 +115,25 @@ def test_the_worst_that_a_selector_can_ask_of_a_message() -> None:
     assert time.process_time() - began < 1
     with pytest.raises(SelectorError, match="at most 512"):
         compile_selector(" OR ".join([f"text LIKE '{pattern}'"] * (terms + 1)))
+
+
+def test_all_patterns_of_a_selector_together_look_at_so_much_of_a_message() -> None:
+    """What goes beyond is unknown, whatever the message: 20 patterns cost no more than the first few."""
+    never = " OR ".join(f"a LIKE '%x_{at}'" for at in range(20))
+    fields = Fields()
+    fields["a"] = "y" * 4_096
+    assert not compile_selector(never).matches(fields)
+    assert fields.steps_left < 0
+    few = " OR ".join(f"a LIKE '%x_{at}'" for at in range(3)) + " OR a LIKE '%_y'"
+    many = never + " OR a LIKE '%_y'"
+    assert compile_selector(few).matches(fields)  # the fourth is within what it may cost
+    assert not compile_selector(many).matches(fields)
+    assert compile_selector(never + " OR b = 1").matches(Fields(fields, b=1))
+
+
+def test_an_empty_word_of_a_topic_filter_is_that_word_alone() -> None:
+    compiled = subject_matches("a..b")
+    assert compiled.matches(Fields(JMSType="a..b"))
+    assert not compiled.matches(Fields(JMSType="a.x.b"))
+    assert not compiled.matches(Fields(JMSType="a.b"))
+    assert not subject_matches("").matches(Fields(JMSType="a"))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from acquit.broker.options import BrokerOptions, TransactionLimits
-from acquit.ledger.records import Namespace
+from acquit.broker.transact.fates import Fates
+from acquit.ledger.records import Namespace, Verdict
+from acquit.ledger.table import StateTable
 from acquit.protocol._definitions import Accepted, Source, Target
 from acquit.protocol.message import Message
 from tests.support.broker_world import Client, World, durable, live_of
@@ -174,8 +176,27 @@ def test_fates_are_kept_for_a_time() -> None:
     world.advance(1_001)
     assert (asker.fate(txn), asker.fate(empty)) == ("unknown", "unknown")
     after = world.crash()
+    after.advance(9_000)
+    assert Asker(after.client("9 s")).fate(txn) == "committed", "nobody knows how long the broker was down"
+    after.advance(1_001)
+    assert Asker(after.client("10 s")).fate(txn) == "unknown"
+
+
+def test_a_clock_that_is_set_makes_no_fate_older() -> None:
+    """Who heard that nothing is known of its transaction, and that it would be, would take it for rolled back."""
+    world = World()
+    controller = Controller(world.client())
+    txn = controller.declare()
+    controller.post(controller.client.sender("q"), txn, durable("a"))
+    assert controller.commit(txn) is None
+    world.now_us += 7_200_000_000
+    world.core.clock_set(7_200_000_000)
+    world.advance(1)
+    assert Asker(world.client("asker")).fate(txn) == "committed"
+    world.now_us += 7_200_000_000
+    after = world.crash()
     after.advance(1)
-    assert Asker(after.client()).fate(txn) == "unknown"
+    assert Asker(after.client()).fate(txn) == "committed"
 
 
 def test_and_a_number_of_them() -> None:
@@ -230,3 +251,15 @@ def test_the_fate_of_one_that_was_idle_for_too_long_is_forgotten_as_well() -> No
     world.advance(10_001)
     assert asker.fate(txn) == "unknown"
     assert not any(namespace == Namespace.FATE for namespace, _ in world.opened.recorder.table.state)
+
+
+def test_one_that_ended_just_in_time_and_is_one_too_many_is_forgotten_before_its_time() -> None:
+    fates = Fates(StateTable(), 0)
+    for at_us in (1_000, 1_001):
+        fates.ended(b"%d" % at_us, Verdict.COMMITTED, "", at_us, recorded=False)
+    fates.forget(before_us=1_000, fates_max=1)
+    assert (fates.of(b"1000", ""), fates.of(b"1001", "")) == ("unknown", "committed")
+    assert fates.known_for_us(5_000) == 4_000, "unknown says nothing of those that ended by then"
+    fates.forget(before_us=1_002, fates_max=5)
+    assert fates.of(b"1001", "") == "unknown"
+    assert fates.known_for_us(5_000) == 4_000, "whose time was over was not forgotten before it"

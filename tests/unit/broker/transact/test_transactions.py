@@ -27,8 +27,8 @@ from acquit.protocol.delivery import Delivery, DeliveryState
 from acquit.protocol.message import Message
 from acquit.store.options import MIB
 from acquit.store.reading import FolderReader
-from tests.support.broker_world import DATA, Client, World, durable, live_of
-from tests.support.disk import FaultyDisk
+from acquit.testing.simulation.disk import FaultyDisk
+from tests.support.broker_world import DATA, Client, World, after_kill, durable, live_of
 from tests.support.transacting import Controller, control_message
 
 UNKNOWN_ID = "amqp:transaction:unknown-id"
@@ -219,7 +219,7 @@ def test_a_settled_posting_that_is_refused_makes_the_commit_fail(world: World, c
     txn = controller.declare()
     controller.post(sender, txn, durable("a", to="x"))
     controller.post(sender, txn, durable("nowhere"), settled=True)
-    assert not client.detached
+    assert client.detached[sender].error.condition == "amqp:not-found"  # type: ignore[union-attr]
     error = controller.commit(txn)
     assert error is not None
     assert error.condition == ROLLBACK
@@ -233,7 +233,7 @@ def test_nothing_more_is_posted_in_a_transaction_that_has_failed(world: World, c
     sender = client.sender(None)
     txn = controller.declare()
     controller.post(sender, txn, durable("nowhere"), settled=True)
-    (sent,) = controller.post(sender, txn, durable("a", to="x"))
+    (sent,) = controller.post(client.sender("x", "another"), txn, durable("a"))
     refusal = controller.provisional(sent)
     assert isinstance(refusal, Rejected)
     assert refusal.error is not None
@@ -551,6 +551,37 @@ def test_a_lost_connection_rolls_back(world: World, settled: bool) -> None:
     world.check_journal()
 
 
+@pytest.mark.parametrize("settled", [True, False])
+@pytest.mark.parametrize("how", ["connection lost", "connection closed", "control link closed"])
+def test_what_had_an_outcome_in_a_transaction_was_seen(settled: bool, how: str) -> None:
+    """To close over a transaction is to roll it back, a failure of what was settled in it; to lose it is none."""
+    world = World(BrokerOptions(address=(AddressRule("q", {"max_delivery_attempts": 2}),)))
+    client = world.client()
+    controller = Controller(client)
+    filled(client, "a")
+    receiver = client.receiver("q", credit=1, default_outcome=Modified(delivery_failed=True))
+    world.settle()
+    controller.retire(controller.declare(), *client.held(receiver), settled=settled)
+    if how == "connection lost":
+        client.lose()
+    elif how == "connection closed":
+        client.close()
+    else:
+        controller.link.detach()
+        receiver.detach()
+    world.settle()
+    again = world.client("again")
+    receiver = again.receiver("q", credit=1)
+    world.settle()
+    (delivery,) = again.held(receiver)
+    left = how == "control link closed" and not settled  # its receiver had it again, and closed over it
+    assert attempt_of(delivery) == (0 if left else 1)
+    delivery.settle(Modified(delivery_failed=True))
+    world.settle()
+    assert live_of(world, "DLQ") == (0 if left or how == "connection lost" else 1)
+    world.check_journal()
+
+
 def test_a_session_that_ends_takes_its_control_links_along(world: World) -> None:
     client = world.client()
     session = client.engine.begin()
@@ -801,6 +832,22 @@ def test_a_topic_is_fanned_out_at_the_commit(world: World, controller: Controlle
 
 
 @pytest.mark.parametrize("kind", [durable, Message])
+def test_a_last_value_counts_for_a_subscription_that_is_younger_than_the_posting(kind: type) -> None:
+    world = World(BrokerOptions(address=(AddressRule("news", {"last_value": True, "last_value_key": "key"}),)))
+    controller = Controller(world.client())
+    client = controller.client
+    sender = client.sender("news", target=Target("news", capabilities=("topic",)))
+    txn = controller.declare()
+    controller.post(sender, txn, kind("old", application_properties={"key": "x"}))
+    late = client.subscriber("news", "late", durable=True, credit=0)
+    assert controller.commit(txn) is None
+    client.post_all(sender, kind("new", application_properties={"key": "x"}))
+    late.grant(10)
+    world.settle()
+    assert client.bodies(late) == ["new"]
+
+
+@pytest.mark.parametrize("kind", [durable, Message])
 def test_what_no_subscription_takes_at_the_commit_is_counted(world: World, controller: Controller, kind: type) -> None:
     client = controller.client
     receiver = client.subscriber("news", "goes")
@@ -1020,12 +1067,12 @@ def test_the_ledger_tells_the_story(world: World, controller: Controller) -> Non
     assert life.standing == "rolled-back"
     controller.post(sender, controller.declare(), durable("c", message_id="open"))
     world.settle()
-    (life,) = history(DATA, message_id="open", disk=world._disk_after_kill()).lives
+    (life,) = history(DATA, message_id="open", disk=after_kill(world.disk)).lives
     assert life.standing == "held"
     (life,) = history(DATA, message_id="open", disk=world.crash().disk).lives
     assert life.standing == "rolled-back"
     reading = Fold()
-    FolderReader(DATA, world._disk_after_kill()).replay(reading)
+    FolderReader(DATA, after_kill(world.disk)).replay(reading)
     assert balance(reading).held == 1
     checked = verify(DATA, disk=world.crash().disk)
     assert checked.problems == ()

@@ -71,7 +71,7 @@ def test_without_spark_it_says_what_to_install(shell: Shell, tmp_path: Path, mon
 def test_a_queue_that_is_not_there_is_named_before_spark_starts(
     at_broker: Shell, broker: acquit.Broker, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "start_session", lambda **_: pytest.fail("Spark was started"))
+    monkeypatch.setattr("acquit.spark.session.start_session", lambda **_: pytest.fail("Spark was started"))
     at_broker("send", address, "one")
     ran = at_broker("pipeline", "ingest", f"{address}s", tmp_path / "table")
     assert (ran.code, len(ran.err.splitlines())) == (Exit.USAGE, 1)
@@ -85,7 +85,7 @@ def test_a_queue_that_is_not_there_is_named_before_spark_starts(
 def test_a_selector_that_is_none_is_named_before_spark_starts(
     at_broker: Shell, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr(module, "start_session", lambda **_: pytest.fail("Spark was started"))
+    monkeypatch.setattr("acquit.spark.session.start_session", lambda **_: pytest.fail("Spark was started"))
     at_broker("send", address, "one")
     ran = at_broker("pipeline", "ingest", address, tmp_path / "table", "--option", "selector=region ==", *arguments)
     assert (ran.code, len(ran.err.splitlines())) == (Exit.USAGE, 1)
@@ -125,7 +125,7 @@ def test_a_queue_may_be_made(
     def start(**_: object) -> None:
         raise AcquitError("Spark would be started")
 
-    monkeypatch.setattr(module, "start_session", start)
+    monkeypatch.setattr("acquit.spark.session.start_session", start)
     ran = at_broker("pipeline", "ingest", address, tmp_path / "table", *arguments)
     assert ran.err == "acquit: Spark would be started\n"
 
@@ -133,7 +133,7 @@ def test_a_queue_may_be_made(
 def test_no_broker_is_told_before_spark_starts(
     shell: Shell, unused_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "start_session", lambda **_: pytest.fail("Spark was started"))
+    monkeypatch.setattr("acquit.spark.session.start_session", lambda **_: pytest.fail("Spark was started"))
     where = ("--url", f"amqp://127.0.0.1:{unused_port}", "--option", "connectTimeout=1ms")
     ran = shell("pipeline", "ingest", "orders", tmp_path / "table", *where)
     assert (ran.code, len(ran.err.splitlines())) == (Exit.UNREACHABLE, 1)
@@ -198,7 +198,7 @@ def test_a_table_that_cannot_be_this_pipelines_is_named_before_spark_starts(
 
 
 def test_a_log_that_was_about_to_be_begun_is_begun(
-    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    at_broker: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a run that was killed."""
     (tmp_path / "table" / "_delta_log").mkdir(parents=True)
@@ -206,8 +206,8 @@ def test_a_log_that_was_about_to_be_begun_is_begun(
     def start_session(**_: object) -> None:
         raise PipelineFailed("Spark is asked for")
 
-    monkeypatch.setattr("acquit.spark.ingest.start_session", start_session)
-    ran = shell("pipeline", "ingest", "orders", tmp_path / "table", "--create")
+    monkeypatch.setattr("acquit.spark.session.start_session", start_session)
+    ran = at_broker("pipeline", "ingest", "orders", tmp_path / "table", "--create")
     assert ran.err == "acquit: Spark is asked for\n"
 
 

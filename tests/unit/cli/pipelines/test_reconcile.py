@@ -121,7 +121,7 @@ def test_what_cannot_be_is_refused(shell: Shell, tmp_path: Path, words: tuple[st
 def test_a_wrong_place_is_one_line_before_spark_starts(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(pipeline, "start_session", lambda **_: pytest.fail("Spark was started"))
+    monkeypatch.setattr("acquit.spark.session.start_session", lambda **_: pytest.fail("Spark was started"))
     with acquit.Broker(tmp_path / "data") as broker, acquit.connect(broker.url) as connection:
         connection.session().sender("orders").send("one")
     audited([tmp_path / "data"], tmp_path / "audit")

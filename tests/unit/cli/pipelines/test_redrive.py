@@ -30,6 +30,7 @@ def summary(**more: Any) -> RedriveSummary:
             "in_table": 2,
             "homeless": 1,
             "moved": 1_000,
+            "would_move": 1_000,
             "gone": 0,
             "groups": (
                 LetterGroup(**known, in_table=False, count=1_000),
@@ -74,7 +75,7 @@ def test_what_was_done(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 
 def test_a_dry_run_shows_letters(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    ran, options = run(shell, monkeypatch, summary(dry_run=True), "--dry-run")
+    ran, options = run(shell, monkeypatch, summary(dry_run=True, moved=0), "--dry-run")
     assert options.dry_run
     heads, letter = ran.out.splitlines()[:2]
     assert heads.split()[-1] == "description"
@@ -120,7 +121,7 @@ def test_wrong_use_is_named_before_spark_starts(shell: Shell, arguments: list[st
 def test_a_wrong_table_is_one_line_before_spark_starts(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(module, "start_session", lambda **_: pytest.fail("Spark was started"))
+    monkeypatch.setattr("acquit.spark.session.start_session", lambda **_: pytest.fail("Spark was started"))
     for name in ("other", "odd"):
         (tmp_path / name).mkdir()
     pq.write_table(pa.table({"number": [1]}), tmp_path / "other" / "part-0.parquet")
@@ -139,7 +140,7 @@ def test_a_wrong_password_is_one_line_before_spark_starts(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("LETTERS_PASSWORD", "s3cret-but-wrong")
-    monkeypatch.setattr(module, "start_session", lambda **_: pytest.fail("Spark was started"))
+    monkeypatch.setattr("acquit.spark.session.start_session", lambda **_: pytest.fail("Spark was started"))
     security = Security(anonymous="never", users={"bob": User(password="s3cret")}, refusal_delay_ms=1)
     options = BrokerOptions(security=security, journal=JournalOptions.small())
     with acquit.Broker(config=options) as broker:
@@ -188,7 +189,7 @@ def test_logged_in_as_all_commands_are(
         raise Reached("Spark would be started")
 
     monkeypatch.setattr(module, "redrive", redrive)
-    monkeypatch.setattr(module, "start_session", start)
+    monkeypatch.setattr("acquit.spark.session.start_session", start)
     with guarded_broker() as broker:
         shown = make_ssl_context(CA, ADA, None)
         with acquit.connect(broker.url, ssl_context=shown) as connection, connection.session() as session:
@@ -233,7 +234,7 @@ def test_a_queue_that_is_not_there_is_no_queue_without_letters(
     def start(**_: object) -> None:
         raise Reached("Spark would be started")
 
-    monkeypatch.setattr(module, "start_session", start)
+    monkeypatch.setattr("acquit.spark.session.start_session", start)
     at_broker("send", f"DLQ.{address}", "one")
     ran = at_broker("pipeline", "redrive", f"DLQ{address}")
     assert (ran.code, len(ran.err.splitlines())) == (Exit.USAGE, 1)
@@ -245,7 +246,7 @@ def test_a_queue_that_is_not_there_is_no_queue_without_letters(
 def test_before_the_first_dead_letter_there_is_nothing_to_start_spark_for(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "start_session", lambda **_: pytest.fail("Spark was started"))
+    monkeypatch.setattr("acquit.spark.session.start_session", lambda **_: pytest.fail("Spark was started"))
     with acquit.Broker(config=BrokerOptions(journal=JournalOptions.small())) as broker:
         told: list[str] = []
         module.redrive(RedriveOptions(url=broker.url), on_stage=told.append)

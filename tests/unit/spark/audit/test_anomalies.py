@@ -10,16 +10,17 @@ import pytest
 
 from acquit.errors import StoreCorrupt
 from acquit.ledger.digest import RunningDigest
-from acquit.ledger.events import EventKind, fingerprint
+from acquit.ledger.events import Event, EventFlag, EventKind, fingerprint, pack_event
 from acquit.ledger.records import Actor, Attempt, Cause, Queue, encode_id, encode_posting_meta
 from acquit.ledger.recovery import OpenedJournal, close_journal, open_journal, write_now
 from acquit.spark.audit import AuditSummary
 from acquit.spark.audit.results import AuditResults
 from acquit.store.folder import SEGMENT
+from acquit.store.options import JournalOptions
 from tests.support.audited import all_of, audited, closed_of, open_of
-from tests.support.journal_writer import OPTIONS
 from tests.support.ledger_folder import grow
 
+OPTIONS = JournalOptions(segment_bytes=256 * 1024, reserve_segments=1, spare_segments=1)
 K = EventKind
 PAYLOAD = b"what the message says"
 MARK = fingerprint(PAYLOAD)
@@ -65,8 +66,6 @@ class Writer:
     def attempt(self, kind: EventKind, sequence: int, condition: str) -> None:
         self.event(kind, sequence)
         self._opened.recorder.flush()
-        from acquit.ledger.events import Event
-
         event = Event(sequence, 0, self.us, MARK, ORDERS, 7, kind, 1, 1, 0)
         self._opened.recorder.append(Attempt(event, Cause.REJECTED, condition, "why"))
 
@@ -410,6 +409,15 @@ def test_a_gap(tmp_path: Path, number: int) -> None:
     assert (row["kind"], row["segment"]) == ("gap", number)
 
 
+@pytest.mark.parametrize("seed", [9, 10, 11])
+def test_every_queue_has_a_name_beside_what_retention_deleted(tmp_path: Path, seed: int) -> None:
+    folder = grow(tmp_path / "data", seed=seed, left=8, archive_bytes_max=20_000)
+    audited([folder.path], tmp_path / "into")
+    results = AuditResults(tmp_path / "into")
+    assert all(broker["deleted"] for broker in results.coverage().to_pylist())
+    assert None not in results.balance()["queue"].to_pylist() + results.minutes()["queue"].to_pylist()
+
+
 def test_an_altered_segment_fails_the_run_and_the_one_before_stands(tmp_path: Path) -> None:
     writer = Writer(tmp_path / "data")
     writer.life()
@@ -434,20 +442,25 @@ def test_dead_letters_by_reason(tmp_path: Path) -> None:
         sequence = writer.post()
         event = K.DEAD_LETTERED
         if condition:
-            from acquit.ledger.events import Event
-
             writer.us += 10
             told = Event(sequence, 0, writer.us, MARK, ORDERS, 7, event, 1, 1, 0)
             writer._opened.recorder.append(Attempt(told, Cause.REJECTED, condition, "why"))
         else:
             writer.event(event, sequence)
+    # As older brokers wrote one whose last consumer was lost.
+    lost = Event(writer.post(), 0, writer.us, MARK, ORDERS, 7, K.DEAD_LETTERED, EventFlag.CONNECTION_LOST, 1, 0)
+    writer._opened.recorder._events.append(pack_event(*lost))
     writer.stop()
     audited([tmp_path / "data"], tmp_path / "into")
     found = {
         (row["queue"], row["cause"], row["condition"]): row["count"]
         for row in AuditResults(tmp_path / "into").dead_letters().to_pylist()
     }
-    assert found == {("orders", "REJECTED", "app:no-stock"): 2, ("orders", None, None): 1}
+    assert found == {
+        ("orders", "REJECTED", "app:no-stock"): 2,
+        ("orders", "CONNECTION_LOST", None): 1,
+        ("orders", None, None): 1,
+    }
 
 
 def test_the_bound_on_rows_is_no_bound_on_counts(tmp_path: Path) -> None:

@@ -112,6 +112,7 @@ def test_flags_and_kinds_that_are_not_known_yet() -> None:
         "durable": EventFlag.DURABLE,
         "copy": EventFlag.COPY,
         "connection_lost": EventFlag.CONNECTION_LOST,
+        "left_behind": EventFlag.LEFT_BEHIND,
         "undeliverable_here": EventFlag.UNDELIVERABLE_HERE,
         "id_reused": EventFlag.ID_REUSED,
     }

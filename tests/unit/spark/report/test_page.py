@@ -127,6 +127,26 @@ def test_reasons_of_dead_letters_beyond_the_first_are_one() -> None:
     assert chart.keys[-1].name == "2 other reasons (30)"
 
 
+@pytest.mark.parametrize(
+    ("cause", "condition", "said"),
+    [
+        ("REJECTED", "orders:no-stock", "orders:no-stock"),
+        ("REJECTED", None, "rejected without an error"),
+        ("MODIFIED", None, "too many attempts, the last one failed"),
+        ("CONNECTION_LOST", None, "too many attempts, the last one: connection lost"),
+        ("LOCK_EXPIRED", None, "too many attempts, the last one: lock expired"),
+        ("DETACHED", "amqp:link:detach-forced", "too many attempts, the last one: amqp:link:detach-forced"),
+        ("RELEASED", None, "released too often"),
+        (None, "(others)", "(others)"),
+        (None, None, "no reason on record"),
+    ],
+)
+def test_why_letters_died_is_said_in_words(cause: str | None, condition: str | None, said: str) -> None:
+    dead = [{**minute(0), "cause": cause, "condition": condition, "count": 3}]
+    found = page(minutes=[minute(0, dead_lettered=3)], dead_letters=dead, balance=[balanced("orders")])
+    assert [key.name for key in found.brokers[0].sections[0].charts[4].keys] == [f"{said} (3)"]
+
+
 def test_what_is_chosen() -> None:
     rows = [minute(0, "orders", posted=1), minute(0, "payments.in", posted=2), minute(0, "orders", OTHER, posted=4)]
     balance = [account_of([row]) for row in rows]

@@ -13,7 +13,15 @@ import pytest
 import acquit
 from acquit.broker.options import AddressRule, BrokerOptions, ConnectionLimits
 from acquit.client.blocking import Connection
-from acquit.errors import ConfigurationError, DeliveryInDoubt, LinkDetached, RowRejected, RowsChanged
+from acquit.errors import (
+    AcquitError,
+    ConfigurationError,
+    DeliveryInDoubt,
+    LinkDetached,
+    NotSent,
+    RowRejected,
+    RowsChanged,
+)
 from acquit.protocol._definitions import Error
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.delivery import Delivery, DeliveryState
@@ -338,14 +346,24 @@ def test_a_full_queue_is_waited_for(given: dict[str, str]) -> None:
             assert found == texts(40)
 
 
-def test_a_queue_that_stays_full_is_an_error_in_time() -> None:
-    rule = AddressRule("q", {"messages_max": 5, "full_policy": "reject"})
-    expected = r"took no row for 0\.3 s \(option sendTimeout\): row 5 of partition 1"
-    with (
-        acquit.Broker(config=BrokerOptions(address=(rule,))) as broker,
-        pytest.raises(DeliveryInDoubt, match=expected),
-    ):
-        write(broker.url, texts(9), sendTimeout="300ms")
+@pytest.mark.parametrize(
+    ("policy", "kind", "expected"),
+    [
+        (
+            "reject",
+            RowRejected,
+            r"refused the same row for 0\.3 s \(option sendTimeout\): row 5 of .* q has reached its limit",
+        ),
+        ("block", NotSent, r"gives no credit for q, as for a queue that is full, .* 0\.3 s .* [1-4] rows never left"),
+    ],
+)
+@pytest.mark.parametrize("given", [{}, {"guarantee": "at-least-once"}], ids=str)
+def test_a_queue_that_stays_full_is_named_in_time(
+    policy: str, kind: type[AcquitError], expected: str, given: dict[str, str]
+) -> None:
+    rule = AddressRule("q", {"messages_max": 5, "full_policy": policy})
+    with acquit.Broker(config=BrokerOptions(address=(rule,))) as broker, pytest.raises(kind, match=expected):
+        write(broker.url, texts(9), sendTimeout="300ms", **given)
 
 
 def test_an_address_that_may_not_be_written_to(broker: acquit.Broker) -> None:
@@ -356,8 +374,8 @@ def test_an_address_that_may_not_be_written_to(broker: acquit.Broker) -> None:
 def test_a_link_that_the_broker_does_not_answer_is_an_error_in_time() -> None:
     server = Server()
     server.silent = True
-    with serving(server) as running, pytest.raises(LinkDetached, match=r"did not answer the attach .* within 3 s"):
-        write(running.url, texts(1), guarantee="at-least-once", ackTimeout="3s")
+    with serving(server) as running, pytest.raises(LinkDetached, match=r"did not answer the attach .* within 1 s"):
+        write(running.url, texts(1), guarantee="at-least-once", ackTimeout="1s")
 
 
 @pytest.mark.parametrize("ends", ["link", "session"])

@@ -88,6 +88,7 @@ def test_what_was_posted_twice_under_the_named_field_is_one_row(spool: Spool, at
     assert (totals.rows, totals.set_aside, totals.conflicts, len(queue.settled)) == (2, 1, 1, 3)
 
 
+@pytest.mark.promise("epochs")
 @pytest.mark.parametrize("at_once", [True, False])
 def test_conflicts_are_counted_alike_within_a_part_and_over_several(spool: Spool, at_once: bool) -> None:
     payloads = [posting(0, body, message_id="a") for body in (b"one", b"two", b"three")]
@@ -125,6 +126,7 @@ def test_poison_as_a_column(spool: Spool) -> None:
     assert result.publication.totals.corrupt == 1 and queue.outcomes()[bad] == Outcome.ACCEPTED
 
 
+@pytest.mark.promise("poison")
 def test_poison_rejected_and_rejected_again_when_it_comes_again(spool: Spool) -> None:
     bad = posting(2, damaged=True)
     queue = QueueDouble(posting(1), bad, posting(3))
@@ -143,6 +145,7 @@ def test_poison_that_stops_everything(spool: Spool) -> None:
     assert len(queue.available) == 2 and spool.state().decided == {}
 
 
+@pytest.mark.promise("identity")
 def test_a_message_without_identity(spool: Spool) -> None:
     queue = QueueDouble(posting(0), broker_id=None)
     with pytest.raises(MessageUnusable, match="1 of 1 messages have no identity"):
@@ -163,6 +166,12 @@ def test_available_now_takes_nothing_newer_and_gives_it_back(spool: Spool, monke
     queue.post(*(posting(number) for number in range(10, 20)))
     assert spool.take(part(2, until_sequence=5), queue.attach, READER).publication.ended
     assert len(queue.available) == 12
+
+
+def test_what_has_no_sequence_is_not_newer_than_anything() -> None:
+    queue = QueueDouble(posting(0, b"a", message_id="a"), broker_id=None)
+    drained, ended = attempt_module._drain(queue.attach(), part(until_sequence=0), READER)
+    assert (len(drained.received), ended) == (1, True)
 
 
 def test_what_is_newer_counts_in_bytes_too(spool: Spool) -> None:
@@ -196,6 +205,7 @@ def test_unanswered_settlements_leave_no_acknowledgement(spool: Spool) -> None:
     assert (status.published, status.unacknowledged, status.totals.rows, status.remembered) == (1, 1, 1, 1)
 
 
+@pytest.mark.promise("one-spool")
 def test_finished_epochs_are_refused(spool: Spool) -> None:
     queue = QueueDouble(posting(1))
     spool.take(part(), queue.attach, READER)
@@ -287,6 +297,7 @@ def test_repeats_within_a_lot_and_across_lots(spool: Spool) -> None:
     assert len(queue.settled) == 7 and set(queue.outcomes().values()) == {Outcome.ACCEPTED}
 
 
+@pytest.mark.promise("identity")
 @pytest.mark.usefixtures("lot")
 def test_messages_without_identity_amid_others(spool: Spool) -> None:
     payloads = [posting(0, b"a", message_id="a"), posting(0, b"none"), b"", posting(0, b"b", message_id="b")]

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from acquit.errors import SpoolDamaged
+from acquit.errors import SpoolDamaged, SpoolVersionUnsupported
 from acquit.spark.spool.entries import (
     Checkpoint,
     FloorRaised,
@@ -70,7 +70,7 @@ def test_another_format_is_refused_by_its_number() -> None:
     from hashlib import sha256
 
     body = encode_entry(FloorRaised(floor=1, nonce="n"))[:-32].replace(b'"format":1', b'"format":2')
-    with pytest.raises(SpoolDamaged, match="log/1: spool format 2; this version of acquit reads format 1"):
+    with pytest.raises(SpoolVersionUnsupported, match="log/1: spool format 2; this version of acquit reads format 1"):
         decode_entry(body + sha256(body).digest(), "log/1")
 
 

@@ -94,6 +94,7 @@ def test_a_process_that_slept_through_checkpoints_catches_up(tmp_path: Path) -> 
     assert bodies(result) == [b"m60"]
 
 
+@pytest.mark.promise("retention")
 def test_identities_are_forgotten_after_the_retention(tmp_path: Path) -> None:
     clock = _Clock()
     options = RetentionOptions(checkpoint_entries=4, identity_retention_ms=10_000)
@@ -108,6 +109,7 @@ def test_identities_are_forgotten_after_the_retention(tmp_path: Path) -> None:
     assert bodies(again) == [b"m1"]
 
 
+@pytest.mark.promise("retention")
 def test_identities_are_forgotten_beyond_the_limit_and_that_is_told(tmp_path: Path) -> None:
     limit = 2 * RUN_SHARE
     spool = Spool(FolderStore(tmp_path), RetentionOptions(checkpoint_entries=4, identity_limit=limit))

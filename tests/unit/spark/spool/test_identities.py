@@ -41,6 +41,7 @@ def test_what_a_fingerprint_is() -> None:
         assert match == sha256(key + sha256(bare).digest()).digest()[:16]
 
 
+@pytest.mark.promise("epochs")
 def test_content_and_identity_both_count() -> None:
     known = Identities.of([b"id"], [b"content"]).sort()
     wanted = Identities.of([b"id", b"id", b"other"], [b"content", b"other", b"content"])
@@ -79,6 +80,7 @@ def test_what_repeats_is_told_with_the_first_one(named: list[tuple[Fingerprint, 
     assert found == {row: first for row, match in enumerate(matches) if (first := matches.index(match)) != row}
 
 
+@pytest.mark.promise("epochs")
 @given(st.lists(_named))
 def test_a_conflict_has_the_identity_of_an_earlier_row_and_a_content_of_its_own(
     named: list[tuple[Fingerprint, Outcome]],

@@ -25,6 +25,7 @@ def store(bucket: str, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
     return ObjectStore(f"s3://{bucket}/spools/orders/")
 
 
+@pytest.mark.promise("spool-store")
 def test_a_second_write_of_one_name_is_refused(store: ObjectStore) -> None:
     assert store.put_if_absent("log/1", b"first")
     assert not store.put_if_absent("log/1", b"second")
@@ -91,6 +92,7 @@ def test_without_an_answer_that_says_so_it_is_a_doubt(
     assert store.get("log/1") == there
 
 
+@pytest.mark.promise("spool-store")
 def test_who_cannot_read_back_what_refused_it_is_in_doubt(
     store: ObjectStore, s3_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,6 +45,7 @@ def let_claim_first(monkeypatch: pytest.MonkeyPatch, store: FolderStore, query: 
     monkeypatch.setattr(store, "put_if_absent", beaten)
 
 
+@pytest.mark.promise("one-spool")
 def test_two_that_come_to_it_at_once_cannot_both_get_it(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
     give_up(store, 0)
     let_claim_first(monkeypatch, store, "query-2")
@@ -94,6 +95,7 @@ def test_a_claim_whose_answer_is_lost_is_read_back(store: FolderStore, monkeypat
     assert claim(store, "query-2").query == "query-2"
 
 
+@pytest.mark.promise("one-spool")
 def test_a_spool_serves_one_source_until_it_is_given_up(store: FolderStore) -> None:
     claim_source(store, 7)
     claim_source(store, 7)

@@ -67,6 +67,7 @@ def test_the_deepest_mount_says_what_a_folder_is_on(folder: str, kind: str) -> N
     assert file_system(folder, MOUNTS) == kind
 
 
+@pytest.mark.promise("shared-spool")
 @pytest.mark.parametrize(
     "master", ["k8s://https://api:6443", "yarn", "spark://elsewhere:7077", "spark://10.0.0.9:7077"]
 )
@@ -75,6 +76,7 @@ def test_what_no_other_machine_can_have_is_refused_for_a_master_elsewhere(master
         refuse_private("/pipelines/spool", master, kind_of=lambda _: "overlay")
 
 
+@pytest.mark.promise("shared-spool")
 @pytest.mark.parametrize(
     ("place", "master", "kind"),
     [

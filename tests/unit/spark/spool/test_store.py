@@ -13,6 +13,7 @@ from acquit.errors import SpoolError
 from acquit.spark.spool.store import FolderStore, StoreDoubt
 
 
+@pytest.mark.promise("spool-store")
 def test_a_second_write_of_one_name_is_refused(tmp_path: Path) -> None:
     store = FolderStore(tmp_path / "spool")
     assert store.put_if_absent("log/1", b"first")
@@ -68,6 +69,7 @@ def test_the_bytes_are_durable_before_the_name_and_the_name_before_the_answer(
     assert calls.made == ["fsync file", "link", "fsync folder"]
 
 
+@pytest.mark.promise("spool-store")
 def test_a_refused_write_makes_durable_what_it_met(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = FolderStore(tmp_path)
     store.put_if_absent("log/1", b"entry")

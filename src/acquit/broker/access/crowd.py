@@ -1,0 +1,95 @@
+"""The crowd in front of the broker: sockets whose peers have not opened their connection yet.
+
+It has a size. One more is not kept out by those who came before: somebody is sent away for it, the longest there of
+those who come from the address that most of them come from. So half-open sockets that say nothing, or say it slowly,
+cost a newcomer nothing, from wherever they come, and an honest peer is not sent away while one address crowds.
+
+IPv6 addresses count by their first 64 bits, as who has one of them has all that begin so.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+
+
+def peer_network(address: object) -> str:
+    """By what a socket address counts; "" for this machine, whose programs all have one address."""
+    match address:
+        case (str(host), *_):
+            try:
+                found = ipaddress.ip_address(host.partition("%")[0])
+            except ValueError:
+                return host
+            if isinstance(found, ipaddress.IPv6Address):
+                if found.ipv4_mapped is None:
+                    return "" if found.is_loopback else str(ipaddress.ip_network((int(found) >> 64 << 64, 64)))
+                found = found.ipv4_mapped
+            return "" if found.is_loopback else str(found)
+        case _:
+            return ""
+
+
+class Place:
+    """One socket's place in the crowd. `turn_away` ends the socket; whoever has it at the moment sets it."""
+
+    __slots__ = ("_crowd", "network", "turn_away")
+
+    def __init__(self, crowd: Crowd, network: str, turn_away: Callable[[], None]) -> None:
+        self._crowd = crowd
+        self.network = network
+        self.turn_away = turn_away
+
+    def leave(self) -> None:
+        """Its peer is known now, or gone. Twice is once."""
+        self.turn_away = _nothing
+        self._crowd.remove(self)
+
+
+class Crowd:
+    """Everybody who is not known yet."""
+
+    def __init__(self, size_max: int, evicted: Callable[[], None]) -> None:
+        """`evicted` is called for each that is sent away for a newcomer."""
+        self.size_max = size_max
+        self._evicted = evicted
+        self._size = 0
+        self._places: dict[str, dict[Place, None]] = {}
+        """By network, in the order in which they came."""
+
+    def __len__(self) -> int:
+        return self._size
+
+    def enter(self, address: object, turn_away: Callable[[], None]) -> Place:
+        """A place for a socket that has just been connected from there."""
+        place = Place(self, peer_network(address), turn_away)
+        self._places.setdefault(place.network, {})[place] = None
+        self._size += 1
+        while self._size > self.size_max:
+            self._evict()
+        return place
+
+    def remove(self, place: Place) -> None:
+        """It has left."""
+        places = self._places.get(place.network)
+        if places is not None and place in places:
+            del places[place]
+            self._size -= 1
+            if not places:
+                del self._places[place.network]
+
+    def _evict(self) -> None:
+        # Of several networks that are as large, the one that came first: never the newcomer.
+        largest: dict[Place, None] = max(self._places.values(), key=len)
+        oldest = next(iter(largest))
+        turn_away = oldest.turn_away
+        oldest.leave()
+        turn_away()
+        self._evicted()
+
+
+def _nothing() -> None:
+    pass
+
+
+__all__ = ["Crowd", "Place", "peer_network"]

@@ -1,0 +1,62 @@
+"""What peers were refused or did not get, told to whoever watches the broker: links and messages.
+
+The core decides and answers; it does not log. It tells `Denials`, and the server makes lines of the log of it,
+sparingly (`notices`), for a peer can be refused as often as it likes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from acquit.broker.links.endpoints import Consumer, Peer, Producer
+    from acquit.broker.message import Message
+    from acquit.errors import RemoteProtocolError
+
+Report = Callable[[str, str, Mapping[str, object]], None]
+"""Called with what happened, always in the same words; with whom to count it for; and with its particulars."""
+
+
+def _nobody(text: str, by: str, particulars: Mapping[str, object]) -> None:
+    """Report to nobody."""
+
+
+class Denials:
+    """Tells of refusals. Set `report` to hear of them."""
+
+    def __init__(self) -> None:
+        self.report: Report = _nobody
+
+    def link(self, peer: Peer, name: str, why: RemoteProtocolError) -> None:
+        """A link of this name is refused."""
+        self._tell("a link is refused", peer, {"link": name}, why)
+
+    def postings(self, producer: Producer, count: int, why: RemoteProtocolError) -> None:
+        """So many messages of one link are refused, for one reason."""
+        particulars = {"link": producer.link_name, "address": producer.address, "messages": count}
+        self._tell("a message is refused", producer.peer, particulars, why)
+
+    def too_large(self, consumer: Consumer, message: Message) -> None:
+        """A receiver takes no message as large as this one."""
+        particulars = {
+            "link": consumer.link_name,
+            "queue": consumer.queue.name,
+            "sequence": message.sequence,
+            "bytes": len(message.body or b""),
+            "max_message_size": consumer.link.remote_max_message_size,
+        }
+        self._tell("a message is larger than a receiver takes: it stays for others", consumer.peer, particulars)
+
+    def _tell(
+        self, text: str, peer: Peer, particulars: dict[str, object], why: RemoteProtocolError | None = None
+    ) -> None:
+        particulars |= {"peer": peer.name, "user": peer.user, "container": peer.container}
+        by = peer.user or peer.network
+        if why is not None:
+            particulars |= {"condition": str(why.condition), "description": why.description}
+            by = f"{by} {why.condition}"
+        self.report(text, by, particulars)
+
+
+__all__ = ["Denials"]

@@ -1,0 +1,153 @@
+"""A connection as its sessions and links see it: where they write, where their events go, and what limits them.
+
+`connection.Connection` is the rest of it. It knows its sessions and links, and they know no more of it than this.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from acquit.errors import FrameTooLarge
+from acquit.protocol._definitions import Error, Open
+from acquit.protocol.composite import encode_composite
+from acquit.protocol.costs import Turn
+from acquit.protocol.frames import AMQP_FRAME, encode_frame
+from acquit.protocol.options import MAX_FRAME_SIZE_MIN, ConnectionOptions
+
+_FRAME_HEADER: Final = struct.Struct(">IBBH")
+_HEADER_BYTES: Final = 8
+"""Of a frame; what follows is its body."""
+_ERROR_FRAME_OVERHEAD: Final = 64
+"""More than any detach, end or close takes besides its error."""
+_CONDITION_CHARACTERS_MAX: Final = 100
+DESCRIPTION_BYTES_MAX: Final = 256
+"""With these two an error fits the smallest frame size there is."""
+
+
+class Event:
+    """Something that the peer did: all of them are in `events`."""
+
+    __slots__ = ()
+
+
+@dataclass(slots=True)
+class ConnectionOpened(Event):
+    """Both opens are exchanged: sessions may begin. `open` is the peer's."""
+
+    open: Open
+
+
+@dataclass(slots=True)
+class ConnectionEnded(Event):
+    """The connection is over, and everything on it. Exactly one, and the last event.
+
+    `lost`: without a close from the peer, so that what was in flight is in doubt. `remote`: the peer ended it; False
+    where we did, by `close` or because of what it sent. `authentication`: SASL refused us, or we the peer.
+    """
+
+    error: Error | None
+    lost: bool
+    remote: bool
+    authentication: bool = False
+
+
+class Flushed(Protocol):
+    """A session, to the connection that takes its output."""
+
+    def flush(self, budget_bytes: int) -> None:
+        """Write what waits, and about `budget_bytes` of deliveries larger than a frame."""
+
+
+class Learned(Protocol):
+    """What the engine has learned of frames (`fastpath.Predictions`), to the links and sessions that they belong to."""
+
+    def forget(self, link: object) -> None:
+        """The link's transfers will look different, or no more come."""
+
+    def forget_session(self, session: object) -> None:
+        """Its channel may be another session's now."""
+
+
+class ConnectionBase:
+    """What sessions and links see of their connection.
+
+    `remote_open` is the peer's open, `context` the application's.
+    """
+
+    predictions: Learned
+    """Engine's own: what frames of the steady state look like."""
+
+    def __init__(self, options: ConnectionOptions, *, server: bool) -> None:
+        self.options = options
+        self.server = server
+        self.remote_open: Open | None = None
+        self.context: object = None
+        self.count_assembled: Callable[[int], bool] | None = None
+        """Told of each change in the bytes of deliveries that have begun to arrive and not ended. False is a refusal:
+        the link on which they come is ended with amqp:resource-limit-exceeded."""
+
+        self.events: list[Event] = []
+        """Engine's own: where events gather until they are handed over."""
+        self.event_batch = 0
+        """Engine's own: which handing-over is next, so that CreditChanged comes once in each."""
+        self.out: list[bytes] = []
+        """Engine's own: output, in order. Always the same list, so that links may hold it."""
+        self.assembled_bytes = 0
+        """Bytes of deliveries that have begun to arrive and not ended."""
+        self.turn = Turn(options.turn_cost_max)
+        """What may still be done of what the peer asks. Who acts on events may spend of it, too."""
+        self.unfinished: Callable[[], bool] | None = None
+        """Engine's own: what is left to do of a frame that was cut off at the end of a turn. It says whether that is
+        all, now. No frame is taken before it is."""
+        self.peer_frame_size_max = MAX_FRAME_SIZE_MIN
+        """The largest frame the peer takes, in bytes; before its open, what every peer must take."""
+        self.frame_size_max = MAX_FRAME_SIZE_MIN
+        """The largest transfer frame that we write: no larger, so that links take turns."""
+        self.dirty: list[Flushed] = []
+        """Engine's own: the sessions that have gathered output."""
+
+    @property
+    def writable(self) -> bool:
+        """Whether frames of sessions may be written."""
+        raise NotImplementedError
+
+    def write(self, channel: int, body: bytes) -> None:
+        """Write a frame. Raises FrameTooLarge, with nothing written, for one the peer does not take."""
+        size = _HEADER_BYTES + len(body)
+        if size > self.peer_frame_size_max:
+            raise FrameTooLarge(f"a frame of {size} bytes; the peer takes {self.peer_frame_size_max}")
+        self.out.append(encode_frame(channel, body))
+
+    def write_frame(self, channel: int, head: bytes, payload: bytes) -> None:
+        """Write a transfer, whose size the caller has seen to."""
+        self.out.append(_FRAME_HEADER.pack(_HEADER_BYTES + len(head) + len(payload), 2, AMQP_FRAME, channel) + head)
+        if payload:
+            self.out.append(payload)
+
+    def write_raw(self, frames: list[bytes]) -> None:
+        """Write whole frames."""
+        self.out += frames
+
+    def fit_error(self, error: Error | None) -> Error | None:
+        """`error`, without its info and the end of its description where the peer's frame is too small for them."""
+        if error is None or len(encode_composite(error)) + _ERROR_FRAME_OVERHEAD <= self.peer_frame_size_max:
+            return error
+        description = (error.description or "").encode()[:DESCRIPTION_BYTES_MAX].decode(errors="ignore")
+        return Error(error.condition[:_CONDITION_CHARACTERS_MAX], description)
+
+    def assemble(self, byte_count: int) -> bool:
+        """Count bytes of unfinished deliveries, up or down. False above a limit, ours or the application's."""
+        self.assembled_bytes += byte_count
+        allowed = self.count_assembled is None or self.count_assembled(byte_count)
+        return allowed and self.assembled_bytes <= self.options.assembly_bytes_max
+
+    @property
+    def assembling(self) -> bool:
+        """Has any delivery begun to arrive, and not ended?"""
+        return self.assembled_bytes > 0
+
+
+__all__ = ["DESCRIPTION_BYTES_MAX", "ConnectionBase", "ConnectionEnded", "ConnectionOpened", "Event"]

@@ -1,0 +1,76 @@
+"""What each kind of frame costs whoever serves it, so that one peer's frames do not hold the others up.
+
+A unit is about a microsecond of a broker's loop: decoding the frame, acting on it, and what is to be done in its wake.
+Bytes say little about that: a flow of 30 bytes costs as much as a transfer of 10 KiB. `Turn` counts the units.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+from acquit.protocol._definitions import Attach, Begin, Close, Detach, Disposition, End, Flow, Open, Transfer
+
+FRAME_COSTS: Final[dict[type, int]] = {
+    type(None): 5,  # a heartbeat: nothing is decoded, nothing follows
+    Open: 500,  # limits are looked at, the container's other connections, an open is written
+    Begin: 150,  # a session with its tables, an answer
+    Attach: 500,  # termini are decoded, an address is looked up, rights are checked, a filter compiled
+    Flow: 50,  # a queue is looked at again for whoever has credit now, perhaps an answer
+    Transfer: 40,  # the long way, and a message posted at its end
+    Disposition: 40,  # besides DELIVERY_COST for each delivery that it speaks of
+    Detach: 250,  # a terminus is taken down, an answer; besides DELIVERY_COST for each delivery
+    End: 150,
+    Close: 150,
+}
+"""By the class of the performative; of a frame without one, by that of None."""
+
+HEAD_BYTES_PER_COST: Final = 8
+"""Bytes of a performative that cost one unit besides: it may have maps with thousands of entries. A payload is free."""
+
+PREDICTED_COST: Final = 4
+"""Of a transfer that looks like the one before (`fastpath`): it is not decoded, and posted with its neighbours."""
+
+DELIVERY_COST: Final = 10
+"""Of a delivery that hears an outcome, or is given back: a state is changed, often a record is written."""
+
+ACCEPTED_COST: Final = 2
+"""Of one that hears *accepted*: it leaves with all its neighbours at once."""
+
+UNBOUNDED: Final = sys.maxsize
+"""As much as anybody can spend."""
+
+
+class Turn:
+    """What may still be spent before others have their turn.
+
+    What is overdrawn, because a frame cannot be cut or because its cost was known only afterwards, is taken from the
+    turns that follow: over time everybody gets the same, whatever their frames are (deficit round robin).
+    """
+
+    __slots__ = ("_cost_max", "left")
+
+    def __init__(self, cost_max: int) -> None:
+        """`cost_max`: of one turn; 0 for no limit."""
+        self._cost_max = cost_max or UNBOUNDED
+        self.left = 0
+        """What is left; at 0 or below, the turn is over."""
+
+    def begin(self) -> None:
+        """Another turn."""
+        self.left = min(self.left, 0) + self._cost_max
+
+    def spend(self, cost: int) -> None:
+        """Something was done that costs so much."""
+        self.left -= cost
+
+
+__all__ = [
+    "ACCEPTED_COST",
+    "DELIVERY_COST",
+    "FRAME_COSTS",
+    "HEAD_BYTES_PER_COST",
+    "PREDICTED_COST",
+    "UNBOUNDED",
+    "Turn",
+]

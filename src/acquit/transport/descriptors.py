@@ -1,0 +1,43 @@
+"""File descriptors: how many this process may have, and how many of them connections may take.
+
+The journal opens segments while the broker runs, and must never find that peers took the last descriptor: without its
+files it ends the broker. So some are kept for it, and for what a person needs who looks what is the matter.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from contextlib import suppress
+from typing import Final
+
+RESERVE: Final = 24
+"""Kept for segments that are written, prewritten and archived, for configuration, certificates and modules that are
+read late, and for connections of administrators."""
+_LIMIT_MAX: Final = 1 << 20
+"""Where there is no hard limit, or one that no broker needs."""
+_LIMIT_MAC: Final = 10_240
+"""As far as macOS lets a process go that has no hard limit."""
+
+
+def raise_limit() -> None:
+    """Raise the process's limit of open files as far as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _LIMIT_MAX if hard == resource.RLIM_INFINITY else min(hard, _LIMIT_MAX)
+    for wanted in (most, min(most, _LIMIT_MAC)):
+        if soft != resource.RLIM_INFINITY and wanted > soft:
+            with suppress(ValueError, OSError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+                return
+
+
+def available(readers: int) -> int:
+    """How many of the descriptors that are free now may be sockets of peers; `readers`: as many files of the journal
+    may be open to be read."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return _LIMIT_MAX
+    return max(2, soft - len(os.listdir("/dev/fd")) - readers - RESERVE)
+
+
+__all__ = ["available", "raise_limit"]

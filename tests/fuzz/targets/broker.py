@@ -1,0 +1,65 @@
+"""Requests to the management node of a whole broker."""
+
+from __future__ import annotations
+
+from acquit.broker.admin.management import Later, answer, reply_address
+from acquit.errors import DecodeError
+from acquit.protocol.message import AmqpValue, Message
+from tests.fuzz.target import Target
+from tests.support.broker_world import World, durable
+
+
+def management(data: bytes) -> None:
+    """A request to a broker with a queue: whatever it says, it has an answer with a status."""
+    world = World()
+    client = world.client()
+    client.post_all(client.sender("q"), durable("x", message_id="id-1"))
+    world.settle()
+    reply_address(data)
+    found = answer(data, world.core.administration, None, client.peer.rights)
+    if isinstance(found, Later):
+        kept: list[object] = []
+        found.when_finished(kept.append)
+        world.settle()
+        (encoded,) = kept
+    else:
+        encoded = found
+    assert isinstance(encoded, bytes)
+    said = Message.decode(encoded).application_properties
+    assert isinstance(said["statusCode"], int) and isinstance(said["statusDescription"], str)
+    world.settle()
+    world.check()
+
+
+def request(operation: str, kind: str, body: object = None, **properties: object) -> bytes:
+    return Message(
+        AmqpValue(body),  # type: ignore[arg-type]
+        message_id=1,
+        reply_to="r",
+        application_properties={"operation": operation, "type": kind, **properties},
+    ).encode()
+
+
+REQUESTS = (
+    request("QUERY", "acquit:queue", {"attributeNames": ["name", "messages"]}, count=5, offset=0),
+    request("READ", "acquit:queue", None, name="q"),
+    request("CREATE", "acquit:queue", {"kind": "topic"}, name="new"),
+    request("DELETE", "acquit:queue", None, name="q"),
+    request("PURGE", "acquit:queue", None, name="q"),
+    request("MOVE", "acquit:queue", {"target": "p", "selector": "a = 1", "limit": 5}, name="q"),
+    request("READ", "acquit:broker"),
+    request("READ", "acquit:transaction", None, name="00" * 16),
+)
+TARGETS = (
+    Target(
+        "management",
+        management,
+        ("broker.admin.management", "broker.admin.administration"),
+        (DecodeError,),
+        REQUESTS,
+        steps=60_000,
+        steps_per_byte=400,
+        words=(b"operation", b"type", b"name", b"acquit:", b"QUERY", b"MOVE", b"attributeNames"),
+        length_max=400,
+    ),
+)

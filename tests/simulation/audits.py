@@ -1,0 +1,123 @@
+"""What must be true of a broker whatever its users were told: looked at from within, while it runs and at rest.
+
+These are not promises about any one message, so the oracle does not know them: the books of the journal balance at
+every seal, the disk that is in use is bounded, and nobody waits for a message that waits for nobody.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from acquit.ledger.verify import verify
+from acquit.protocol.message import Message
+from acquit.testing.simulation.system import DATA
+from tests.simulation.facts import Violation
+from tests.simulation.places import COLOURS
+
+if TYPE_CHECKING:
+    from acquit.broker.core import Core
+    from acquit.broker.links.endpoints import Consumer
+    from acquit.broker.message import Message as Kept
+    from acquit.broker.nodes.node import Queue
+    from acquit.store.options import JournalOptions
+    from tests.simulation.world import World
+
+LOOKS: Final = 4
+LOOK_S: Final = 0.1
+LOOK_AT: Final = 50
+"""Messages of a queue that are looked at."""
+SELECTORS: Final = {None: COLOURS, **{f"colour = '{colour}'": (colour,) for colour in COLOURS}}
+"""What users select by, and the colours that match."""
+SEGMENTS_BESIDE: Final = 4
+"""Segments that may be there beside what lives and what the options ask for: the one that is written, and some that
+are on their way out."""
+SMALL_BYTES: Final = 64 * 1024
+"""Segments that are smaller may be filled by the summary of one that leaves, so that one waits for the other."""
+LAZY: Final = 8
+"""Segments leave as the log grows, which it does not at rest: they are those of what lived a while ago."""
+MESSAGE_BYTES: Final = 1_024
+"""What the journal needs for a message beside its body, state included."""
+
+Standing = tuple[str, int, "Consumer"]
+
+
+def check_books(world: World) -> None:
+    """Each segment against its seal, each seal against the one before, and what is live against all of it."""
+    found = verify(DATA, disk=world.disk.after_kill())
+    if found.problems:
+        raise Violation(f"books: {found.problems}")
+
+
+def check_disk(world: World) -> None:
+    """What recovery would have to read, and what the folder takes, is bounded by what lives and by the options."""
+    options: JournalOptions = world.options.journal
+    core, journal = world.server._core, world.server._opened.journal
+    live_bytes = core.live_bytes + core.live_count * MESSAGE_BYTES
+    largest = max(options.segment_bytes, *(segment.file_bytes for segment in journal.segments))
+    recovered = journal.end - next(one.base for one in journal.segments if one.number > journal.left_through)
+    if options.segment_bytes < SMALL_BYTES:
+        return
+    bound = LAZY * max(options.recovery_bytes_max, 2 * live_bytes) + largest
+    if recovered > bound:
+        raise Violation(f"disk: recovery would read {recovered} bytes, of at most {bound}; {live_bytes} are live")
+    beside = (options.reserve_segments + options.spare_segments + SEGMENTS_BESIDE) * largest
+    most = (bound + options.archive_bytes_max) * 4 // 3 + beside + options.stubs_max * MESSAGE_BYTES * 4
+    if world.disk.used_bytes > most:
+        raise Violation(f"disk: {world.disk.used_bytes} bytes are used, of at most {most}")
+
+
+def check_credit(world: World) -> None:
+    """Nothing goes wrong: no consumer with credit and no message that it may have both stand for long."""
+    both = _standing(world)
+    for _ in range(LOOKS):
+        world.scheduler.run_for(LOOK_S)
+        both &= _standing(world)
+    if both:
+        name, sequence, consumer = min(both, key=lambda found: found[:2])
+        raise Violation(f"credit: {sequence} stands in {name}, and so does {consumer.terminus} with {consumer.link!r}")
+
+
+def _standing(world: World) -> set[Standing]:
+    """Who could be given what, now."""
+    if not world.up or world.broker is None or world.broker.dead:
+        return set()
+    core: Core = world.server._core
+    return {found for queue in core.queues.by_name.values() for found in _of(queue)}
+
+
+def _of(queue: Queue) -> set[Standing]:
+    if queue.held_up or queue.barrier is not None or queue.blocked_groups:
+        return set()
+    consumers = [consumer for consumer in queue.consumers if _is_ready(queue, consumer)]
+    messages = [*islice(queue.backlog.next_messages(), LOOK_AT), *islice(queue.aside, LOOK_AT)] if consumers else []
+    return {
+        (queue.name, message.sequence, consumer)
+        for message in messages
+        for consumer in consumers
+        if _may_have(queue, message, consumer)
+    }
+
+
+def _is_ready(queue: Queue, consumer: Consumer) -> bool:
+    policy = queue.policy
+    served = policy.consumers == "shared" or consumer is queue.active
+    room = not policy.prefetch_max or consumer.held < policy.prefetch_max
+    credit = consumer.link.sendable and consumer.link.credit > consumer.reserved
+    return served and room and credit and consumer.peer.open_to_more
+
+
+def _may_have(queue: Queue, message: Kept, consumer: Consumer) -> bool:
+    interest = consumer.interest
+    if message.body is None or interest is None or interest.wants.no_local or interest.wants.bytes_max:
+        return False
+    said = Message.decode(message.body)
+    owner = None
+    if queue.groups is not None and said.group_id is not None and queue.policy.message_groups:
+        owner = queue.groups.owner(said.group_id)
+    colour = (said.application_properties or {}).get("colour")
+    excluded = message.extra is not None and consumer.terminus in message.extra.excluded
+    return owner in (None, consumer) and not excluded and colour in SELECTORS.get(interest.wants.selector, ())
+
+
+__all__ = ["check_books", "check_credit", "check_disk"]

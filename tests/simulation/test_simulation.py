@@ -1,0 +1,143 @@
+"""A few worlds of the simulation, and that it can be trusted: it repeats itself, and it sees what it should."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from acquit.broker.core import Core
+from acquit.broker.options import AddressRule
+from acquit.broker.scribe import Scribe
+from acquit.ledger.records import Actor
+from tests.simulation import hostile
+from tests.simulation.facts import Posting, Seen, Sent, Transaction, Violation, Wall
+from tests.simulation.faults import FAULTS
+from tests.simulation.oracle import DEAD_LETTERS, EXPIRED, Oracle
+from tests.simulation.places import Place
+from tests.simulation.world import Case, shrink, simulate
+
+KEPT: dict[str, str] = {
+    "seed=1036 work_s=2.25 faults=kill,kill_in_a_step_of_the_disk,kill_again_and_again,kill_client,cut,"
+    "stand_still,slow_disk,full_disk": "a broker that starts on a full disk ends, and is started again",
+}
+"""Cases that once showed a fault, of the product or of the world, and which. They are run for ever."""
+
+
+@pytest.mark.parametrize("seed", range(1, 7))
+def test_a_world_keeps_its_promises(seed: int) -> None:
+    simulate(Case(seed=seed, work_s=3.0))
+
+
+def test_faults_that_were_found_are_gone() -> None:
+    for case in KEPT:
+        simulate(Case.parse(case))
+
+
+def test_a_case_repeats_itself() -> None:
+    case = Case(seed=3, work_s=2.0)
+    first, second = simulate(case), simulate(case)
+    assert (first.scheduler.calls, first.scheduler.now) == (second.scheduler.calls, second.scheduler.now)
+    assert first.oracle.counts == second.oracle.counts
+    assert first.oracle.copies == second.oracle.copies
+
+
+def test_a_case_is_one_line_that_can_be_read_back() -> None:
+    case = Case(seed=7, work_s=1.5, faults=("cut", "kill"), users=(), without=(3, 1))
+    assert str(case) == "seed=7 work_s=1.5 faults=cut,kill users=none without=3,1"
+    assert Case.parse(str(case)) == case
+    assert Case.parse("seed=9") == Case(seed=9)
+
+
+def test_a_broker_that_answers_before_the_disk_has_it_is_found_and_the_case_shrunk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def soon(scribe: Scribe, call: Callable[..., None], *arguments: object) -> None:
+        asyncio.get_running_loop().call_soon(call, *arguments)
+
+    monkeypatch.setattr(Scribe, "when_synced", soon)
+    case = next(case for case in map(_case, range(1, 20)) if _fails(case))
+    smaller = shrink(case)
+    assert _fails(smaller)
+    assert smaller.work_s < case.work_s or len(smaller.faults) < len(case.faults)
+
+
+def test_what_is_taken_from_a_connection_that_is_gone_may_have_been_retired_by_others() -> None:
+    once, queue = (Place(name=name, settings={"max_delivery_attempts": 0}) for name in ("once", "a"))
+    oracle = Oracle("once", (once, queue), lambda: 0.0, Wall(lambda: 0.0, 0.0))
+    oracle.sends(Posting("m1", "a", durable=True))
+    oracle.answered("m1", Sent.ACCEPTED)
+    seen, late = Seen("a", 1, "m1"), Transaction("late")
+    oracle.connection_broke("gone")
+    oracle.arrives(seen, "another")
+    oracle.retires(1)
+    oracle.retired(1)
+    oracle.takes(seen, "gone", late)
+    oracle.rolled_back(late)
+    oracle.drained({"a": [], DEAD_LETTERS: [], EXPIRED: []}, 0.0)
+    oracle.takes(seen, "gone", late := Transaction("later"))
+    oracle.commits(late)
+    with pytest.raises(Violation, match="again: "):
+        oracle.committed(late)
+
+
+def test_each_fault_strikes() -> None:
+    for name in FAULTS:
+        cases = (Case(seed=seed, work_s=1.5, faults=(name,), users=("honest", "transact")) for seed in range(1, 10))
+        assert any(simulate(case).faults[name] for case in cases), name
+
+
+def test_attackers_are_told_why_something_ends_and_a_reason_that_does_not_exist_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hostile, "CONDITIONS", frozenset())
+    assert any(_fails(Case(seed=seed, work_s=2.0, faults=(), users=("attack",))) for seed in range(1, 10))
+
+
+def test_a_broker_that_writes_while_nobody_does_anything_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    tick = Core.tick
+
+    def write(core: Core, time_us: int) -> None:
+        core.scribe.recorder.append(Actor(time_us, 1, "c", "l", "", "a"))
+        tick(core, time_us)
+
+    monkeypatch.setattr(Core, "tick", write)
+    with pytest.raises(Violation, match="rest: "):
+        simulate(Case(seed=1, work_s=0.5, faults=(), users=("produce",)))
+
+
+@pytest.mark.parametrize(
+    ("trait", "wrong"),
+    [
+        ("attempts", {"max_delivery_attempts": 5}),
+        ("full", {"messages_max": 70}),
+        ("last_value", {"last_value": False}),
+        ("single", {"consumers": "shared"}),
+        ("groups", {"message_groups": False}),
+        ("unique", {"duplicate_detection": "off"}),
+    ],
+)
+def test_a_policy_that_is_not_kept_is_found(
+    trait: str, wrong: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rule(place: Place) -> AddressRule:
+        return AddressRule(place.name, {**place.settings, **wrong} if trait in place.traits else place.settings)
+
+    monkeypatch.setattr(Place, "rule", property(rule))
+    users = ("produce", "consume", "consume_too", "listen")
+    cases = (Case(seed=seed, work_s=2.0, faults=(), users=users, traits=(trait,)) for seed in range(1, 40))
+    assert any(map(_fails, cases))
+
+
+def _case(seed: int) -> Case:
+    faults = ("kill", "kill_in_a_step_of_the_disk", "kill_again_and_again", "slow_disk")
+    return Case(seed=seed, work_s=2.0, faults=faults, users=("produce", "produce_too"), traits=())
+
+
+def _fails(case: Case) -> bool:
+    try:
+        simulate(case)
+    except Violation:
+        return True
+    return False

@@ -1,0 +1,399 @@
+"""The mistakes that `tools/planted.py` plants to measure what the simulation sees.
+
+Each is one that somebody could make: passages of the product, word for word, and what stands there instead. A passage
+occurs once in its file; who changes it there is told by `make check`, and changes it here. A mistake must break a
+promise that users can notice: what cannot be seen from outside is none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One passage, and what takes its place."""
+
+    path: str
+    """Below src/acquit."""
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """One mistake."""
+
+    name: str
+    breaks: str
+    """The promise that it breaks, in a sentence."""
+    edits: tuple[Edit, ...]
+
+
+def _one(name: str, breaks: str, path: str, old: str, new: str) -> Planted:
+    return Planted(name, breaks, (Edit(path, old, new),))
+
+
+MISTAKES: tuple[Planted, ...] = (
+    # -- the client's core ---------------------------------------------------------------------------------------------
+    _one(
+        "receipt applied one step early",
+        "an acknowledgement that is *applied* was synced: its message never comes again",
+        "client/session.py",
+        "        if answered:\n            self.core.await_answer(receipt)\n",
+        "        if answered:\n            receipt._note(self.core.answer_means, answered)\n",
+    ),
+    _one(
+        "buffer kept over a cut",
+        "what was prefetched on a connection that is lost belongs to whoever the broker gives it to next",
+        "client/receiving.py",
+        "        if self._reliable:\n            self.buffer.clear()\n        self.held = self.held_bytes = 0\n"
+        "        if self.drained is not None:\n            self.drained.fail(failure)  #",
+        "        self.held = self.held_bytes = 0\n"
+        "        if self.drained is not None:\n            self.drained.fail(failure)  #",
+    ),
+    _one(
+        "acknowledgement that leaves out the last",
+        "session.acknowledge() settles all that was handed out",
+        "client/received.py",
+        "            wanted: Iterable[MessageCore] = list(self.handed_out.values())\n",
+        "            wanted: Iterable[MessageCore] = list(self.handed_out.values())[:-1]\n",
+    ),
+    _one(
+        "failed listener that acknowledges",
+        "a message whose listener failed comes again",
+        "client/receiving.py",
+        "        outcome = mode.listener_returned if exc is None and not self.dealt_with else mode.listener_failed\n",
+        "        outcome = mode.listener_returned\n",
+    ),
+    Planted(
+        "time-out that says too much",
+        "a send that ended with NotSent never arrives",
+        (
+            Edit(
+                "client/receipts.py",
+                "            return TimeOver(timeout_s).error(left=True)\n",
+                "            return TimeOver(timeout_s).error(left=False)\n",
+            ),
+            Edit(
+                "client/receipts.py",
+                "            return failure.error(left=self._transferred)\n",
+                "            return failure.error(left=False)\n",
+            ),
+        ),
+    ),
+    _one(
+        "transaction begun anew on a cut",
+        "what was done in a transaction before its connection was lost is committed with it, or it is rolled back",
+        "client/transacting.py",
+        "            if received or transaction.heard_of or ends:\n",
+        "            if received or ends:\n",
+    ),
+    _one(
+        "commit in doubt taken for rolled back",
+        "a transaction that is said to be rolled back happened in no part",
+        "client/transacting.py",
+        "            if ends and transaction.fate is None and transaction not in unsent:\n",
+        "            if ends and transaction.fate is None and transaction in unsent:\n",
+    ),
+    _one(
+        "fate read the wrong way",
+        "a transaction that is said to be committed happened whole",
+        "client/transacting.py",
+        '                Event.ROLLED_BACK,\n                f"{ending.reason}; the broker says',
+        '                Event.COMMITTED,\n                f"{ending.reason}; the broker says',
+    ),
+    _one(
+        "window off by one",
+        "a peer gets no more transfers than it has given credit for",
+        "protocol/credit.py",
+        "    return min(max(0, link_credit_rcv - distance(known, delivery_count_snd)), MASK)\n",
+        "    return min(max(0, link_credit_rcv + 1 - distance(known, delivery_count_snd)), MASK)\n",
+    ),
+    # -- intake --------------------------------------------------------------------------------------------------------
+    _one(
+        "accept before sync",
+        "a durable message whose posting was answered *accepted* survives a kill and a loss of power",
+        "broker/intake/posting.py",
+        "            self._scribe.when_synced(self._synced, queue, messages, producer.link.session, deliveries)\n",
+        "            self._synced(queue, messages, producer.link.session, deliveries)\n",
+    ),
+    _one(
+        "refused, and taken all the same",
+        "a message that was refused is nowhere",
+        "broker/intake/posting.py",
+        "            self._admit(arrival)\n            durable = self.enter_all(arrival)\n",
+        "            durable = self.enter_all(arrival)\n            self._admit(arrival)\n",
+    ),
+    _one(
+        "duplicate not remembered",
+        "a message whose id is known with the same body enters once",
+        "broker/intake/duplicates.py",
+        "        self._windows.remember(identity.address, entry, Position(position))\n",
+        "        pass\n",
+    ),
+    _one(
+        "waiter not woken",
+        "a sender that gets no credit for want of room gets some when there is room again",
+        "broker/links/crediting.py",
+        "            del self._starved[producer]\n            self._starved[producer] = None\n"
+        "            self.top_up(producer)\n",
+        "            del self._starved[producer]\n            self._starved[producer] = None\n",
+    ),
+    # -- dispatch ------------------------------------------------------------------------------------------------------
+    _one(
+        "requeue at the wrong end",
+        "a message that comes back stands at its old place",
+        "broker/dispatching/backlog.py",
+        "        if not line or line[-1].sequence < message.sequence:\n            line.append(message)\n",
+        "        if True:\n            line.append(message)\n",
+    ),
+    _one(
+        "double dispatch",
+        "a message has one holder at a time",
+        "broker/dispatching/choosing.py",
+        "            queue.aside.remove(message)\n            pass_.give(consumer, message)\n"
+        "            if in_front and",
+        "            pass_.give(consumer, message)\n            if in_front and",
+    ),
+    _one(
+        "barrier ignored on the second dispatch path",
+        "where redelivery blocks its queue, nothing behind a message that waits for another attempt is handed out",
+        "broker/dispatching/choosing.py",
+        "                stop = not pass_.goes_on() or place >= barrier\n",
+        "                stop = not pass_.goes_on()\n",
+    ),
+    _one(
+        "mark behind what is handed out",
+        "a message that somebody had is never called fresh, also after a crash",
+        "ledger/sequences.py",
+        "            self._asked[queue] = up_to, self._recorder.append(Dispatched(time_us, queue, up_to, doubtful))\n",
+        "            self._asked[queue] = up_to, self._recorder.append("
+        "Dispatched(time_us, queue, sequence - 1, doubtful))\n",
+    ),
+    _one(
+        "sent before it is recorded as consumed",
+        "a message goes once to receivers that settle on arrival, also over a crash",
+        "broker/dispatching/sending.py",
+        "        if durable:\n            scribe.when_synced(self._consumed, consumer, payloads)\n        else:\n"
+        "            self._consumed(consumer, payloads)\n",
+        "        self._consumed(consumer, payloads)\n",
+    ),
+    # -- outcomes, expiry ----------------------------------------------------------------------------------------------
+    _one(
+        "outcome answered before the sync",
+        "an acknowledgement that is *applied* was synced: its message never comes again",
+        "broker/outcomes/settling.py",
+        "        if durable:\n            self._scribe.when_synced(self._settle, consumer, deliveries, state)\n"
+        "        else:\n            self._settle(consumer, deliveries, state)\n",
+        "        self._settle(consumer, deliveries, state)\n",
+    ),
+    _one(
+        "time-out that answers twice",
+        "what is said of a message after its lock ran out is stale, and told so",
+        "broker/outcomes/settling.py",
+        "        return stale or None\n\n    def _answer_all(",
+        "        return None\n\n    def _answer_all(",
+    ),
+    _one(
+        "dead letter without its origin's end",
+        "a message that became a dead letter is not in its queue any more",
+        "broker/outcomes/settling.py",
+        "            if not origin:\n                event = NodeEvent.FAIL  #",
+        "            if origin:\n                event = NodeEvent.FAIL  #",
+    ),
+    _one(
+        "dead letter that is not posted",
+        "a message that failed as often as it may, or was rejected, is in the dead letter queue",
+        "broker/outcomes/settling.py",
+        "            origin = self._copy(message, account)\n            if not origin:\n",
+        "            origin = message.sequence\n            if not origin:\n",
+    ),
+    _one(
+        "expired without a copy",
+        "what expires goes to the expiry address",
+        "broker/outcomes/expiry.py",
+        "                origin = self._letters.copy(message, address, EventKind.EXPIRED_IN)\n",
+        "                origin = message.sequence\n",
+    ),
+    _one(
+        "time to live of the address forgotten",
+        "a message is not handed out, and not left, after its time to live",
+        "broker/intake/shaping.py",
+        "    if ttl_ms is None and posting.absolute_expiry_ms is None and policy.default_ttl_ms:\n",
+        "    if ttl_ms is None and posting.absolute_expiry_ms is None and policy.ttl_ms_max:\n",
+    ),
+    _one(
+        "failure that does not count",
+        "the delivery-count of a message tells of each attempt that failed",
+        "broker/life.py",
+        "        counted = row.attempts > 0 and message.attempt < ATTEMPT_MAX\n",
+        "        counted = row.attempts > 0 and message.attempt < 1\n",
+    ),
+    _one(
+        "memory not given back",
+        "a queue that is empty takes no memory",
+        "broker/outcomes/settling.py",
+        "        memory.leave_all(queue, count, bodies, held_bytes)\n",
+        "        memory.leave_all(queue, count, bodies, held_bytes - bodies)\n",
+    ),
+    # -- transactions --------------------------------------------------------------------------------------------------
+    _one(
+        "commit answered before the sync",
+        "a transaction that is said to be committed happened whole, also over a crash",
+        "broker/transact/transactions.py",
+        "        scribe.when_synced(self._committed, transaction, entered, answer)\n",
+        "        self._committed(transaction, entered, answer)\n",
+    ),
+    _one(
+        "forgotten transaction on a cut",
+        "what a transaction held is given back when its connection is lost",
+        "broker/transact/transactions.py",
+        "            self.roll_back(transaction, ending if ending in LOSSES else Ending.SETTLED)\n",
+        "            if ending not in LOSSES:\n                self.roll_back(transaction, Ending.SETTLED)\n",
+    ),
+    _one(
+        "commit without its retirements",
+        "of a transaction all is recorded: what it retired does not come back with a restart",
+        "broker/transact/transactions.py",
+        "        events += [self._accepting_event(one) for one in accepted if one.message.flags & DURABLE]\n",
+        "        events += []\n",
+    ),
+    _one(
+        "rollback that posts",
+        "what a transaction that was rolled back posted is nowhere",
+        "broker/transact/transactions.py",
+        "        for held in transaction.postings:\n            self.postings.roll_back(held)\n",
+        "        for held in transaction.postings:\n            self.postings.roll_back(held)\n"
+        "            held.arrival.delivery.remote_state = None\n            self._poster.enter_all(held.arrival)\n",
+    ),
+    # -- the store -----------------------------------------------------------------------------------------------------
+    _one(
+        "segment opened without sync",
+        "a durable message whose posting was answered *accepted* survives a loss of power",
+        "store/writer.py",
+        "        self._next = (path, self._folder.disk.open(path, Mode.SYNCED), header)\n",
+        "        self._next = (path, self._folder.disk.open(path, Mode.WRITE), header)\n",
+    ),
+    _one(
+        "torn batch taken for whole",
+        "of a batch that was torn by a loss of power nothing happened",
+        "store/record.py",
+        "    return len(data) == head.length and crc32(data[8:64], crc32(memoryview(data)[64:])) == head.crc\n",
+        "    return len(data) == head.length\n",
+    ),
+    _one(
+        "short write not continued",
+        "a write that the disk takes in part is written whole before anything is answered",
+        "store/disk.py",
+        "    while done < len(data):\n        step = file.write(data[done:], offset + done)\n",
+        "    while not done:\n        step = file.write(data[done:], offset + done)\n",
+    ),
+    _one(
+        "on after a failed sync",
+        "after an error of the disk nothing is accepted that the disk may have forgotten",
+        "store/writer.py",
+        "            elif isinstance(ours, StoreFailed):\n                self.failure = ours\n"
+        "            raise ours from error\n",
+        "            elif isinstance(ours, StoreFailed):\n                return\n            raise ours from error\n",
+    ),
+    # -- ledger, checkpoint --------------------------------------------------------------------------------------------
+    Planted(
+        "the census by base",
+        "a segment leaves when nothing live stands in it, also behind one in which nothing was written",
+        (
+            Edit(
+                "store/writer.py",
+                "        return not self.sealed and not self.cut and self.valid_bytes == HEADER_BYTES\n",
+                "        return False\n",
+            ),
+            Edit(
+                "ledger/census.py",
+                "                number = self._numbers[bisect_right(self._bases, message.position) - 1]\n",
+                "                base = self._bases[bisect_right(self._bases, message.position) - 1]\n"
+                "                number = self._numbers[self._bases.index(base)]\n",
+            ),
+            Edit(
+                "ledger/checkpoint.py",
+                "        self._staying = bool(messages)\n        return not messages\n",
+                "        self._staying = bool(messages)\n        return True\n",
+            ),
+        ),
+    ),
+    Planted(
+        "LEFT before COPIED",
+        "a segment leaves when all that is live in it was copied forward",
+        (
+            Edit(
+                "ledger/checkpoint.py",
+                "                return BodyRead(self._journal, wanted, 0) if wanted else None\n",
+                "                break\n",
+            ),
+            Edit(
+                "ledger/checkpoint.py",
+                "        self._staying = bool(messages)\n        return not messages\n",
+                "        self._staying = bool(messages)\n        return True\n",
+            ),
+        ),
+    ),
+    _one(
+        "state that stays behind",
+        "a queue is there after a restart, however long ago it was made",
+        "ledger/checkpoint.py",
+        "            self._keys = deque(self._recorder.table.stale(segment.end))\n",
+        "            self._keys = deque()\n",
+    ),
+    _one(
+        "count lost on the way forward",
+        "the delivery-count of a message outlives the segment that told of it",
+        "broker/recovery.py",
+        "        DURABLE | (message.flags & (DISPATCHED | COPY | EventFlag.ID_REUSED)),\n        message.attempt,\n",
+        "        DURABLE | (message.flags & (DISPATCHED | COPY | EventFlag.ID_REUSED)),\n        0,\n",
+    ),
+    _one(
+        "sequences used twice",
+        "a sequence names one message, over any crash",
+        "ledger/recovery.py",
+        "        first = fold.table.reserved_up_to + 1 + EPOCH_GAP * restored\n",
+        "        first = max(1, fold.table.reserved_up_to + 1 - sequence_block + 64)\n",
+    ),
+    _one(
+        "topic's copies not recorded",
+        "a message of a topic is in each durable subscription after a restart",
+        "broker/scribe.py",
+        "            self.recorder.copies(events)\n",
+        "            self.recorder.copies(events[1:])\n",
+    ),
+    # -- recovery ------------------------------------------------------------------------------------------------------
+    _one(
+        "count lost on restart",
+        "the delivery-count of a message survives a restart",
+        "broker/recovery.py",
+        "    message.attempt = kept.attempt\n",
+        "    message.attempt = 0\n",
+    ),
+    _one(
+        "fresh after a restart",
+        "a message that somebody had is never called fresh, also after a crash",
+        "broker/recovery.py",
+        "        if not first_acquirer(kept.queue, sequence):\n            message.flags |= DISPATCHED\n",
+        "        first_acquirer(kept.queue, sequence)\n",
+    ),
+    _one(
+        "delivery time lost on restart",
+        "a message is not handed out before its delivery time",
+        "broker/recovery.py",
+        "        elif kept.due_at_ms > now_ms:\n",
+        "        elif 0 > now_ms:\n",
+    ),
+    _one(
+        "acquired by nobody after a restart",
+        "what somebody had acquired when the broker was killed can be had again",
+        "broker/recovery.py",
+        "        if kept.actor:\n            returned.append((message, kept.actor))\n",
+        "        if kept.actor:\n            message.state = NodeState.ACQUIRED\n",
+    ),
+)
+
+
+__all__ = ["MISTAKES", "Edit", "Planted"]
