@@ -26,9 +26,14 @@ def serve(data: str, port: int) -> tuple[subprocess.Popen[str], str]:
     return process, next(word.strip(",") for word in ready.split() if word.startswith("amqp://"))
 
 
+def say(line: str) -> None:
+    """Write a line whole: the client tells on a thread of its own, and print() writes a line and its end apart."""
+    sys.stdout.write(f"{line}\n")
+
+
 def tell(event: acquit.ConnectionEvent) -> None:
-    """What the client says of its connection."""
-    print(f"the connection: {event.kind.name}")
+    """Say what became of the connection."""
+    say(f"the connection: {event.kind.name}")
 
 
 with tempfile.TemporaryDirectory() as data:
@@ -45,11 +50,11 @@ with tempfile.TemporaryDirectory() as data:
                 broker.wait()
                 killed = True
                 unanswered = sum(not receipt.done for receipt in receipts)
-                print(f"killed, with {unanswered} sends under way")
+                say(f"killed, with {unanswered} sends under way")
                 broker, _ = serve(data, int(url.rpartition(":")[2]))
         sender.flush()
         accepted = sum(receipt.result() == acquit.Accepted() for receipt in receipts)
-        print(f"{accepted} of {COUNT} sends are accepted")
+        say(f"{accepted} of {COUNT} sends are accepted")
 
         found: dict[object, object] = {}
         copies = 0
@@ -62,4 +67,4 @@ with tempfile.TemporaryDirectory() as data:
     broker.wait()
 
 missing = {f"order {number}" for number in range(COUNT)} - set(found.values())
-print(f"{len(missing)} are missing, {copies} came twice and were recognised")
+say(f"{len(missing)} are missing, {copies} came twice and were recognised")
