@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
@@ -99,6 +100,7 @@ class Speaker(asyncio.Protocol):
         self._decoder = FrameDecoder(0xFFFF_FFFF)
         self._greeting: bytes | None = b""
         self._news = asyncio.Event()
+        self._written_s = 0.0
         self.over = False
         self.transport: asyncio.Transport = None  # type: ignore[assignment]  # known before anything else
 
@@ -143,15 +145,18 @@ class Speaker(asyncio.Protocol):
             left = end - loop.time()
             if self.over or left <= 0:
                 return False
-            self._news.clear()
-            try:
-                await asyncio.wait_for(self._news.wait(), min(left, HEARTBEAT_S))
-            except TimeoutError:
+            silent_s = loop.time() - self._written_s
+            if silent_s >= HEARTBEAT_S:  # however much is heard: the broker wants to hear something too
                 self.write(encode_frame(0, b""))
+                silent_s = 0.0
+            self._news.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), min(left, HEARTBEAT_S - silent_s))
         return True
 
     def write(self, data: bytes) -> None:
         """Send bytes, unless it is over."""
+        self._written_s = asyncio.get_running_loop().time()
         if not self.over:
             self.transport.write(data)
 

@@ -328,6 +328,8 @@ class World(Simulation):
         scheduler = self.scheduler
         self.calm = True
         heal(self)
+        # What a slow disk was given before is written by then.
+        scheduler.run_for(max(0.0, max(process.busy_until for process in self.processes) - scheduler.now))
         scheduler.run_for(CALM_S)
         check_credit(self)
         self.working = False

@@ -161,6 +161,8 @@ class Process(asyncio.AbstractEventLoop):
         self.network: Any = None
         self.delay_max_s = 0.002
         """Of a job for a thread."""
+        self.busy_until = 0.0
+        """When the last of the jobs that were begun ends."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._readers: dict[int, tuple[Any, tuple[Any, ...]]] = {}
 
@@ -266,7 +268,9 @@ class Process(asyncio.AbstractEventLoop):
 
     def job(self, run: Job) -> None:
         """Have a thread do this, which takes a while."""
-        self.call_later(self.scheduler.rng.random() * self.delay_max_s, run)
+        delay_s = self.scheduler.rng.random() * self.delay_max_s
+        self.busy_until = max(self.busy_until, self.scheduler.now + delay_s)
+        self.call_later(delay_s, run)
 
     async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
         return self.network.bind(self, host, port)

@@ -311,6 +311,8 @@ class Simulation:
         for process in self.processes:
             process.stands_still_until = 0.0
             process.delay_max_s = 0.002
+            if process.ready and not process.dead:
+                self.scheduler.activate(process)
 
 
 def _kill(system: Simulation) -> None:
