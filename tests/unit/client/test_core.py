@@ -19,7 +19,8 @@ from acquit.protocol._definitions import Error, Modified, Rejected, Released, Sn
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.extensions import DURABLE_SETTLEMENT
 from acquit.protocol.link import SendingLink
-from tests.support.server import Rig, Server
+from tests.support.joined import Joined
+from tests.support.server import Rig, Server, receiver_spec, sender_spec
 
 ACKNOWLEDGING = ["client", "individual"]
 FAILED = Modified(delivery_failed=True)
@@ -189,6 +190,25 @@ def test_what_was_not_written_before_the_loss_is_stale() -> None:
     receipt = message._settle(RELEASED)
     rig.core.process(rig.now)
     rig.cut()
+    assert receipt.status is ReceiptStatus.STALE
+
+
+def test_what_was_not_written_before_an_interruption_is_stale_whatever_is_written_after() -> None:
+    j = Joined()
+    receiver, sender = (
+        (session := j.session("auto")).add_receiver(receiver_spec("q")),
+        session.add_sender(sender_spec()),
+    )
+    j.run()
+    j.send(sender, "a")
+    j.run()
+    message = receiver.take_for_listener()
+    assert message is not None
+    receipt = message._settle(RELEASED)
+    j.cut()
+    assert receipt.status is ReceiptStatus.STALE
+    j.restore()
+    j.run()
     assert receipt.status is ReceiptStatus.STALE
 
 
