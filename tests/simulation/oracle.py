@@ -348,7 +348,7 @@ class Oracle:
                 raise Violation(f"blocked: {seen.sequence} ({seen.key}) comes while {sequence} waits before it")
 
     def attached(self, queue: str, holder: object) -> None:
-        """A client was given a link to receive from this queue."""
+        """A client was given a link to receive from this queue; it asked for it as this holder."""
         mine = self._attached[queue]
         mine -= self._broken
         if holder not in self._broken:

@@ -262,10 +262,11 @@ async def _consume(world: World, holder: Holder, queue: str, *, colour: str = ""
         oracle.selects(queue)
     if "subscription" in options:
         oracle.subscribes(queue)
+    token = holder.token
     receiver = await session.receiver(address, prefetch=prefetch, properties=properties, **options)
     if "subscription" in options:
         oracle.subscribed(queue)
-    oracle.attached(queue, holder.token)
+    oracle.attached(queue, token)
     asked_s = None
     manner = rng.choice(MANNERS)
     locks = "locks" in oracle.place(queue).traits
@@ -347,8 +348,9 @@ async def acknowledge_all(world: World, holder: Holder) -> None:
     assert holder.connection is not None
     queue = rng.choice(world.places).name
     session = await holder.connection.session("client")
+    token = holder.token
     receiver = await session.receiver(queue, prefetch=rng.choice((5, 20)))
-    oracle.attached(queue, holder.token)
+    oracle.attached(queue, token)
     while world.working:
         taken = []
         for _ in range(rng.randint(1, 5)):
@@ -378,8 +380,9 @@ async def listen(world: World, holder: Holder) -> None:
     queue = rng.choice(world.places).name
     mode = rng.choice(("auto", "dups_ok", "pre_ack"))
     session = await holder.connection.session(mode)
+    token = holder.token
     receiver = await session.receiver(queue, prefetch=rng.choice((1, 10)))
-    oracle.attached(queue, holder.token)
+    oracle.attached(queue, token)
     concurrency = rng.choice((1, 3))
     """With more than one nobody knows which handler is first."""
 
@@ -413,8 +416,9 @@ async def receive(world: World, holder: Holder) -> None:
     assert holder.connection is not None
     queue = rng.choice(world.places).name
     session = await holder.connection.session(rng.choice(("auto", "dups_ok", "pre_ack")))
+    token = holder.token
     receiver = await session.receiver(queue, prefetch=rng.choice((0, 1, 10)))
-    oracle.attached(queue, holder.token)
+    oracle.attached(queue, token)
     while world.working:
         message = await receiver.receive(timeout=0.5)
         if message is not None:
@@ -463,9 +467,10 @@ async def transact(world: World, holder: Holder) -> None:
     queues = [place.name for place in rng.sample(world.places, rng.choice((1, 2)))]
     session = await holder.connection.session("transacted")
     senders = {place.name: await session.sender(place.name, topic=place.topic) for place in places}
+    token = holder.token
     receivers = {queue: await session.receiver(queue, prefetch=rng.choice((1, 10))) for queue in queues}
     for queue in queues:
-        oracle.attached(queue, holder.token)
+        oracle.attached(queue, token)
     while world.working:
         world.transactions += 1
         transaction = holder.transaction = Transaction(f"transaction {world.transactions}")
