@@ -89,12 +89,11 @@ CIRCLES: dict[str, frozenset[str]] = {
     for package, names in {
         "acquit.broker": """
             access.admission denials dispatching.aside dispatching.backlog dispatching.browsing
-            dispatching.groups dispatching.interest dispatching.reading dispatching.succession
-            intake.duplicates intake.limits intake.marks intake.posting life links.endpoints
-            links.filters memory message nodes.finding nodes.node nodes.queues nodes.subscription
-            nodes.temporary nodes.topics outcomes.letters outcomes.locks outcomes.settling
-            outcomes.timers scribe selector selector.closures selector.fields server sockets
-            transact.held_postings transact.transaction transact.transactions
+            dispatching.groups dispatching.interest dispatching.succession intake.arrival
+            intake.duplicates intake.limits intake.marks life links.endpoints links.filters memory
+            message nodes.finding nodes.locks nodes.node nodes.queues nodes.subscription
+            nodes.temporary nodes.topics outcomes.timers scribe selector selector.closures
+            selector.fields transact.transaction
         """,
         "acquit.compat": """
             qpid.connection qpid.conversion qpid.endpoint qpid.links qpid.messaging.endpoints

@@ -122,8 +122,8 @@ MISTAKES: tuple[Planted, ...] = (
         "refused, and taken all the same",
         "a message that was refused is nowhere",
         "broker/intake/posting.py",
-        "            self._admit(arrival)\n            durable = self.enter_all(arrival)\n",
-        "            durable = self.enter_all(arrival)\n            self._admit(arrival)\n",
+        "            self._admit(arrival)\n            durable = self._entering.enter_all(arrival)\n",
+        "            durable = self._entering.enter_all(arrival)\n            self._admit(arrival)\n",
     ),
     _one(
         "duplicate not remembered",

@@ -40,6 +40,7 @@ from acquit.broker.dispatching.succession import depart, reconsider
 from acquit.broker.inspect import BrokerSnapshot, ConnectionSnapshot, QueueSnapshot
 from acquit.broker.intake.assembly import Assembly
 from acquit.broker.intake.duplicates import Duplicates
+from acquit.broker.intake.entering import Entering
 from acquit.broker.intake.limits import Limits
 from acquit.broker.intake.marks import Marks
 from acquit.broker.intake.posting import Poster
@@ -86,7 +87,7 @@ from acquit.protocol._definitions import (
 )
 from acquit.protocol.connection import Connection
 from acquit.protocol.connection_base import ConnectionBase
-from acquit.protocol.delivery import Delivery, LinkBase
+from acquit.protocol.delivery import Delivery, DeliveryState, LinkBase
 from acquit.protocol.endpoint import LinkState
 from acquit.protocol.events import (
     ConnectionEnded,
@@ -156,8 +157,8 @@ class Core:
         self._limits = Limits(self.life)
         self._marks = Marks(self.scribe, options.limits)
         self.denials = Denials()
-        self._poster = Poster(self.life, nodes, self.duplicates, self._marks, options.connection, self.denials)
-        self._letters = Letters(self.scribe, self._poster, self.queues.of_address)
+        entering = Entering(self.life, self.duplicates)
+        self._letters = Letters(self.scribe, entering, self.queues.of_address)
         self._expiry = Expiry(self.life, self._letters)
         self._settling = Settling(self.life, self._letters)
         self._leaving = Leaving(self._settling)
@@ -169,20 +170,27 @@ class Core:
             self.snapshot,
             self.queue_snapshot,
             self.life,
-            self._poster,
+            entering,
             self.queues,
             self.topics,
             self.removal,
             self.duplicates,
         )
-        management = ManagementNode(
-            self.administration, options.limits.requests_max, self.life, self._poster, self.queues
-        )
+        management = ManagementNode(self.administration, options.limits.requests_max, self.life, entering, self.queues)
         self._management = management
         self.transactions = Transactions(
-            self.life, options.transactions, self._poster, self._settling, nodes, self.duplicates, self._reading
+            self.life, options.transactions, entering, self._settling, nodes, self.duplicates, self._reading
         )
-        self._poster.transactions = self._settling.transactions = self.transactions
+        self._poster = Poster(
+            self.life,
+            entering,
+            nodes,
+            self.duplicates,
+            self._marks,
+            self.transactions,
+            options.connection,
+            self.denials,
+        )
         self.administration.fate = self._fate
         self._coordinator = Coordinator(self.transactions, self.life.touch)
         temporary = TemporaryNodes(self.queues, self.topics, self.scribe)
@@ -482,7 +490,7 @@ class Core:
     def _states_received(self, peer: Peer, event: StatesReceived) -> None:
         context = event.link.context
         if context.__class__ is Consumer:
-            self._settling.heard(context, event.deliveries, event.state, event.settled)
+            self._heard(context, event.deliveries, event.state, settled=event.settled)
         elif isinstance(context, Browser) and context.reads and isinstance(event.state, TransactionalState):
             self.transactions.read(context, event.deliveries, event.state, event.settled)
         elif isinstance(context, Browser) and context.reads:
@@ -492,11 +500,20 @@ class Core:
             # peer has settled already was not among what its link still held then, and is not heard of again.
             held = _held_by(event.deliveries)
             for consumer, deliveries in held.items():
-                self._settling.heard(consumer, deliveries, event.state, event.settled)
+                self._heard(consumer, deliveries, event.state, settled=event.settled)
             if isinstance(event.state, TransactionalState) and sum(map(len, held.values())) < len(event.deliveries):
                 self.transactions.fail(peer, event.state.txn_id)  # others have, or had, what this counts on
         elif not event.settled and isinstance(context, Browser | Replies):
             event.link.session.settle_all(event.deliveries, event.state)
+
+    def _heard(
+        self, consumer: Consumer, deliveries: list[Delivery], state: DeliveryState | None, *, settled: bool
+    ) -> None:
+        """A disposition of what a consumer holds: in a transaction, or at once."""
+        if isinstance(state, TransactionalState):
+            self.transactions.retire(consumer, deliveries, state, settled)
+        else:
+            self._settling.heard(consumer, deliveries, state, settled)
 
     def _credit_changed(self, peer: Peer, event: CreditChanged) -> None:
         context = event.link.context

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from acquit.broker.access.logins import LOGINS, Challenge, Login, Proven
 from acquit.protocol._definitions import AmqpCondition, Error, SaslCode
@@ -20,10 +20,36 @@ from acquit.transport.pump import Pump, PumpOptions
 
 if TYPE_CHECKING:
     from acquit.broker.access.crowd import Place
+    from acquit.broker.access.guesses import Guesses
+    from acquit.broker.access.users import Users
     from acquit.broker.links.endpoints import Peer
-    from acquit.broker.server import Server
+    from acquit.broker.notices import Notices
     from acquit.protocol.connection import Connection
     from acquit.transport.turnstile import Turnstile
+
+
+class Owner(Protocol):
+    """The broker, as its sockets see it."""
+
+    guesses: Guesses
+    notices: Notices
+    refusal_delay_s: float
+
+    @property
+    def users(self) -> Users:
+        """Who may log in."""
+
+    def handle(self, client: PeerSocket, events: list[Event]) -> None:
+        """Act on what a peer did, its authentication taken out."""
+
+    def verify(self, client: PeerSocket, login: Login, response: bytes) -> None:
+        """Do a step of a login on a thread, and call `PeerSocket.conclude` with what comes of it."""
+
+    def writable(self, client: PeerSocket, writable: bool) -> None:
+        """The socket takes no more, or does again."""
+
+    def closed(self, client: PeerSocket) -> None:
+        """Forget a socket that is gone."""
 
 
 class PeerSocket:
@@ -34,8 +60,8 @@ class PeerSocket:
         "_login",
         "_loop",
         "_mechanism",
+        "_owner",
         "_place",
-        "_server",
         "_tried",
         "_waiting",
         "certified",
@@ -48,7 +74,7 @@ class PeerSocket:
 
     def __init__(
         self,
-        server: Server,
+        owner: Owner,
         engine: Connection,
         peer: Peer,
         loop: asyncio.AbstractEventLoop,
@@ -56,7 +82,7 @@ class PeerSocket:
         place: Place,
         exit_: Turnstile,
     ) -> None:
-        self._server = server
+        self._owner = owner
         self._loop = loop
         self._login: Login | None = None
         self._mechanism = ""
@@ -84,21 +110,21 @@ class PeerSocket:
         if not self.known:
             events = self._authenticate(events)
         if events:
-            self._server.handle(self, events)
+            self._owner.handle(self, events)
             last = events[-1]
             if last.__class__ is ConnectionEnded:
                 self._log_end(last)
 
     def on_writable(self, writable: bool) -> None:
         """The socket takes no more, or does again."""
-        self._server.writable(self, writable)
+        self._owner.writable(self, writable)
 
     def on_closed(self) -> None:
         """The socket is gone."""
         self._place.leave()
         if self._waiting is not None:
             self._waiting.cancel()
-        self._server.closed(self)
+        self._owner.closed(self)
         self.gone.set_result(None)
 
     def close(self, error: Error) -> None:
@@ -124,7 +150,7 @@ class PeerSocket:
         if self._deciding:
             self._deciding = False
             right = None if busy else isinstance(found, Proven)
-            self._server.guesses.ended(self._place.network, self._tried, self._loop.time(), right=right)
+            self._owner.guesses.ended(self._place.network, self._tried, self._loop.time(), right=right)
         match found:
             case Proven(user=user, additional_data=additional_data):
                 self.handle(self.engine.sasl_succeed(user, self._loop.time(), additional_data))
@@ -133,8 +159,8 @@ class PeerSocket:
                     self.handle(events)  # it did not wait to be asked
             case None:
                 name = self._tried or ("" if self._login is None else self._login.name)
-                known = name in self._server.users  # what is no user's name may be somebody's password
-                self._server.notices.warn(
+                known = name in self._owner.users  # what is no user's name may be somebody's password
+                self._owner.notices.warn(
                     "a login is refused",
                     f"{self._place.network} {name if known else ''}",
                     peer=self.peer.name,
@@ -143,7 +169,7 @@ class PeerSocket:
                     busy=busy,
                 )
                 code = SaslCode.SYS_TEMP if busy else SaslCode.AUTH
-                self._loop.call_later(self._server.refusal_delay_s, self._refuse, code)
+                self._loop.call_later(self._owner.refusal_delay_s, self._refuse, code)
         self.pump.touch()
 
     def _refuse(self, code: SaslCode) -> None:
@@ -158,7 +184,7 @@ class PeerSocket:
         if name is not None:
             self._tried = name
             now = self._loop.time()
-            wait_s = self._server.guesses.ask(self._place.network, name, now)
+            wait_s = self._owner.guesses.ask(self._place.network, name, now)
             if wait_s:
                 deadline = self.engine.next_deadline()
                 if deadline is not None and now + wait_s >= deadline:
@@ -169,7 +195,7 @@ class PeerSocket:
                 return
             self._deciding = True
         if login.slow:
-            self._server.verify(self, login, response)
+            self._owner.verify(self, login, response)
         else:
             self.conclude(partial(login.step, response))
 
@@ -177,9 +203,9 @@ class PeerSocket:
         assert isinstance(event, ConnectionEnded)
         error = event.error
         if not self.known and error is not None and error.condition == AmqpCondition.RESOURCE_LIMIT_EXCEEDED:
-            self._server.notices.warn("a connection is refused", peer=self.peer.name, reason=error.description)
+            self._owner.notices.warn("a connection is refused", peer=self.peer.name, reason=error.description)
             return
-        self._server.notices.inform(
+        self._owner.notices.inform(
             "a connection was lost" if event.lost else "a connection was closed",
             self.peer.network,
             peer=self.peer.name,
@@ -195,7 +221,7 @@ class PeerSocket:
             match event:
                 case SaslInitiated(mechanism=mechanism, response=response):
                     self._mechanism = mechanism
-                    self._login = LOGINS[mechanism](self._server.users, self.certified)
+                    self._login = LOGINS[mechanism](self._owner.users, self.certified)
                     self._step(self._login, response)
                 case SaslResponded(response=response):
                     assert self._login is not None
@@ -204,7 +230,7 @@ class PeerSocket:
                     self.known = True
                     self._place.leave()
                     rest.append(event)
-                    self._server.notices.inform(
+                    self._owner.notices.inform(
                         "a connection was opened",
                         self.peer.network,
                         peer=self.peer.name,

@@ -322,7 +322,7 @@ TARGETS = (
     Target(
         "posting",
         posting,
-        ("broker.intake.shaping", "broker.intake.posting"),
+        ("broker.intake.shaping", "broker.intake.entering"),
         (DecodeError,),
         ENCODED,
         words=(b"_AMQ_DUPL_ID", b"x-opt-delivery-time", b"x-opt-acquit-sequence"),

@@ -26,7 +26,7 @@ from acquit.protocol.types import Value
 if TYPE_CHECKING:
     from acquit.broker.inspect import BrokerSnapshot, QueueSnapshot
     from acquit.broker.intake.duplicates import Duplicates
-    from acquit.broker.intake.posting import Poster
+    from acquit.broker.intake.entering import Entering
     from acquit.broker.life import Life
     from acquit.broker.nodes.node import Queue
     from acquit.broker.nodes.queues import Queues
@@ -43,7 +43,7 @@ class Administration:
         snapshot: Callable[[], BrokerSnapshot],
         queue: Callable[[str], QueueSnapshot | None],
         life: Life,
-        poster: Poster,
+        entering: Entering,
         queues: Queues,
         topics: Topics,
         removal: Removal,
@@ -59,7 +59,7 @@ class Administration:
         """What became of a transaction. The core's, because it may end a connection."""
         self._life = life
         self._scribe = life.scribe
-        self._poster = poster
+        self._entering = entering
         self._queues = queues
         self._topics = topics
         self._removal = removal
@@ -181,7 +181,7 @@ class Administration:
 
         move = Move(
             self._life,
-            self._poster,
+            self._entering,
             node,
             other,
             actor=self._actor(user, node.address),

@@ -28,7 +28,7 @@ from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.extensions import MANAGEMENT_NODE
 
 if TYPE_CHECKING:
-    from acquit.broker.intake.posting import Poster
+    from acquit.broker.intake.entering import Entering
     from acquit.broker.life import Life
     from acquit.broker.nodes.queues import Queues
     from acquit.protocol.delivery import Delivery
@@ -82,11 +82,11 @@ class Replies(Actor):
 class ManagementNode:
     """Answers requests."""
 
-    def __init__(self, managed: Managed, requests_max: int, life: Life, poster: Poster, queues: Queues) -> None:
+    def __init__(self, managed: Managed, requests_max: int, life: Life, entering: Entering, queues: Queues) -> None:
         self._managed = managed
         self.requests_max = requests_max
         self._life = life
-        self._poster = poster
+        self._entering = entering
         self._queues = queues
         self._answerable: dict[Replies, None] = {}
 
@@ -157,7 +157,7 @@ class ManagementNode:
                 self.answerable(mailbox)
         elif self._queues.by_name.get(mailbox.name) is mailbox:
             with suppress(Refused, StoreFull):  # it has become full meanwhile: what was asked for is done all the same
-                self._poster.post(mailbox, encoded)
+                self._entering.post(mailbox, encoded)
 
     def answerable(self, replies: Replies) -> None:
         """It has answers that wait, or credit, or room."""

@@ -26,7 +26,7 @@ from acquit.protocol.sections import MESSAGE_ANNOTATIONS, PROPERTIES, scan_secti
 from acquit.protocol.types import ULong
 
 if TYPE_CHECKING:
-    from acquit.broker.intake.posting import Poster
+    from acquit.broker.intake.entering import Entering
     from acquit.broker.life import Life
     from acquit.broker.message import Message
     from acquit.broker.nodes.node import Queue
@@ -48,7 +48,7 @@ class Move:
     def __init__(
         self,
         life: Life,
-        poster: Poster,
+        entering: Entering,
         source: Queue,
         target: Queue,
         *,
@@ -61,7 +61,7 @@ class Move:
         """`actor` is who asked; `messages_max`: no more than that; `selector`: only what matches; `sequences`: none but
         these."""
         self._life = life
-        self._poster = poster
+        self._entering = entering
         self._source = source
         self._target = target
         self._actor = actor
@@ -129,7 +129,7 @@ class Move:
             return
         payload = _payload(message)
         posting = read_posting(payload)
-        copy = self._poster.enter(
+        copy = self._entering.enter(
             self._target,
             payload,
             posting,

@@ -6,33 +6,30 @@ with the reason where the sender waits for an answer, the link detached with it 
 
 `receive` is the hot path: deliveries to one queue come in groups, most of them are plain (`shaping.Template`,
 `shaping.read_plain`), and everything that is the same for a group is done once. Every other message is read as an
-`Arrival`, and takes these steps: where does it go, is there room in all of these queues, and then into each of them.
-What is posted to a topic is one record with the payload, and an event for each further copy.
+`Arrival`, and takes these steps: where does it go, is there room in all of these queues, and then into each of them
+(`entering`). What is sent in a transaction is held by that until it is committed.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.denials import Denials
-from acquit.broker.dispatching.groups import CLOSING
+from acquit.broker.intake.arrival import Arrival
 from acquit.broker.intake.limits import Room, admit, full, note_value
 from acquit.broker.intake.shaping import (
-    SharedBody,
     check_cost,
     expiry,
     learn_template,
-    make_body,
     own_annotations,
     read_due_at,
     read_plain,
     read_posting,
 )
 from acquit.broker.links.endpoints import takes_rejected
-from acquit.broker.message import COPY, DURABLE, OBJECT_BYTES, OVERHEAD_BYTES, TOLD_DURABLE, Message
+from acquit.broker.message import DURABLE, OBJECT_BYTES, OVERHEAD_BYTES, Message
 from acquit.broker.nodes.node import Queue
-from acquit.broker.queue import NodeEvent, NodeState, step
+from acquit.broker.queue import NodeState
 from acquit.broker.refusal import Refused
 from acquit.errors import DecodeError, RemoteProtocolError, StoreFull
 from acquit.ledger.events import EventKind
@@ -54,7 +51,8 @@ from acquit.protocol.sections import MESSAGE_ANNOTATIONS, PROPERTIES, map_value,
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from acquit.broker.intake.duplicates import Duplicates, Identity
+    from acquit.broker.intake.duplicates import Duplicates
+    from acquit.broker.intake.entering import Entering
     from acquit.broker.intake.marks import Claim, Mark, Marks
     from acquit.broker.intake.shaping import Posting
     from acquit.broker.life import Life
@@ -80,37 +78,17 @@ _JMS_KINDS: Final[dict[object, bool]] = {0: False, 1: True, 2: False, 3: True}
 """Is it a topic?"""
 
 
-@dataclass(slots=True)
-class Arrival:
-    """One delivery on its way into queues: what is known of it so far."""
-
-    producer: Producer
-    delivery: Delivery
-    posting: Posting
-    target: Queue | Topic
-    """Where it was sent. Its policy holds for the message, those of the queues for the room in them."""
-    queues: list[Queue]
-    """Where it goes: several for a topic, perhaps none."""
-    actor: int
-    expires_at_ms: int
-    identity: Identity | None = None
-    """The id that tells duplicates, and what is known of it; None: it has none that counts."""
-
-    @property
-    def payload(self) -> bytes:
-        """The message, byte for byte."""
-        return self.delivery.payload
-
-
 class Poster:
     """Takes postings."""
 
     def __init__(
         self,
         life: Life,
+        entering: Entering,
         nodes: Nodes,
         duplicates: Duplicates,
         marks: Marks,
+        transactions: Transactions,
         limits: ConnectionLimits,
         denials: Denials,
     ) -> None:
@@ -124,8 +102,8 @@ class Poster:
         self._duplicates = duplicates
         self._marks = marks
         self._denials = denials
-        self.transactions: Transactions
-        """Set by the core: they need us as well."""
+        self._entering = entering
+        self._transactions = transactions
 
     # -- from links ---------------------------------------------------------------------------------------------------
 
@@ -215,19 +193,14 @@ class Poster:
     def _enter_group(
         self, producer: Producer, queue: Queue, messages: list[Message], deliveries: list[Delivery], payload_bytes: int
     ) -> None:
-        """Count plain messages, all of them durable or none, and answer them: the durable ones once they are synced."""
+        """Enter plain messages, all of them durable or none, and answer them: the durable ones once they are synced."""
         if not messages:
             return
-        self._count(queue, len(messages), payload_bytes)
+        self._entering.enter_group(queue, messages, payload_bytes)
         durable = messages[0].state is _PENDING
         if durable:
-            self._life.live_bytes += payload_bytes
-            queue.pending += len(messages)
-            self.mark(queue, messages[-1].sequence)
             self._scribe.when_synced(self._synced, queue, messages, producer.link.session, deliveries)
         else:
-            self._scribe.count_volatile(queue, _POSTED, len(messages))
-            self._offer(queue, messages)
             producer.link.session.settle_all(deliveries, ACCEPTED)
         producer.volatile = not durable
         producer.average_bytes += (payload_bytes // len(messages) - producer.average_bytes) // 4
@@ -265,7 +238,7 @@ class Poster:
                 self._nodes.posted(arrival)
                 return
             self._admit(arrival)
-            durable = self.enter_all(arrival)
+            durable = self._entering.enter_all(arrival)
             self._nodes.posted(arrival)
         except StoreFull:
             self._refuse(producer, [delivery], full(producer.queue, disk=self._scribe.journal.full))
@@ -287,7 +260,7 @@ class Poster:
             else:
                 self._receive_one(producer, delivery)
         for transaction, group in held.items():
-            self.transactions.answer_postings(transaction, group, ACCEPTED)
+            self._transactions.answer_postings(transaction, group, ACCEPTED)
 
     def _fit(self, producer: Producer, deliveries: Iterable[Delivery]) -> tuple[bool, bool]:
         """Is there room for all of them, so that none of a group is refused for want of it: if they are durable, and if
@@ -317,7 +290,7 @@ class Poster:
         for delivery in deliveries:
             state = delivery.remote_state
             if isinstance(state, TransactionalState):
-                self.transactions.fail(producer.peer, state.txn_id)
+                self._transactions.fail(producer.peer, state.txn_id)
                 self._refuse(producer, [delivery], claim.in_transaction())
                 continue
             if claim.refused:
@@ -362,7 +335,7 @@ class Poster:
     def _receive_held(self, producer: Producer, delivery: Delivery, state: TransactionalState) -> Transaction | None:
         """One delivery of a transaction: all but that it enters its queues, which is the commit's to do. Gives the
         transaction if it will, so that its sender is to hear *accepted*."""
-        transactions = self.transactions
+        transactions = self._transactions
         try:
             transaction = transactions.find(producer.peer, state.txn_id)
         except Refused as exc:
@@ -513,148 +486,7 @@ class Poster:
         if transaction is None:
             deliveries[0].link.session.settle_all(deliveries, outcome)
         else:
-            self.transactions.answer_postings(transaction, deliveries, outcome)
-
-    # -- from anywhere ------------------------------------------------------------------------------------------------
-
-    def post(self, queue: Queue, payload: bytes) -> None:
-        """Post a volatile message of the broker's own, as a client would. Raises Refused or StoreFull, with nothing
-        changed."""
-        now_ms = self._scribe.time_us // 1000
-        posting = read_posting(payload)
-        admit(queue, self._memory, len(payload) + OVERHEAD_BYTES, durable=False)
-        expires_at_ms = expiry(posting, queue.policy, now_ms)
-        self.enter(queue, payload, posting, address=queue.address, expires_at_ms=expires_at_ms)
-
-    def enter(
-        self,
-        queue: Queue,
-        payload: bytes,
-        posting: Posting,
-        *,
-        actor: int = 0,
-        expires_at_ms: int = 0,
-        due_at_ms: int = 0,
-        address: str,
-        kind: EventKind = EventKind.POSTED,
-        origin: int = 0,
-        essential: bool = False,
-        flags: int = 0,
-    ) -> Message:
-        """Put a message into a queue. Raises StoreFull or DecodeError, with nothing changed.
-
-        `essential`: it is the consequence of an outcome, and written although the disk is full.
-        """
-        scribe = self._scribe
-        try:
-            note_value(queue.policy, posting)
-        except Refused:
-            if kind is EventKind.POSTED:
-                raise
-            # A copy is never refused: without a value it stands beside the others.
-        time_us = scribe.time_us
-        sequence = scribe.sequences.take(time_us)
-        body = make_body(posting.sections, sequence, time_us // 1000)
-        message = new_message(queue, sequence, body, posting, time_us, expires_at_ms, due_at_ms)
-        message.flags |= flags
-        meta = posting_meta(address, posting, expires_at_ms, due_at_ms)
-        scribe.posted(message, payload, meta, kind=kind, actor=actor, origin=origin, essential=essential)
-        self._life.enter(message)
-        if due_at_ms:
-            extra = message.need_extra()
-            extra.due_at_ms, extra.message_id = due_at_ms, posting.message_id
-        if message.flags & DURABLE:
-            queue.pending += 1
-            scribe.when_synced(self._available, message)
-        elif due_at_ms:
-            self._life.schedule(message, due_at_ms)
-        else:
-            self._offer(queue, [message])
-        return message
-
-    def enter_all(self, arrival: Arrival) -> bool:
-        """Put a message into its queues, once into each. True if any of it is recorded, so that its sender must wait.
-
-        Raises StoreFull or DecodeError, with nothing changed.
-        """
-        posting, queues = arrival.posting, arrival.queues
-        if len(queues) == 1:
-            message = self.enter(
-                queues[0],
-                arrival.payload,
-                posting,
-                actor=arrival.actor,
-                expires_at_ms=arrival.expires_at_ms,
-                due_at_ms=posting.due_at_ms,
-                address=arrival.target.address,
-                flags=0 if arrival.identity is None else arrival.identity.flags,
-            )
-            if arrival.identity is not None:
-                self._duplicates.entered(arrival.identity, message)
-            if message.flags & DURABLE:
-                self.mark(queues[0], message.sequence)
-            return message.durable
-        messages = self._fan_out(arrival)
-        if arrival.identity is not None:
-            recorded = (message for message in messages if message.durable)
-            self._duplicates.entered(arrival.identity, next(recorded, messages[0]))
-        pending = []
-        for message in messages:
-            self._life.enter(message)
-            if posting.due_at_ms:
-                extra = message.need_extra()
-                extra.due_at_ms, extra.message_id = posting.due_at_ms, posting.message_id
-            if message.flags & DURABLE:
-                message.queue.pending += 1
-                self.mark(message.queue, message.sequence)
-                pending.append(message)
-            elif posting.due_at_ms:
-                self._life.schedule(message, posting.due_at_ms)
-            else:
-                self._offer(message.queue, [message])
-        if pending:
-            self._scribe.when_synced(self.available, pending)
-        return bool(pending)
-
-    def _fan_out(self, arrival: Arrival) -> list[Message]:
-        """A copy for each queue, recorded. The first durable one's record has the payload, the others name it.
-
-        A thousand copies are not a thousand bodies in memory: those that nobody waits for are read back when somebody
-        does.
-        """
-        posting, payload = arrival.posting, arrival.payload
-        scribe = self._scribe
-        time_us = scribe.time_us
-        shared = SharedBody(posting.sections, time_us // 1000)
-        cost = len(payload) + OVERHEAD_BYTES
-        room = self._memory.room(arrival.queues[0], volatile=False)
-        messages = []
-        for queue in arrival.queues:
-            sequence = scribe.sequences.take(time_us)
-            body = None
-            if not (posting.durable and queue.durable) or (room >= cost and wanted_soon(queue)):
-                body = shared.of(sequence)
-                room -= cost
-            messages.append(
-                new_message(queue, sequence, body, posting, time_us, arrival.expires_at_ms, posting.due_at_ms)
-            )
-        durable = [message for message in messages if message.flags & DURABLE]
-        if durable:
-            first, *others = durable
-            if arrival.identity is not None:
-                first.flags |= arrival.identity.flags
-            meta = posting_meta(arrival.target.address, posting, arrival.expires_at_ms, posting.due_at_ms)
-            scribe.posted(first, payload, meta, kind=_POSTED, actor=arrival.actor, origin=0, essential=False)
-            for message in others:
-                message.flags |= COPY
-                message.position, message.fingerprint = first.position, first.fingerprint
-            scribe.copies(first, others, arrival.actor)
-        for message in messages:
-            if not message.flags & DURABLE:
-                message.fingerprint = len(payload) << 32
-                message.queue.counts[_POSTED] += 1
-                scribe.count_volatile(message.queue, _POSTED, 1)
-        return messages
+            self._transactions.answer_postings(transaction, deliveries, outcome)
 
     # -- after the sync -----------------------------------------------------------------------------------------------
 
@@ -662,120 +494,12 @@ class Poster:
         """A group of durable postings without times is on the disk: senders hear so, consumers may have them."""
         session.settle_all(deliveries, ACCEPTED)
         self._life.touch(session.connection)
-        gone = 0
-        for message in messages:
-            if message.state is _PENDING:
-                message.state = _AVAILABLE
-            else:
-                gone += 1  # purged meanwhile
-        queue.pending -= len(messages) - gone
-        self._offer(queue, [message for message in messages if message.state is _AVAILABLE] if gone else messages)
+        self._entering.group_synced(queue, messages)
 
     def _answer(self, delivery: Delivery) -> None:
         session = delivery.link.session
         session.settle_all([delivery], ACCEPTED)
         self._life.touch(session.connection)
-
-    def available(self, messages: list[Message]) -> None:
-        """What these entered by is on the disk: a commit, or one posting in several queues."""
-        ready: dict[Queue, list[Message]] = {}
-        for message in messages:
-            if message.state is _PENDING and not (message.due_at_ms or message.expires_at_ms):
-                message.state = _AVAILABLE
-                message.queue.pending -= 1
-                ready.setdefault(message.queue, []).append(message)
-            else:
-                self._available(message)
-        for queue, group in ready.items():
-            self._offer(queue, group)
-
-    def _available(self, message: Message) -> None:
-        """One durable posting is on the disk."""
-        if message.state is not _PENDING:
-            return
-        later = message.due_at_ms * 1000 > self._scribe.time_us
-        message.state = step(_PENDING, NodeEvent.SYNCED_LATER if later else NodeEvent.SYNCED).next
-        message.queue.pending -= 1
-        if later:
-            self._life.schedule(message, message.due_at_ms)
-        else:
-            self._offer(message.queue, [message])
-            self._life.look_at_time(message)
-
-    # -- its own ------------------------------------------------------------------------------------------------------
-
-    def _count(self, queue: Queue, messages: int, payload_bytes: int) -> None:
-        """A group without times has entered."""
-        queue.counts[_POSTED] += messages
-        queue.bytes += payload_bytes
-        self._memory.enter_all(queue, messages, payload_bytes)
-
-    def _offer(self, queue: Queue, messages: list[Message]) -> None:
-        if not messages:
-            return
-        queue.backlog.extend(messages)
-        if queue.values is not None:
-            queue.values.arrived.extend(messages)
-        for browser in queue.browsers:
-            for message in messages:
-                browser.offered(message)
-        self._life.dirty[queue] = None
-        memory = self._memory
-        if memory.crowded(queue):
-            going_out = sum(consumer.room for consumer in queue.consumers if consumer.in_line and consumer.open_to_more)
-            if queue.backlog.count > going_out:  # they will wait here: not in memory, then
-                for message in messages:
-                    if message.flags & DURABLE:
-                        memory.drop(message)
-
-    def mark(self, queue: Queue, sequence: int) -> None:
-        """A consumer that waits shall not wait for a second sync, only to learn that it may have the message."""
-        if queue.consumers and wanted_soon(queue):
-            self._scribe.mark_ahead(queue, sequence)
-
-
-def wanted_soon(queue: Queue) -> bool:
-    """Does somebody wait for what is posted to this queue?"""
-    return bool(queue.consumers or queue.browsers) and queue.backlog.count <= _SHALLOW
-
-
-def new_message(
-    queue: Queue,
-    sequence: int,
-    body: bytes | None,
-    posting: Posting,
-    time_us: int,
-    expires_at_ms: int,
-    due_at_ms: int,
-) -> Message:
-    """A message that is about to enter a queue; without a body where that is to be read back."""
-    durable = posting.durable and queue.durable
-    event = NodeEvent.POST_DURABLE if durable else NodeEvent.POST_VOLATILE
-    if due_at_ms and not durable:
-        event = NodeEvent.POST_VOLATILE_LATER
-    flags = DURABLE if durable else TOLD_DURABLE if posting.durable else 0
-    state = step(NodeState.NEW, event).next
-    message = Message(sequence, queue, state, body, 0, flags, posting.priority, time_us, expires_at_ms, 0)
-    if posting.last_value:
-        message.need_extra().last_value = posting.last_value
-    if posting.group is not None and queue.policy.message_groups:
-        extra = message.need_extra()
-        extra.group, extra.closes_group = posting.group, posting.group_sequence == CLOSING
-    if queue.asks_poster:
-        message.need_extra().poster = posting.poster
-    return message
-
-
-def posting_meta(address: str, posting: Posting, expires_at_ms: int, due_at_ms: int) -> bytes:
-    """The plain fields of its record."""
-    return encode_posting_meta(
-        address.encode(),
-        posting.message_id,
-        expires_at_ms=expires_at_ms,
-        due_at_ms=due_at_ms,
-        priority=posting.priority,
-        extras=posting.extras,
-    )
 
 
 def _naming(error: Error, delivery: Delivery) -> Error:

@@ -22,7 +22,7 @@ from acquit.protocol.extensions import CREATE_ON_DEMAND
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from acquit.broker.intake.posting import Arrival
+    from acquit.broker.intake.arrival import Arrival
     from acquit.broker.links.endpoints import Peer
     from acquit.broker.nodes.addresses import Policies
     from acquit.broker.nodes.queues import Queues

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from acquit.broker.dispatching.interest import Interest
     from acquit.broker.links.endpoints import Consumer, Producer
     from acquit.broker.message import Message
+    from acquit.broker.nodes.locks import Locks
     from acquit.broker.nodes.subscription import Subscription
     from acquit.broker.nodes.temporary import Temporary
     from acquit.broker.options import AddressPolicy
-    from acquit.broker.outcomes.locks import Locks
 
 KINDS: Final = 64
 """Room for every EventKind."""

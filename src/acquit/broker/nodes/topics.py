@@ -24,7 +24,7 @@ from acquit.ledger.records import QueueFlag
 from acquit.protocol._definitions import AmqpCondition
 
 if TYPE_CHECKING:
-    from acquit.broker.intake.posting import Arrival
+    from acquit.broker.intake.arrival import Arrival
     from acquit.broker.links.endpoints import Peer, Producer
     from acquit.broker.nodes.addresses import Policies
     from acquit.broker.nodes.queues import Queues

@@ -41,7 +41,7 @@ from acquit.protocol.types import Described, Symbol, Timestamp, ULong, Value
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from acquit.broker.intake.posting import Poster
+    from acquit.broker.intake.entering import Entering
     from acquit.broker.nodes.node import Queue
     from acquit.broker.scribe import Scribe
 
@@ -57,10 +57,10 @@ _OUTCOMES = {Cause.REJECTED: "rejected", Cause.RELEASED: "released"}
 class Letters:
     """Makes the copies."""
 
-    def __init__(self, scribe: Scribe, poster: Poster, queue_of: Callable[[str], Queue]) -> None:
+    def __init__(self, scribe: Scribe, entering: Entering, queue_of: Callable[[str], Queue]) -> None:
         """`queue_of`: the queue of a dead letter or expiry address, made if it is not there."""
         self._scribe = scribe
-        self._poster = poster
+        self._entering = entering
         self._queue_of = queue_of
 
     def copy(self, message: Message, address: str, kind: EventKind, last: AttemptNote | None = None) -> int:
@@ -72,7 +72,7 @@ class Letters:
         queue = self._queue_of(address)
         payload = self._payload(message, kind, last)
         posting = read_posting(payload)
-        copy = self._poster.enter(
+        copy = self._entering.enter(
             queue, payload, posting, address=queue.address, kind=kind, origin=message.sequence, essential=True
         )
         return copy.sequence

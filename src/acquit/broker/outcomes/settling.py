@@ -46,7 +46,6 @@ from acquit.protocol._definitions import (
     Modified,
     Received,
     Rejected,
-    TransactionalState,
 )
 from acquit.protocol.codec import encode
 from acquit.protocol.constants import ACCEPTED
@@ -54,7 +53,6 @@ from acquit.protocol.constants import ACCEPTED
 if TYPE_CHECKING:
     from acquit.broker.life import Life
     from acquit.broker.outcomes.letters import Letters
-    from acquit.broker.transact.transactions import Transactions
     from acquit.protocol.delivery import Delivery, DeliveryState
 
 _ACQUIRED = NodeState.ACQUIRED
@@ -90,22 +88,18 @@ class Settling:
         self._scribe = life.scribe
         self._memory = life.memory
         self._letters = letters
-        self.transactions: Transactions
-        """Set by the core: they need us as well."""
         self.random = Random(life.scribe.time_us)
         """For the jitter of delays."""
 
     # -- what is said -------------------------------------------------------------------------------------------------
 
     def heard(self, consumer: Consumer, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> None:
-        """A disposition of the receiver."""
+        """A disposition of the receiver, in no transaction."""
         if state.__class__ is Accepted:
             stale = None if settled else self._stale(consumer, deliveries)
             durable = self._accept(consumer, deliveries)
             if not settled:
                 self._answer_all(consumer, deliveries, state, durable, stale)
-        elif isinstance(state, TransactionalState):
-            self.transactions.retire(consumer, deliveries, state, settled)
         elif settled or verdict_of(state) is not None:
             for delivery in deliveries:
                 if delivery.context.__class__ is Retirement:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from acquit.broker.intake.posting import new_message, posting_meta, wanted_soon
+from acquit.broker.intake.entering import new_message, posting_meta, wanted_soon
 from acquit.broker.intake.shaping import SharedBody
 from acquit.broker.message import COPY, DURABLE, OVERHEAD_BYTES, Message
 from acquit.broker.nodes.node import Queue
@@ -24,7 +24,8 @@ from acquit.protocol._definitions import AmqpCondition
 from acquit.protocol.sections import MESSAGE_ANNOTATIONS, PROPERTIES
 
 if TYPE_CHECKING:
-    from acquit.broker.intake.posting import Arrival, Poster
+    from acquit.broker.intake.arrival import Arrival
+    from acquit.broker.intake.entering import Entering
     from acquit.broker.life import Life
     from acquit.broker.nodes.finding import Nodes
     from acquit.broker.options import TransactionLimits
@@ -39,10 +40,10 @@ _PASSED: Final = int(EventKind.PASSED)
 class HeldPostings:
     """Those of all transactions."""
 
-    def __init__(self, life: Life, poster: Poster, nodes: Nodes) -> None:
+    def __init__(self, life: Life, entering: Entering, nodes: Nodes) -> None:
         self._life = life
         self._scribe = life.scribe
-        self._poster = poster
+        self._entering = entering
         self._nodes = nodes
         self._numbers = 0
         self.durable: dict[int, Held] = {}
@@ -156,7 +157,7 @@ class HeldPostings:
             queue.counts[_POSTED] += 1
             if message.flags & DURABLE:
                 self.committed.append(message.sequence)
-                self._poster.mark(queue, message.sequence)
+                self._entering.mark(queue, message.sequence)
             else:
                 scribe.count_volatile(queue, _POSTED, 1)
 

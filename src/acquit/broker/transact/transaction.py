@@ -13,7 +13,7 @@ from acquit.store.interface import Position
 
 if TYPE_CHECKING:
     from acquit.broker.dispatching.browsing import Browser
-    from acquit.broker.intake.posting import Arrival
+    from acquit.broker.intake.arrival import Arrival
     from acquit.broker.links.endpoints import Consumer, Peer
     from acquit.broker.nodes.node import Queue
     from acquit.broker.nodes.topics import Topic

@@ -60,8 +60,9 @@ if TYPE_CHECKING:
 
     from acquit.broker.dispatching.browsing import Browser
     from acquit.broker.dispatching.reading import Reading
+    from acquit.broker.intake.arrival import Arrival
     from acquit.broker.intake.duplicates import Duplicates
-    from acquit.broker.intake.posting import Arrival, Poster
+    from acquit.broker.intake.entering import Entering
     from acquit.broker.life import Life
     from acquit.broker.links.endpoints import Consumer, Peer
     from acquit.broker.nodes.finding import Nodes
@@ -82,7 +83,7 @@ class Transactions:
         self,
         life: Life,
         limits: TransactionLimits,
-        poster: Poster,
+        entering: Entering,
         settling: Settling,
         nodes: Nodes,
         duplicates: Duplicates,
@@ -92,7 +93,7 @@ class Transactions:
         self._scribe = life.scribe
         self.limits = limits
         """May be replaced at any time."""
-        self._poster = poster
+        self._entering = entering
         self._settling = settling
         self._nodes = nodes
         self._duplicates = duplicates
@@ -106,7 +107,7 @@ class Transactions:
         """Numbers of transactions that were rolled back while the journal had no room at all."""
         self._unsynced: dict[bytes, Transaction] = {}
         """Committed, and the batch that says so is not synced."""
-        self.postings = HeldPostings(life, poster, nodes)
+        self.postings = HeldPostings(life, entering, nodes)
         self.fates = Fates(self._scribe.recorder.table, self._scribe.time_us)
 
     # -- for the coordinator ------------------------------------------------------------------------------------------
@@ -415,7 +416,7 @@ class Transactions:
     ) -> None:
         """The batch with the commit is on the disk: now it is so."""
         del self._unsynced[transaction.txn_id]
-        self._poster.available(messages)
+        self._entering.available(messages)
         for delivery in (*(held.arrival.delivery for held in transaction.postings), *transaction.repeated):
             if not delivery.settled:  # its sender settles second
                 delivery.settle(ACCEPTED)

@@ -7,8 +7,8 @@ from typing import cast
 import pytest
 
 from acquit.broker.links.endpoints import Consumer
+from acquit.broker.nodes.locks import _SWEEP_MIN, Locks
 from acquit.broker.options import AddressRule, BrokerOptions
-from acquit.broker.outcomes.locks import _SWEEP_MIN, Locks
 from acquit.ledger.records import Cause
 from acquit.protocol._definitions import Modified, Received
 from acquit.protocol.constants import ACCEPTED, RELEASED
