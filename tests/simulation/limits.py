@@ -28,9 +28,7 @@ LEAST_OF_THE_BROKER: Final = {
     "sender_marks_max": 1,
     "memory_bytes_max": 1 << 20,
 }
-# `fates_max` is more than a world ends: what was forgotten before its time is not known after a restart
-# (docs/transactions.md).
-LEAST_OF_TRANSACTIONS: Final = {"per_connection_max": 1, "postings_max": 1, "retirements_max": 1, "fates_max": 1_000}
+LEAST_OF_TRANSACTIONS: Final = {"per_connection_max": 1, "postings_max": 1, "retirements_max": 1, "fates_max": 1}
 
 
 def draw_limits(rng: Random, *, idle_timeout_ms: int) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from acquit.ledger.events import Event, EventFlag, EventKind, fingerprint, pack_
 from acquit.ledger.fold import Fold
 from acquit.ledger.live import CHANGES, LiveMessage, note_attempt
 from acquit.ledger.records import (
+    FATES_KNOWN,
     Actor,
     Attempt,
     Cause,
@@ -50,6 +51,7 @@ DURABLE = int(EventFlag.DURABLE)
 QUIET = 1_000_000
 """The number of a queue whose messages live long."""
 FATE = (Namespace.FATE, bytes(16))
+KNOWN = (Namespace.FATE, FATES_KNOWN)
 """Of all transactions here."""
 SMALL = JournalOptions(
     segment_bytes=64 * 1024,
@@ -505,15 +507,26 @@ class Kinds:
         """Of no interest."""
 
     def batch(self, records: Iterator[Record], time_us: int) -> None:
-        self.kinds |= {record.kind for record in records if self._start <= record.position < self._end}
+        self.kinds |= {
+            record.kind
+            for record in records
+            if self._start <= record.position < self._end and not _is_said_at_a_start(record)
+        }
 
     def sealed(self, summary: bytes) -> None:
         """Of no interest."""
 
 
+def _is_said_at_a_start(record: Record) -> bool:
+    if record.kind != RecordKind.STATE:
+        return False
+    state = State.decode(record)
+    return (state.namespace, state.key) == KNOWN
+
+
 def _values(state: dict[tuple[int, bytes], State]) -> dict[tuple[int, bytes], bytes]:
-    """What is set, but for the fate that follows from other records."""
-    return {key: entry.value for key, entry in state.items() if key != FATE}
+    """What is set, but for the fate that follows from other records, and what each start says."""
+    return {key: entry.value for key, entry in state.items() if key not in (FATE, KNOWN)}
 
 
 def check_fold(fold: Fold, truth: History, end: int) -> None:
@@ -522,7 +535,9 @@ def check_fold(fold: Fold, truth: History, end: int) -> None:
     assert fold.messages.keys() == expected.messages.keys()
     assert {key: FIELDS(message) for key, message in fold.messages.items()} == expected.messages
     assert {number: queue.name for number, queue in fold.table.queues.items()} == expected.queues
-    assert _values(fold.table.state) == {key: value for key, value in expected.state.items() if key != FATE}
+    assert _values(fold.table.state) == {
+        key: value for key, value in expected.state.items() if key not in (FATE, KNOWN)
+    }
     assert fold.anomalies == [], fold.anomalies[:5]
     rows = balance(fold)
     assert rows.balanced, [row.mismatch for row in rows.queues]

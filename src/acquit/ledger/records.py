@@ -307,7 +307,7 @@ class Namespace(IntEnum):
     """Resumable links: unsettled maps, expiry, exclusions."""
     DUPLICATES = 3
     FATE = 4
-    """What became of a transaction, by its id, kept for a bounded time."""
+    """What became of a transaction, by its id, kept for a bounded time; by `FATES_KNOWN`, how long that is."""
     ADDRESS = 5
     SENDER_MARK = 6
     """The high-water mark of a sender with monotone ids (Spark's sink)."""
@@ -697,6 +697,24 @@ class Verdict(IntEnum):
 
     COMMITTED = 1
     ROLLED_BACK = 2
+
+
+FATES_KNOWN: Final = b""
+"""A key among those of FATE, which no transaction has: for how long all fates are known. See `encode_known`."""
+KNOWN_EVER_US: Final = (1 << 64) - 1
+_KNOWN: Final = Struct("<Q")
+
+
+def encode_known(known_us: int) -> bytes:
+    """The value of FATES_KNOWN: a transaction of which nothing is known was not committed in the last so many
+    microseconds of the run that set it."""
+    return _KNOWN.pack(known_us)
+
+
+def decode_known(value: bytes) -> int:
+    """Raises ValueError."""
+    (known_us,) = FieldReader(value).struct(_KNOWN)
+    return int(known_us)
 
 
 def encode_fate(verdict: Verdict, user: str) -> bytes:

@@ -19,7 +19,16 @@ from acquit.ledger.balance import accept_losses, check
 from acquit.ledger.events import EventKind
 from acquit.ledger.fold import Fold
 from acquit.ledger.recorder import Recorder
-from acquit.ledger.records import Reserved, Start, Stop
+from acquit.ledger.records import (
+    FATES_KNOWN,
+    KNOWN_EVER_US,
+    Namespace,
+    Reserved,
+    Start,
+    State,
+    Stop,
+    encode_known,
+)
 from acquit.ledger.sequences import BLOCK, Sequences
 from acquit.store.backup import EPOCH_GAP, begin_epoch, is_marked
 from acquit.store.disk import Disk, PosixDisk
@@ -113,10 +122,13 @@ def open_journal(
         now_us = clock_us()
         restored = is_marked(folder)
         run = Start(now_us, secrets.randbits(64), fold.clean or opened.created, software)
+        known = _fates_known(fold)
         dropped = fold.begin_run(run)
         recorder = Recorder(journal, fold.table)
         first = fold.table.reserved_up_to + 1 + EPOCH_GAP * restored
         recorder.append(run)
+        if known is not None:
+            recorder.append(State(now_us, Namespace.FATE, FATES_KNOWN, known))
         losses = accept_losses(fold, now_us) if accept_loss else {}
         for loss in losses.values():
             recorder.append(loss)
@@ -133,6 +145,15 @@ def open_journal(
     return OpenedJournal(
         journal, recorder, sequences, fold, opened.report, identity, run, opened.created, tuple(losses)
     )
+
+
+def _fates_known(fold: Fold) -> bytes | None:
+    """What the run that is over says of the fates that it knew; None where it says nothing. Before the first run there
+    were none."""
+    if not fold.table.reserved_up_to:
+        return encode_known(KNOWN_EVER_US)
+    said = fold.table.state.get((Namespace.FATE, FATES_KNOWN))
+    return None if said is None else said.value
 
 
 def write_now(recorder: Recorder) -> None:

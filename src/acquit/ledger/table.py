@@ -15,6 +15,7 @@ from typing import Final
 
 from acquit.ledger.duplicates import Windows
 from acquit.ledger.records import (
+    FATES_KNOWN,
     Actor,
     Commit,
     Dispatched,
@@ -127,6 +128,8 @@ class StateTable:
         self.actors = {}
         for number in list(self.transactions):
             self.discharge(number, Verdict.ROLLED_BACK, time_us)
+        # Whoever runs now has to say it again: an earlier version forgets fates, and says nothing.
+        self.forget_fate(FATES_KNOWN)
         for queue, marks in self.dispatched.items():
             doubtful = marks.doubtful if clean else max(marks.doubtful, marks.up_to)
             self.dispatched[queue] = Dispatched(marks.time_us, queue, 0, doubtful)

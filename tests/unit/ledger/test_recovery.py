@@ -13,7 +13,19 @@ from acquit.errors import StoreCorrupt, StoreFailed, StoreLocked, StoreUnbalance
 from acquit.ledger import recovery
 from acquit.ledger.balance import balance
 from acquit.ledger.events import EventKind
-from acquit.ledger.records import Queue, QueueDeleted, RecordKind, encode_posting_meta
+from acquit.ledger.records import (
+    FATES_KNOWN,
+    KNOWN_EVER_US,
+    Namespace,
+    Queue,
+    QueueDeleted,
+    RecordKind,
+    Start,
+    State,
+    decode_known,
+    encode_known,
+    encode_posting_meta,
+)
 from acquit.ledger.recovery import OpenedJournal, close_journal, open_journal, write_now
 from acquit.ledger.verify import verify
 from acquit.testing.simulation.disk import FaultyDisk
@@ -39,7 +51,7 @@ def test_the_run_and_its_first_block_are_synced() -> None:
     disk = FaultyDisk()
     journal = opened(disk)
     records = Raw(disk.after_power_loss(lambda: False), options=SMALL).replay.records
-    assert [record.kind for record in records] == [RecordKind.START, RecordKind.RESERVED]
+    assert [record.kind for record in records] == [RecordKind.START, RecordKind.STATE, RecordKind.RESERVED]
     assert journal.fold.table.reserved_up_to == 1 << 20
 
 
@@ -199,7 +211,7 @@ def test_nothing_is_accepted_where_nothing_is_lost() -> None:
     close_journal(opened(disk).recorder, 5)
     journal = open_journal(DATA, SMALL, disk=disk, accept_loss=True)
     assert journal.losses == ()
-    assert not journal.fold.table.state
+    assert journal.fold.table.state.keys() == {(Namespace.FATE, FATES_KNOWN)}
 
 
 def test_collection_is_as_before() -> None:
@@ -219,3 +231,19 @@ def test_nothing_pending_writes_nothing() -> None:
     steps = disk.steps
     write_now(journal.recorder)
     assert disk.steps == steps
+
+
+def test_what_a_run_says_of_all_fates_is_said_anew_by_the_next() -> None:
+    """A run that does not say it, as those of earlier versions, ends it."""
+    key = (Namespace.FATE, FATES_KNOWN)
+    disk = FaultyDisk()
+    journal = opened(disk)
+    assert decode_known(journal.fold.table.state[key].value) == KNOWN_EVER_US
+    journal.recorder.append(State(1, *key, encode_known(7)))
+    write_now(journal.recorder)
+    disk = disk.after_kill()
+    journal = opened(disk)
+    assert decode_known(journal.fold.table.state[key].value) == 7
+    journal.recorder.append(Start(1, 2, False, "earlier"))
+    write_now(journal.recorder)
+    assert key not in opened(disk.after_kill()).fold.table.state

@@ -8,6 +8,12 @@ What is not known here any more was not committed within that time: whoever can 
 knows from *unknown* that it was rolled back. So the time is one that really passes: a clock that is set makes nothing
 older, and as nobody knows how long the broker was down, and what became of the clock meanwhile, what is found at a
 start is kept as if it had ended then.
+
+**Over a restart** the journal says as well for how long all fates are known (`records.FATES_KNOWN`). That is the whole
+time, or nothing while one is missing that was forgotten sooner, as there were too many: so it is written when the first
+of these is forgotten, and again when the time of the last is over. A fate leaves the journal with its record, and the
+word on it stands before the record of that; until then a start finds the fate again. A journal of an earlier version
+says nothing, and nothing is taken for known.
 """
 
 from __future__ import annotations
@@ -15,10 +21,10 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from acquit.ledger.records import Namespace, Verdict, decode_fate
+from acquit.ledger.records import FATES_KNOWN, Namespace, State, Verdict, decode_fate, decode_known, encode_known
 
 if TYPE_CHECKING:
-    from acquit.ledger.table import StateTable
+    from acquit.ledger.recorder import Recorder
 
 NAMES: Final = {Verdict.COMMITTED: "committed", Verdict.ROLLED_BACK: "rolled-back"}
 UNKNOWN: Final = "unknown"
@@ -27,22 +33,27 @@ UNKNOWN: Final = "unknown"
 class Fates:
     """Remembers fates. Times are microseconds since the epoch."""
 
-    def __init__(self, table: StateTable, time_us: int) -> None:
-        self._table = table
+    def __init__(self, recorder: Recorder, time_us: int) -> None:
+        self._recorder = recorder
+        self._table = table = recorder.table
         self._unrecorded: dict[bytes, tuple[Verdict, str]] = {}
         recorded = [
-            (entry.time_us, txn_id) for (namespace, txn_id), entry in table.state.items() if namespace == Namespace.FATE
+            (entry.time_us, txn_id)
+            for (namespace, txn_id), entry in table.state.items()
+            if namespace == Namespace.FATE and txn_id != FATES_KNOWN
         ]
         self._order: deque[tuple[int, bytes]] = deque((time_us, txn_id) for _, txn_id in sorted(recorded))
         """Since when each is kept, oldest first."""
-        self._forgotten_us: int | None = None
-        """Since when the newest was that was forgotten before its time; None: none was."""
+        said = table.state.get((Namespace.FATE, FATES_KNOWN))
+        self._said_us = 0 if said is None else decode_known(said.value)
+        """For how long all are known, as the journal says it."""
+        self._forgotten_us = time_us - self._said_us
+        """Since when the newest of those was kept that are forgotten."""
 
     def clock_set(self, by_us: int) -> None:
         """The wall clock jumped: what ended so long ago still did."""
         self._order = deque((since_us + by_us, txn_id) for since_us, txn_id in self._order)
-        if self._forgotten_us is not None:
-            self._forgotten_us += by_us
+        self._forgotten_us += by_us
 
     def ended(self, txn_id: bytes, verdict: Verdict, user: str, time_us: int, *, recorded: bool) -> None:
         """A transaction has ended. Of one that is recorded the journal tells."""
@@ -62,18 +73,23 @@ class Fates:
         return NAMES[verdict] if owner == user else UNKNOWN
 
     def known_for_us(self, time_us: int) -> int:
-        """For how long all of them are known, as far as their number sets a limit to that."""
-        return time_us if self._forgotten_us is None else max(0, time_us - self._forgotten_us)
+        """For how long all of them are known."""
+        return max(0, time_us - self._forgotten_us)
 
-    def forget(self, before_us: int, fates_max: int) -> None:
-        """Forget those that are kept since before this time, and the oldest of more than so many."""
+    def forget(self, time_us: int, kept_us: int, fates_max: int) -> None:
+        """Forget those that are kept for longer than this, and the oldest of more than so many. Raises StoreFull where
+        there is no room to say so: the recorder keeps it, and no batch is taken without it."""
         order = self._order
+        before_us = time_us - kept_us
         while order and (len(order) > fates_max or order[0][0] < before_us):
-            since_us, txn_id = order.popleft()
-            if since_us >= before_us:
-                self._forgotten_us = since_us
+            self._forgotten_us, txn_id = order.popleft()
             self._unrecorded.pop(txn_id, None)
             self._table.forget_fate(txn_id)  # one that was given back for being idle may be in both
+        known_us = self.known_for_us(time_us)
+        if self._said_us > known_us or self._said_us < kept_us < known_us:
+            # Before what is forgotten here can leave the journal.
+            self._said_us = kept_us if kept_us < known_us else 0
+            self._recorder.keep(State(time_us, Namespace.FATE, FATES_KNOWN, encode_known(self._said_us)))
 
 
 __all__ = ["NAMES", "UNKNOWN", "Fates"]

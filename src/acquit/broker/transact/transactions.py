@@ -108,7 +108,7 @@ class Transactions:
         self._unsynced: dict[bytes, Transaction] = {}
         """Committed, and the batch that says so is not synced."""
         self.postings = HeldPostings(life, entering, nodes)
-        self.fates = Fates(self._scribe.recorder.table, self._scribe.time_us)
+        self.fates = Fates(self._scribe.recorder, self._scribe.time_us)
 
     # -- for the coordinator ------------------------------------------------------------------------------------------
 
@@ -463,8 +463,10 @@ class Transactions:
         self._forget_fates()
 
     def _forget_fates(self) -> None:
-        before_us = self._scribe.time_us - self.limits.fates_kept_ms * 1000
-        self.fates.forget(before_us, self.limits.fates_max)
+        try:
+            self.fates.forget(self._scribe.time_us, self.limits.fates_kept_ms * 1000, self.limits.fates_max)
+        except StoreFull:
+            self._scribe.exhausted = True
 
     def _give_back(self, transaction: Transaction, ending: Ending) -> None:
         """Roll back what it holds; it may go on."""

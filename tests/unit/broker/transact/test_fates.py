@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pytest
 
 from acquit.broker.options import BrokerOptions, TransactionLimits
 from acquit.broker.transact.fates import Fates
-from acquit.ledger.records import Namespace, Verdict
-from acquit.ledger.table import StateTable
+from acquit.errors import StoreFull
+from acquit.ledger.records import FATES_KNOWN, Namespace, Start, Verdict
 from acquit.protocol._definitions import Accepted, Source, Target
 from acquit.protocol.message import Message
-from tests.support.broker_world import Client, World, durable, live_of
+from tests.support.broker_world import START_US, Client, World, durable, live_of
 from tests.support.transacting import Controller
 
 
@@ -81,7 +83,7 @@ def test_fates_of_what_has_ended(world: World, asker: Asker, work: bool) -> None
 
 
 def test_a_question_that_names_no_transaction(asker: Asker) -> None:
-    for name in ("", "not hex"):
+    for name in ("", " ", "not hex"):
         asker.ask(name)
         status, _ = asker.answer() or (0, None)
         assert status == 400
@@ -250,16 +252,174 @@ def test_the_fate_of_one_that_was_idle_for_too_long_is_forgotten_as_well() -> No
     assert asker.fate(txn) == "rolled-back"
     world.advance(10_001)
     assert asker.fate(txn) == "unknown"
-    assert not any(namespace == Namespace.FATE for namespace, _ in world.opened.recorder.table.state)
+    fates = [name for namespace, name in world.opened.recorder.table.state if namespace == Namespace.FATE]
+    assert fates == [FATES_KNOWN]
 
 
 def test_one_that_ended_just_in_time_and_is_one_too_many_is_forgotten_before_its_time() -> None:
-    fates = Fates(StateTable(), 0)
-    for at_us in (1_000, 1_001):
-        fates.ended(b"%d" % at_us, Verdict.COMMITTED, "", at_us, recorded=False)
-    fates.forget(before_us=1_000, fates_max=1)
+    fates = Fates(World().opened.recorder, START_US)
+    for after_us in (1_000, 1_001):
+        fates.ended(b"%d" % after_us, Verdict.COMMITTED, "", START_US + after_us, recorded=False)
+    fates.forget(START_US + 1_001, kept_us=1, fates_max=1)
     assert (fates.of(b"1000", ""), fates.of(b"1001", "")) == ("unknown", "committed")
-    assert fates.known_for_us(5_000) == 4_000, "unknown says nothing of those that ended by then"
-    fates.forget(before_us=1_002, fates_max=5)
+    assert fates.known_for_us(START_US + 5_000) == 4_000, "unknown says nothing of those that ended by then"
+    fates.forget(START_US + 5_000, kept_us=3_998, fates_max=5)
     assert fates.of(b"1001", "") == "unknown"
-    assert fates.known_for_us(5_000) == 4_000, "whose time was over was not forgotten before it"
+    assert fates.known_for_us(START_US + 5_000) > 3_998, "whose time was over was not forgotten before it"
+
+
+# -- over a restart ----------------------------------------------------------------------------------------------------
+
+HOUR_MS = 3_600_000
+TWO = BrokerOptions(transactions=TransactionLimits(fates_max=2))
+
+
+def commit_some(world: World, count: int, name: str = "client") -> list[bytes]:
+    """Commit so many transactions, a second after the other."""
+    controller = Controller(world.client(name))
+    sender = controller.client.sender("q")
+    ended = [controller.declare() for _ in range(count)]
+    for txn in ended:
+        controller.post(sender, txn, durable("a"))
+        assert controller.commit(txn) is None
+        world.advance(1_000)
+    world.settle()
+    return ended
+
+
+def let_segments_leave(world: World) -> None:
+    """Write until nothing of what is in the journal now is read by a recovery."""
+    client = world.client("busy")
+    sender, receiver = client.sender("busy"), client.receiver("busy", credit=500)
+    newest = world.opened.journal.segments[-1].number
+    for _ in range(200):
+        client.post_all(sender, *(durable("x" * 500) for _ in range(20)))
+        for delivery in client.held(receiver):
+            delivery.settle(Accepted())
+        receiver.grant(500)
+        world.settle()
+        if world.opened.journal.left_through > newest:
+            client.close()
+            return
+    raise AssertionError("the segments stay")
+
+
+@pytest.mark.parametrize("end", ["crash", "stop"])
+@pytest.mark.parametrize("leave", [True, False])
+def test_a_fate_forgotten_before_its_time_is_not_said_to_be_known_after_a_restart(leave: bool, end: str) -> None:
+    """Its commit happened: whoever is told that nothing is known of it, and that it would be, takes it for rolled
+    back."""
+    world = World(TWO)
+    ended = commit_some(world, 4)
+    if leave:
+        let_segments_leave(world)
+    after: World = getattr(world, end)()
+    after.advance(5_000)
+    first = Asker(after.client("asker")).fate(ended[0])
+    assert first == "unknown"
+    assert after.core.transactions.fates_kept_ms == 5_000, "of what ended before the start, one is missing"
+    again: World = getattr(after, end)()
+    again.advance(1_000)
+    assert again.core.transactions.fates_kept_ms == 1_000, "and nobody knows when"
+
+
+@pytest.mark.parametrize("by_s", [-86_400, 86_400])
+@pytest.mark.parametrize("running", [True, False])
+def test_a_clock_that_is_set_lets_nothing_be_known_for_longer(by_s: int, running: bool) -> None:
+    world = World(TWO)
+    ended = commit_some(world, 4)
+    let_segments_leave(world)
+    world.now_us += by_s * 1_000_000
+    if running:
+        world.core.clock_set(by_s * 1_000_000)
+        world.advance(1_000)
+        assert world.core.transactions.fates_kept_ms == 4_000
+        world.settle()
+    after = world.crash()
+    after.advance(2_000)
+    assert Asker(after.client("asker")).fate(ended[1]) == "unknown"
+    assert after.core.transactions.fates_kept_ms == 2_000
+    after.now_us -= by_s * 1_000_000
+    after.core.clock_set(-by_s * 1_000_000)
+    after.advance(1_000)
+    assert after.core.transactions.fates_kept_ms == 3_000
+
+
+def test_once_the_time_of_the_last_is_over_the_whole_time_is_known_again() -> None:
+    world = World(TWO)
+    commit_some(world, 4)
+    world.advance(HOUR_MS)
+    world.settle()
+    after = world.crash()
+    assert after.core.transactions.fates_kept_ms == HOUR_MS
+
+
+def test_what_was_forgotten_in_time_hides_nothing_from_the_next_run() -> None:
+    world = World()
+    commit_some(world, 2)
+    world.advance(HOUR_MS + 1)
+    world.settle()
+    let_segments_leave(world)
+    after = world.crash().crash()
+    assert after.core.transactions.fates_kept_ms == HOUR_MS
+    longer = TransactionLimits(fates_kept_ms=2 * HOUR_MS)
+    after.options = BrokerOptions(transactions=longer)
+    after = after.crash()
+    after.advance(1_000)
+    assert after.core.transactions.fates_kept_ms == HOUR_MS + 1_000, "no longer than they were kept then"
+
+
+def test_a_longer_time_begins_with_what_is_known() -> None:
+    world = World(BrokerOptions(transactions=TransactionLimits(fates_kept_ms=10_000)))
+    ended = commit_some(world, 1)
+    world.advance(60_000)
+    world.core.apply(BrokerOptions())
+    assert Asker(world.client("asker")).fate(ended[0]) == "unknown"
+    assert world.core.transactions.fates_kept_ms == 61_000
+    world.settle()
+    after = world.crash()
+    assert after.core.transactions.fates_kept_ms == 10_000
+
+
+def test_a_broker_that_has_never_forgotten_one_writes_nothing_about_it() -> None:
+    world = World()
+    commit_some(world, 2)
+    world.advance(1_000)
+    assert not world.core.scribe.pending
+    after = world.crash()
+    after.advance(1_000)
+    assert not after.core.scribe.pending
+    assert after.core.transactions.fates_kept_ms == HOUR_MS
+
+
+@pytest.mark.parametrize("leave", [True, False])
+def test_a_run_of_an_earlier_version_says_nothing_of_what_it_forgot(leave: bool) -> None:
+    world = World()
+    commit_some(world, 1)
+    recorder = world.opened.recorder
+    recorder.append(Start(world.now_us, 1, False, "earlier"))  # it leaves the word of the run before where it is
+    world.settle()
+    if leave:
+        let_segments_leave(world)
+    after = world.crash()
+    after.advance(1_000)
+    assert after.core.transactions.fates_kept_ms == 1_000
+    after.advance(HOUR_MS)
+    after.settle()
+    assert after.crash().core.transactions.fates_kept_ms == HOUR_MS
+
+
+def test_without_room_it_is_said_before_anything_else() -> None:
+    """Nothing leaves the journal before it stands there."""
+    world = World(TWO)
+    ended = commit_some(world, 2)
+    recorder = world.opened.recorder
+    with patch.object(recorder.journal, "append", side_effect=StoreFull("no room")):
+        world.core.transactions.limits = TransactionLimits(fates_max=1)
+        world.advance(1_000)
+        assert world.core.scribe.exhausted
+    world.settle()
+    let_segments_leave(world)
+    after = world.crash()
+    assert Asker(after.client("asker")).fate(ended[0]) == "unknown"
+    assert after.core.transactions.fates_kept_ms == 0
