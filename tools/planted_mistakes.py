@@ -383,8 +383,8 @@ MISTAKES: tuple[Planted, ...] = (
         "delivery time lost on restart",
         "a message is not handed out before its delivery time",
         "broker/recovery.py",
-        "        elif kept.due_at_ms > now_ms:\n",
-        "        elif 0 > now_ms:\n",
+        "NodeState.SCHEDULED if kept.due_at_ms > now_ms else",
+        "NodeState.SCHEDULED if 0 > now_ms else",
     ),
     _one(
         "acquired by nobody after a restart",

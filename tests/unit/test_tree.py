@@ -367,3 +367,62 @@ def test_unit_tests_mirror_the_sources() -> None:
         if not ((folder / f"{name}.py").is_file() or (folder / f"_{name}.py").is_file() or (folder / name).is_dir()):
             orphans.append(str(path.relative_to(ROOT)))
     assert orphans == []
+
+
+# -- the table of a message's life -------------------------------------------------------------------------------------
+
+BROKER = ROOT / "src" / "acquit" / "broker"
+
+
+def states_set(source: str) -> list[tuple[str, bool]]:
+    """Assignments to ``message.state``: what is assigned, and whether the table of `broker.queue` gave it."""
+    tree = ast.parse(source)
+    given = {
+        target.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        and node.value is not None
+        and "step(" in ast.unparse(node.value)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if isinstance(target, ast.Name)
+    }
+    rows = {
+        target.id
+        for node in tree.body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Attribute) and node.value.attr == "next"
+        if isinstance(node.value.value, ast.Name) and node.value.value.id in given
+        for target in [node.target]
+        if isinstance(target, ast.Name)
+    }
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and any(ast.unparse(target) == "message.state" for target in node.targets):
+            value = node.value
+            of_row = isinstance(value, ast.Attribute) and value.attr == "next"
+            base = value.value if isinstance(value, ast.Attribute) else value
+            by_table = ast.unparse(base).startswith("step(") or (
+                isinstance(base, ast.Name) and base.id in (given if of_row else given | rows)
+            )
+            found.append((ast.unparse(value), by_table))
+    return found
+
+
+def test_a_message_changes_its_state_as_the_table_says() -> None:
+    changes = {path.name: states_set(path.read_text(encoding="utf-8")) for path in sorted(BROKER.rglob("*.py"))}
+    assert sum(map(len, changes.values())) >= 8
+    assert {(name, value) for name, found in changes.items() for value, by_table in found if not by_table} == set()
+
+
+@pytest.mark.parametrize(
+    ("source", "by_table"),
+    [
+        ("message.state = NodeState.ARCHIVED", False),
+        ("_GONE = NodeState.ARCHIVED\nmessage.state = _GONE", False),
+        ("row = step(message.state, event)\nmessage.state = row.next", True),
+        ("_ROW: Final = step(A, B)\n_NEXT: Final = _ROW.next\nmessage.state = _NEXT", True),
+        ("_ROW: Final = other(A, B)\n_NEXT: Final = _ROW.next\nmessage.state = _NEXT", False),
+        ("message.state = step(A, B).next", True),
+    ],
+)
+def test_a_state_that_the_table_does_not_give_is_named(source: str, by_table: bool) -> None:
+    assert [found for _, found in states_set(source)] == [by_table]

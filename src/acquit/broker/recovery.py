@@ -55,7 +55,6 @@ def recover(
     returned = _take_over(fold, by_number, life)
     for message, actor in returned:
         message.queue.acquired += 1
-        message.state = NodeState.ACQUIRED
         settling.restarted(message, actor)
     for entry in entries:
         _go_on(entry, nodes[entry.number], topics, subscriptions, removal)
@@ -113,7 +112,7 @@ def _take_over(fold: Fold, by_number: dict[int, Queue], life: Life) -> list[tupl
     while fold.messages:
         sequence, kept = fold.messages.popitem()
         queue = by_number[kept.queue]
-        message = _message(kept, queue)
+        message = _message(kept, queue, now_ms)
         if not first_acquirer(kept.queue, sequence):
             message.flags |= DISPATCHED
         live[sequence] = message
@@ -128,8 +127,7 @@ def _take_over(fold: Fold, by_number: dict[int, Queue], life: Life) -> list[tupl
             life.timers.add(message.expires_at_ms, message)
         if kept.actor:
             returned.append((message, kept.actor))
-        elif kept.due_at_ms > now_ms:
-            message.state = NodeState.SCHEDULED
+        elif message.state is NodeState.SCHEDULED:
             if not message.came_back:
                 message.need_extra().message_id = fold.delayed_ids.get(sequence, b"")
             life.schedule(message, kept.due_at_ms)
@@ -164,11 +162,11 @@ def _by_sequence(message: Message) -> int:
     return message.sequence
 
 
-def _message(kept: LiveMessage, queue: Queue) -> Message:
+def _message(kept: LiveMessage, queue: Queue, now_ms: int) -> Message:
     message = Message(
         kept.sequence,
         queue,
-        NodeState.AVAILABLE,
+        NodeState.ACQUIRED if kept.actor else NodeState.SCHEDULED if kept.due_at_ms > now_ms else NodeState.AVAILABLE,
         None,
         kept.fingerprint,
         # A plain number: what is done with an IntFlag on the way out costs a call each time.

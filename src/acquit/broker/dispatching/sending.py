@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 from acquit.broker.dispatching import tags
 from acquit.broker.intake.shaping import transfer_header
 from acquit.broker.message import DISPATCHED, DURABLE, TOLD_DURABLE, Message
-from acquit.broker.queue import NodeState
-from acquit.ledger.events import EventKind
+from acquit.broker.queue import NodeEvent, NodeState, step
 
 if TYPE_CHECKING:
     from acquit.broker.life import Life
@@ -20,10 +19,12 @@ if TYPE_CHECKING:
     from acquit.broker.nodes.node import Queue
     from acquit.broker.outcomes.locks import LockKeeper
 
-_ACQUIRED_STATE = NodeState.ACQUIRED
-_ARCHIVED = NodeState.ARCHIVED
-_ACQUIRED: Final = int(EventKind.ACQUIRED)
-_CONSUMED: Final = int(EventKind.CONSUMED)
+_ACQUIRE: Final = step(NodeState.AVAILABLE, NodeEvent.ACQUIRE)
+_CONSUME: Final = step(NodeState.AVAILABLE, NodeEvent.CONSUME)
+_WHEN_ACQUIRED: Final = _ACQUIRE.next
+_WHEN_CONSUMED: Final = _CONSUME.next
+_ACQUIRED: Final = int(_ACQUIRE.record)
+_CONSUMED: Final = int(_CONSUME.record)
 _TAG: Final = tags.encode
 _TAG_STEP: Final = tags.STEP
 _TAG_MASK: Final = tags.MASK
@@ -103,7 +104,7 @@ class Sending:
             if flags & DURABLE:
                 durable.append(message)
             message.flags = flags | DISPATCHED
-            message.state = _ACQUIRED_STATE
+            message.state = _WHEN_ACQUIRED
             message.holder = consumer
         consumer.tag = tag
         consumer.peer.unwritten_bytes += produced
@@ -129,7 +130,7 @@ class Sending:
             queue.counts[_CONSUMED] += len(messages) - len(durable)
             scribe.count_volatile(queue, _CONSUMED, len(messages) - len(durable))
         for message in messages:
-            message.state = _ARCHIVED
+            message.state = _WHEN_CONSUMED
             life.retire(message)
         consumer.reserved += len(messages)
         consumer.reserved_bytes += sum(map(len, payloads))

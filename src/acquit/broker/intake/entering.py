@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from acquit.broker.nodes.node import Queue
 
 _PENDING = NodeState.PENDING
-_AVAILABLE = NodeState.AVAILABLE
+_WHEN_SYNCED: Final = step(_PENDING, NodeEvent.SYNCED).next
 _POSTED: Final = int(EventKind.POSTED)
 _SHALLOW: Final = 1_024
 """A queue with no more than this available is near its head: what is posted may be handed out at once."""
@@ -204,11 +204,11 @@ class Entering:
         gone = 0
         for message in messages:
             if message.state is _PENDING:
-                message.state = _AVAILABLE
+                message.state = _WHEN_SYNCED
             else:
                 gone += 1  # purged meanwhile
         queue.pending -= len(messages) - gone
-        self._offer(queue, [message for message in messages if message.state is _AVAILABLE] if gone else messages)
+        self._offer(queue, [message for message in messages if message.state is _WHEN_SYNCED] if gone else messages)
 
     # -- after the sync -----------------------------------------------------------------------------------------------
 
@@ -217,7 +217,7 @@ class Entering:
         ready: dict[Queue, list[Message]] = {}
         for message in messages:
             if message.state is _PENDING and not (message.due_at_ms or message.expires_at_ms):
-                message.state = _AVAILABLE
+                message.state = _WHEN_SYNCED
                 message.queue.pending -= 1
                 ready.setdefault(message.queue, []).append(message)
             else:

@@ -29,10 +29,9 @@ from acquit.broker.intake.shaping import (
 from acquit.broker.links.endpoints import takes_rejected
 from acquit.broker.message import DURABLE, OBJECT_BYTES, OVERHEAD_BYTES, Message
 from acquit.broker.nodes.node import Queue
-from acquit.broker.queue import NodeState
+from acquit.broker.queue import NodeEvent, NodeState, step
 from acquit.broker.refusal import Refused
 from acquit.errors import DecodeError, RemoteProtocolError, StoreFull
-from acquit.ledger.events import EventKind
 from acquit.ledger.recorder import RECORD_BYTES
 from acquit.ledger.records import encode_posting_meta
 from acquit.protocol._definitions import (
@@ -66,12 +65,8 @@ if TYPE_CHECKING:
     from acquit.protocol.numbered import Place
     from acquit.protocol.session import Session
 
-_PENDING = NodeState.PENDING
-_AVAILABLE = NodeState.AVAILABLE
-_SCHEDULED = NodeState.SCHEDULED
-_POSTED: Final = int(EventKind.POSTED)
-_SHALLOW: Final = 1_024
-"""A queue with no more than this available is near its head: what is posted may be handed out at once."""
+_PENDING: Final = step(NodeState.NEW, NodeEvent.POST_DURABLE).next
+_AVAILABLE: Final = step(NodeState.NEW, NodeEvent.POST_VOLATILE).next
 JMS_DESTINATION: Final = "x-opt-jms-dest"
 """Message annotation of JMS clients: what their destination is. 0: a queue, 1: a topic, 2 and 3: the temporary ones."""
 _JMS_KINDS: Final[dict[object, bool]] = {0: False, 1: True, 2: False, 3: True}

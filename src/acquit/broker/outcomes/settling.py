@@ -56,8 +56,9 @@ if TYPE_CHECKING:
     from acquit.protocol.delivery import Delivery, DeliveryState
 
 _ACQUIRED = NodeState.ACQUIRED
-_ARCHIVED = NodeState.ARCHIVED
-_ACCEPTED: Final = int(EventKind.ACCEPTED)
+_ACCEPT: Final = step(NodeState.ACQUIRED, NodeEvent.ACCEPT)
+_WHEN_ACCEPTED: Final = _ACCEPT.next
+_ACCEPTED: Final = int(_ACCEPT.record)
 _FAILED: Final = Modified(delivery_failed=True)
 _COPIED: Final = frozenset({NodeEvent.REJECT, NodeEvent.FAIL_LAST, NodeEvent.RETURN_LAST})
 """Events that post a copy elsewhere."""
@@ -188,7 +189,7 @@ class Settling:
                 continue
             delivery.context = None
             message.holder = None
-            message.state = _ARCHIVED
+            message.state = _WHEN_ACCEPTED
             size = message.fingerprint >> 32
             payload_bytes += size
             if message.flags & DURABLE:

@@ -13,7 +13,7 @@ from acquit.broker.intake.entering import new_message, posting_meta, wanted_soon
 from acquit.broker.intake.shaping import SharedBody
 from acquit.broker.message import COPY, DURABLE, OVERHEAD_BYTES, Message
 from acquit.broker.nodes.node import Queue
-from acquit.broker.queue import NodeState
+from acquit.broker.queue import NodeEvent, NodeState, step
 from acquit.broker.refusal import Refused
 from acquit.broker.transact.transaction import Held, Transaction
 from acquit.errors import StoreFull
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from acquit.broker.nodes.finding import Nodes
     from acquit.broker.options import TransactionLimits
 
-_POSTED: Final = int(EventKind.POSTED)
+_COMMIT: Final = step(NodeState.HELD, NodeEvent.COMMIT)
+_WHEN_COMMITTED: Final = _COMMIT.next
+_POSTED: Final = int(_COMMIT.record)
 _HELD: Final = int(EventKind.HELD)
 _ROLLED_BACK: Final = int(EventKind.ROLLED_BACK)
 _UNROUTED: Final = int(EventKind.UNROUTED)
@@ -124,7 +126,7 @@ class HeldPostings:
             sequence = scribe.sequences.take(time_us)
             body = shared.of(sequence) if not (posting.durable and queue.durable) or wanted_soon(queue) else None
             message = new_message(queue, sequence, body, posting, time_us, arrival.expires_at_ms, posting.due_at_ms)
-            message.state = NodeState.PENDING
+            message.state = _WHEN_COMMITTED
             if message.flags & DURABLE:
                 message.position, message.fingerprint = held.position, held.fingerprint
                 message.flags |= held.flags
