@@ -10,10 +10,12 @@ from __future__ import annotations
 import contextlib
 import gc
 import hashlib
+import io
 import logging
 import os
 import random
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -22,6 +24,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.examples import Soak
+from tests.support.shell import Ran, Shell
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -172,3 +175,31 @@ def broker() -> Iterator[acquit.Broker]:
 def address(request: pytest.FixtureRequest) -> str:
     """An address that no other test uses."""
     return "test." + hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:16]
+
+
+@pytest.fixture
+def logging_as_before() -> Iterator[None]:
+    """`acquit serve` sets the logging of its process up."""
+    import structlog
+
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = before
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+def shell(logging_as_before: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
+    """The `acquit` command, run in this process, with its output caught."""
+    from acquit.cli.app import run
+
+    def execute(*arguments: object, stdin: str | bytes = "") -> Ran:
+        monkeypatch.setattr(
+            sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode() if isinstance(stdin, str) else stdin), "utf-8")
+        )
+        capsys.readouterr()
+        code = run([str(argument) for argument in arguments])
+        return Ran(code, *capsys.readouterr())
+
+    return execute

@@ -95,6 +95,7 @@ class Counting(Client):
                 return
 
 
+@pytest.mark.slow
 def test_what_is_sent_again_after_a_kill_enters_once(tmp_path: Path, rng: random.Random) -> None:
     memory = Memory()
     config = tmp_path / "acquit.toml"

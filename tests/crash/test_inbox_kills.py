@@ -174,26 +174,16 @@ def send_until_answered(url: str, number: int) -> int:
     raise AssertionError("never answered")
 
 
-def test_broker_and_consumer_killed_at_any_moment(tmp_path: Path, rng: random.Random) -> None:
-    kill_at_any_moment(tmp_path, rng, rounds=4)
-
-
 @pytest.mark.slow
-def test_broker_and_consumer_killed_at_any_moment_again_and_again(
-    tmp_path: Path, rng: random.Random, soak_rounds: int
-) -> None:
-    kill_at_any_moment(tmp_path, rng, rounds=soak_rounds)
-
-
-def kill_at_any_moment(folder: Path, rng: random.Random, *, rounds: int) -> None:
+def test_broker_and_consumer_killed_at_any_moment(tmp_path: Path, rng: random.Random, soak_rounds: int) -> None:
     """A sender that never gives up; the broker and the consumer are killed in turns, a random while after there was
     some progress. The proxy is the address that stays."""
-    (folder / "config.toml").write_text(CONFIG)
-    with Children(folder / "logs") as children, contextlib.ExitStack() as opened:
-        broker = BrokerProcess(children, folder / "broker", folder / "broker-url", config=folder / "config.toml")
+    (tmp_path / "config.toml").write_text(CONFIG)
+    with Children(tmp_path / "logs") as children, contextlib.ExitStack() as opened:
+        broker = BrokerProcess(children, tmp_path / "broker", tmp_path / "broker-url", config=tmp_path / "config.toml")
         broker.start()
         proxy = opened.enter_context(Proxy(broker.url))
-        publish_url(folder / "endpoint", proxy.url)
+        publish_url(tmp_path / "endpoint", proxy.url)
         stop = threading.Event()
         sent: list[int] = []
 
@@ -207,14 +197,14 @@ def kill_at_any_moment(folder: Path, rng: random.Random, *, rounds: int) -> None
 
         sending = threading.Thread(target=send, daemon=True)
         sending.start()
-        worker = opened.enter_context(consumer(folder, "individual", 3))
-        wait_for((folder / "work.db").exists)
-        for number in range(rounds):
-            goal = sum(processed(folder).values()) + rng.randrange(20, 60)
-            wait_for(lambda goal=goal: sum(processed(folder).values()) >= goal)
+        worker = opened.enter_context(consumer(tmp_path, "individual", 3))
+        wait_for((tmp_path / "work.db").exists)
+        for number in range(max(4, soak_rounds)):
+            goal = sum(processed(tmp_path).values()) + rng.randrange(20, 60)
+            wait_for(lambda goal=goal: sum(processed(tmp_path).values()) >= goal)
             if number % 2:
                 worker.kill()
-                worker = opened.enter_context(consumer(folder, ["individual", "client"][number // 2 % 2], 3))
+                worker = opened.enter_context(consumer(tmp_path, ["individual", "client"][number // 2 % 2], 3))
             else:
                 broker.kill()
                 broker.start()
@@ -222,11 +212,11 @@ def kill_at_any_moment(folder: Path, rng: random.Random, *, rounds: int) -> None
         stop.set()
         sending.join(60)
         assert not sending.is_alive()
-        wait_for(lambda: processed(folder).keys() >= set(sent))
-        (folder / "finish").touch()
-        assert worker.wait(60) == 0, (folder / "stderr").read_text()
+        wait_for(lambda: processed(tmp_path).keys() >= set(sent))
+        (tmp_path / "finish").touch()
+        assert worker.wait(60) == 0, (tmp_path / "stderr").read_text()
         assert broker.stop() == 0
-    done = processed(folder)
+    done = processed(tmp_path)
     assert {number: times for number, times in done.items() if times != 1} == {}
     assert len(done) - len(sent) <= 1, "the last one may have had no answer"
 

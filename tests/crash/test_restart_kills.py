@@ -23,6 +23,7 @@ CHECK_EVERY = 10
 _log = logging.getLogger(__name__)
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_killed_as_it_starts_loses_nothing(tmp_path: Path, rng: random.Random) -> None:
     run(tmp_path, "tiny", rng, ["segment", "segment", "traffic"] * 3)
 

@@ -92,6 +92,7 @@ class Task(threading.Thread):
             yield pa.RecordBatch.from_pydict({"body": bodies})
 
 
+@pytest.mark.slow
 def test_each_row_is_posted_once_whatever_is_killed(tmp_path: Path, rng: random.Random) -> None:
     config = tmp_path / "acquit.toml"
     config.write_text(CONFIG)

@@ -128,6 +128,7 @@ def test_spark_is_missed_before_the_first_message(
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.slow
 def test_people_see_the_same_numbers(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,6 @@ tests/spark/test_pages.py. What cannot run says so in its fence (``python no-run
 
 from __future__ import annotations
 
-import os
 import shlex
 import subprocess
 import sys
@@ -20,6 +19,7 @@ import pytest
 
 import acquit
 from tests.support.pages import PAGES, ROOT, URL, all_blocks, blocks, name_of
+from tests.support.shell import Shell
 
 CLUSTER = "a cluster: tests/sparkcrash/test_packaging.py does as the page says, on one of its own"
 ELSEWHERE = "needs what is not part of acquit, and no extra brings"
@@ -90,24 +90,16 @@ def run_program(page: Path, how: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("page", pages_with("console"))
-def test_console_blocks(page: Path, tmp_path: Path) -> None:
+def test_console_blocks(page: Path, tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NO_COLOR", "1")
     with acquit.Broker(tmp_path / "data") as broker:
-        environment = {**os.environ, "ACQUIT_URL": broker.url, "NO_COLOR": "1"}
+        monkeypatch.setenv("ACQUIT_URL", broker.url)
         for block in blocks(page):
             for line in block.text.splitlines() if block.language == "console" else ():
                 if line.startswith("$ acquit "):
-                    words = shlex.split(line.removeprefix("$ acquit ").replace(URL, broker.url))
-                    done = subprocess.run(
-                        [sys.executable, "-m", "acquit", *words],
-                        cwd=tmp_path,
-                        env=environment,
-                        stdin=subprocess.DEVNULL,
-                        capture_output=True,
-                        text=True,
-                        timeout=60,
-                        check=False,
-                    )
-                    assert done.returncode == 0, (line, done.stdout, done.stderr)
+                    ran = shell(*shlex.split(line.removeprefix("$ acquit ").replace(URL, broker.url)))
+                    assert ran.code == 0, (line, ran)
 
 
 def test_what_is_not_run_has_a_reason() -> None:

@@ -1,6 +1,6 @@
 """Wrong input, as a user or an operator meets it: one readable line, the right exit code, and nothing lost.
 
-Black box: every test runs the `acquit` command in processes of its own, as a stranger would.
+Brokers are processes of their own, as a stranger starts them; what is said to them is said in this one.
 """
 
 from __future__ import annotations
@@ -14,29 +14,40 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
 import acquit
 from tests.support.draining import take_all, take_each
+from tests.support.shell import Ran, Shell
 
 FAILED, USAGE, UNREACHABLE, UNSOUND = 1, 2, 3, 4
 
 
-def run(*arguments: object, url: str = "amqp://127.0.0.1:1", stdin: str = "") -> subprocess.CompletedProcess[str]:
-    """`acquit ARGUMENTS`, to its end."""
-    command = [sys.executable, "-m", "acquit", *map(str, arguments)]
-    environment = {**os.environ, "ACQUIT_URL": url, "NO_COLOR": "1", "COLUMNS": "200"}
-    return subprocess.run(
-        command, input=stdin, capture_output=True, text=True, timeout=60, check=False, env=environment
-    )
+class Run(Protocol):
+    """``run("send", "orders", "x", url=...)`` runs ``acquit send orders x``."""
+
+    def __call__(self, *arguments: object, url: str = ...) -> Ran: ...
 
 
-def complaint(done: subprocess.CompletedProcess[str], code: int) -> str:
+@pytest.fixture
+def run(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def execute(*arguments: object, url: str = "amqp://127.0.0.1:1") -> Ran:
+        monkeypatch.setenv("ACQUIT_URL", url)
+        return shell(*arguments)
+
+    return execute
+
+
+def complaint(ran: Ran, code: int) -> str:
     """What a failed command said: one line, and no traceback."""
-    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
-    assert "Traceback" not in done.stderr
-    lines = [line for line in done.stderr.splitlines() if line.strip()]
+    assert ran.code == code, ran
+    assert "Traceback" not in ran.err
+    lines = [line for line in ran.err.splitlines() if line.strip()]
     assert len(lines) == 1, lines
     return lines[0]
 
@@ -92,12 +103,12 @@ password = "s3cret-of-ada"
 """
 
 
-def test_wrong_password(serve: Serve) -> None:
+def test_wrong_password(run: Run, serve: Serve) -> None:
     broker = serve(USERS)
     at = broker.url.removeprefix("amqp://")
     said = complaint(run("send", "orders", "x", url=f"amqp://ada:wrong-guess@{at}"), FAILED)
     assert "wrong-guess" not in said
-    assert run("send", "orders", "x", url=f"amqp://ada:s3cret-of-ada@{at}").returncode == 0
+    assert run("send", "orders", "x", url=f"amqp://ada:s3cret-of-ada@{at}").code == 0
     assert broker.stop() == 0
     assert broker.process.stderr is not None
     logged = broker.process.stderr.read()
@@ -105,15 +116,15 @@ def test_wrong_password(serve: Serve) -> None:
     assert "s3cret-of-ada" not in logged
 
 
-def test_anonymous_where_it_is_not_allowed(serve: Serve) -> None:
+def test_anonymous_where_it_is_not_allowed(run: Run, serve: Serve) -> None:
     complaint(run("send", "orders", "x", url=serve(USERS).url), FAILED)
 
 
-def test_unknown_address_where_creation_is_forbidden(serve: Serve) -> None:
+def test_unknown_address_where_creation_is_forbidden(run: Run, serve: Serve) -> None:
     broker = serve('[[address]]\nmatch = "closed.#"\ncreate = false\n')
     assert "closed.orders" in complaint(run("send", "closed.orders", "x", url=broker.url), FAILED)
     assert "closed.orders" in complaint(run("receive", "closed.orders", url=broker.url), FAILED)
-    assert run("send", "open.orders", "x", url=broker.url).returncode == 0
+    assert run("send", "open.orders", "x", url=broker.url).code == 0
 
 
 @pytest.mark.parametrize(
@@ -128,7 +139,7 @@ def test_unknown_address_where_creation_is_forbidden(serve: Serve) -> None:
         ('[security]\nplain = "sometimes"\n', "plain"),
     ],
 )
-def test_invalid_toml_names_the_key_and_what_was_expected(text: str, expected: str, tmp_path: Path) -> None:
+def test_invalid_toml_names_the_key_and_what_was_expected(run: Run, text: str, expected: str, tmp_path: Path) -> None:
     file = tmp_path / "acquit.toml"
     file.write_text(text)
     said = complaint(run("serve", "--port", 0, "--data", tmp_path / "data", "--config", file), USAGE)
@@ -136,19 +147,19 @@ def test_invalid_toml_names_the_key_and_what_was_expected(text: str, expected: s
     assert not (tmp_path / "data").exists()
 
 
-def test_unreadable_toml(tmp_path: Path) -> None:
+def test_unreadable_toml(run: Run, tmp_path: Path) -> None:
     said = complaint(run("serve", "--port", 0, "--data", tmp_path / "data", "--config", tmp_path / "none.toml"), USAGE)
     assert "none.toml" in said
 
 
-def test_locked_data_folder(serve: Serve, tmp_path: Path) -> None:
+def test_locked_data_folder(run: Run, serve: Serve, tmp_path: Path) -> None:
     broker = serve()
     said = complaint(run("serve", "--port", 0, "--data", tmp_path / "data"), FAILED)
     assert str(broker.process.pid) in said
-    assert run("send", "orders", "x", url=broker.url).returncode == 0
+    assert run("send", "orders", "x", url=broker.url).code == 0
 
 
-def test_data_folder_of_another_version(serve: Serve, tmp_path: Path) -> None:
+def test_data_folder_of_another_version(run: Run, serve: Serve, tmp_path: Path) -> None:
     assert serve().stop() == 0
     data = tmp_path / "data"
     changed = 0
@@ -163,7 +174,7 @@ def test_data_folder_of_another_version(serve: Serve, tmp_path: Path) -> None:
 
 
 @pytest.mark.promise("missing")
-def test_damage_in_the_middle_of_the_journal(serve: Serve, tmp_path: Path) -> None:
+def test_damage_in_the_middle_of_the_journal(run: Run, serve: Serve, tmp_path: Path) -> None:
     broker = serve()
     with acquit.connect(broker.url) as connection, connection.session() as session:
         sender = session.sender("orders")
@@ -179,22 +190,22 @@ def test_damage_in_the_middle_of_the_journal(serve: Serve, tmp_path: Path) -> No
     assert segment.name in said
     assert "offset" in said
     verified = run("ledger", "verify", "--data", tmp_path / "data")
-    assert verified.returncode == UNSOUND
-    assert segment.name in verified.stdout + verified.stderr
+    assert verified.code == UNSOUND
+    assert segment.name in verified.out + verified.err
 
 
-def test_body_over_the_limit(serve: Serve, tmp_path: Path) -> None:
+def test_body_over_the_limit(run: Run, serve: Serve, tmp_path: Path) -> None:
     broker = serve("[connection]\nmessage_bytes_max = 10_000\n")
     big = tmp_path / "big"
     big.write_bytes(b"x" * 50_000)
     said = complaint(run("send", "orders", "--file", big, url=broker.url), FAILED)
     assert re.search(r"10,?000|message-size-exceeded", said)
-    assert run("send", "orders", "small", url=broker.url).returncode == 0
+    assert run("send", "orders", "small", url=broker.url).code == 0
     received = run("receive", "orders", "--count", 1, "--timeout", 20, url=broker.url)
-    assert "small" in received.stdout
+    assert "small" in received.out
 
 
-def test_nobody_answers() -> None:
+def test_nobody_answers(run: Run) -> None:
     complaint(run("send", "orders", "x", url="amqp://127.0.0.1:1"), UNREACHABLE)
 
 
@@ -215,7 +226,7 @@ small_disk = pytest.mark.skipif(not ROOT, reason="mounting a small tmpfs takes r
 
 
 @small_disk
-def test_full_disk_refuses_postings_serves_outcomes_and_recovers(serve: Serve, tmp_path: Path) -> None:
+def test_full_disk_refuses_postings_serves_outcomes_and_recovers(run: Run, serve: Serve, tmp_path: Path) -> None:
     """A real file system of 48 MiB, filled by the broker's own postings."""
     data = tmp_path / "small"
     data.mkdir()
@@ -256,7 +267,7 @@ def test_full_disk_refuses_postings_serves_outcomes_and_recovers(serve: Serve, t
                     session.receiver("nothing", prefetch=1).receive(timeout=0.1)
         assert broker.stop() == 0
         balance = run("ledger", "balance", "--data", data / "broker", "--json")
-        assert balance.returncode == 0, balance.stdout + balance.stderr
+        assert balance.code == 0, balance.out + balance.err
         again = serve("[journal]\nsegment_bytes = 4_194_304\n", data=data / "broker")
         with acquit.connect(again.url) as connection, connection.session() as session:
             left = len(take_all(session.receiver("orders")))
@@ -267,7 +278,7 @@ def test_full_disk_refuses_postings_serves_outcomes_and_recovers(serve: Serve, t
 
 
 @small_disk
-def test_full_disk_does_no_transaction_by_half(serve: Serve, tmp_path: Path) -> None:
+def test_full_disk_does_no_transaction_by_half(run: Run, serve: Serve, tmp_path: Path) -> None:
     """A real file system, filled by transactions that post into a queue and a topic: each is in all places, or none."""
     data = tmp_path / "small"
     data.mkdir()
@@ -329,7 +340,7 @@ def test_full_disk_does_no_transaction_by_half(serve: Serve, tmp_path: Path) -> 
         broker.process.kill()
         broker.process.wait()
         verified = run("ledger", "verify", "--data", data / "broker")
-        assert verified.returncode == 0, verified.stdout + verified.stderr
+        assert verified.code == 0, verified.out + verified.err
         again = serve(config, data=data / "broker")
         with acquit.connect(again.url, container_id="user") as connection, connection.session() as session:
             expected = Counter(dict.fromkeys(committed, 2))
@@ -338,6 +349,6 @@ def test_full_disk_does_no_transaction_by_half(serve: Serve, tmp_path: Path) -> 
                 assert found(session, subscription=subscription) == expected
         assert again.stop() == 0
         balance = run("ledger", "balance", "--data", data / "broker", "--json")
-        assert balance.returncode == 0, balance.stdout + balance.stderr
+        assert balance.code == 0, balance.out + balance.err
     finally:
         subprocess.run(["umount", "-l", str(data)], check=True)

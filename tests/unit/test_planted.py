@@ -48,6 +48,7 @@ def test_two_passages_of_one_file_are_both_changed(planted: Any) -> None:
     assert '["A"' in source
 
 
+@pytest.mark.slow
 def test_a_mistake_is_found_and_what_changes_nothing_is_not(planted: Any) -> None:
     by_name = {mistake.name: mistake for mistake in planted.MISTAKES}
     found = planted.hunt(by_name["receipt applied one step early"], 1, 30.0)

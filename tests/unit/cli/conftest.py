@@ -1,46 +1,22 @@
-"""A shell for the commands: in this process, with output caught, and a broker to talk to."""
+"""A broker for the commands to talk to, and a port where nobody answers."""
 
 from __future__ import annotations
 
-import io
-import logging
 import socket
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-import structlog
 
-from acquit.cli.app import run
-from tests.support.shell import Ran, Shell
+from tests.support.shell import Shell
 
 if TYPE_CHECKING:
     import acquit
 
 
-@pytest.fixture
-def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
-
-    def execute(*arguments: object, stdin: str | bytes = "") -> Ran:
-        monkeypatch.setattr(
-            sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode() if isinstance(stdin, str) else stdin), "utf-8")
-        )
-        capsys.readouterr()
-        code = run([str(argument) for argument in arguments])
-        return Ran(code, *capsys.readouterr())
-
-    return execute
-
-
 @pytest.fixture(autouse=True)
-def logging_as_before() -> Iterator[None]:
-    """`acquit serve` sets the logging of its process up."""
-    root = logging.getLogger()
-    before = root.handlers[:], root.level
-    yield
-    root.handlers[:], root.level = before
-    structlog.reset_defaults()
+def always_as_before(logging_as_before: None) -> None:
+    """Some tests run commands without the shell."""
 
 
 @pytest.fixture
