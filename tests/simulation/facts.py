@@ -123,6 +123,8 @@ class Transaction:
     committing: bool = False
     posts: list[str] = field(default_factory=list)
     takes: list[int] = field(default_factory=list)
+    retirings: dict[int, int] = field(default_factory=dict)
+    """By sequence: the call by which its commit may retire it (`Oracle.retires`)."""
     late: list[int] = field(default_factory=list)
     """Taken from a connection, or with a lock, that may be gone: others may have had, or have, these."""
     known: bool | None = None

@@ -365,10 +365,6 @@ class Oracle:
         if certain and not any("locks" in self.place(copy.queue).traits for copy in copies):
             self._recovered[holder] = deque(expected)
 
-    def recovering(self, holder: object) -> bool:
-        """Whether something that it had is to come to it again."""
-        return bool(self._recovered.get(holder))
-
     def renews(self, sequence: int) -> None:
         """The holder is about to renew its lock."""
         self.copies[sequence].runs_out_s = math.inf
@@ -498,7 +494,7 @@ class Oracle:
             self.postings[key].transaction = transaction
         for sequence in transaction.takes:
             if self.copies[sequence].taker is transaction:
-                self.retires(sequence)
+                transaction.retirings[sequence] = self.retires(sequence)
         for sequence in transaction.late:
             self.retires(sequence)
 
@@ -529,7 +525,11 @@ class Oracle:
             copy.failures_max += 1
             copy.count_max += 1
             if copy.taker is transaction:
-                copy.state, copy.holder, copy.taker = Held.NO, None, None
+                copy.holder, copy.taker = None, None
+                copy.retiring.discard(transaction.retirings.get(sequence, 0))
+                # It may have come again, on a connection that is lost as well, and have been retired there.
+                if copy.state is not Held.MAYBE_RETIRED or not copy.retiring:
+                    copy.state = Held.NO
 
     def _resolve(self, transaction: Transaction, *, committed: bool, because: str) -> None:
         """Something shows what became of one in doubt."""

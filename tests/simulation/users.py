@@ -254,6 +254,8 @@ async def _consume(world: World, holder: Holder, queue: str, *, colour: str = ""
     rng, oracle = world.rng, world.oracle
     assert holder.connection is not None
     held: list[tuple[Any, Seen, str]] = []
+    recovered: set[int] = set()
+    """These come out of the buffer, whoever has credit."""
     session = await holder.connection.session("individual")
     prefetch = rng.choice((0, 1, 5, 50))
     properties = {"priority": rng.choice((-1, 0, 5))}
@@ -271,7 +273,7 @@ async def _consume(world: World, holder: Holder, queue: str, *, colour: str = ""
     manner = rng.choice(MANNERS)
     locks = "locks" in oracle.place(queue).traits
     while world.working:
-        if asked_s is None and prefetch == 0 and not oracle.recovering(holder.token):
+        if asked_s is None and prefetch == 0 and not recovered:
             asked_s = world.scheduler.now
         try:
             message = await receiver.receive(timeout=rng.choice((0.1, 1.0)))
@@ -281,17 +283,21 @@ async def _consume(world: World, holder: Holder, queue: str, *, colour: str = ""
             seen = see(message, queue)
             oracle.arrives(seen, holder.token, asked_s=asked_s)
             asked_s = None
+            recovered.discard(seen.sequence)
             held.append((message, seen, holder.token))
             if colour and message.application_properties["colour"] != colour:
                 raise Violation(f"selector: {seen} came to who asked for {colour}")
-        elif rng.random() < 0.05:
-            await receiver.drain(timeout=1.0)
+        else:
+            recovered.clear()
+            if rng.random() < 0.05:
+                await receiver.drain(timeout=1.0)
         if held and locks and rng.random() < 0.3:
             await _keep(world, receiver, *rng.choice(held))
         if held and rng.random() < 0.02:
             oracle.recovers(holder.token, [seen.sequence for _, seen, token in held if token == holder.token])
             await session.recover()
             asked_s = None
+            recovered |= {seen.sequence for _, seen, _ in held}
             held.clear()
         while held and (rng.random() < 0.7 or len(held) > 8):
             await _decide(world, manner, *held.pop(rng.randrange(len(held))))

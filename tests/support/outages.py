@@ -309,8 +309,10 @@ def post(broker: acquit.Broker, address: str, *bodies: str) -> None:
 
 
 def assert_one_warning_an_outage(caplog: pytest.LogCaptureFixture, story: Story) -> None:
-    """An outage is one line for the operator; what else is said of it is for the debug log."""
-    lines = [record for record in caplog.records if record.levelno >= logging.WARNING and "acquit" in record.name]
+    """An outage is one line of the client for the operator; what else is said of it is for the debug log."""
+    lines = [
+        record for record in caplog.records if record.levelno >= logging.WARNING and record.name == "acquit.client"
+    ]
     assert len(lines) == story.kinds.count(INTERRUPTED), [line.getMessage() for line in lines]
 
 
