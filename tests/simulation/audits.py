@@ -35,7 +35,8 @@ are on their way out."""
 SMALL_BYTES: Final = 64 * 1024
 """Segments that are smaller may be filled by the summary of one that leaves, so that one waits for the other."""
 LAZY: Final = 8
-"""Segments leave as the log grows, which it does not at rest: they are those of what lived a while ago."""
+"""Segments leave one by one as the log grows, and wait at rest: they may be those of what lived while it grew by so
+many times what recovery may read."""
 MESSAGE_BYTES: Final = 1_024
 """What the journal needs for a message beside its body, state included."""
 
@@ -49,18 +50,25 @@ def check_books(world: World) -> None:
         raise Violation(f"books: {found.problems}")
 
 
+def live_bytes(core: Core) -> int:
+    """What the journal needs for all that lives."""
+    return core.live_bytes + core.live_count * MESSAGE_BYTES
+
+
 def check_disk(world: World) -> None:
-    """What recovery would have to read, and what the folder takes, is bounded by what lives and by the options."""
+    """What recovery would read, and what the folder takes, is bounded by the options and by what lives, or did."""
     options: JournalOptions = world.options.journal
     core, journal = world.server._core, world.server._opened.journal
-    live_bytes = core.live_bytes + core.live_count * MESSAGE_BYTES
+    live = live_bytes(core)
     largest = max(options.segment_bytes, *(segment.file_bytes for segment in journal.segments))
     recovered = journal.end - next(one.base for one in journal.segments if one.number > journal.left_through)
     if options.segment_bytes < SMALL_BYTES:
         return
-    bound = LAZY * max(options.recovery_bytes_max, 2 * live_bytes) + largest
+    usual = max(options.recovery_bytes_max, 2 * live)
+    lived = max((then for end, then in world.lived if end >= journal.end - LAZY * usual), default=live)
+    bound = max(LAZY * usual, 2 * lived) + largest
     if recovered > bound:
-        raise Violation(f"disk: recovery would read {recovered} bytes, of at most {bound}; {live_bytes} are live")
+        raise Violation(f"disk: recovery would read {recovered} bytes, of at most {bound}; {live} are live")
     beside = (options.reserve_segments + options.spare_segments + SEGMENTS_BESIDE) * largest
     most = (bound + options.archive_bytes_max) * 4 // 3 + beside + options.stubs_max * MESSAGE_BYTES * 4
     if world.disk.used_bytes > most:

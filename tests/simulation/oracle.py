@@ -458,6 +458,11 @@ class Oracle:
         if copy.state is Held.MAYBE_RETIRED and not copy.retiring:
             copy.state = Held.NO
 
+    def broker_died(self) -> None:
+        """What it had done and not recorded is undone: attempts that nobody was told of count no more."""
+        for copy in self.copies.values():
+            copy.count_seen = min(copy.count_seen, copy.count_min)
+
     def connection_broke(self, holder: object) -> None:
         """One of its ends may know that it is gone: whatever this one holds may be given to others, and what still
         comes out of its buffer may have been."""

@@ -24,7 +24,7 @@ from acquit.ledger.recovery import open_journal
 from acquit.store.options import JournalOptions
 from acquit.testing.simulation.loops import START_S, Process
 from acquit.testing.simulation.system import DATA, Simulation, seeded
-from tests.simulation.audits import check_books, check_credit, check_disk
+from tests.simulation.audits import check_books, check_credit, check_disk, live_bytes
 from tests.simulation.facts import Seen, Violation, Wall
 from tests.simulation.faults import FAULTS, LEADS_TO, STATES, draw_faults, heal, state_of
 from tests.simulation.hostile import ATTACKED, PEERS
@@ -174,6 +174,8 @@ class World(Simulation):
         self.calm = False
         """Nothing strikes any more, while users still work."""
         self.sealed = 0
+        self.lived: list[tuple[int, int]] = []
+        """The end of the journal, and what it needed for all that lived, several times a second."""
         """The newest segment when its books were looked at."""
         self.waiting: dict[str, str] = {}
         """Sends that wait for room as long as it takes: their keys, and whose they are."""
@@ -231,6 +233,7 @@ class World(Simulation):
 
     def _broker_died(self) -> None:
         self._all_broke()
+        self.oracle.broker_died()
         super()._broker_died()
 
     def _all_broke(self) -> None:
@@ -446,6 +449,7 @@ class World(Simulation):
                 check_accounts(self.server._core)
             except AssertionError as wrong:
                 raise Violation(f"accounts: {wrong}") from wrong
+            self.lived.append((self.server._opened.journal.end, live_bytes(self.server._core)))
             newest = self.server._opened.journal.segments[-1].number
             if newest != self.sealed and self.rng.random() < BOOKS_SHARE:
                 check_books(self)
