@@ -384,8 +384,9 @@ def test_storms_of_subscriptions(served: Served) -> None:
             peer.say(Detach(number % 50, True))
         peer.wait(lambda: peer.count(Detach) == 800)
         assert peer.count(Detach) == 800
-        # Who goes before the answer has subscribed all the same: those are ended now, by name.
-        assert eventually(lambda: subscriptions(served, "storm.") == 400)
+        # Who goes before the answer has subscribed all the same: those are ended now, by name. The others, whose answer
+        # came between the two frames, ended theirs by going.
+        assert eventually(lambda: 0 < subscriptions(served, "storm.") <= 400)
         for number in range(1, 800, 2):
             peer.say(
                 Attach(f"storm{number}", number % 50, Role.RECEIVER, source=None, target=Target("me")),
