@@ -364,6 +364,20 @@ MISTAKES: tuple[Planted, ...] = (
         "            self.recorder.copies(events)\n",
         "            self.recorder.copies(events[1:])\n",
     ),
+    _one(
+        "volatile subscription passed over",
+        "what is accepted while a volatile subscription stands comes to it",
+        "broker/nodes/topics.py",
+        "            matching.append(queue)\n",
+        "            if queue.durable or not matching:\n                matching.append(queue)\n",
+    ),
+    _one(
+        "volatile subscription that stays",
+        "a volatile subscription goes with its last link, and so does what is in it",
+        "broker/nodes/subscriptions.py",
+        "not queue.consumers and (destroyed or not subscription.durable):\n",
+        "not queue.consumers and (destroyed if subscription.durable else not subscription.shared):\n",
+    ),
     # -- recovery ------------------------------------------------------------------------------------------------------
     _one(
         "count lost on restart",

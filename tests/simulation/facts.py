@@ -66,6 +66,8 @@ class Posting:
     delay_ms: int = 0
     queues: tuple[str, ...] = ()
     """Where it must go."""
+    watched: set[tuple[str, object]] = field(default_factory=set)
+    """Links of volatile subscriptions that were there: queues and holders."""
     known: Sent = Sent.UNKNOWN
     told_s: float = math.inf
     """When it was answered."""

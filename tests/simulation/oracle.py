@@ -26,6 +26,10 @@ RULES: Final = {
         "at-least-once",
         "topics",
     ),
+    "passing": (
+        "what is accepted while a volatile subscription stands comes to it while its link lives; nothing from before",
+        "topics",
+    ),
     "again": (
         "a copy whose retirement was *applied* never comes again, and no other retirement of it is applied",
         "answered",
@@ -96,6 +100,16 @@ class Oracle:
         """Queues of a topic that last, and are known to be there."""
         self.subscriptions: dict[str, None] = {}
         """All that may be there, in the order in which they were asked for."""
+        self._watching: dict[tuple[str, object], str] = {}
+        """Links of subscriptions that go with them, by queue and holder, and the colour that each has asked for."""
+        self._begun_s: dict[str, float] = {}
+        """When the first link of each was asked for."""
+        self._linked: defaultdict[str, set[object]] = defaultdict(set)
+        """By queue: those of its links that may still be there."""
+        self._links: defaultdict[object, list[object]] = defaultdict(list)
+        """By connection: what else is lost with it."""
+        self._passing: set[str] = set()
+        """Queues of those that have several."""
         self._broken: set[object] = set()
         self._selected: set[str] = set()
         self._breaks = 0
@@ -140,6 +154,11 @@ class Oracle:
         posting.sent_s = self._now()
         topic = self.place(posting.queue).topic
         posting.queues = tuple(self._subscriptions[posting.queue]) if topic else (posting.queue,)
+        posting.watched = {
+            one
+            for one, colour in self._watching.items()
+            if one[0].partition("::")[0] == posting.queue and colour in ("", posting.colour)
+        }
         self.postings[posting.key] = posting
 
     def answered(self, key: str, known: Sent) -> None:
@@ -163,6 +182,68 @@ class Oracle:
         mine = self._subscriptions[queue.partition("::")[0]]
         if queue not in mine:
             mine.append(queue)
+
+    def joins(self, queue: str, holder: object, link: object, *, shared: bool) -> None:
+        """A client asks, on this connection, for a link of a subscription that goes with its links: it holds by itself
+        what comes on it."""
+        if shared:
+            self._passing.add(queue)
+        if not self._linked[queue]:
+            self._begun_s[queue] = self._now()
+        self._linked[queue].add(link)
+        self._links[holder].append(link)
+        if holder in self._broken:
+            self._broken.add(link)
+
+    def watches(self, queue: str, link: object, colour: str) -> None:
+        """It was told that it has one."""
+        if link not in self._broken:
+            self._watching[queue, link] = colour
+
+    def leaves(self, queue: str, link: object, unsettled: Iterable[int]) -> None:
+        """It is about to detach: what it holds, and these that it has in hand, goes back as failed."""
+        self._watching.pop((queue, link), None)
+        for sequence in {*unsettled, *(one for one, copy in self.copies.items() if copy.holder is link)}:
+            self.fails(sequence)
+        self._broken.add(link)
+        self._forget_waiting()
+
+    def _forget_waiting(self) -> None:
+        """A subscription of which no link is known to be there may have gone, with what waited in it."""
+        there = {queue for queue, _ in self._watching}
+        for queue in [queue for queue in self._waiting if queue in self._begun_s and queue not in there]:
+            del self._waiting[queue]
+
+    def is_broken(self, holder: object) -> bool:
+        """Whether what this one was given may be given to others."""
+        return holder in self._broken
+
+    def left(self, queue: str, link: object) -> None:
+        """It was told that it is detached."""
+        self._linked[queue].discard(link)
+
+    def silent(self, queue: str, link: object, since_s: float) -> None:
+        """All that had come was dealt with then, and nothing has come to it since, while its link was there and had
+        credit."""
+        mine, place = (queue, link), self.place(queue)
+        if mine not in self._watching or any(one[0] == queue for one in self._watching if one != mine):
+            return  # others may have it in their buffers
+        self._happened("silent")
+        if place.displaces or place.settings.get("redelivery_blocks", "none") != "none":
+            return  # it may have given way, or wait behind what waits until the time of day is another
+        if "locks" in place.traits and place.attempts_max:
+            return  # its lock may have run out in a buffer as often as it may
+        for posting in self.postings.values():
+            due = posting.known is Sent.ACCEPTED and posting.told_s < since_s
+            if due and mine in posting.watched and not (posting.ttl_ms or posting.delay_ms):
+                self._happened("passed")
+                if not any(self.copies[one].queue == queue for one in posting.copies):
+                    raise Violation(f"passing: {posting.key} was accepted, and did not come to {link} from {queue}")
+
+    def _check_begun(self, posting: Posting, queue: str) -> None:
+        before = posting.told_s < self._begun_s.get(queue, 0.0)
+        if before and "unique" not in self.place(queue).traits:  # there another of its postings may come after it
+            raise Violation(f"passing: {posting.key} was accepted before {queue} began, and comes to it")
 
     def selects(self, queue: str) -> None:
         """A client will not have some of its messages: what was meant for it may come to another, behind later ones."""
@@ -238,6 +319,7 @@ class Oracle:
         sequence, key, queue = seen.sequence, seen.key, seen.queue
         posting, place = self._was_sent(seen), self.place(queue)
         posting.copies.add(sequence)
+        self._check_begun(posting, queue)
         copy = self.copies.get(sequence)
         if copy is None:
             copy = self.copies[sequence] = Copy(key, queue)
@@ -282,7 +364,9 @@ class Oracle:
             self._check_swept(seen, posting, asked_s)
         self._check_blocked(seen, max(asked_s or 0.0, posting.sent_s, copy.free_s))
         if seen.fresh and posting.durable and not posting.delay_ms and queue not in self._selected:
-            line = holder, queue, posting.priority, posting.group
+            # What is kept in memory alone waits for the disk only in a transaction: whatever does not overtakes it.
+            waits = queue in self._begun_s and posting.transaction is not None
+            line = holder, queue, posting.priority, posting.group, waits
             if sequence < self._latest.get(line, 0):
                 raise Violation(f"order: {sequence} ({key}) came behind {self._latest[line]} to {holder}")
             self._latest[line] = sequence
@@ -466,10 +550,13 @@ class Oracle:
     def connection_broke(self, holder: object) -> None:
         """One of its ends may know that it is gone: whatever this one holds may be given to others, and what still
         comes out of its buffer may have been."""
-        self._broken.add(holder)
+        lost = {holder, *self._links.pop(holder, ())}
+        self._broken |= lost
         self._breaks += 1
+        self._watching = {one: colour for one, colour in self._watching.items() if one[1] not in lost}
+        self._forget_waiting()
         for copy in self.copies.values():
-            if copy.holder is holder:
+            if copy.holder in lost:
                 copy.holder = None
                 if copy.state is Held.YES:
                     copy.state = Held.NO
@@ -680,6 +767,8 @@ class Oracle:
             for seen in group:
                 copies[seen.key, seen.origin_queue or seen.queue].add(seen.origin or seen.sequence)
         for (key, queue), sequences in copies.items():
+            if queue in self._passing:  # what was in it, and its id, may be forgotten, and both begin anew
+                continue
             if "unique" in self.place(queue).traits and len(sequences) > 1 and queue not in self._sweeps.targets:
                 raise Violation(f"unique: {key} entered {queue} as {sorted(sequences)}")
 

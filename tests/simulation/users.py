@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from acquit import Message, Subscription, aio
@@ -46,6 +47,11 @@ OPTIONS = ConnectOptions(
 )
 
 PATIENCE_S = 10_000.0
+SILENT_S = 3.0
+"""What is to come to who has credit comes sooner than that, if its link is there."""
+SILENT_TOGETHER_S = 12.0
+"""And sooner than that what a receiver held that is gone: before, the broker may believe that it is there."""
+PASSING = Subscription(name="passing", durable=False, shared=True)
 MANNERS: tuple[dict[str, int], ...] = (
     {"accept": 60, "reject": 10, "release": 15, "fail": 15},
     {"accept": 10, "release": 10, "fail": 80},
@@ -104,9 +110,10 @@ class Holder:
 async def live(world: World, name: str, user: User) -> None:
     """Be this user for as long as the world works."""
     holder = world.holders[name] = Holder(world, name)
+    container = None if user in NAMELESS else name
     while world.working:
         try:
-            connection = await aio.connect(URL, container_id=name, options=OPTIONS, on_event=holder.hear)
+            connection = await aio.connect(URL, container_id=container, options=OPTIONS, on_event=holder.hear)
             holder.connection = connection
             try:
                 await user(world, holder)
@@ -253,9 +260,6 @@ async def look_for_some(world: World, holder: Holder) -> None:
 async def _consume(world: World, holder: Holder, queue: str, *, colour: str = "", **options: Any) -> None:
     rng, oracle = world.rng, world.oracle
     assert holder.connection is not None
-    held: list[tuple[Any, Seen, str]] = []
-    recovered: set[int] = set()
-    """These come out of the buffer, whoever has credit."""
     session = await holder.connection.session("individual")
     prefetch = rng.choice((0, 1, 5, 50))
     properties = {"priority": rng.choice((-1, 0, 5))}
@@ -269,10 +273,91 @@ async def _consume(world: World, holder: Holder, queue: str, *, colour: str = ""
     if "subscription" in options:
         oracle.subscribed(queue)
     oracle.attached(queue, token)
+    await _work(
+        world, session, receiver, queue, lambda: holder.token, lambda: world.working, prefetch=prefetch, colour=colour
+    )
+
+
+async def watch(world: World, holder: Holder) -> None:
+    """Do so with those of one subscription after the other that goes with its link."""
+    rng, colour = world.rng, world.rng.choice(("", "", *COLOURS))
+    selector = f"colour = '{colour}'" if colour else None
+    for number in count():
+        if not world.working:
+            return
+        end_s = world.scheduler.now + rng.choice((0.2, 1.0, 100.0))
+        queue = f"{rng.choice(world.topics).name}::{holder.token}-{number}"
+        await _pass(world, holder, queue, end_s, SILENT_S, colour=colour, topic=True, selector=selector)
+
+
+async def share(world: World, holder: Holder) -> None:
+    """Do so with those of a subscription that goes with the last of its links, beside others."""
+    rng = world.rng
+    while world.working:
+        end_s = world.scheduler.now + rng.choice((0.2, 1.0, 100.0))
+        queue = f"{rng.choice(world.topics).name}::{PASSING.name}"
+        await _pass(world, holder, queue, end_s, SILENT_TOGETHER_S, subscription=PASSING)
+
+
+async def _pass(
+    world: World, holder: Holder, queue: str, end_s: float, silent_s: float, *, colour: str = "", **options: Any
+) -> None:
+    """Be there until then, or until the connection is lost; leave, or wait until nothing has come for so long."""
+    rng, oracle, token = world.rng, world.oracle, holder.token
+    assert holder.connection is not None
+    session = await holder.connection.session("individual")
+    prefetch = rng.choice((0, 1, 5, 50))
+    shared, link = "subscription" in options, f"{token}/{next(world.links)}"
+    oracle.joins(queue, token, link, shared=shared)
+    receiver = await session.receiver(queue.partition("::")[0], prefetch=prefetch, **options)
+    oracle.watches(queue, link, colour)
+
+    def stays() -> bool:
+        return world.working and holder.token == token and world.scheduler.now < end_s
+
+    held = await _work(world, session, receiver, queue, lambda: link, stays, prefetch=prefetch, colour=colour)
+    while holder.token == token and (not world.working or (not shared and rng.random() < 0.3)):
+        for one in held:
+            await _decide(world, {"accept": 1}, *one)
+        held, since_s = [], world.scheduler.now
+        for patience_s in (silent_s, SILENT_S):
+            message = await receiver.receive(timeout=patience_s)
+            if message is not None:
+                seen = see(message, queue)
+                oracle.arrives(seen, link)
+                held.append((message, seen, link))
+                break
+            if not await receiver.refresh(timeout=SILENT_S):
+                break
+        else:
+            oracle.silent(queue, link, since_s)
+            break
+    oracle.leaves(queue, link, [seen.sequence for _, seen, _ in held])
+    await receiver.close()
+    if holder.token == token:
+        oracle.left(queue, link)
+
+
+async def _work(
+    world: World,
+    session: Any,
+    receiver: Any,
+    queue: str,
+    who: Callable[[], str],
+    stays: Callable[[], bool],
+    *,
+    prefetch: int,
+    colour: str,
+) -> list[tuple[Any, Seen, str]]:
+    """Receive, and give out outcomes. Returns what is left in hand."""
+    rng, oracle = world.rng, world.oracle
+    held: list[tuple[Any, Seen, str]] = []
+    recovered: set[int] = set()
+    """These come out of the buffer, whoever has credit."""
     asked_s = None
     manner = rng.choice(MANNERS)
     locks = "locks" in oracle.place(queue).traits
-    while world.working:
+    while stays():
         if asked_s is None and prefetch == 0 and not recovered:
             asked_s = world.scheduler.now
         try:
@@ -281,10 +366,10 @@ async def _consume(world: World, holder: Holder, queue: str, *, colour: str = ""
             message = None
         if message is not None:
             seen = see(message, queue)
-            oracle.arrives(seen, holder.token, asked_s=asked_s)
+            oracle.arrives(seen, who(), asked_s=asked_s)
             asked_s = None
             recovered.discard(seen.sequence)
-            held.append((message, seen, holder.token))
+            held.append((message, seen, who()))
             if colour and message.application_properties["colour"] != colour:
                 raise Violation(f"selector: {seen} came to who asked for {colour}")
         else:
@@ -293,14 +378,15 @@ async def _consume(world: World, holder: Holder, queue: str, *, colour: str = ""
                 await receiver.drain(timeout=1.0)
         if held and locks and rng.random() < 0.3:
             await _keep(world, receiver, *rng.choice(held))
-        if held and rng.random() < 0.02:
-            oracle.recovers(holder.token, [seen.sequence for _, seen, token in held if token == holder.token])
+        if held and rng.random() < 0.02 and not oracle.is_broken(who()):
+            oracle.recovers(who(), [seen.sequence for _, seen, token in held if token == who()])
             await session.recover()
             asked_s = None
             recovered |= {seen.sequence for _, seen, _ in held}
             held.clear()
         while held and (rng.random() < 0.7 or len(held) > 8):
             await _decide(world, manner, *held.pop(rng.randrange(len(held))))
+    return held
 
 
 async def _keep(world: World, receiver: Any, message: Any, seen: Seen, token: str) -> None:
@@ -537,7 +623,12 @@ USERS: dict[str, User] = {
     "administer": administer,
     "transact": transact,
     "transact_too": transact,
+    "watch": watch,
+    "share": share,
+    "share_too": share,
 }
 """Who is in a world, each with a process and a connection of their own."""
+NAMELESS: frozenset[User] = frozenset({share})
+"""Whose connections have no container id of their own, so that their subscriptions are everybody's."""
 
 __all__ = ["URL", "USERS", "Holder", "compose", "live", "see"]

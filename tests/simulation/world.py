@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any, Final
 
 import acquit.aio
@@ -170,13 +171,15 @@ class World(Simulation):
         self.holders: dict[str, Holder] = {}
         self.connections: Counter[str] = Counter()
         """How many each client has had, in all its lives."""
+        self.links = count()
+        """Those of subscriptions that go with them, for their names."""
         self.working = True
         self.calm = False
         """Nothing strikes any more, while users still work."""
         self.sealed = 0
+        """The newest segment when its books were looked at."""
         self.lived: list[tuple[int, int]] = []
         """The end of the journal, and what it needed for all that lived, several times a second."""
-        """The newest segment when its books were looked at."""
         self.waiting: dict[str, str] = {}
         """Sends that wait for room as long as it takes: their keys, and whose they are."""
         self.strikes = 0
