@@ -333,7 +333,11 @@ class World:
         to_client = client.server.data_to_send() if client.reading else b""
         if to_client:
             client.hear(client.engine.receive_data(to_client, self.now_s))
-        return bool(to_server or to_client)
+        deadline = client.server.next_deadline()
+        told = deadline is not None and deadline <= self.now_s  # what is written can free a link: that is due now
+        if told:
+            self.core.handle(client.peer, client.server.handle_deadline(self.now_s), self.now_us)
+        return bool(to_server or to_client or told)
 
     def _read_back(self) -> bool:
         lots = self.core.take_reads()

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from acquit.broker.links.endpoints import Consumer
     from acquit.broker.nodes.node import Queue
     from acquit.broker.outcomes.expiry import Expiry
+    from acquit.protocol.session_base import SessionBase
 
 SHARE_MAX: Final = 64
 """Messages that a consumer gets in one pass."""
@@ -53,12 +54,13 @@ _STEP_MIN: Final = 16
 class _Pass:
     """One pass over the consumers of a queue that wait: from each interest one is in front, with room."""
 
-    __slots__ = ("_sending", "batches", "fronts", "held_back", "horizon", "order", "over", "parted", "rested")
+    __slots__ = ("_queue", "_sending", "batches", "fronts", "held_back", "horizon", "order", "over", "parted", "rested")
 
     def __init__(self, queue: Queue, sending: Sending) -> None:
+        self._queue = queue
         self._sending = sending
         self.batches: dict[Consumer, list[Message]] = {}
-        """What each is given."""
+        """What each was given: sent at once, so that what is known of its room is true, and recorded together."""
         self.fronts: dict[Interest, Consumer] = {}
         self.order: list[Consumer] = []
         """Those in front, in the order in which they are asked."""
@@ -127,10 +129,17 @@ class _Pass:
             self.batches[consumer] = [message]
         else:
             batch.append(message)
+        sending = self._sending
+        sending.give(self._queue, consumer, (message,))
+        sending.stamp += 1
+        consumer.stamp = sending.stamp
         consumer.left -= 1
-        self._sending.stamp += 1
-        consumer.stamp = self._sending.stamp
-        if consumer.left == 0 and consumer.room > len(self.batches[consumer]):
+        link = consumer.link
+        if not link.sendable:
+            consumer.left = 0  # of a message that is larger than a frame the rest must be written first
+            if not link.session.may_send:
+                self._shut(link.session)
+        elif consumer.left == 0 and consumer.room > 0:
             self.over = True
         interest = consumer.interest
         assert interest is not None
@@ -144,6 +153,21 @@ class _Pass:
             self.next(interest)
         elif len(self.order) > 1:
             self.order.sort(key=_turn)
+
+    def _shut(self, session: SessionBase) -> None:
+        """A session takes no more: nor do its other links. (The one that used it up is seen to by its caller.)"""
+        shut = [
+            one
+            for one in dict.fromkeys((*self.batches, *self.fronts.values()))
+            if one.link.session is session and one.left
+        ]
+        for consumer in shut:
+            consumer.left = 0
+        for interest, consumer in list(self.fronts.items()):
+            if consumer in shut:
+                self.rested.append(consumer)
+                self._bring_up(interest)
+        self.order = sorted(self.fronts.values(), key=_turn)
 
     def goes_on(self) -> bool:
         """Is there somebody for the next message, as far as this pass goes?"""
@@ -161,11 +185,11 @@ class _Pass:
             self.order = sorted(self.fronts.values(), key=_turn)
 
     def end(self, queue: Queue) -> bool:
-        """Hand over, and back into line. True if anybody was given anything."""
+        """Record, and back into line. True if anybody was given anything."""
         given = False
         for consumer, messages in self.batches.items():
             if messages:
-                self._sending.hand(queue, consumer, messages)
+                self._sending.record(queue, consumer, messages)
                 given = True
         for interest, consumer in self.fronts.items():
             interest.line.add_first(consumer)

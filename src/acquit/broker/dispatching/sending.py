@@ -6,6 +6,7 @@ first byte leaves. So it is recorded as consumed first, and goes out, from the c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.dispatching import tags
@@ -69,73 +70,76 @@ class Sending:
         return _header(message, ttl_ms) + body
 
     def hand(self, queue: Queue, consumer: Consumer, messages: list[Message]) -> None:
-        """These, out of the line already, are for this consumer, which has room for them."""
-        if consumer.presettled:
-            self._consume(queue, consumer, messages)
-        else:
-            self._acquire(queue, consumer, messages)
-        self._life.touch(consumer.link.session.connection)
+        """These, out of the backlog already, are for this consumer, which has room for them. What its session has no
+        room for after all is put back: nothing that comes after it may have been handed to anybody yet."""
+        sent = self.give(queue, consumer, messages)
+        if sent < len(messages):
+            queue.backlog.put_back(messages[sent:])
+            del messages[sent:]
+        self.record(queue, consumer, messages)
 
-    def _acquire(self, queue: Queue, consumer: Consumer, messages: list[Message]) -> None:
-        """ACQUIRE, for each: recorded, and sent."""
-        scribe = self._scribe
+    def give(self, queue: Queue, consumer: Consumer, messages: Sequence[Message]) -> int:
+        """ACQUIRE and send, as many of these as its link and session take, or reserve, if its link is pre-settled.
+        Return how many; `record` is to follow in the same turn."""
+        if consumer.presettled:
+            consumer.reserved += len(messages)
+            return len(messages)
         link, payload_of = consumer.link, self.payload
         send, tag = link.send, consumer.tag
         if queue.policy.lock_duration_ms:
             send = self._locks.noting(queue, send)
         session = link.session
+        produced = sent = 0
         # What several links of a session were promised is the session's: the first ones may have used it up.
-        unsettled_room = max(0, session.unsettled_max - len(session.outgoing))
-        if unsettled_room < len(messages):
-            queue.backlog.put_back(messages[unsettled_room:])
-            del messages[unsettled_room:]
-        durable = []
-        produced = 0
-        for at, message in enumerate(messages):
+        for message in messages[: max(0, session.unsettled_max - len(session.outgoing))]:
             if link.half_written is not None or session.remote_incoming_window <= 0:  # messages have several frames
-                queue.backlog.put_back(messages[at:])
-                del messages[at:]
                 break
             tag = tag + _TAG_STEP & _TAG_MASK
             payload = payload_of(message)
             send(_TAG(tag), payload, context=message)
             produced += len(payload)
-            flags = message.flags
-            if flags & DURABLE:
-                durable.append(message)
-            message.flags = flags | DISPATCHED
+            message.flags |= DISPATCHED
             message.state = _WHEN_ACQUIRED
             message.holder = consumer
+            sent += 1
         consumer.tag = tag
         consumer.peer.unwritten_bytes += produced
-        consumer.held += len(messages)
-        queue.acquired += len(messages)
-        if durable:
-            scribe.events(_ACQUIRED, queue, durable, scribe.actor_number(consumer))
-            if self._memory.crowded(queue):
+        consumer.held += sent
+        queue.acquired += sent
+        return sent
+
+    def record(self, queue: Queue, consumer: Consumer, messages: list[Message]) -> None:
+        """Record what this consumer was given; if its link is pre-settled, it is sent once that is synced."""
+        if consumer.presettled:
+            self._consume(queue, consumer, messages)
+        else:
+            durable = self._record(_ACQUIRED, queue, consumer, messages)
+            if durable and self._memory.crowded(queue):
                 for message in durable:
                     self._memory.drop(message)
+        self._life.touch(consumer.link.session.connection)
+
+    def _record(self, event: int, queue: Queue, consumer: Consumer, messages: list[Message]) -> list[Message]:
+        """Record what happened to these; the durable ones."""
+        scribe = self._scribe
+        durable = [message for message in messages if message.flags & DURABLE]
+        if durable:
+            scribe.events(event, queue, durable, scribe.actor_number(consumer))
         if len(durable) < len(messages):
-            queue.counts[_ACQUIRED] += len(messages) - len(durable)
-            scribe.count_volatile(queue, _ACQUIRED, len(messages) - len(durable))
+            queue.counts[event] += len(messages) - len(durable)
+            scribe.count_volatile(queue, event, len(messages) - len(durable))
+        return durable
 
     def _consume(self, queue: Queue, consumer: Consumer, messages: list[Message]) -> None:
         """CONSUME, for each: recorded, and sent once that is synced."""
-        scribe, life = self._scribe, self._life
         payloads = [self.payload(message) for message in messages]
-        durable = [message for message in messages if message.flags & DURABLE]
-        if durable:
-            scribe.events(_CONSUMED, queue, durable, scribe.actor_number(consumer))
-        if len(durable) < len(messages):
-            queue.counts[_CONSUMED] += len(messages) - len(durable)
-            scribe.count_volatile(queue, _CONSUMED, len(messages) - len(durable))
+        durable = self._record(_CONSUMED, queue, consumer, messages)
         for message in messages:
             message.state = _WHEN_CONSUMED
-            life.retire(message)
-        consumer.reserved += len(messages)
+            self._life.retire(message)
         consumer.reserved_bytes += sum(map(len, payloads))
         if durable:
-            scribe.when_synced(self._consumed, consumer, payloads)
+            self._scribe.when_synced(self._consumed, consumer, payloads)
         else:
             self._consumed(consumer, payloads)
 

@@ -512,7 +512,8 @@ class Walk:
         self.durable = kind != "volatile"
         if kind == "alike":  # nothing but sizes, and what is called undeliverable, tells consumers apart
             self.SELECTORS = (None,)
-        self.client = self.world.client()
+        # Messages of several frames, and a window that a few of them fill: what was meant for a link goes to others.
+        self.client = self.world.client(max_frame_size=512, window=6) if kind == "narrow" else self.world.client()
         self.sender = self.client.sender("q")
         self.queue = self.world.core.queues.by_name["q"]
         self.links: dict[ReceivingLink, str | None] = {}
@@ -615,7 +616,8 @@ class Walk:
             assert all(self.matches(selector, number) and self.sizes[number] < self.limits[link] for number in new)
             if operation != self.post:  # a sync brings messages in at another time than others
                 assert new == sorted(new, key=self.rank)
-            for higher in self.links if self.kind != "paged" else ():  # there, one that is new has to read first
+            # Where it is paged, one that is new has to read first; where it is narrow, higher ones have no window.
+            for higher in self.links if self.kind not in ("paged", "narrow") else ():
                 if self.priorities[higher] > self.priorities[link] and higher.credit and not self.full(higher):
                     assert not [one for one in new if self.is_for(higher, one)]
             for number in waiting:
@@ -644,7 +646,7 @@ def number_of(message: QueuedMessage) -> int:
     return message.sequence - 1
 
 
-@pytest.mark.parametrize("kind", ["volatile", "durable", "paged", "bounded", "alike"])
+@pytest.mark.parametrize("kind", ["volatile", "durable", "paged", "bounded", "alike", "narrow"])
 @pytest.mark.parametrize("seed", range(8))
 def test_a_random_walk_keeps_to_the_order_and_leaves_nobody_waiting(kind: str, seed: int) -> None:
     walk = Walk(seed, kind)
@@ -669,6 +671,33 @@ def test_links_of_one_session_share_its_window(window: int, body_bytes: int) -> 
     world.settle()
     assert [client.bodies(link) for link in links] == [bodies[rest::3] for rest in range(3)]
     assert other.ended is client.ended is None
+
+
+@pytest.mark.parametrize(
+    ("frame_bytes", "window", "sessions"), [(512, 2_048, 2), (512, 2_048, 1), (65_536, 3, 2), (65_536, 3, 1)]
+)
+def test_who_takes_less_than_its_share_leaves_others_their_order(frame_bytes: int, window: int, sessions: int) -> None:
+    """The frames of a large message are not all written, or the window is closed: what one of the links is given no
+    more goes to the others, and not behind what they have."""
+    world = World()
+    clients = [world.client(f"{n}", max_frame_size=frame_bytes, window=window) for n in range(sessions)]
+    poster = world.client("poster")
+    poster.post_all(
+        poster.sender("q"),
+        *(Message(b"%d" % n + bytes(900 * (n % 3 == 0)), application_properties={"n": n}) for n in range(60)),
+    )
+    selectors = ("n >= 0", "n < 60", "n < 61", "n <> 61")
+    links = {
+        client.receiver("q", f"{n}", selector=selector): client
+        for n, selector in enumerate(selectors)
+        for client in [clients[n % sessions]]
+    }
+    for link in links:
+        link.grant(40)
+    world.settle()
+    numbers = [[int(body.rstrip(b"\0")) for body in client.bodies(link)] for link, client in links.items()]  # type: ignore[attr-defined]
+    assert numbers == [sorted(its) for its in numbers]
+    assert sorted(number for its in numbers for number in its) == list(range(60))
 
 
 @pytest.mark.parametrize("plain", [True, False])
