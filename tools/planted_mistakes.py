@@ -175,7 +175,7 @@ MISTAKES: tuple[Planted, ...] = (
         "sent before it is recorded as consumed",
         "a message goes once to receivers that settle on arrival, also over a crash",
         "broker/dispatching/sending.py",
-        "        if durable:\n            scribe.when_synced(self._consumed, consumer, payloads)\n        else:\n"
+        "        if durable:\n            self._scribe.when_synced(self._consumed, consumer, payloads)\n        else:\n"
         "            self._consumed(consumer, payloads)\n",
         "        self._consumed(consumer, payloads)\n",
     ),
