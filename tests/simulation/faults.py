@@ -35,11 +35,11 @@ class Fault(NamedTuple):
     strike: Callable[[World], bool | None]
     """False where there was nothing to be harmed."""
     weight: int
-    """How often it is drawn, compared with others."""
+    """How often it is drawn, compared with others, where nothing is aimed at."""
     kind: str
     """Some worlds are spared all of a kind: what waits for somebody to notice is not to be ended by something else."""
     aim: str = ""
-    """What it waits for by itself; "": it strikes at once, or waits for a state of the broker that is drawn."""
+    """What it waits for by itself; "": it strikes at once, or waits for a state of the broker (`aims`)."""
 
 
 # -- processes ---------------------------------------------------------------------------------------------------------
@@ -284,8 +284,8 @@ FAULTS: Final = {
         Fault(kill_in_a_step_of_the_disk, 2, "broker"),
         Fault(kill_again_and_again, 2, "broker"),
         Fault(kill_as_it_starts, 2, "broker"),
-        Fault(kill_before_it_writes, 3, "broker", "an answer and a batch are under way"),
-        Fault(tear_a_batch, 3, "broker", "a batch of several blocks is about to be written"),
+        Fault(kill_before_it_writes, 5, "broker", "an answer and a batch are under way"),
+        Fault(tear_a_batch, 5, "broker", "a batch of several blocks is about to be written"),
         Fault(stop, 1, "broker"),
         Fault(kill_client, 2, "client"),
         Fault(stand_still, 2, "client"),
@@ -296,9 +296,9 @@ FAULTS: Final = {
         Fault(sync_error, 1, "disk"),
         Fault(read_error, 1, "disk"),
         Fault(dead_disk, 1, "disk"),
-        Fault(cut, 5, "network"),
-        Fault(cut_in_a_transaction, 4, "network", "somebody has posted in a transaction"),
-        Fault(cut_in_a_commit, 3, "network", "a commit is under way"),
+        Fault(cut, 6, "network"),
+        Fault(cut_in_a_transaction, 6, "network", "somebody has posted in a transaction"),
+        Fault(cut_in_a_commit, 5, "network", "a commit is under way"),
         Fault(deafen, 2, "network"),
         Fault(half_close, 1, "network"),
         Fault(hold_up, 2, "network"),
@@ -343,7 +343,7 @@ LEADS_TO: Final = {
     "down": kill,
     "reading the journal": kill,
     "before its first batch": kill,
-    "failed": io_error,
+    "failed": sync_error,
     "stopping": stop,
     "without room": full_disk,
 }
@@ -358,6 +358,12 @@ IMPOSSIBLE: Final = {
     **{(name, state): fault.aim for name, fault in FAULTS.items() if fault.aim for state in STATES},
 }
 """Pairs that cannot be reached, or that nobody aims at, and why."""
+
+
+def aims(names: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Pairs of these faults and states that do not come about often enough by themselves, and can be waited for."""
+    possible = [state for state in STATES[:-1] if state not in LEADS_TO or LEADS_TO[state].__name__ in names]
+    return [(name, state) for name in names for state in possible if (name, state) not in IMPOSSIBLE]
 
 
 def state_of(server: Server | None) -> str:
@@ -385,4 +391,4 @@ def state_of(server: Server | None) -> str:
     return "housekeeping" if committer._chore is not None else "at rest"
 
 
-__all__ = ["FAULTS", "IMPOSSIBLE", "LEADS_TO", "STATES", "Fault", "draw_faults", "heal", "state_of"]
+__all__ = ["FAULTS", "IMPOSSIBLE", "LEADS_TO", "STATES", "Fault", "aims", "draw_faults", "heal", "state_of"]

@@ -66,6 +66,8 @@ if TYPE_CHECKING:
 Peer = Callable[["World", str], Coroutine[Any, Any, None]]
 
 WINDOW: Final = 0x7FFFFFFF
+WORDS: Final = (None, Received(0, 0), Accepted())
+"""What a sender says of a message of its own while it sends it (2.6.12)."""
 PATIENCE_S: Final = 5.0
 HEARTBEAT_S: Final = 0.5
 TRANSFER_BYTES: Final = 200
@@ -242,6 +244,7 @@ class RawLink:
     queue: str = ""
     """A receiver: from where."""
     second: bool = False
+    """It settles in mode second: the sender last (2.8.3)."""
     partial: bytes = b""
     id: int = 0
     """Of the delivery that is arriving."""
@@ -278,7 +281,7 @@ class Outgoing:
     forgets: bool = False
     """Its last frame says settled: no answer comes."""
     speaks: bool = False
-    """Its sender states an outcome of its own, and may settle before it has heard one."""
+    """Its sender states progress or an outcome of its own, and may settle before it has heard one."""
     begun: bool = False
     id: int = 0
 
@@ -300,6 +303,9 @@ class Honest:
         """Deliveries: link, delivery-id, sequence."""
         self._deciding: dict[tuple[int, int], int] = {}
         """By channel and delivery-id: sequences of those that wait for the broker's settlement."""
+        self._unsettled: dict[tuple[int, int], bytes | None] = {}
+        """By channel and delivery-id of ours: what we settle once its outcome is final, and in which transaction it
+        is."""
         self._refused: set[str] = set()
         """Postings that a transaction did not take."""
         self._receiver: RawLink | None = None
@@ -373,12 +379,21 @@ class Honest:
                 answer = self._answers.pop((session.channel, id_), None) if said.state is not None else None
                 if answer is not None:
                     answer(said.state)
+                if said.settled:
+                    self._unsettled.pop((session.channel, id_), None)
+                elif not isinstance(said.state, TransactionalState):
+                    self._settle(session, id_)
             elif said.settled:
                 sequence = self._deciding.pop((session.channel, id_), None)
                 if sequence is not None and isinstance(said.state, Accepted | Rejected):
                     self._oracle.retired(sequence, rejected=isinstance(said.state, Rejected))
 
     # -- saying --------------------------------------------------------------------------------------------------------
+
+    def _settle(self, session: RawSession, id_: int) -> None:
+        """Settle a message of ours, if that is still to be said."""
+        if self._unsettled.pop((session.channel, id_), None) is not None:
+            self.say(session, Disposition(Role.SENDER, id_, None, True))
 
     def say(self, session: RawSession, *said: Performative, payload: bytes = b"") -> None:
         """Send performatives."""
@@ -422,15 +437,20 @@ class Honest:
         link = self._new_link(f"{self._holder.name}-{next(self._names)}")
         if link is None:
             return None
+        link.second = self._rng.random() < 0.4
+        mode = RcvSettleMode.SECOND if link.second else RcvSettleMode.FIRST
+        source = Source("here")
         self.say(
             link.session,
-            Attach(link.name, link.handle, Role.SENDER, source=Source("here"), target=target, initial_delivery_count=0),
+            Attach(link.name, link.handle, Role.SENDER, None, mode, source, target, initial_delivery_count=0),  # type: ignore[arg-type]
         )
         attached = await self.speaker.heard(lambda: link.attached or link not in link.session.links)
         return link if attached and link.attached else None
 
     async def receiver(self, queue: str) -> None:
-        """Attach the link to receive on; while there is one, this steals it."""
+        """Attach the link to receive on; while there is one, it is left before, or this steals it."""
+        if self._rng.random() < 0.5:
+            self.detach()
         self._let_go()
         self._holder.lose()
         link = self._new_link("received")
@@ -545,8 +565,8 @@ class Honest:
             way.aborted = True
             self._oracle.answered(key, Sent.REFUSED)
         elif txn is None and not way.settled:
-            way.forgets = rng.random() < 0.05
-            way.speaks = not way.forgets and rng.random() < 0.1
+            way.forgets = rng.random() < 0.1
+        way.speaks = txn is None and not way.settled and rng.random() < 0.2
         return way
 
     def _say_part(self, way: Outgoing) -> None:
@@ -561,17 +581,22 @@ class Honest:
             way.id = id_
             if not way.settled and not way.aborted and not way.forgets:
                 self._answers[session.channel, id_] = partial(self._posted, way)
+                if way.link.second:
+                    self._unsettled[session.channel, id_] = way.txn
+        if way.speaks:
+            transfer = replace(transfer, state=self._rng.choice(WORDS))
         if way.aborted and not way.parts:
             transfer, part = replace(transfer, aborted=True), b""
         elif way.forgets and not way.parts:
             transfer = replace(transfer, settled=True)
         session.next_id += 1
         self.say(session, transfer, payload=part)
-        if way.speaks and not way.parts:
-            self.say(
-                session, Disposition(Role.SENDER, way.id, None, False, self._rng.choice((Received(0, 0), Accepted())))
-            )
-            self.say(session, Disposition(Role.SENDER, way.id, None, self._rng.random() < 0.3))
+        if way.speaks and (way.parts or not (way.forgets or way.aborted)):
+            for word in self._rng.sample(WORDS, 2):
+                self.say(session, Disposition(Role.SENDER, way.id, None, False, word))
+            if not way.parts and self._rng.random() < 0.3:
+                self._unsettled.pop((session.channel, way.id), None)
+                self.say(session, Disposition(Role.SENDER, way.id, None, True))
 
     def _posted(self, way: Outgoing, state: object) -> None:
         """A posting has an outcome. One that a transaction has taken waits for the commit."""
@@ -590,6 +615,8 @@ class Honest:
         session, answers = link.session, list[object]()
         id_, session.next_delivery = session.next_delivery, session.next_delivery + 1
         self._answers[session.channel, id_] = answers.append
+        if link.second:
+            self._unsettled[session.channel, id_] = None
         link.count += 1
         session.next_id += 1
         self.say(session, Transfer(link.handle, id_, b"%d" % id_, 0), payload=b"\x00\x53\x77" + encode_composite(what))
@@ -624,6 +651,8 @@ class Honest:
             oracle.rolled_back(transaction)
         else:
             oracle.in_doubt(transaction)
+        for channel, id_ in [at for at, txn in self._unsettled.items() if txn == declared.txn_id]:
+            self._settle(next(one for one in self._sessions if one.channel == channel), id_)
         return answer is not None
 
     def _pending(self, transaction: Transaction) -> bool:

@@ -575,7 +575,12 @@ async def transact(world: World, holder: Holder) -> None:
                 message = await receiver.receive(timeout=0.2)
                 if message is None:
                     break
-                oracle.takes(see(message, queue), holder.token, transaction)
+                seen = see(message, queue)
+                oracle.takes(seen, holder.token, transaction)
+                if rng.random() < 0.2:
+                    oracle.renews(seen.sequence)
+                    with suppress(AcquitError):  # it is not this one's any more
+                        await message.renew_lock()
             for _ in range(rng.randint(0, 4)):
                 place = rng.choice(places)
                 posting, message = compose(world, place, durable=True)

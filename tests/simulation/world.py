@@ -27,7 +27,7 @@ from acquit.testing.simulation.loops import START_S, Process
 from acquit.testing.simulation.system import DATA, Simulation, seeded
 from tests.simulation.audits import check_books, check_credit, check_disk, live_bytes
 from tests.simulation.facts import Seen, Violation, Wall
-from tests.simulation.faults import FAULTS, LEADS_TO, STATES, draw_faults, heal, state_of
+from tests.simulation.faults import FAULTS, LEADS_TO, aims, draw_faults, heal, state_of
 from tests.simulation.hostile import ATTACKED, PEERS
 from tests.simulation.limits import draw_limits
 from tests.simulation.oracle import DEAD_LETTERS, EXPIRED, Oracle
@@ -38,8 +38,10 @@ from tests.support.broker_world import check_accounts
 WORK_S: Final = 6.0
 WORK_S_MIN: Final = 0.1
 """Below which nothing is gained by a shorter case."""
-AIM_S: Final = 1.0
-"""For so long a fault waits for the broker to do what it is meant for."""
+AIMED_SHARE: Final = 0.45
+"""Of the faults: they wait for the broker to do something in particular."""
+AIM_S: Final = 2.0
+"""For so long."""
 ACCOUNTS_S: Final = 0.31
 """How often the broker's accounts are looked at."""
 BOOKS_SHARE: Final = 0.02
@@ -159,6 +161,7 @@ class World(Simulation):
         self.case = case
         rng = self.rng
         self.kinds = draw_faults(self.fault_rng, case.faults)
+        self.aims = aims(self.kinds)
         self.wall = Wall(lambda: self.scheduler.now, START_S)
         self.once = Place(name="once", settings={"max_delivery_attempts": 0})
         self.places = tuple(draw(name, rng, case.traits) for name in "abc")
@@ -269,12 +272,14 @@ class World(Simulation):
     # -- faults --------------------------------------------------------------------------------------------------------
 
     def _strike(self) -> None:
-        """Draw a fault, and perhaps what the broker has to be doing for it to strike; and so on."""
+        """Draw a fault, perhaps with what the broker has to be doing for it to strike; and so on."""
         rng, names = self.fault_rng, self.kinds
         if not self.working or self.calm or not names:
             return
-        (name,) = rng.choices(names, [FAULTS[name].weight for name in names])
-        aim = rng.choice(STATES) if rng.random() < 0.5 and not FAULTS[name].aim else ""
+        if self.aims and rng.random() < AIMED_SHARE:
+            name, aim = rng.choice(self.aims)
+        else:
+            (name,), aim = rng.choices(names, [FAULTS[name].weight for name in names]), ""
         number, self.strikes = self.strikes, self.strikes + 1
         if number not in self.case.without:
             end = self.scheduler.now + AIM_S

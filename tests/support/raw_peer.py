@@ -463,10 +463,12 @@ class RawTalker:
         self.counts[handle] += 1
         attach = self.handles[handle]
         control = isinstance(attach.target, Coordinator)
+        more = chance.random() < 0.05
+        halved = more or handle in self.halves
         state = None
         if chance.random() < (0.02 if control else 0.35):
             state = TransactionalState(self.some_txn(), self.some_state(1) if chance.random() < 0.1 else None)  # type: ignore[arg-type]
-        elif chance.random() < 0.03:
+        elif chance.random() < (0.3 if halved else 0.03):
             state = self.some_state()  # type: ignore[assignment]
         settled = {SndSettleMode.SETTLED: True, SndSettleMode.UNSETTLED: False}.get(
             attach.snd_settle_mode, chance.random() < 0.2
@@ -480,7 +482,6 @@ class RawTalker:
             aborted = chance.random() < 0.2
             self.say(Transfer(handle, id_, settled=settled or None, aborted=aborted, state=state), payload)
             return
-        more = chance.random() < 0.05
         id_, self.next_id = self.next_id, (self.next_id + 1) & 0xFFFFFFFF
         if more:
             self.halves[handle] = id_
