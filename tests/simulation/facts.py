@@ -180,5 +180,15 @@ class Wall:
             shown += [(self._start_s + when) * 1e3 + self._ahead_us[number] / 1e3 for when in (begin, end)]
         return min(shown), max(shown)
 
+    def reached_s(self, time_ms: float, since_s: float) -> float:
+        """When it showed this time or a later one for the first time since then, however it was set after that."""
+        for number in range(bisect_right(self._since, since_s) - 1, len(self._since)):
+            begin = max(since_s, self._since[number])
+            end = self._since[number + 1] if number + 1 < len(self._since) else math.inf
+            shows_s = max(begin, (time_ms - self._ahead_us[number] / 1e3) / 1e3 - self._start_s)
+            if shows_s < end:
+                return shows_s
+        return math.inf
+
 
 __all__ = ["Copy", "Held", "Posting", "Seen", "Sent", "Transaction", "Violation", "Wall", "terminus"]

@@ -286,9 +286,8 @@ class Oracle:
         """`since_s`: it stood in its queue then, and nobody had had it."""
         if seen.origin or seen.queue != posting.queue:
             return
-        sweep = self._sweeps.took(
-            seen.queue, seen.sequence, posting.colour, posting.told_s, posting.due_ms, since_s=since_s
-        )
+        due_s = self._wall.reached_s(posting.due_ms, posting.sent_s)
+        sweep = self._sweeps.took(seen.queue, seen.sequence, posting.colour, posting.told_s, due_s, since_s=since_s)
         if sweep is not None:
             raise Violation(f"swept: {seen.sequence} ({seen.key}) is in {seen.queue} after {sweep}")
 
@@ -302,8 +301,7 @@ class Oracle:
         """It was told that this is done."""
         self._happened(f"{act.kind} done")
         before_s, asked_s, newest = asked
-        latest_ms = self._wall.between_ms(asked_s)[1]
-        self._sweeps.answered(Sweep(act, newest, asked_s, self._now(), latest_ms), before_s)
+        self._sweeps.answered(Sweep(act, newest, asked_s, self._now()), before_s)
 
     def browses(self, seen: Seen, browser: object) -> None:
         """A client looks at a message."""
@@ -326,6 +324,7 @@ class Oracle:
         if copy.key != key or copy.queue != queue:
             raise Violation(f"never: {sequence} was {copy.key} in {copy.queue}, and is {key} in {queue}")
         if holder in self._broken:
+            copy.failures_max += 1  # if its connection lasts all the same, and is closed over it, that is a failure
             return
         self._check_recovered(sequence, holder)
         if (holder, sequence) in self._shunned:

@@ -37,8 +37,6 @@ class Sweep:
     """What had a higher sequence may have entered later."""
     asked_s: float
     answered_s: float
-    latest_ms: float
-    """The time of day was no later."""
 
 
 class Sweeps:
@@ -89,13 +87,13 @@ class Sweeps:
         return any(self._until_s.get((kind, queue), 0.0) >= there_s for kind in ("purge", "move"))
 
     def took(
-        self, queue: str, sequence: int, colour: str, told_s: float, due_ms: float, *, since_s: float
+        self, queue: str, sequence: int, colour: str, told_s: float, due_s: float, *, since_s: float
     ) -> Sweep | None:
         """What must have taken a message that nobody has had: one that entered `queue` under `sequence`, was accepted
-        at `told_s`, was not due before `due_ms` (0: had no delivery time), and stood there at `since_s`."""
+        at `told_s`, waited for its delivery time until `due_s`, and stood there at `since_s`."""
         for sweep in self._done:
             act = sweep.act
-            waits = act.kind != "cancel" or due_ms > sweep.latest_ms
+            waits = act.kind != "cancel" or sweep.answered_s < due_s
             there = told_s < sweep.asked_s and sequence < sweep.newest
             if act.queue == queue and waits and there and sweep.answered_s < since_s and act.colour in ("", colour):
                 return sweep

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import pytest
 
@@ -16,6 +17,7 @@ from tests.simulation.facts import Posting, Seen, Sent, Transaction, Violation, 
 from tests.simulation.faults import FAULTS
 from tests.simulation.oracle import DEAD_LETTERS, EXPIRED, Oracle
 from tests.simulation.places import Place
+from tests.simulation.sweeps import Act
 from tests.simulation.world import Case, shrink, simulate
 
 KEPT: dict[str, str] = {
@@ -80,6 +82,43 @@ def test_what_is_taken_from_a_connection_that_is_gone_may_have_been_retired_by_o
     oracle.commits(late)
     with pytest.raises(Violation, match="again: "):
         oracle.committed(late)
+
+
+def test_what_was_handed_out_over_a_connection_that_may_be_gone_may_have_failed() -> None:
+    once, queue = (Place(name=name, settings={"max_delivery_attempts": 1}) for name in ("once", "a"))
+    oracle = Oracle("once", (once, queue), lambda: 0.0, Wall(lambda: 0.0, 0.0))
+    oracle.sends(Posting("m1", "a", durable=True))
+    oracle.answered("m1", Sent.ACCEPTED)
+    letter = Seen(DEAD_LETTERS, 2, "m1", origin=1, origin_queue="a")
+    with pytest.raises(Violation, match="letter: "):
+        oracle.drained({"a": [], DEAD_LETTERS: [letter], EXPIRED: []}, 0.0)
+    oracle.connection_broke("held up")
+    oracle.arrives(Seen("a", 1, "m1"), "held up")
+    oracle.drained({"a": [], DEAD_LETTERS: [letter], EXPIRED: []}, 0.0)
+
+
+@pytest.mark.parametrize("set_at_s", [(), (6.0, 7.0), (2.0, 3.0), (0.5, 0.7), (4.2, 4.4)])
+def test_a_cancel_takes_what_was_not_due_before_it_however_the_clock_was_set_since(set_at_s: tuple[float, ...]) -> None:
+    """The clock is set an hour forward at one of these moments, and back at the next."""
+    now = 0.0
+    wall = Wall(lambda: now, 0.0)
+    once, queue = (Place(name=name, settings={"max_delivery_attempts": 0}) for name in ("once", "a"))
+    oracle, act, asked = Oracle("once", (once, queue), lambda: now, wall), Act("cancel", "a"), (0.0, 0.0, 0)
+    oracle.sends(Posting("m2", "a", durable=True))
+    oracle.browses(Seen("a", 2, "m2"), "somebody")
+    for now in sorted({0.0, 1.0, 4.0, 5.0, 8.0, *set_at_s}):
+        if now in set_at_s:
+            wall.ahead_us = 0 if wall.ahead_us else 3_600_000_000
+        elif now == 0.0:
+            oracle.sends(Posting("m1", "a", durable=True, delay_ms=60_000))
+        elif now == 1.0:
+            oracle.answered("m1", Sent.ACCEPTED)
+        elif now == 4.0:
+            asked = oracle.asks(act)
+        elif now == 5.0:
+            oracle.done(act, asked)
+    with nullcontext() if 0.0 < min(set_at_s, default=0.0) < 5.0 else pytest.raises(Violation, match="swept: "):
+        oracle.drained({"a": [Seen("a", 1, "m1")], DEAD_LETTERS: [], EXPIRED: []}, 8.0)
 
 
 def test_each_fault_strikes() -> None:
