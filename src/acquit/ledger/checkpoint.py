@@ -25,10 +25,11 @@ All of it happens in small steps between other work: the loop decides and append
 
 **When.** When recovery would have to read more than `recovery_bytes_max`, but only while less than half of that is
 live: a backlog that is simply large would otherwise be copied round and round. So recovery reads about the larger of
-the option and twice the backlog. And whatever was copied must first be matched by as much new in the log before the
-next segment is begun: copying never takes more than every second byte. From what a look at this has found follows how
-far the log has to grow before another is worth it (`Checkpointer.look_at`): however fast it is written, the segments
-leave as fast as they come.
+the option and twice the backlog. And whatever was copied, beyond a sixteenth of its segment, must first be matched by
+as much new in the log before the next segment is begun: copying takes little more than every second byte. The sixteenth
+is for a backlog that was consumed: it leaves also while nobody writes, for little beside what it cost to write it. From
+what a look at this has found follows how far the log has to grow before another is worth it (`Checkpointer.look_at`):
+however fast it is written, the segments leave as fast as they come.
 
 A segment that leaves costs records as well: that it left, and later that it was deleted, each with its summary. Where
 segments are small and queues many, that may be as much as a segment holds, and one would follow the other for ever. So
@@ -56,8 +57,8 @@ _HEAD_GUESS_BYTES: Final = 512
 """What a record has beside its payload, at most, mostly: a reader's hint."""
 _OVERHEAD_GUESS_BYTES: Final = 160
 """What it has on average. A guess that is far off only makes the rule about the backlog less sharp."""
-
-
+_FREE_SHARE: Final = 16
+"""This part of a segment may be copied without being matched by anything new."""
 _NO_BASE: Final = Position(-1), 0
 
 
@@ -315,7 +316,7 @@ class Checkpointer:
             if self._is_empty(segment):
                 self._recorder.flush()
                 self._journal.leave(segment.number, self._summary)
-                wait_bytes = self._copied_bytes
+                wait_bytes = self._copied_bytes - (segment.end - segment.base) // _FREE_SHARE
             else:
                 self._census = None
                 wait_bytes = segment.file_bytes
