@@ -65,7 +65,8 @@ class Delivery:
 
     `payload` is the whole message of a received delivery, byte for byte; b"" on the sending side, which keeps nothing
     of what it has written. `phase` is a `settlement.Phase`. `local_state` and `remote_state` are what each end told
-    last. `context` is the application's.
+    last; but in which transaction a message is posted, if in any, its transfer alone tells (4.4.1). `context` is the
+    application's.
     """
 
     __slots__ = (
@@ -434,6 +435,7 @@ class SessionDeliveries:
     ) -> None:
         """Do what the table says to the peer's word on deliveries that are in the map, and tell the application."""
         before = len(self.outgoing)
+        received = steps is RECEIVER_STEPS
         told: dict[LinkBase, list[Delivery]] = {}
         link: LinkBase | None = None
         group: list[Delivery] = []
@@ -445,7 +447,7 @@ class SessionDeliveries:
                 del unsettled[delivery.delivery_id]
                 delivery.link.unsettled_count -= 1
             if effects & _NOTIFY:
-                if state is not None:
+                if state is not None and not (received and _says_transaction(state, delivery.remote_state)):
                     delivery.remote_state = state
                 if delivery.link is not link:
                     link = delivery.link
@@ -517,6 +519,10 @@ class SessionDeliveries:
                 return encode_state(shortened(state))
             raise LocalProtocolError(f"a {type(state).__name__} of {len(encoded)} bytes does not fit the peer's frame")
         return encoded
+
+
+def _says_transaction(*states: DeliveryState | None) -> bool:
+    return TransactionalState in (state.__class__ for state in states)
 
 
 def _lose(delivery: Delivery, steps: Steps) -> None:

@@ -17,6 +17,7 @@ from acquit.protocol._definitions import (
     LinkCondition,
     RcvSettleMode,
     Role,
+    TransactionalState,
     Transfer,
 )
 from acquit.protocol.connection_base import Event
@@ -306,6 +307,10 @@ class ReceivingLink(Link):
         delivery = arriving.delivery
         state = transfer.state
         if state is not None and not isinstance(state, Described) and not arriving.ignored:
+            told = delivery.remote_state
+            if told is not None and told != state and TransactionalState in (told.__class__, state.__class__):
+                self.fail(AmqpCondition.INVALID_FIELD, "frames of one message in several transactions (4.4.1)")
+                return
             self.stateful = True
             delivery.remote_state = state
             input_ = Input.RECV_OUTCOME if is_outcome(state) else Input.RECV_STATE

@@ -129,20 +129,32 @@ class Template:
 class HalfWritten:
     """A delivery larger than a frame, of which some is written. One for a link at most: 2.6.14 forbids interleaving."""
 
-    __slots__ = ("aborted", "delivery", "link", "offset", "payload", "settled")
+    __slots__ = ("aborted", "delivery", "link", "offset", "payload", "settled", "state")
 
-    def __init__(self, link: SendingLink, delivery: Delivery, payload: bytes, offset: int, settled: bool) -> None:
+    def __init__(
+        self,
+        link: SendingLink,
+        delivery: Delivery,
+        payload: bytes,
+        offset: int,
+        settled: bool,
+        state: TransactionalState | None,
+    ) -> None:
         self.link = link
         self.delivery = delivery
         self.payload = payload
         self.offset = offset
         self.settled = settled
+        self.state = state
+        """In which transaction all frames are (4.4.1)."""
         self.aborted = False
 
     def next_frame(self, frame_size_max: int) -> tuple[bytes, bytes, bool]:
         """Return the next transfer's performative, its part of the payload, and whether it is the last."""
         link = self.link
-        transfer = Transfer(link.handle, self.delivery.delivery_id, settled=self.settled or None, more=True)
+        transfer = Transfer(
+            link.handle, self.delivery.delivery_id, settled=self.settled or None, more=True, state=self.state
+        )
         if self.aborted:
             transfer.more, transfer.aborted = False, True
         head = encode_composite(transfer)
@@ -369,7 +381,8 @@ class SendingLink(Link):
         if cut:
             offset = room - len(head)
             session.write_transfer(head, payload[:offset])
-            self.half_written = HalfWritten(self, delivery, payload, offset, settled)
+            transaction = state if isinstance(state, TransactionalState) else None
+            self.half_written = HalfWritten(self, delivery, payload, offset, settled, transaction)
             session.add_half_written(self.half_written)
         else:
             session.write_transfer(head, payload)

@@ -25,7 +25,7 @@ from acquit.protocol._definitions import (
 )
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import ACCEPTED, RELEASED
-from acquit.protocol.delivery import Delivery
+from acquit.protocol.delivery import Delivery, DeliveryState
 from acquit.protocol.events import (
     DeliveriesReceived,
     DeliveryAborted,
@@ -253,6 +253,30 @@ def test_states_that_come_with_transfers() -> None:
     (third,) = only(peer.say(transfer(2, settled=True, state=Accepted())), DeliveriesReceived).deliveries
     assert third.remote_state == ACCEPTED
     assert third.phase == Phase.SETTLED
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (TransactionalState(b"t"), TransactionalState(b"u")),
+        (TransactionalState(b"t"), Accepted()),
+        (Received(0, 0), TransactionalState(b"t")),
+    ],
+)
+def test_frames_of_one_message_in_several_transactions(first: DeliveryState, second: DeliveryState) -> None:
+    peer, _ = receiving_engine()
+    peer, _ = receiving_engine()
+    assert failure(peer, transfer(0, more=True, state=first), Transfer(0, state=second)) == AmqpCondition.INVALID_FIELD
+
+
+@pytest.mark.parametrize("second", [None, TransactionalState(b"t")])
+@pytest.mark.parametrize("said", [Accepted(), TransactionalState(b"u")])
+def test_a_transaction_is_told_by_transfers_alone(said: DeliveryState, second: DeliveryState | None) -> None:
+    peer, _ = receiving_engine()
+    peer.say(transfer(0, more=True, state=TransactionalState(b"t")))
+    peer.say(Disposition(Role.SENDER, 0, 0, False, said))
+    (delivery,) = only(peer.say(Transfer(0, state=second)), DeliveriesReceived).deliveries
+    assert delivery.remote_state == TransactionalState(b"t")
 
 
 def test_a_disposition_on_what_has_not_arrived_completely() -> None:

@@ -15,6 +15,7 @@ from acquit.protocol._definitions import (
     Transfer,
 )
 from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.delivery import DeliveryState
 from acquit.protocol.events import CreditChanged, DeliveriesReceived, DeliveryAborted, FlowReceived
 from acquit.protocol.options import ConnectionOptions
 from acquit.protocol.serial import MASK
@@ -323,6 +324,13 @@ def test_a_receiver_that_settles_early_still_gets_the_rest() -> None:
     assert sent.settled
     peer.say(Flow(1, 9, 0, 1))
     assert [type(item) for item in peer.hear()] == [Transfer, Transfer]
+
+
+@pytest.mark.parametrize(("state", "said"), [(TransactionalState(b"t"), TransactionalState(b"t")), (Accepted(), None)])
+def test_each_frame_of_a_message_says_its_transaction(state: DeliveryState, said: DeliveryState | None) -> None:
+    peer, link = sending_engine(max_frame_size=512)
+    link.send(b"t", bytes(1_200), state=state)
+    assert [one.state for one in peer.hear()] == [state, said, said]  # type: ignore[attr-defined]
 
 
 def test_abort() -> None:

@@ -18,6 +18,7 @@ from acquit.protocol._definitions import (
     Error,
     Modified,
     RcvSettleMode,
+    Received,
     Rejected,
     Released,
     Target,
@@ -63,6 +64,25 @@ def filled(client: Client, *bodies: object, address: str = "q") -> None:
 
 
 # -- postings ----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("said", [Accepted(), Received(0, 0), TransactionalState(b"another")])
+@pytest.mark.parametrize("settled", [False, True])
+def test_what_a_sender_says_behind_a_posting_does_not_change_its_transaction(
+    world: World, client: Client, settled: bool, said: DeliveryState
+) -> None:
+    """4.4.1: the transfer says that. The broker hears both frames at once here."""
+    controller, sender, receiver = Controller(client), client.sender("q"), client.receiver("q", credit=10)
+    txn = controller.declare()
+    for tag, body, state in ((b"1", "held", TransactionalState(txn)), (b"2", "at once", None)):
+        sent = sender.send(tag, durable(body).encode(), state=state)
+        (sent.settle if settled else sent.update)(said)
+    world.settle()
+    assert client.bodies(receiver) == ["at once"]
+    assert controller.commit(txn) is None
+    world.settle()
+    assert client.bodies(receiver) == ["at once", "held"]
+    world.check()
+
+
 @pytest.mark.parametrize("kind", [durable, Message])
 def test_a_posting_is_visible_when_its_commit_is_synced(world: World, controller: Controller, kind: type) -> None:
     client = controller.client
