@@ -333,11 +333,11 @@ class World:
         to_client = client.server.data_to_send() if client.reading else b""
         if to_client:
             client.hear(client.engine.receive_data(to_client, self.now_s))
-        deadline = client.server.next_deadline()
-        told = deadline is not None and deadline <= self.now_s  # what is written can free a link: that is due now
-        if told:
-            self.core.handle(client.peer, client.server.handle_deadline(self.now_s), self.now_us)
-        return bool(to_server or to_client or told)
+        # What is written can free a link, which is due at once. Nobody is silent, however much time is made to pass.
+        due = client.server.next_deadline() if client.server.events else None
+        if due is not None:
+            self.core.handle(client.peer, client.server.handle_deadline(due), self.now_us)
+        return bool(to_server or to_client or due is not None)
 
     def _read_back(self) -> bool:
         lots = self.core.take_reads()
