@@ -334,7 +334,7 @@ async def _pass(
             break
     oracle.leaves(queue, link, [seen.sequence for _, seen, _ in held])
     await receiver.close()
-    if holder.token == token:
+    if holder.token == token and receiver._core.detached.done:  # else its time for that was over
         oracle.left(queue, link)
 
 
