@@ -213,13 +213,17 @@ def cuts(*points: tuple[str, str, int] | tuple[str, str, int, dict[str, object]]
 
 
 def in_turns(points: Sequence[Any], *variants: tuple[object, ...]) -> list[Any]:
-    """Parameters: each of these cuts, after one of the variants. All of them meet frames of each kind, and each of the
-    three places; what every variant makes of every cut, the simulation tries."""
-    met = [(variants[(number + number // 3) % len(variants)], point) for number, point in enumerate(points)]
-    return [
-        pytest.param(*variant, *point.values, id="-".join([*map(_name, variant), str(point.id)]))
-        for variant, point in met
-    ]
+    """Parameters: each of these cuts, after one of the variants if there are any. Every third is for `make test`:
+    frames of each kind, each of the three places and all variants are among those. The others are for `make soak`, and
+    what every variant makes of every cut, the simulation tries."""
+    made = []
+    for number, point in enumerate(points):
+        variant = variants[(number + number // 3) % len(variants)] if variants else ()
+        marks = () if (number - number // 3) % 3 == 0 else pytest.mark.slow
+        made.append(
+            pytest.param(*variant, *point.values, id="-".join([*map(_name, variant), str(point.id)]), marks=marks)
+        )
+    return made
 
 
 def _name(value: object) -> str:

@@ -310,7 +310,7 @@ def test_a_browser_begins_again(api: Blocking | Asyncio, broker: acquit.Broker, 
     assert [message.body for message in drain(broker, address)] == BODIES
 
 
-@pytest.mark.parametrize("cut", cuts(("client", "flow", 1, {"drain": True}), ("broker", "flow", 1, {"drain": True})))
+@pytest.mark.parametrize("cut", in_turns(cuts(*[(by, "flow", 1, {"drain": True}) for by in ("client", "broker")])))
 def test_a_drain_that_is_cut_ends_and_does_no_harm(
     api: Blocking | Asyncio, broker: acquit.Broker, address: str, cut: Cut
 ) -> None:

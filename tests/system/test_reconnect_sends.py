@@ -25,6 +25,7 @@ from tests.support.outages import (
     cuts,
     drain,
     fast,
+    in_turns,
     opened,
     until,
 )
@@ -61,7 +62,7 @@ POINTS = cuts(
 
 
 @pytest.mark.promise("at-least-once")
-@pytest.mark.parametrize("cut", POINTS)
+@pytest.mark.parametrize("cut", in_turns(POINTS))
 def test_a_send_is_sent_again_and_nothing_is_lost(
     api: Blocking | Asyncio, broker: acquit.Broker, address: str, cut: Cut, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -106,10 +107,9 @@ def test_a_send_is_sent_again_and_nothing_is_lost(
 
 @pytest.mark.parametrize(
     "cut",
-    [
-        *cuts(("client", "transfer", 1), ("client", "transfer", 2), ("client", "transfer", 4)),
-        *cuts(("broker", "disposition", 1), ("client", "transfer", 5)),
-    ],
+    in_turns(
+        cuts(*[("client", "transfer", number) for number in (1, 2, 4, 5)], ("broker", "disposition", 1)),
+    ),
 )
 def test_a_message_of_many_frames_is_whole_or_not_there(
     api: Blocking | Asyncio, broker: acquit.Broker, address: str, cut: Cut
@@ -130,7 +130,7 @@ def test_a_message_of_many_frames_is_whole_or_not_there(
 
 @pytest.mark.promise("at-most-once")
 @pytest.mark.parametrize(
-    "cut", cuts(("client", "attach", 1), *[("client", "transfer", number) for number in (1, 2, 5, LAST)])
+    "cut", in_turns(cuts(("client", "attach", 1), *[("client", "transfer", number) for number in (1, 2, 5, LAST)]))
 )
 def test_an_unreliable_send_is_never_sent_again(
     api: Blocking | Asyncio, broker: acquit.Broker, address: str, cut: Cut, caplog: pytest.LogCaptureFixture

@@ -87,7 +87,9 @@ def test_the_first_operation_is_done_again_in_a_fresh_transaction(
     assert_one_warning_an_outage(caplog, story)
 
 
-@pytest.mark.parametrize("cut", [*FIRST[:-2], *cuts(("client", "transfer", 2, IN), ("client", "transfer", 3, IN))])
+@pytest.mark.parametrize(
+    "cut", in_turns([*FIRST[:-2], *cuts(("client", "transfer", 2, IN), ("client", "transfer", 3, IN))])
+)
 def test_what_was_pipelined_is_done_again_or_fails_together(
     api: Blocking | Asyncio, broker: acquit.Broker, address: str, cut: Cut
 ) -> None:
@@ -115,7 +117,7 @@ def test_what_was_pipelined_is_done_again_or_fails_together(
         assert bodies(broker, address) == ([] if answered else BODIES)
 
 
-@pytest.mark.parametrize("cut", LATER)
+@pytest.mark.parametrize("cut", in_turns(LATER))
 def test_a_later_operation_fails_the_transaction(
     api: Blocking | Asyncio, broker: acquit.Broker, address: str, cut: Cut, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -258,7 +260,7 @@ RECEIVED = [
 
 
 @pytest.mark.promise("moved-once")
-@pytest.mark.parametrize("cut", RECEIVED)
+@pytest.mark.parametrize("cut", in_turns(RECEIVED))
 def test_what_was_received_and_sent_happens_together_or_not_at_all(
     api: Blocking | Asyncio, broker: acquit.Broker, address: str, cut: Cut, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -300,12 +302,14 @@ def test_what_was_received_and_sent_happens_together_or_not_at_all(
 
 @pytest.mark.parametrize(
     "cut",
-    [
-        *cuts(("client", "flow", 1, {"drain": True}), ("broker", "flow", 1, {"drain": True})),
-        *cuts(("broker", "transfer", 1)),  # what was released comes for the credit that is drained
-        *cuts(("client", "discharge", 1, {"fail": True})),
-        *cuts(("broker", "disposition", 1, {"state": acquit.Accepted})),
-    ],
+    in_turns(
+        [
+            *cuts(("client", "flow", 1, {"drain": True}), ("broker", "flow", 1, {"drain": True})),
+            *cuts(("broker", "transfer", 1)),  # what was released comes for the credit that is drained
+            *cuts(("client", "discharge", 1, {"fail": True})),
+            *cuts(("broker", "disposition", 1, {"state": acquit.Accepted})),
+        ],
+    ),
 )
 def test_a_rollback_that_is_cut_is_a_rollback(
     api: Blocking | Asyncio, broker: acquit.Broker, address: str, cut: Cut, caplog: pytest.LogCaptureFixture
