@@ -63,7 +63,7 @@ def test_received_alike(seed: int, wildness: float, credit: int, options: Connec
 def test_clients_of_ordinary_habits_are_predicted() -> None:
     """Otherwise the test above would prove nothing."""
     transfers = transactional = dispositions = 0
-    for seed in range(80):
+    for seed in range(120):
         peer = talked_to(ROOMY, 500)
         peer.send_bytes(b"".join(Talk(seed, 0.0).frames(120)))
         assert len(peer.engine.sessions[0].links) == 3, "nothing of this is wrong"
