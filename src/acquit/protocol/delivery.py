@@ -447,7 +447,9 @@ class SessionDeliveries:
                 del unsettled[delivery.delivery_id]
                 delivery.link.unsettled_count -= 1
             if effects & _NOTIFY:
-                if state is not None and not (received and _says_transaction(state, delivery.remote_state)):
+                if state is not None and not (
+                    received and transaction_of(state) != transaction_of(delivery.remote_state)
+                ):
                     delivery.remote_state = state
                 if delivery.link is not link:
                     link = delivery.link
@@ -521,8 +523,9 @@ class SessionDeliveries:
         return encoded
 
 
-def _says_transaction(*states: DeliveryState | None) -> bool:
-    return TransactionalState in (state.__class__ for state in states)
+def transaction_of(state: DeliveryState | None) -> bytes | None:
+    """The transaction that a state names; None: none."""
+    return state.txn_id if isinstance(state, TransactionalState) else None
 
 
 def _lose(delivery: Delivery, steps: Steps) -> None:
@@ -567,4 +570,5 @@ __all__ = [
     "TransactionalStateMissed",
     "is_outcome",
     "shortened",
+    "transaction_of",
 ]

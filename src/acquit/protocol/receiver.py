@@ -17,12 +17,11 @@ from acquit.protocol._definitions import (
     LinkCondition,
     RcvSettleMode,
     Role,
-    TransactionalState,
     Transfer,
 )
 from acquit.protocol.connection_base import Event
 from acquit.protocol.credit import receiver_credit
-from acquit.protocol.delivery import Delivery, DeliveryState, ResumedDelivery, is_outcome
+from acquit.protocol.delivery import Delivery, DeliveryState, ResumedDelivery, is_outcome, transaction_of
 from acquit.protocol.endpoint import TAG_BYTES_MAX, UINT_MAX, FlowReceived, Link, LinkState
 from acquit.protocol.serial import MASK, add, distance
 from acquit.protocol.session_base import Properties, SessionBase
@@ -308,7 +307,7 @@ class ReceivingLink(Link):
         state = transfer.state
         if state is not None and not isinstance(state, Described) and not arriving.ignored:
             told = delivery.remote_state
-            if told is not None and told != state and TransactionalState in (told.__class__, state.__class__):
+            if told is not None and transaction_of(told) != transaction_of(state):
                 self.fail(AmqpCondition.INVALID_FIELD, "frames of one message in several transactions (4.4.1)")
                 return
             self.stateful = True
