@@ -87,6 +87,8 @@ class Talk:
         self.wildness = wildness
         self.next_id = self.random.choice((0, 0, 250, 65_530, MASK - 3))
         self.unfinished: dict[int, int] = {}
+        self.said: dict[int, bytes] = {}
+        """The state of the last message of each link: all its frames are in one transaction (4.4.1)."""
         self.tag_bytes = self.random.choice((1, 4, 4, 8, 32))
         self.habits = self._new_habits()
 
@@ -169,7 +171,7 @@ class Talk:
             self._boolean(True) if settled else self.random.choice((null, self._boolean(False))),
             self._boolean(more),
             null,
-            self._transaction(),
+            self._state(handle, goes_on=tag is None),
             null,
             self._boolean(aborted),
             self._boolean(False),
@@ -193,8 +195,14 @@ class Talk:
         ]
         return self.framed(b"\x00" + descriptor + performative + payload)
 
+    def _state(self, handle: int, *, goes_on: bool) -> bytes:
+        state = self._transaction()
+        if not goes_on:
+            self.said[handle] = state
+        return self.said[handle]
+
     def _transaction(self) -> bytes:
-        """The state of a transfer: of one transaction for a while, or none."""
+        """The state of a message: of one transaction for a while, or none."""
         length = self.habits["transaction"]
         if not length:
             return b"\x40"
