@@ -74,7 +74,6 @@ NEVER_ASKED: Final[dict[Row, str]] = {
     **{("settlement, sender", phase.name, Input.ABORT.name): _BUILT for phase in Phase},
     **{("settlement, receiver", phase.name, Input.DECIDE.name): _NO_WORD for phase in Phase},
     **{("settlement, receiver", Phase.DECIDED.name, input_.name): _NO_WORD for input_ in Input},
-    ("settlement, sender", Phase.DECIDED.name, Input.DECIDE.name): _UNDECIDED,
     ("settlement, sender", Phase.SETTLED.name, Input.DECIDE.name): _UNDECIDED,
     ("settlement, sender", Phase.LOST.name, Input.DECIDE.name): _NOBODYS,
     ("settlement, receiver", Phase.OFFERED.name, Input.UPDATE.name): _TAKEN_BACK,
