@@ -468,9 +468,10 @@ class Oracle:
         mine = copy.holder is holder and max(self.stood_still(), self.no_room_until_s) < copy.runs_out_s
         return "locks" in self.place(copy.queue).traits and mine and copy.runs_out_s + LATE_S < self._now()
 
-    def applied(self, seen: Seen, *, late: bool, retires: bool) -> None:
+    def applied(self, seen: Seen, said_s: float, *, late: bool, retires: bool) -> None:
         """What was said of this delivery is applied. `late`: as `ran_out` had it then."""
         copy = self.copies[seen.sequence]
+        copy.free_s = max(copy.free_s, said_s)  # if it is not, another may have it already, and not know yet
         if late:
             raise Violation(f"lock: {seen.sequence} ({seen.key}): its lock had run out, and what was said is applied")
         if retires and seen.count < copy.count_seen:
@@ -489,7 +490,6 @@ class Oracle:
         """The holder has let go of it, or is about to: it may come again at any time."""
         copy = self.copies[sequence]
         copy.releases_max += 1
-        copy.free_s = self._now()
         if copy.state is Held.YES:
             copy.state, copy.holder = Held.NO, None
 

@@ -423,7 +423,7 @@ async def _decide(world: World, manner: Mapping[str, int], message: Any, seen: S
     except AcquitError:
         return
     if receipt.status is ReceiptStatus.APPLIED:
-        oracle.applied(seen, late=late, retires=bool(retiring))
+        oracle.applied(seen, said_s, late=late, retires=bool(retiring))
         if retiring:
             oracle.retired(sequence, rejected=rejects)
         elif choice in FAILING:
