@@ -495,6 +495,10 @@ class Honest:
         if link is not None and link.attached:
             self._let_go()
             self._holder.lose()
+            self._leave(link)
+
+    def _leave(self, link: RawLink) -> None:
+        if link in link.session.links:
             link.session.links.remove(link)
             self.say(link.session, Detach(link.handle, self._rng.random() < 0.5))
 
@@ -566,7 +570,7 @@ class Honest:
             self._oracle.answered(key, Sent.REFUSED)
         elif txn is None and not way.settled:
             way.forgets = rng.random() < 0.1
-        way.speaks = txn is None and not way.settled and rng.random() < 0.2
+        way.speaks = not way.settled and rng.random() < 0.2
         return way
 
     def _say_part(self, way: Outgoing) -> None:
@@ -574,16 +578,17 @@ class Honest:
         transfer = Transfer(way.link.handle, settled=way.settled, more=bool(way.parts))
         if not way.begun:
             way.begun = True
-            state = None if way.txn is None else TransactionalState(way.txn)
             id_, session.next_delivery = session.next_delivery, session.next_delivery + 1
-            transfer = replace(transfer, delivery_id=id_, delivery_tag=way.key.encode(), message_format=0, state=state)
+            transfer = replace(transfer, delivery_id=id_, delivery_tag=way.key.encode(), message_format=0)
             way.link.count += 1
             way.id = id_
             if not way.settled and not way.aborted and not way.forgets:
                 self._answers[session.channel, id_] = partial(self._posted, way)
                 if way.link.second:
                     self._unsettled[session.channel, id_] = way.txn
-        if way.speaks:
+        if way.txn is not None:
+            transfer = replace(transfer, state=TransactionalState(way.txn))
+        elif way.speaks:
             transfer = replace(transfer, state=self._rng.choice(WORDS))
         if way.aborted and not way.parts:
             transfer, part = replace(transfer, aborted=True), b""
@@ -594,7 +599,7 @@ class Honest:
         if way.speaks and (way.parts or not (way.forgets or way.aborted)):
             for word in self._rng.sample(WORDS, 2):
                 self.say(session, Disposition(Role.SENDER, way.id, None, False, word))
-            if not way.parts and self._rng.random() < 0.3:
+            if not way.parts and way.txn is None and self._rng.random() < 0.3:
                 self._unsettled.pop((session.channel, way.id), None)
                 self.say(session, Disposition(Role.SENDER, way.id, None, True))
 
@@ -634,6 +639,9 @@ class Honest:
         transaction = Transaction(f"transaction {self._world.transactions}")
         transaction.posts += await self.post(links, declared.txn_id)
         way = rng.random()
+        if way < 0.1:  # its links go with what was posted last still unread
+            for link in links:
+                self._leave(link)
         if way < 0.2 or self.speaker.over or not await self.speaker.heard(lambda: not self._pending(transaction)):
             oracle.rolled_back(transaction)
             return False  # the caller ends the connection, and its transactions with it
