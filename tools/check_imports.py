@@ -87,14 +87,6 @@ and so is an exemption of a module that needs none.
 CIRCLES: dict[str, frozenset[str]] = {
     package: frozenset(f"{package}.{name}" for name in names.split())
     for package, names in {
-        "acquit.broker": """
-            access.admission denials dispatching.aside dispatching.backlog dispatching.browsing
-            dispatching.groups dispatching.interest dispatching.succession intake.arrival
-            intake.duplicates intake.limits intake.marks life links.endpoints links.filters memory
-            message nodes.finding nodes.locks nodes.node nodes.queues nodes.subscription
-            nodes.temporary nodes.topics outcomes.timers scribe selector selector.closures
-            selector.fields transact.transaction
-        """,
         "acquit.compat": """
             qpid.connection qpid.conversion qpid.endpoint qpid.links qpid.messaging.endpoints
             qpid.messaging.message qpid.session

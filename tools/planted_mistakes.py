@@ -367,7 +367,7 @@ MISTAKES: tuple[Planted, ...] = (
     _one(
         "volatile subscription passed over",
         "what is accepted while a volatile subscription stands comes to it",
-        "broker/nodes/topics.py",
+        "broker/nodes/finding.py",
         "            matching.append(queue)\n",
         "            if queue.durable or not matching:\n                matching.append(queue)\n",
     ),

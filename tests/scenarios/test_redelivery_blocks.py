@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from acquit.broker.dispatching.interest import AHEAD_MAX
+from acquit.broker.dispatching.consumers import AHEAD_MAX
 from acquit.broker.message import ASIDE
 from acquit.broker.options import AddressRule, BrokerOptions, ConnectionLimits
 from acquit.protocol._definitions import Modified

@@ -17,7 +17,7 @@ from tests.simulation.places import COLOURS
 
 if TYPE_CHECKING:
     from acquit.broker.core import Core
-    from acquit.broker.links.endpoints import Consumer
+    from acquit.broker.dispatching.consumers import Consumer
     from acquit.broker.message import Message as Kept
     from acquit.broker.nodes.node import Queue
     from acquit.store.options import JournalOptions

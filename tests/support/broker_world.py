@@ -14,7 +14,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from acquit.broker.core import Core
-from acquit.broker.links.endpoints import Peer
+from acquit.broker.links.peers import Peer
 from acquit.broker.message import COPY, OBJECT_BYTES
 from acquit.broker.options import BrokerOptions
 from acquit.errors import StoreFull

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 
-from acquit.broker.links.endpoints import Peer
+from acquit.broker.links.peers import Peer
 from acquit.client.core import ClientCore, Kinds
 from acquit.client.modes import AckMode, find_mode
 from acquit.client.options import ConnectOptions

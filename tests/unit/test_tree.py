@@ -308,7 +308,7 @@ def test_what_tests_watch_or_replace_is_there() -> None:
     "source",
     [
         (
-            "from acquit.broker.links.endpoints import Consumer\n"
+            "from acquit.broker.dispatching.consumers import Consumer\n"
             "class Watched(Consumer):\n    def may_have(self, message):\n        return super().may_have(message)"
         ),
         "def count(): ...\nworld.core.counted_once = count",

@@ -34,6 +34,7 @@ from acquit.broker.admin.management import Later
 from acquit.broker.admin.management_node import ManagementNode, Replies, Requests
 from acquit.broker.denials import Denials
 from acquit.broker.dispatching.browsing import Browser
+from acquit.broker.dispatching.consumers import Consumer
 from acquit.broker.dispatching.dispatch import Dispatch
 from acquit.broker.dispatching.reading import Reading
 from acquit.broker.dispatching.succession import depart, reconsider
@@ -47,13 +48,15 @@ from acquit.broker.intake.posting import Poster
 from acquit.broker.life import Life
 from acquit.broker.links.attaching import STOLEN, Attaching
 from acquit.broker.links.crediting import Crediting
-from acquit.broker.links.endpoints import Consumer, Peer, Producer
+from acquit.broker.links.endpoints import Producer
+from acquit.broker.links.peers import Peer
 from acquit.broker.links.receivers import Receivers
 from acquit.broker.links.senders import Senders
 from acquit.broker.memory import Memory, Reads
+from acquit.broker.message import QueueBase
 from acquit.broker.nodes.addresses import Policies
 from acquit.broker.nodes.finding import Nodes
-from acquit.broker.nodes.node import Queue
+from acquit.broker.nodes.node import Queue, whole
 from acquit.broker.nodes.queues import Queues
 from acquit.broker.nodes.removal import Removal
 from acquit.broker.nodes.subscriptions import Lookup, Subscriptions
@@ -70,7 +73,7 @@ from acquit.broker.queue import Ending
 from acquit.broker.recovery import recover, to_live
 from acquit.broker.scribe import Scribe
 from acquit.broker.transact.coordinator import Control, Coordinator
-from acquit.broker.transact.transaction import Retirement
+from acquit.broker.transact.retirement import Retirement
 from acquit.broker.transact.transactions import Transactions
 from acquit.ledger.events import EventKind
 from acquit.ledger.fold import Fold
@@ -147,9 +150,10 @@ class Core:
         self._assembly = Assembly(self.memory, self._shed)
         self.life = Life(self.scribe, self.memory, Timers())
         self.policies = policies = Policies(options.address)
-        self.queues = Queues(self.life, policies, options.limits.queues_max)
+        topics: dict[str, Topic] = {}
+        self.queues = Queues(self.life, policies, options.limits.queues_max, topics)
         self._apply_shares()
-        self.topics = Topics(self.queues, self.scribe, policies)
+        self.topics = Topics(self.queues, self.scribe, policies, topics)
         self.removal = Removal(self.life, self.queues, self.topics, self._end_link)
         self._subscriptions = Subscriptions(self.queues, self.topics, self.scribe, self.removal)
         nodes = Nodes(self.queues, self.topics, policies)
@@ -358,7 +362,7 @@ class Core:
         more = self._expiry.run() or more
         more = self.administration.run() or more
         more = self._limits.run() or more
-        for queue in [queue for queue in self.life.dirty if not queue.in_use]:
+        for queue in [queue for queue in map(whole, self.life.dirty) if not queue.in_use]:
             self.removal.let_go(queue)  # its last message expired, or was purged, after its last link had gone
         more = self.removal.run() or more
         more = self._dispatch.run() or more
@@ -372,7 +376,7 @@ class Core:
         self.scribe.time_us = time_us
         while self._leaving.run():
             pass
-        durable: dict[Queue, int] = {}
+        durable: dict[QueueBase, int] = {}
         for message in self.life.live.values():
             durable[message.queue] = durable.get(message.queue, 0) + 1
         for queue in (*self.queues.by_name.values(), *self.removal.queues):
@@ -647,10 +651,11 @@ class Core:
                 over = partial(self._consumer_over, context, lives_on=lives_on, destroyed=destroyed)
                 self._leaving.leave(context, deliveries, ending, over)
                 return
-            case Browser(queue=node, no_local=no_local):
-                node.browsers.remove(context)
-                if no_local:
-                    node.look_at_policy()
+            case Browser():
+                node = queue = whole(context.queue)
+                queue.browsers.remove(context)
+                if context.no_local:
+                    queue.look_at_policy()
             case Producer():
                 node = context.queue or context.topic
                 if node is not None:
@@ -680,7 +685,7 @@ class Core:
         if consumer.subscriber:
             self._subscriptions.left(consumer, destroyed=destroyed)
         self.life.wake(consumer.queue)
-        self.removal.left(consumer.queue, consumer)
+        self.removal.left(whole(consumer.queue), consumer)
 
     def _wake(self, peer: Peer) -> None:
         for context in peer.links:

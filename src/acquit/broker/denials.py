@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from acquit.broker.links.endpoints import Consumer, Peer, Producer
+    from acquit.broker.dispatching.consumers import Consumer
+    from acquit.broker.links.endpoints import Producer
+    from acquit.broker.links.peers import Peer
     from acquit.broker.message import Message
     from acquit.errors import RemoteProtocolError
 

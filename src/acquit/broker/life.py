@@ -9,22 +9,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from heapq import heappush
 from typing import TYPE_CHECKING, Final
 
-from acquit.broker.dispatching.succession import release
-from acquit.broker.message import COPY, DISPATCHED, DURABLE, Message
+from acquit.broker.message import COPY, DISPATCHED, DURABLE, Message, QueueBase
 from acquit.broker.queue import Effect, NodeEvent, NodeState, step
 from acquit.broker.scribe import LEFT_BEHIND
 from acquit.errors import StoreFull
-from acquit.ledger.duplicates import window_id
 from acquit.ledger.events import ATTEMPT_MAX, EventKind
 from acquit.ledger.occupancy import Occupancy
 from acquit.ledger.records import AttemptNote, Cause, Namespace, StateDeleted
 
 if TYPE_CHECKING:
     from acquit.broker.memory import Memory
-    from acquit.broker.nodes.node import Queue
     from acquit.broker.outcomes.timers import Timers
     from acquit.broker.scribe import Scribe
     from acquit.protocol.connection_base import ConnectionBase
@@ -81,7 +77,7 @@ class Life:
         """Where the records of these are, and of what transactions hold."""
         self.live_bytes = 0
         """Their payloads together, copies left out: a topic's posting is one payload on the disk."""
-        self.dirty: dict[Queue, None] = {}
+        self.dirty: dict[QueueBase, None] = {}
         """Queues where something may be handed out now."""
         self.touched: dict[ConnectionBase, None] = {}
         """Connections that have output."""
@@ -96,7 +92,7 @@ class Life:
         """Something was produced for this connection outside of its own turn."""
         self.touched[engine] = None
 
-    def wake(self, queue: Queue) -> None:
+    def wake(self, queue: QueueBase) -> None:
         """Something may be handed out of this queue now."""
         self.dirty[queue] = None
 
@@ -166,11 +162,7 @@ class Life:
         queue = message.queue
         if message.extra is not None:
             message.extra.due_at_ms = 0
-        queue.backlog.add(message)
-        if queue.values is not None:
-            queue.values.arrived.append(message)
-        for browser in queue.browsers:
-            browser.offered(message)
+        queue.offer(message)
         self.look_at_time(message)
         if message.flags & DURABLE and self.memory.crowded(queue):
             self.memory.drop(message)
@@ -201,15 +193,9 @@ class Life:
         """A message is SCHEDULED: it waits for that time."""
         queue, extra = message.queue, message.need_extra()
         extra.due_at_ms, extra.due_shift_ms = due_at_ms, 0
-        queue.scheduled[message.sequence] = message
+        queue.schedule(message)
         self.timers.add(due_at_ms, message)
-        if not message.came_back:
-            if extra.message_id:
-                extra.message_id = window_id(extra.message_id)  # it is in memory although the message may not be
-                queue.scheduled_ids.setdefault(extra.message_id, {})[message] = None
-        elif queue.policy.redelivery_blocks == "queue":
-            heappush(queue.delayed, (-message.priority, message.sequence, message))
-        elif queue.policy.redelivery_blocks == "group" and queue.policy.message_groups:
+        if message.came_back and queue.policy.redelivery_blocks == "group" and queue.policy.message_groups:
             if extra.group is not None:
                 self._block_group(message, extra.group)
             elif message.body is None:
@@ -244,22 +230,15 @@ class Life:
 
     def _unschedule(self, message: Message) -> None:
         queue, extra = message.queue, message.extra
-        del queue.scheduled[message.sequence]
-        if extra is not None and extra.message_id:
-            same = queue.scheduled_ids.get(extra.message_id, {})
-            same.pop(message, None)
-            if not same:
-                queue.scheduled_ids.pop(extra.message_id, None)
-            extra.message_id = b""
-        if queue.delayed:
-            self.dirty[queue] = None  # it may have held up others
+        if queue.unschedule(message):
+            self.dirty[queue] = None
         if extra is not None and extra.blocks:
             extra.blocks = False
             assert extra.group is not None
             queue.blocked_groups[extra.group] -= 1
             if not queue.blocked_groups[extra.group]:
                 del queue.blocked_groups[extra.group]
-                release(queue, extra.group)
+                queue.release(extra.group)
                 self.dirty[queue] = None
 
     # -- undeliverable here -------------------------------------------------------------------------------------------
@@ -323,8 +302,7 @@ class Life:
                 if message.extra is not None:
                     message.extra.transaction = None
             case NodeState.AVAILABLE:
-                if not queue.aside.remove(message):
-                    queue.backlog.left()
+                queue.withdraw(message)
             case NodeState.SCHEDULED:
                 self._unschedule(message)
             case NodeState.PENDING:

@@ -17,9 +17,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from acquit.broker.dispatching.groups import CLOSING
-from acquit.broker.intake.limits import UNLIMITED
 from acquit.broker.intake.shaping import make_body, make_plain_body, merge_annotations, read_group
-from acquit.broker.message import DURABLE, OBJECT_BYTES, OVERHEAD_BYTES, Message
+from acquit.broker.message import DURABLE, OBJECT_BYTES, OVERHEAD_BYTES, Message, QueueBase
+from acquit.broker.nodes.capacity import UNLIMITED
 from acquit.broker.queue import NodeState
 from acquit.protocol.codec import encode
 from acquit.protocol.extensions import ACQUIRED_COUNT
@@ -28,7 +28,7 @@ from acquit.protocol.types import Symbol, UInt
 from acquit.store.interface import Position
 
 if TYPE_CHECKING:
-    from acquit.broker.nodes.node import Queue
+    from acquit.broker.dispatching.consumers import ServedQueue
     from acquit.broker.options import BrokerLimits
 
 _ARCHIVED: Final = NodeState.ARCHIVED
@@ -95,7 +95,7 @@ class Memory:
         if message.body is not None:
             self.hold(message)
 
-    def enter_all(self, queue: Queue, messages: int, payload_bytes: int) -> None:
+    def enter_all(self, queue: QueueBase, messages: int, payload_bytes: int) -> None:
         """The same for so many messages that have their bodies."""
         cost = payload_bytes + messages * OVERHEAD_BYTES
         queue.memory_bytes += cost
@@ -108,7 +108,7 @@ class Memory:
         self.bytes -= OBJECT_BYTES
         self.object_bytes -= OBJECT_BYTES
 
-    def leave_all(self, queue: Queue, messages: int, bodies: int, bodies_bytes: int) -> None:
+    def leave_all(self, queue: QueueBase, messages: int, bodies: int, bodies_bytes: int) -> None:
         """The same for so many messages, of which so many have bodies that cost (`cost`) so much."""
         queue.memory_bytes -= bodies_bytes
         self.bytes -= bodies_bytes + (messages - bodies) * OBJECT_BYTES
@@ -128,13 +128,13 @@ class Memory:
             message.queue.memory_bytes -= size + OVERHEAD_BYTES
             self.bytes -= size + BODY_BYTES
 
-    def crowded(self, queue: Queue) -> bool:
+    def crowded(self, queue: QueueBase) -> bool:
         """Should durable bodies of this queue rather be read back later?"""
         if queue.memory_bytes > queue.memory_bytes_max or self.bytes > self._paging_from + self.object_bytes // 4:
             return True  # bodies have more than three quarters of what is left for them
         return queue.memory_messages_max < UNLIMITED and queue.live > queue.memory_messages_max
 
-    def page_out(self, queues: Iterable[Queue]) -> None:
+    def page_out(self, queues: Iterable[ServedQueue]) -> None:
         """Let go of more bodies, now and then: of the queue that has the most, those behind what is handed out next.
         They came when there was room for them, and what came since has taken it."""
         wanted = self.bytes - self._paging_from - self.object_bytes // 4
@@ -151,7 +151,7 @@ class Memory:
                 if wanted <= 0 or not left:
                     return
 
-    def room(self, queue: Queue, *, volatile: bool) -> int:
+    def room(self, queue: QueueBase, *, volatile: bool) -> int:
         """How many bytes may be posted to the queue; not above 0: none."""
         room = self._limits.memory_bytes_max - self.bytes
         if volatile:
@@ -186,7 +186,7 @@ class Memory:
         elif then not in waiting:
             waiting.append(then)
 
-    def read_ahead(self, queue: Queue, messages: Iterable[Message]) -> None:
+    def read_ahead(self, queue: QueueBase, messages: Iterable[Message]) -> None:
         """The first of these messages, which is the next of the queue, is not in memory: read it, and the others."""
         if queue.reading:
             return
@@ -205,7 +205,7 @@ class Memory:
         wanted, self.wanted = self.wanted, []
         return [_where(wanted[at : at + READS_AT_ONCE]) for at in range(0, len(wanted), READS_AT_ONCE)]
 
-    def loaded(self, messages: Sequence[Message], payloads: Sequence[bytes | None]) -> set[Queue]:
+    def loaded(self, messages: Sequence[Message], payloads: Sequence[bytes | None]) -> set[QueueBase]:
         """Bodies were read, and queues may go on; None: one was not where it was looked for, because its record was
         just moved, or the message has left and its segment is gone."""
         queues = set()

@@ -1,4 +1,4 @@
-"""A message in a queue, as the broker holds it: flat, because there may be a million.
+"""A message in a queue, as the broker holds it, flat, because there may be a million; and what it sees of its queue.
 
 What every message has is in `Message`; what few have (a history of failed attempts, a time before which it is not
 offered, consumers that cannot take it) is in its `Extra`, made when the first such thing happens.
@@ -6,7 +6,7 @@ offered, consumers that cannot take it) is in its `Extra`, made when the first s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from acquit.broker.queue import NodeState
 from acquit.ledger.events import EventFlag
@@ -14,10 +14,11 @@ from acquit.ledger.live import ATTEMPTS_KEPT_MAX
 from acquit.ledger.records import AttemptNote
 
 if TYPE_CHECKING:
-    from acquit.broker.links.endpoints import Consumer
-    from acquit.broker.nodes.node import Queue
-    from acquit.broker.transact.transaction import Transaction
+    from acquit.broker.nodes.lifetime import Temporary
+    from acquit.broker.options import AddressPolicy
 
+KINDS: Final = 64
+"""Room for every EventKind."""
 DURABLE: Final = int(EventFlag.DURABLE)
 DISPATCHED: Final = int(EventFlag.DISPATCHED)
 COPY: Final = int(EventFlag.COPY)
@@ -33,6 +34,18 @@ grows, which then takes half as much again and, while it is copied, twice."""
 OVERHEAD_BYTES: Final = OBJECT_BYTES + 112
 """What a message in memory costs besides the payload that was posted: that, and about 100 for the object that is its
 body and for what we add to it."""
+
+
+class Holder(Protocol):
+    """The consumer that has a message acquired, as far as the message's life concerns it."""
+
+    held: int
+    """How many messages it has."""
+    number: int
+    """Its name in the journal."""
+
+    def stand_in_line(self) -> None:
+        """Wait for more, where it may have more."""
 
 
 class Extra:
@@ -90,7 +103,7 @@ class Extra:
         """It is the last of its group."""
         self.last_value = b""
         """In a last-value queue, its value, as the ledger encodes ids."""
-        self.transaction: Transaction | None = None
+        self.transaction: object | None = None
         """Which has its outcome, that of the link that has acquired it: nobody else may say another."""
         self.poster: str | None = None
         """The container that posted it, where somebody asked for none of its own."""
@@ -98,6 +111,124 @@ class Extra:
     def is_due(self, now_ms: int) -> bool:
         """Has the time come that it waits for?"""
         return self.due_at_ms + self.due_shift_ms <= now_ms
+
+
+class QueueBase:
+    """A queue, as its messages see it: its name, its policy and its accounts. `nodes.node.Queue` is the whole of it."""
+
+    __slots__ = (
+        "acquired",
+        "address",
+        "asks_poster",
+        "auto_created",
+        "blocked_groups",
+        "bytes",
+        "counts",
+        "displaces",
+        "durable",
+        "held",
+        "held_bytes",
+        "learning",
+        "leaving",
+        "memory_bytes",
+        "memory_bytes_max",
+        "memory_messages_max",
+        "name",
+        "number",
+        "pending",
+        "plain",
+        "policy",
+        "purging",
+        "reading",
+        "removing",
+        "temporary",
+        "volatile",
+    )
+
+    def __init__(
+        self,
+        number: int,
+        name: str,
+        address: str,
+        policy: AddressPolicy,
+        *,
+        auto_created: bool,
+        durable: bool,
+        temporary: Temporary | None,
+    ) -> None:
+        self.number = number
+        """Its name in the journal; never reused."""
+        self.name = name
+        self.address = address
+        self.policy = policy
+        self.auto_created = auto_created
+        self.durable = durable
+        """Does it outlive a restart? All that is in one that does not is kept as volatile messages are."""
+        self.temporary = temporary
+        """How long it lives, where a client had it made for itself."""
+        self.plain = False
+        """Is every posting that says nothing special treated alike here, so that groups of them can be? See `posting`
+        and `look_at_policy`."""
+        self.asks_poster = False
+        """Somebody asked for no messages of its own: who posts is remembered with each."""
+        self.displaces = False
+        """Do older messages give way to newer ones? See `limits`."""
+        self.memory_bytes_max = 0
+        """Bodies in memory, by the policy; beyond it they are read back from the journal."""
+        self.memory_messages_max = 0
+        """The same in messages, of all that are live."""
+        self.removing = False
+        """It is being deleted: nothing is posted to it any more, and what is in it goes."""
+        self.pending = 0
+        """Posted; the record waits for the disk."""
+        self.held = 0
+        """Postings of transactions that are to enter it, which are not in it."""
+        self.held_bytes = 0
+        """Their payloads."""
+        self.acquired = 0
+        self.leaving = 0
+        """Consumers that have left, and have not given back all that they held (`outcomes.leaving`)."""
+        self.learning = 0
+        """Messages that wait for another attempt, and are being read back to see which group they hold up."""
+        self.blocked_groups: dict[str, int] = {}
+        """Groups that messages which wait for another attempt hold up, and how many of them there are."""
+        self.bytes = 0
+        """Payloads of all live messages, as they were posted."""
+        self.memory_bytes = 0
+        """What those whose bodies are in memory cost."""
+        self.reading = False
+        """Bodies are being read back for it, and dispatch waits for them."""
+        self.purging = 0
+        """Purges that have not ended, and dispatch waits for them."""
+        self.counts = [0] * KINDS
+        """By EventKind, since the beginning of the journal."""
+        self.volatile = [0] * KINDS
+        """Of volatile messages, what the journal has not been told yet."""
+
+    @property
+    def live(self) -> int:
+        """Messages in the queue, whatever their state."""
+        raise NotImplementedError
+
+    def offer(self, message: Message) -> None:
+        """Put an AVAILABLE message in its place."""
+        raise NotImplementedError
+
+    def withdraw(self, message: Message) -> None:
+        """Take a message out of its place: it is not AVAILABLE any more."""
+        raise NotImplementedError
+
+    def schedule(self, message: Message) -> None:
+        """Keep a SCHEDULED message until its time."""
+        raise NotImplementedError
+
+    def unschedule(self, message: Message) -> bool:
+        """Let go of a message that was SCHEDULED. True where others may be handed out for that."""
+        raise NotImplementedError
+
+    def release(self, group: str) -> None:
+        """Let go what is parked of a group: no message of it waits for another attempt any more."""
+        raise NotImplementedError
 
 
 class Message:
@@ -122,7 +253,7 @@ class Message:
     def __init__(
         self,
         sequence: int,
-        queue: Queue,
+        queue: QueueBase,
         state: NodeState,
         body: bytes | None,
         fingerprint: int,
@@ -150,7 +281,7 @@ class Message:
         """Of the journal's record that has its payload; of a volatile message 0."""
         self.attempt = 0
         """delivery-count"""
-        self.holder: Consumer | None = None
+        self.holder: Holder | None = None
         """Who has it acquired."""
         self.extra: Extra | None = None
 
@@ -209,9 +340,12 @@ __all__ = [
     "COPY",
     "DISPATCHED",
     "DURABLE",
+    "KINDS",
     "OBJECT_BYTES",
     "OVERHEAD_BYTES",
     "TOLD_DURABLE",
     "Extra",
+    "Holder",
     "Message",
+    "QueueBase",
 ]

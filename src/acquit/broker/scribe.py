@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
-from acquit.broker.links.endpoints import Actor
+from acquit.broker.links.peers import Actor
 from acquit.broker.message import COPY, DURABLE, Message
 from acquit.errors import StoreFull
 from acquit.ledger import records
@@ -24,8 +24,6 @@ from acquit.ledger.records import Counters
 from acquit.ledger.sequences import DispatchMarks, Sequences
 
 if TYPE_CHECKING:
-    from acquit.broker.nodes.node import Queue
-    from acquit.broker.nodes.topics import Topic
     from acquit.ledger.recorder import Recorder
     from acquit.store.interface import Batch, Journal, Position
 
@@ -38,6 +36,14 @@ ACTORS_KEPT_MAX: Final = 4_096
 
 ActorKey = tuple[str, str, str | None, str]
 _WORTH_TRYING_BYTES: Final = 16_384
+
+
+class Node(Protocol):
+    """A queue or a topic, as the journal knows it."""
+
+    number: int
+    counts: list[int]
+    volatile: list[int]
 
 
 class Scribe:
@@ -53,7 +59,7 @@ class Scribe:
         """The reserve is used up: nothing durable may happen."""
         self._waiting: list[tuple[Callable[..., None], tuple[object, ...]]] = []
         self._in_flight: list[tuple[Callable[..., None], tuple[object, ...]]] = []
-        self._volatile: dict[Queue | Topic, None] = {}
+        self._volatile: dict[Node, None] = {}
         self._actors: dict[ActorKey, int] = {}
 
     # -- records ------------------------------------------------------------------------------------------------------
@@ -109,7 +115,7 @@ class Scribe:
         except StoreFull:
             self.exhausted = True  # the recorder keeps them, and no batch is taken without them
 
-    def unrouted(self, topic: Topic, payload: bytes, actor: int, *, durable: bool) -> None:
+    def unrouted(self, topic: Node, payload: bytes, actor: int, *, durable: bool) -> None:
         """A message found no subscription. Raises StoreFull for a durable one without room."""
         if not durable:
             self.count_volatile(topic, EventKind.UNROUTED, 1)
@@ -147,7 +153,7 @@ class Scribe:
         else:
             self.count_volatile(queue, kind, 1)
 
-    def events(self, kind: int, queue: Queue, messages: list[Message], actor: int) -> None:
+    def events(self, kind: int, queue: Node, messages: list[Message], actor: int) -> None:
         """The same for many durable messages of one queue."""
         queue.counts[kind] += len(messages)
         transition, number, time_us = self.recorder.transition, queue.number, self.time_us
@@ -193,7 +199,7 @@ class Scribe:
             self.exhausted = True  # the recorder keeps it, and no batch is taken without it
         message.queue.counts[kind] += 1
 
-    def count_volatile(self, queue: Queue | Topic, kind: int, count: int) -> None:
+    def count_volatile(self, queue: Node, kind: int, count: int) -> None:
         """So many volatile messages of the queue did that; `queue.counts` is the caller's."""
         queue.volatile[kind] += count
         self._volatile[queue] = None
@@ -294,7 +300,7 @@ class Scribe:
             self._release(waiting)  # those behind it wait for answers of their own
             raise
 
-    def mark_ahead(self, queue: Queue, sequence: int) -> bool:
+    def mark_ahead(self, queue: Node, sequence: int) -> bool:
         """May messages up to `sequence` be handed out? If not, the next sync brings the mark."""
         with suppress(StoreFull):
             return self.marks.covered(queue.number, sequence, self.time_us)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from acquit.broker.access.crowd import Place
     from acquit.broker.access.guesses import Guesses
     from acquit.broker.access.users import Users
-    from acquit.broker.links.endpoints import Peer
+    from acquit.broker.links.peers import Peer
     from acquit.broker.notices import Notices
     from acquit.protocol.connection import Connection
     from acquit.transport.turnstile import Turnstile

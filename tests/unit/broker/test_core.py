@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acquit.broker.dispatching.interest import Interest
+from acquit.broker.dispatching.consumers import Interest
 from acquit.broker.message import Message as QueuedMessage
 from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions, ConnectionLimits
 from acquit.broker.outcomes.leaving import GIVEN_BACK_MAX

@@ -13,16 +13,16 @@ Connections of which none has asked may have one name.
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
+from acquit.broker.links.peers import Enforcement
 from acquit.protocol._definitions import AmqpCondition, Error
 from acquit.protocol.types import Symbol, UInt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from acquit.broker.links.endpoints import Peer
+    from acquit.broker.links.peers import Peer
     from acquit.protocol._definitions import Open
 
 SOLE_CONNECTION: Final = "sole-connection-for-container"
@@ -32,13 +32,6 @@ ENFORCEMENT_POLICY: Final = "sole-connection-enforcement-policy"
 DETECTION_POLICY: Final = "sole-connection-detection-policy"
 """Open property, of our open."""
 STRONG: Final = UInt(0)
-
-
-class Enforcement(IntEnum):
-    """What becomes of a second connection."""
-
-    REFUSE_CONNECTION = 0
-    CLOSE_EXISTING = 1
 
 
 def gate(
@@ -99,4 +92,4 @@ def _enforcement(opening: Open) -> Enforcement | None:
     return Enforcement(said)
 
 
-__all__ = ["DETECTION_POLICY", "ENFORCEMENT_POLICY", "SOLE_CONNECTION", "STRONG", "Enforcement", "gate"]
+__all__ = ["DETECTION_POLICY", "ENFORCEMENT_POLICY", "SOLE_CONNECTION", "STRONG", "gate"]

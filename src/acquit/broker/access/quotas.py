@@ -16,7 +16,7 @@ from acquit.protocol._definitions import AmqpCondition, Error
 
 if TYPE_CHECKING:
     from acquit.broker.access.permissions import Permissions
-    from acquit.broker.links.endpoints import Peer
+    from acquit.broker.links.peers import Peer
     from acquit.broker.options import BrokerLimits
 
 T = TypeVar("T")

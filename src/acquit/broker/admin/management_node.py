@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Final
 
 from acquit.broker.admin.management import Failure, Later, Managed, answer, reply_address
 from acquit.broker.dispatching import tags
+from acquit.broker.dispatching.consumers import held_back
 from acquit.broker.intake.limits import admit
-from acquit.broker.links.endpoints import Actor, Peer, held_back
+from acquit.broker.links.peers import Actor, Peer
 from acquit.broker.message import OVERHEAD_BYTES
 from acquit.broker.nodes.node import Queue
 from acquit.broker.refusal import Refused

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.dispatching import tags
-from acquit.broker.links.endpoints import Actor, Peer
+from acquit.broker.links.peers import Actor, Peer
 from acquit.broker.message import DISPATCHED, Message
 from acquit.broker.queue import NodeState
 from acquit.broker.selector import fields_of
@@ -21,8 +21,8 @@ from acquit.broker.selector import fields_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from acquit.broker.dispatching.consumers import ServedQueue
     from acquit.broker.links.filters import Portion
-    from acquit.broker.nodes.node import Queue
     from acquit.broker.selector import Selector
     from acquit.protocol.link import SendingLink
 
@@ -38,7 +38,7 @@ class Browser(Actor):
         self,
         peer: Peer,
         link: SendingLink,
-        queue: Queue,
+        queue: ServedQueue,
         *,
         selector: Selector | None = None,
         no_local: bool = False,

@@ -33,10 +33,9 @@ from acquit.broker.selector import STEPS_MAX, Fields, fields_of
 
 if TYPE_CHECKING:
     from acquit.broker.denials import Denials
-    from acquit.broker.dispatching.interest import Interest
+    from acquit.broker.dispatching.consumers import Consumer, Interest
     from acquit.broker.dispatching.sending import Sending
     from acquit.broker.life import Life
-    from acquit.broker.links.endpoints import Consumer
     from acquit.broker.nodes.node import Queue
     from acquit.broker.outcomes.expiry import Expiry
     from acquit.protocol.session_base import SessionBase

@@ -18,19 +18,20 @@ from typing import TYPE_CHECKING, Final
 
 from acquit.broker.dispatching.aside import rank
 from acquit.broker.dispatching.choosing import SHARE_MAX, Choosing, barrier_of
+from acquit.broker.dispatching.consumers import held_back
 from acquit.broker.dispatching.groups import Groups
 from acquit.broker.dispatching.sending import Sending
 from acquit.broker.dispatching.succession import notice_size
-from acquit.broker.links.endpoints import held_back
 from acquit.broker.memory import tell_returns
 from acquit.broker.message import DURABLE, Message
+from acquit.broker.nodes.node import whole
 
 if TYPE_CHECKING:
     from acquit.broker.denials import Denials
     from acquit.broker.dispatching.browsing import Browser
-    from acquit.broker.dispatching.interest import Line
+    from acquit.broker.dispatching.consumers import Consumer, Line
     from acquit.broker.life import Life
-    from acquit.broker.links.endpoints import Consumer
+    from acquit.broker.message import QueueBase
     from acquit.broker.nodes.node import Queue
     from acquit.broker.outcomes.expiry import Expiry
     from acquit.broker.outcomes.locks import LockKeeper
@@ -64,13 +65,13 @@ class Dispatch:
         """Serve every queue where something changed. True where more can be handed out in another turn, once what was
         produced for some peer is written."""
         life = self._life
-        held: dict[Queue, None] = {}
-        later: dict[Queue, None] = {}
+        held: dict[QueueBase, None] = {}
+        later: dict[QueueBase, None] = {}
         self._sending.turn += 1
         self._left = HANDED_MAX
         while life.dirty:
             dirty, life.dirty = life.dirty, {}
-            for queue in dirty:
+            for queue in map(whole, dirty):
                 if self._left <= 0:
                     later[queue] = None
                     continue

@@ -13,11 +13,10 @@ Where the address says so, a message that waits for another attempt holds back t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from zlib import crc32
 
 if TYPE_CHECKING:
-    from acquit.broker.links.endpoints import Consumer
     from acquit.broker.message import Message
 
 GROUPS_MAX: Final = 65_536
@@ -27,11 +26,12 @@ BUCKETS: Final = 1_024
 CLOSING: Final = 0xFFFF_FFFF
 """The group-sequence of a group's last message."""
 
+Consumer = TypeVar("Consumer")
 Key = str | int
 """A group's id, or the number of its bucket."""
 
 
-class Groups:
+class Groups(Generic[Consumer]):
     """Which consumer has which group, in one queue."""
 
     __slots__ = ("_owners", "parked")

@@ -15,8 +15,9 @@ from acquit.broker.message import DISPATCHED, DURABLE, TOLD_DURABLE, Message
 from acquit.broker.queue import NodeEvent, NodeState, step
 
 if TYPE_CHECKING:
+    from acquit.broker.dispatching.consumers import Consumer
     from acquit.broker.life import Life
-    from acquit.broker.links.endpoints import Consumer, Peer
+    from acquit.broker.links.peers import Peer
     from acquit.broker.nodes.node import Queue
     from acquit.broker.outcomes.locks import LockKeeper
 

@@ -13,16 +13,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.dispatching.aside import BEYOND
-from acquit.broker.dispatching.interest import Interest, Wants
+from acquit.broker.dispatching.consumers import Interest, ServedQueue, Wants
 from acquit.broker.refusal import Refused
 from acquit.protocol._definitions import AmqpCondition
 from acquit.protocol.types import whole_number
 
 if TYPE_CHECKING:
     from acquit.broker.denials import Denials
-    from acquit.broker.links.endpoints import Consumer
+    from acquit.broker.dispatching.consumers import Consumer
     from acquit.broker.message import Message
-    from acquit.broker.nodes.node import Queue
 
 SHARED: Final = "shared"
 PRIORITIES: Final = ("priority", "rabbitmq:priority", "x-priority")
@@ -74,7 +73,7 @@ def depart(consumer: Consumer) -> None:
             _serve(max(queue.consumers, key=_priority))  # of equals the first, which has waited longest
 
 
-def reconsider(queue: Queue) -> None:
+def reconsider(queue: ServedQueue) -> None:
     """The policy has changed: who is served now, and with what? The queue is to be woken then."""
     if queue.policy.consumers == SHARED:
         queue.active = None
@@ -96,7 +95,7 @@ def reconsider(queue: Queue) -> None:
         consumer.stand_in_line()  # it may be allowed to hold more
     if not queue.policy.message_groups and queue.groups is not None:
         for group in list(queue.groups.parked):
-            release(queue, group)
+            queue.release(group)
         queue.groups = None
 
 
@@ -176,14 +175,4 @@ def _free(consumer: Consumer) -> None:
     consumer.own.clear()
 
 
-def release(queue: Queue, group: str) -> None:
-    """What is parked of a group may go: no message of it waits for another attempt any more."""
-    groups = queue.groups
-    if groups is None:
-        return
-    for message in groups.parked.pop(group, ()):
-        if queue.aside.remove(message):
-            queue.backlog.add(message)
-
-
-__all__ = ["SHARED", "arrive", "depart", "notice_size", "priority_of", "reconsider", "release", "specialise"]
+__all__ = ["SHARED", "arrive", "depart", "notice_size", "priority_of", "reconsider", "specialise"]

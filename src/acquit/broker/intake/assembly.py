@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from acquit.broker.links.endpoints import Peer
+    from acquit.broker.links.peers import Peer
     from acquit.broker.memory import Memory
 
 

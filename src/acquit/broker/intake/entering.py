@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 from acquit.broker.dispatching.groups import CLOSING
 from acquit.broker.intake.limits import admit, note_value
 from acquit.broker.intake.shaping import SharedBody, expiry, make_body, read_posting
-from acquit.broker.message import COPY, DURABLE, OVERHEAD_BYTES, TOLD_DURABLE, Message
+from acquit.broker.message import COPY, DURABLE, OVERHEAD_BYTES, TOLD_DURABLE, Message, QueueBase
+from acquit.broker.nodes.node import whole
 from acquit.broker.queue import NodeEvent, NodeState, step
 from acquit.broker.refusal import Refused
 from acquit.ledger.events import EventKind
@@ -214,7 +215,7 @@ class Entering:
 
     def available(self, messages: list[Message]) -> None:
         """What these entered by is on the disk: a commit, or one posting in several queues."""
-        ready: dict[Queue, list[Message]] = {}
+        ready: dict[QueueBase, list[Message]] = {}
         for message in messages:
             if message.state is _PENDING and not (message.due_at_ms or message.expires_at_ms):
                 message.state = _WHEN_SYNCED
@@ -240,9 +241,10 @@ class Entering:
 
     # -- its own ------------------------------------------------------------------------------------------------------
 
-    def _offer(self, queue: Queue, messages: list[Message]) -> None:
+    def _offer(self, entered: QueueBase, messages: list[Message]) -> None:
         if not messages:
             return
+        queue = whole(entered)
         queue.backlog.extend(messages)
         if queue.values is not None:
             queue.values.arrived.extend(messages)
@@ -258,8 +260,9 @@ class Entering:
                     if message.flags & DURABLE:
                         memory.drop(message)
 
-    def mark(self, queue: Queue, sequence: int) -> None:
+    def mark(self, entered: QueueBase, sequence: int) -> None:
         """A consumer that waits shall not wait for a second sync, only to learn that it may have the message."""
+        queue = whole(entered)
         if queue.consumers and wanted_soon(queue):
             self._scribe.mark_ahead(queue, sequence)
 

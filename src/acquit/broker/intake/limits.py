@@ -29,6 +29,8 @@ from typing import TYPE_CHECKING, Final
 
 from acquit.broker.dispatching.aside import BEYOND, FIRST, rank_of
 from acquit.broker.message import OVERHEAD_BYTES
+from acquit.broker.nodes.capacity import UNLIMITED
+from acquit.broker.nodes.node import whole
 from acquit.broker.queue import NodeEvent, NodeState
 from acquit.broker.refusal import Refused
 from acquit.ledger.records import Extra, encode_extras, encode_id
@@ -43,7 +45,6 @@ if TYPE_CHECKING:
     from acquit.broker.nodes.node import Queue
     from acquit.broker.options import AddressPolicy
 
-UNLIMITED: Final = 1 << 62
 STEP: Final = 5_000
 """Messages that one turn displaces in one queue: a limit that is lowered by a million is two hundred turns."""
 VALUE_BYTES_MAX: Final = 1_024
@@ -90,24 +91,6 @@ def full(queue: Queue | None, *, disk: bool = False) -> Refused:
     return Refused(f"{what}: try again later", condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED)
 
 
-def displaces(policy: AddressPolicy) -> bool:
-    """Does anything give way to newer messages under this policy?"""
-    sized = policy.full_policy == "drop-oldest" and (policy.bytes_max or policy.messages_max)
-    return bool(policy.last_value or policy.ring_size or sized)
-
-
-def resident_bytes_max(policy: AddressPolicy) -> int:
-    """Bodies of one queue that are kept in memory."""
-    if policy.full_policy == "page" and policy.bytes_max:
-        return min(policy.memory_bytes_max, policy.bytes_max)
-    return policy.memory_bytes_max
-
-
-def resident_messages_max(policy: AddressPolicy) -> int:
-    """Messages of one queue beyond which bodies are not kept in memory."""
-    return policy.messages_max if policy.full_policy == "page" and policy.messages_max else UNLIMITED
-
-
 def note_value(policy: AddressPolicy, posting: Posting) -> None:
     """Take the value that a last-value queue goes by from a message's properties, into its journal fields as well."""
     if posting.last_value or not policy.last_value:
@@ -127,17 +110,6 @@ def note_value(policy: AddressPolicy, posting: Posting) -> None:
     posting.extras += encode_extras([(Extra.LAST_VALUE_KEY, encoded)])
 
 
-class Values:
-    """The newest message of each value, in one last-value queue."""
-
-    __slots__ = ("arrived", "newest")
-
-    def __init__(self) -> None:
-        self.newest: dict[bytes, Message] = {}
-        self.arrived: list[Message] = []
-        """What became available since the last turn."""
-
-
 class Limits:
     """Displaces what has to give way."""
 
@@ -148,7 +120,7 @@ class Limits:
 
     def run(self) -> bool:
         """Look at the queues where something has become available. True if there is more to do."""
-        queues = [queue for queue in self._life.dirty if queue.displaces]
+        queues = [whole(queue) for queue in self._life.dirty if queue.displaces]
         if self._over:
             queues += [queue for queue in self._over if queue not in self._life.dirty]
             self._over.clear()
@@ -231,14 +203,9 @@ def _oldest(queue: Queue) -> Message:
 __all__ = [
     "REFUSING",
     "STEP",
-    "UNLIMITED",
     "Limits",
     "Room",
-    "Values",
     "admit",
-    "displaces",
     "full",
     "note_value",
-    "resident_bytes_max",
-    "resident_messages_max",
 ]

@@ -17,7 +17,7 @@ from acquit.protocol.link import Link, ReceivingLink, SendingLink
 
 if TYPE_CHECKING:
     from acquit.broker.access.quotas import Quotas
-    from acquit.broker.links.endpoints import Peer
+    from acquit.broker.links.peers import Peer
     from acquit.broker.links.receivers import Receivers
     from acquit.broker.links.senders import Senders
 

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Final
 
 from acquit.broker.denials import Denials
 from acquit.broker.dispatching.browsing import Browser
+from acquit.broker.dispatching.consumers import Consumer
 from acquit.broker.dispatching.succession import SHARED, arrive, priority_of
-from acquit.broker.links.endpoints import Actor, Consumer, Peer, verdict_of
+from acquit.broker.links.endpoints import verdict_of
 from acquit.broker.links.filters import NOTHING, AppliedFilters, read_filters
+from acquit.broker.links.peers import Actor, Peer
 from acquit.broker.nodes import subscriptions, temporary
 from acquit.broker.nodes.addresses import is_pattern
 from acquit.broker.nodes.finding import SEPARATOR, Nodes, asks_creation, wants_topic

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.intake.marks import Marks
-from acquit.broker.links.endpoints import Peer, Producer
+from acquit.broker.links.endpoints import Producer
+from acquit.broker.links.peers import Peer
 from acquit.broker.nodes import temporary
 from acquit.broker.nodes.finding import Nodes, asks_creation, wants_topic
 from acquit.broker.nodes.node import Queue

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from acquit.broker.nodes.addresses import is_pattern
 from acquit.broker.nodes.node import Queue
 from acquit.broker.refusal import Refused
+from acquit.broker.selector import fields_of_posting
 from acquit.protocol._definitions import AmqpCondition
 from acquit.protocol.extensions import CREATE_ON_DEMAND
 
@@ -23,10 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from acquit.broker.intake.arrival import Arrival
-    from acquit.broker.links.endpoints import Peer
+    from acquit.broker.links.peers import Peer
     from acquit.broker.nodes.addresses import Policies
     from acquit.broker.nodes.queues import Queues
     from acquit.broker.nodes.topics import Topic, Topics
+    from acquit.broker.selector import Fields
 
 _TOPIC_WORDS: Final = frozenset(("topic", "temporary-topic", "shared", "global"))
 _QUEUE_WORDS: Final = frozenset(("queue", "temporary-queue"))
@@ -104,7 +106,36 @@ class Nodes:
     def queues_of(self, arrival: Arrival) -> list[Queue]:
         """The queues that a posting enters: for a topic those of all subscriptions that take it."""
         target = arrival.target
-        return [target] if isinstance(target, Queue) else self._topics.matching(target, arrival)
+        return [target] if isinstance(target, Queue) else self._matching(target, arrival)
+
+    def _matching(self, topic: Topic, arrival: Arrival) -> list[Queue]:
+        """Return the queues of the topic's subscriptions that take this posting."""
+        matching = []
+        fields = None
+        for queue in self._topics.routes_of(topic):
+            subscription = queue.subscription
+            if subscription is not None and subscription.filtered:
+                if subscription.no_local and subscription.container == arrival.producer.peer.container:
+                    continue
+                if subscription.selector is not None:
+                    if fields is None:
+                        fields = _fields_of(topic, arrival)
+                    if not subscription.selector.matches(fields):
+                        continue
+            matching.append(queue)
+        return matching
+
+
+def _fields_of(topic: Topic, arrival: Arrival) -> Fields:
+    posting = arrival.posting
+    return fields_of_posting(
+        arrival.payload,
+        topic.address,
+        durable=posting.durable,
+        priority=posting.priority,
+        expires_at_ms=arrival.expires_at_ms,
+        size_bytes=len(arrival.payload),
+    )
 
 
 __all__ = ["SEPARATOR", "Nodes", "asks_creation", "wants_topic"]

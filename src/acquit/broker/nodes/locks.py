@@ -12,11 +12,10 @@ from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
 
-from acquit.broker.message import Message
-from acquit.broker.transact.transaction import Retirement
+from acquit.broker.message import Message, QueueBase
+from acquit.broker.transact.retirement import Retirement
 
 if TYPE_CHECKING:
-    from acquit.broker.nodes.node import Queue
     from acquit.protocol.delivery import Delivery
 
 _SWEEP_MIN: Final = 1_000
@@ -27,7 +26,7 @@ class Locks:
 
     __slots__ = ("_heap", "_number", "_queue", "_until", "duration_ms")
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: QueueBase) -> None:
         self._queue = queue
         self.duration_ms = queue.policy.lock_duration_ms
         self._heap: list[tuple[int, int, Delivery]] = []

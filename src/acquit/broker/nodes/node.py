@@ -8,81 +8,45 @@ The queue itself decides nothing; it is what posting, dispatch and settlement wo
 
 from __future__ import annotations
 
-from heapq import heappop
-from typing import TYPE_CHECKING, Final
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Final, Protocol
 
-from acquit.broker.dispatching.aside import Aside
-from acquit.broker.dispatching.backlog import Backlog
-from acquit.broker.intake.limits import Values, displaces, resident_bytes_max, resident_messages_max
+from acquit.broker.dispatching.consumers import ServedQueue
+from acquit.broker.nodes.capacity import Values, displaces, resident_bytes_max, resident_messages_max
 from acquit.broker.queue import NodeState
+from acquit.ledger.duplicates import window_id
 from acquit.ledger.events import ENTERING, RETIRING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from acquit.broker.dispatching.browsing import Browser
-    from acquit.broker.dispatching.groups import Groups
-    from acquit.broker.dispatching.interest import Interest
-    from acquit.broker.links.endpoints import Consumer, Producer
-    from acquit.broker.message import Message
+    from acquit.broker.message import Message, QueueBase
+    from acquit.broker.nodes.lifetime import Temporary
     from acquit.broker.nodes.locks import Locks
     from acquit.broker.nodes.subscription import Subscription
-    from acquit.broker.nodes.temporary import Temporary
     from acquit.broker.options import AddressPolicy
+    from acquit.protocol.link import ReceivingLink
 
-KINDS: Final = 64
-"""Room for every EventKind."""
 _ENTERING: Final = tuple(map(int, ENTERING))
 _RETIRING: Final = tuple(map(int, RETIRING))
 
 
-class Queue:
+class Sender(Protocol):
+    """A link that messages come on, as their node sees it: `links.endpoints.Producer`."""
+
+    link: ReceivingLink
+
+
+class Queue(ServedQueue):
     """One queue. Made by `queues.Queues`."""
 
     __slots__ = (
-        "acquired",
-        "active",
-        "address",
-        "aside",
-        "asks_poster",
-        "auto_created",
-        "backlog",
-        "blocked_groups",
         "browsers",
-        "bytes",
-        "consumers",
-        "counts",
-        "delayed",
-        "displaces",
-        "draining",
-        "durable",
-        "emptying",
-        "groups",
-        "held",
-        "held_bytes",
-        "interests",
-        "learning",
-        "leaving",
         "locks",
-        "memory_bytes",
-        "memory_bytes_max",
-        "memory_messages_max",
-        "name",
-        "number",
-        "owing",
-        "pending",
-        "plain",
-        "policy",
         "producers",
-        "purging",
-        "reading",
-        "removing",
-        "scheduled",
         "scheduled_ids",
-        "subscription",
-        "temporary",
         "values",
-        "volatile",
     )
 
     def __init__(
@@ -97,86 +61,56 @@ class Queue:
         subscription: Subscription | None = None,
         temporary: Temporary | None = None,
     ) -> None:
-        self.number = number
-        """Its name in the journal; never reused."""
-        self.name = name
-        self.address = address
-        self.policy = policy
-        self.auto_created = auto_created
-        self.durable = durable
-        """Does it outlive a restart? All that is in one that does not is kept as volatile messages are."""
-        self.subscription = subscription
-        """What it is the queue of, where it is fed by topics."""
-        self.temporary = temporary
-        """How long it lives, where a client had it made for itself."""
-        self.plain = False
-        """Is every posting that says nothing special treated alike here, so that groups of them can be? See `posting`
-        and `look_at_policy`."""
-        self.asks_poster = False
-        """Somebody asked for no messages of its own: who posts is remembered with each."""
-        self.displaces = False
-        """Do older messages give way to newer ones? See `limits`."""
+        super().__init__(
+            number,
+            name,
+            address,
+            policy,
+            auto_created=auto_created,
+            durable=durable,
+            subscription=subscription,
+            temporary=temporary,
+        )
         self.values: Values | None = None
         """Of a last-value queue."""
-        self.memory_bytes_max = 0
-        """Bodies in memory, by the policy; beyond it they are read back from the journal."""
-        self.memory_messages_max = 0
-        """The same in messages, of all that are live."""
-        self.removing = False
-        """It is being deleted: nothing is posted to it any more, and what is in it goes."""
-        self.backlog = Backlog()
-        self.pending = 0
-        """Posted; the record waits for the disk."""
-        self.held = 0
-        """Postings of transactions that are to enter it, which are not in it."""
-        self.held_bytes = 0
-        """Their payloads."""
-        self.acquired = 0
-        self.scheduled: dict[int, Message] = {}
-        """By sequence."""
         self.scheduled_ids: dict[bytes, dict[Message, None]] = {}
         """Those that wait for their delivery time, by message-id as the ledger encodes it."""
-        self.delayed: list[tuple[int, int, Message]] = []
-        """A heap of those that wait for another attempt and hold up what is behind them; see `barrier`."""
-        self.leaving = 0
-        """Consumers that have left, and have not given back all that they held (`outcomes.leaving`)."""
-        self.learning = 0
-        """Messages that wait for another attempt, and are being read back to see which group they hold up."""
-        self.blocked_groups: dict[str, int] = {}
-        """Groups that messages which wait for another attempt hold up, and how many of them there are."""
         self.locks: Locks | None = None
         """Of those that are acquired, where the policy sets a lock duration."""
-        self.aside = Aside()
-        """Available, but nobody who waited could have them, so they are out of the line; see `choosing`."""
-        self.interests: list[Interest] = []
-        """What the consumers that are served would take."""
-        self.active: Consumer | None = None
-        """The only one that is served, where the policy serves one at a time."""
-        self.groups: Groups | None = None
-        """Made when the first message with a group is handed out."""
-        self.owing: dict[Consumer, None] = {}
-        """Consumers that something is set aside for alone."""
-        self.draining: dict[Consumer, None] = {}
-        """Consumers that wait to hear that there is nothing more."""
-        self.emptying: dict[Consumer, None] = {}
-        """Consumers with something in their outbox."""
-        self.consumers: list[Consumer] = []
-        """Links that acquire."""
         self.browsers: list[Browser] = []
-        self.producers: dict[Producer, None] = {}
-        self.bytes = 0
-        """Payloads of all live messages, as they were posted."""
-        self.memory_bytes = 0
-        """What those whose bodies are in memory cost."""
-        self.reading = False
-        """Bodies are being read back for it, and dispatch waits for them."""
-        self.purging = 0
-        """Purges that have not ended, and dispatch waits for them."""
-        self.counts = [0] * KINDS
-        """By EventKind, since the beginning of the journal."""
-        self.volatile = [0] * KINDS
-        """Of volatile messages, what the journal has not been told yet."""
+        self.producers: dict[Sender, None] = {}
         self.look_at_policy()
+
+    def offer(self, message: Message) -> None:
+        """Put an AVAILABLE message in its place, and let those see it who go by that."""
+        self.backlog.add(message)
+        if self.values is not None:
+            self.values.arrived.append(message)
+        for browser in self.browsers:
+            browser.offered(message)
+
+    def schedule(self, message: Message) -> None:
+        """Keep a SCHEDULED message until its time."""
+        self.scheduled[message.sequence] = message
+        if not message.came_back:
+            extra = message.need_extra()
+            if extra.message_id:
+                extra.message_id = window_id(extra.message_id)  # it is in memory although the message may not be
+                self.scheduled_ids.setdefault(extra.message_id, {})[message] = None
+        elif self.policy.redelivery_blocks == "queue":
+            heappush(self.delayed, (-message.priority, message.sequence, message))
+
+    def unschedule(self, message: Message) -> bool:
+        """Let go of a message that was SCHEDULED. True where it may have held up others."""
+        extra = message.extra
+        del self.scheduled[message.sequence]
+        if extra is not None and extra.message_id:
+            same = self.scheduled_ids.get(extra.message_id, {})
+            same.pop(message, None)
+            if not same:
+                self.scheduled_ids.pop(extra.message_id, None)
+            extra.message_id = b""
+        return bool(self.delayed)
 
     def look_at_policy(self) -> None:
         """The policy has changed, or is seen for the first time."""
@@ -195,11 +129,6 @@ class Queue:
             self.values = None
         elif self.values is None:
             self.values = Values()
-
-    @property
-    def available(self) -> int:
-        """Messages that could be acquired now."""
-        return self.backlog.count + len(self.aside)
 
     @property
     def live(self) -> int:
@@ -256,6 +185,12 @@ class Queue:
         return f"<Queue {self.number} {self.name!r} live={self.live}>"
 
 
+def whole(queue: QueueBase) -> Queue:
+    """Return all of what a message or a link names as its queue: each is a `Queue`."""
+    assert isinstance(queue, Queue)
+    return queue
+
+
 def _is_undeliverable(message: Message, consumers: Iterable[tuple[str, int]]) -> bool:
     """Is it nothing for any of these, by terminus and largest body? With none of them here: for those that were."""
     excluded = frozenset[str]() if message.extra is None else message.extra.excluded
@@ -265,4 +200,4 @@ def _is_undeliverable(message: Message, consumers: Iterable[tuple[str, int]]) ->
     return all(terminus in excluded or size > bytes_max for terminus, bytes_max in consumers)
 
 
-__all__ = ["KINDS", "Queue"]
+__all__ = ["Queue", "Sender", "whole"]

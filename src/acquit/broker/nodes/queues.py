@@ -21,11 +21,12 @@ from acquit.ledger.records import QueueFlag
 from acquit.protocol._definitions import AmqpCondition
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from acquit.broker.life import Life
-    from acquit.broker.links.endpoints import Peer
+    from acquit.broker.links.peers import Peer
+    from acquit.broker.nodes.lifetime import Temporary
     from acquit.broker.nodes.subscription import Subscription
-    from acquit.broker.nodes.temporary import Temporary
-    from acquit.broker.nodes.topics import Topic
 
 
 GENERATED: Final = re.compile(r"temporary\.(?:queue|topic)\.[0-9a-f]{32}")
@@ -36,7 +37,8 @@ and fills no queue that nobody will ever ask for."""
 class Queues:
     """All queues of one broker."""
 
-    def __init__(self, life: Life, policies: Policies, queues_max: int) -> None:
+    def __init__(self, life: Life, policies: Policies, queues_max: int, topics: Mapping[str, object]) -> None:
+        """`topics` are counted with the queues where their number is limited."""
         self._life = life
         self._scribe = life.scribe
         self._policies = policies
@@ -46,8 +48,8 @@ class Queues:
         self._made: Counter[str] = Counter()
         """How many of them there are."""
         self.by_name: dict[str, Queue] = {}
-        self.topics: dict[str, Topic] = {}
-        """By address; they count as queues where their number is limited. Kept by `topics.Topics`."""
+        self.topics = topics
+        """By address. Kept by `topics.Topics`."""
 
     # -- found, or made -----------------------------------------------------------------------------------------------
 

@@ -24,9 +24,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from acquit.broker.links.endpoints import Actor, Consumer
+from acquit.broker.dispatching.consumers import Consumer
+from acquit.broker.links.peers import Actor
 from acquit.broker.nodes.addresses import is_pattern
 from acquit.broker.nodes.finding import SEPARATOR, asks_creation
+from acquit.broker.nodes.node import whole
 from acquit.broker.nodes.queues import check_address
 from acquit.broker.nodes.subscription import NAME_MAX, Subscription, shown, subscription_name
 from acquit.broker.refusal import Refused
@@ -39,8 +41,8 @@ from acquit.protocol._definitions import (
 )
 
 if TYPE_CHECKING:
-    from acquit.broker.links.endpoints import Peer
     from acquit.broker.links.filters import AppliedFilters
+    from acquit.broker.links.peers import Peer
     from acquit.broker.nodes.node import Queue
     from acquit.broker.nodes.queues import Queues
     from acquit.broker.nodes.removal import Removal
@@ -242,7 +244,7 @@ class Subscriptions:
 
     def left(self, context: Consumer | Lookup, *, destroyed: bool) -> None:
         """A link of a subscription has ended. `destroyed`: its client wants the subscription to end as well."""
-        queue = context.queue
+        queue = whole(context.queue)
         subscription = queue.subscription
         if subscription is not None and not queue.consumers and (destroyed or not subscription.durable):
             self._end(queue, context.peer)

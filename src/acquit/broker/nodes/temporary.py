@@ -10,10 +10,10 @@ links that still use them end with amqp:resource-deleted.
 from __future__ import annotations
 
 import secrets
-from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.nodes.finding import wants_topic
+from acquit.broker.nodes.lifetime import Lifetime, Temporary
 from acquit.broker.refusal import Refused
 from acquit.protocol._definitions import (
     AmqpCondition,
@@ -27,7 +27,7 @@ from acquit.protocol.composite import several
 from acquit.protocol.types import Described
 
 if TYPE_CHECKING:
-    from acquit.broker.links.endpoints import Peer
+    from acquit.broker.links.peers import Peer
     from acquit.broker.nodes.node import Queue
     from acquit.broker.nodes.queues import Queues
     from acquit.broker.nodes.topics import Topic, Topics
@@ -37,19 +37,6 @@ if TYPE_CHECKING:
 LIFETIME_POLICY: Final = "lifetime-policy"
 DIST_MODES: Final = "supported-dist-modes"
 _ADDRESS_BYTES: Final = 16
-
-
-class Lifetime(IntEnum):
-    """When a dynamic node goes."""
-
-    ON_CLOSE = 0
-    """With the link that had it made."""
-    ON_NO_LINKS = 1
-    """With its last link."""
-    ON_NO_MESSAGES = 2
-    """Once the link that had it made is gone, with its last message."""
-    ON_NO_LINKS_OR_MESSAGES = 3
-    """When it has neither links nor messages."""
 
 
 _KINDS: Final[
@@ -64,29 +51,6 @@ _POLICIES: Final = {lifetime: kind() for kind, lifetime in _KINDS.items()}
 _DESCRIPTORS: Final = {
     descriptor: lifetime for kind, lifetime in _KINDS.items() for descriptor in (kind.DESCRIPTOR, kind.SYMBOL)
 }
-
-
-class Temporary:
-    """How long one dynamic node lives."""
-
-    __slots__ = ("lifetime", "owner")
-
-    def __init__(self, lifetime: Lifetime) -> None:
-        self.lifetime = lifetime
-        self.owner: object = self
-        """The context of the link that had it made; None once that is gone."""
-
-    def over(self, node: Queue | Topic) -> bool:
-        """Is it time to go?"""
-        match self.lifetime:
-            case Lifetime.ON_CLOSE:
-                return self.owner is None
-            case Lifetime.ON_NO_LINKS:
-                return not node.links
-            case Lifetime.ON_NO_MESSAGES:
-                return self.owner is None and not node.live
-            case Lifetime.ON_NO_LINKS_OR_MESSAGES:
-                return not node.links and not node.live
 
 
 class TemporaryNodes:
@@ -140,4 +104,4 @@ def _lifetime(terminus: Source | Target) -> Lifetime:
     return lifetime
 
 
-__all__ = ["Lifetime", "Temporary", "TemporaryNodes", "describe"]
+__all__ = ["TemporaryNodes", "describe"]

@@ -14,24 +14,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from acquit.broker.message import KINDS
 from acquit.broker.nodes.addresses import is_pattern, match_words
-from acquit.broker.nodes.node import KINDS, Queue
+from acquit.broker.nodes.node import Queue, Sender
 from acquit.broker.nodes.queues import check_address
 from acquit.broker.refusal import Refused
-from acquit.broker.selector import fields_of_posting
 from acquit.ledger import records
 from acquit.ledger.records import QueueFlag
 from acquit.protocol._definitions import AmqpCondition
 
 if TYPE_CHECKING:
-    from acquit.broker.intake.arrival import Arrival
-    from acquit.broker.links.endpoints import Peer, Producer
+    from acquit.broker.links.peers import Peer
     from acquit.broker.nodes.addresses import Policies
+    from acquit.broker.nodes.lifetime import Temporary
     from acquit.broker.nodes.queues import Queues
-    from acquit.broker.nodes.temporary import Temporary
     from acquit.broker.options import AddressPolicy
     from acquit.broker.scribe import Scribe
-    from acquit.broker.selector import Fields
 
 CHANGES_MAX: Final = 1_000
 """Patterns that came or went, which topics have not taken note of yet. Beyond, they look up all."""
@@ -81,7 +79,7 @@ class Topic:
         """Of all subscriptions that its address matches; None until they are looked up."""
         self.seen = 0
         """Changes of patterns that its routes know of."""
-        self.producers: dict[Producer, None] = {}
+        self.producers: dict[Sender, None] = {}
         self.held = 0
         """Postings of transactions that are to go through it."""
         self.held_bytes = 0
@@ -113,12 +111,11 @@ class Topic:
 class Topics:
     """All topics of one broker."""
 
-    def __init__(self, queues: Queues, scribe: Scribe, policies: Policies) -> None:
+    def __init__(self, queues: Queues, scribe: Scribe, policies: Policies, by_address: dict[str, Topic]) -> None:
         self._queues = queues
         self._scribe = scribe
         self._policies = policies
-        self.by_address: dict[str, Topic] = {}
-        queues.topics = self.by_address
+        self.by_address = by_address
         self._patterns: dict[Queue, list[str]] = {}
         """Of subscriptions whose address is a pattern, with its words."""
         self._deleted: dict[int, int] = {}
@@ -260,35 +257,6 @@ class Topics:
             self._routes -= self._routed.pop(other)
             other.routes = None
         return routes
-
-    def matching(self, topic: Topic, arrival: Arrival) -> list[Queue]:
-        """The queues of the subscriptions that take this posting."""
-        matching = []
-        fields = None
-        for queue in self.routes_of(topic):
-            subscription = queue.subscription
-            if subscription is not None and subscription.filtered:
-                if subscription.no_local and subscription.container == arrival.producer.peer.container:
-                    continue
-                if subscription.selector is not None:
-                    if fields is None:
-                        fields = _fields_of(topic, arrival)
-                    if not subscription.selector.matches(fields):
-                        continue
-            matching.append(queue)
-        return matching
-
-
-def _fields_of(topic: Topic, arrival: Arrival) -> Fields:
-    posting = arrival.posting
-    return fields_of_posting(
-        arrival.payload,
-        topic.address,
-        durable=posting.durable,
-        priority=posting.priority,
-        expires_at_ms=arrival.expires_at_ms,
-        size_bytes=len(arrival.payload),
-    )
 
 
 __all__ = ["Topic", "Topics"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from acquit.broker.nodes.node import whole
 from acquit.broker.queue import NodeEvent, NodeState
 from acquit.errors import StoreFull
 from acquit.ledger.events import EventKind
@@ -72,7 +73,7 @@ class Expiry:
         """The clock jumped: what waits for another attempt still waits for as long; a delivery time is a time."""
         seen = {message.queue for message in self._life.timers.messages() if message.state is NodeState.SCHEDULED}
         for queue in seen:
-            for message in queue.scheduled.values():
+            for message in whole(queue).scheduled.values():
                 if message.came_back and message.extra is not None:
                     message.extra.due_shift_ms += by_ms
                     self._life.timers.add(message.extra.due_at_ms + message.extra.due_shift_ms, message)

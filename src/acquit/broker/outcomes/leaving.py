@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from acquit.broker.links.endpoints import Consumer
+    from acquit.broker.dispatching.consumers import Consumer
     from acquit.broker.outcomes.settling import Settling
     from acquit.broker.queue import Ending
     from acquit.protocol.delivery import Delivery

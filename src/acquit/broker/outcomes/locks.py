@@ -11,7 +11,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
-from acquit.broker.links.endpoints import Consumer
+from acquit.broker.dispatching.consumers import Consumer
 from acquit.broker.nodes.locks import Locks
 
 if TYPE_CHECKING:

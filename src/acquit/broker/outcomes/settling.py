@@ -18,10 +18,12 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+from acquit.broker.dispatching.consumers import Consumer
 from acquit.broker.intake.shaping import merge_annotations
 from acquit.broker.life import EXCLUDED_MAX, Account
-from acquit.broker.links.endpoints import Consumer, verdict_of
+from acquit.broker.links.endpoints import verdict_of
 from acquit.broker.message import COPY, DURABLE, Message
+from acquit.broker.nodes.node import whole
 from acquit.broker.queue import (
     ENDINGS,
     LEFT_BEHIND,
@@ -35,7 +37,7 @@ from acquit.broker.queue import (
     step,
 )
 from acquit.broker.scribe import CONNECTION_LOST, UNDELIVERABLE_HERE
-from acquit.broker.transact.transaction import Retirement
+from acquit.broker.transact.retirement import Retirement
 from acquit.errors import StoreFull
 from acquit.ledger.events import EventKind
 from acquit.ledger.records import AttemptNote, Cause
@@ -106,8 +108,8 @@ class Settling:
                 if delivery.context.__class__ is Retirement:
                     delivery.context.said_outside(state)
             self._decide(consumer, deliveries, state, Ending.SETTLED, answer=not settled)
-        elif isinstance(state, Received) and consumer.queue.locks is not None:
-            consumer.queue.locks.renew(deliveries, self._scribe.time_us // 1000)
+        elif isinstance(state, Received) and (locks := whole(consumer.queue).locks) is not None:
+            locks.renew(deliveries, self._scribe.time_us // 1000)
         if consumer.queue.policy.prefetch_max:
             consumer.stand_in_line()
             self._life.dirty[consumer.queue] = None

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from acquit.broker.links.endpoints import Actor, Peer, takes_rejected
+from acquit.broker.links.endpoints import takes_rejected
+from acquit.broker.links.peers import Actor, Peer
 from acquit.broker.queue import Ending
 from acquit.broker.refusal import Refused
 from acquit.errors import DecodeError, RemoteProtocolError

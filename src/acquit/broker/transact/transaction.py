@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from acquit.broker.message import OVERHEAD_BYTES, Message
-from acquit.broker.queue import NodeState
-from acquit.protocol._definitions import AmqpCondition, Error, TransactionalState
+from acquit.broker.message import OVERHEAD_BYTES
+from acquit.protocol._definitions import Error, TransactionalState
 from acquit.protocol.constants import ACCEPTED
 from acquit.store.interface import Position
 
 if TYPE_CHECKING:
     from acquit.broker.dispatching.browsing import Browser
     from acquit.broker.intake.arrival import Arrival
-    from acquit.broker.links.endpoints import Consumer, Peer
+    from acquit.broker.links.peers import Peer
     from acquit.broker.nodes.node import Queue
     from acquit.broker.nodes.topics import Topic
+    from acquit.broker.transact.retirement import Retirement
     from acquit.protocol.delivery import Delivery, DeliveryState
-
-CONTESTED: Final = "a transaction has the outcome of this delivery already"
 
 
 class Phasing(IntEnum):
@@ -72,49 +70,6 @@ class Held:
     def cost(self) -> int:
         """What it takes of the broker's memory."""
         return len(self.arrival.payload) + OVERHEAD_BYTES
-
-
-class Retirement:
-    """An outcome that waits for its transaction. It is the `context` of its delivery."""
-
-    __slots__ = ("consumer", "delivery", "message", "settled", "state", "transaction")
-
-    def __init__(
-        self,
-        transaction: Transaction,
-        consumer: Consumer,
-        delivery: Delivery,
-        message: Message,
-        state: DeliveryState | None,
-        *,
-        settled: bool,
-    ) -> None:
-        self.transaction = transaction
-        self.consumer = consumer
-        self.delivery = delivery
-        self.message = message
-        self.state = state
-        """None: settled without an outcome, so that the source's default-outcome applies either way."""
-        self.settled = settled
-        """The receiver has forgotten the delivery, or its link is gone: it cannot come back to it."""
-
-    def said_outside(self, state: DeliveryState | None) -> None:
-        """Something was said of the delivery in no transaction. To settle it is to forget it, no more; but it cannot
-        have two outcomes."""
-        self.settled = self.settled or self.delivery.settled
-        if state is not None:
-            self.consumer.link.detach(Error(AmqpCondition.ILLEGAL_STATE, CONTESTED))
-
-    @property
-    def valid(self) -> bool:
-        """Is the message still what the outcome was said of? Not if it was purged, or taken away, meanwhile."""
-        message = self.message
-        return (
-            message.state is NodeState.ACQUIRED
-            and message.holder is self.consumer
-            and message.extra is not None
-            and message.extra.transaction is self.transaction
-        )
 
 
 class Read(NamedTuple):
@@ -188,4 +143,4 @@ class Transaction:
             self.failed = Error(condition, description)
 
 
-__all__ = ["CONTESTED", "Held", "Phasing", "Read", "Retirement", "Transaction"]
+__all__ = ["Held", "Phasing", "Read", "Transaction"]

@@ -36,7 +36,8 @@ from acquit.broker.queue import LOSSES, Ending, NodeState, Verdict
 from acquit.broker.refusal import Refused
 from acquit.broker.transact.fates import Fates
 from acquit.broker.transact.held_postings import HeldPostings, append_entering
-from acquit.broker.transact.transaction import CONTESTED, Held, Phasing, Read, Retirement, Transaction
+from acquit.broker.transact.retirement import CONTESTED, Retirement
+from acquit.broker.transact.transaction import Held, Phasing, Read, Transaction
 from acquit.errors import StoreFull
 from acquit.ledger import records
 from acquit.ledger.events import ATTEMPT_MAX, EVENT, Event, EventKind
@@ -59,12 +60,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from acquit.broker.dispatching.browsing import Browser
+    from acquit.broker.dispatching.consumers import Consumer
     from acquit.broker.dispatching.reading import Reading
     from acquit.broker.intake.arrival import Arrival
     from acquit.broker.intake.duplicates import Duplicates
     from acquit.broker.intake.entering import Entering
     from acquit.broker.life import Life
-    from acquit.broker.links.endpoints import Consumer, Peer
+    from acquit.broker.links.peers import Peer
     from acquit.broker.nodes.finding import Nodes
     from acquit.broker.options import TransactionLimits
     from acquit.broker.outcomes.settling import Settling

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from acquit.broker.access.admission import ENFORCEMENT_POLICY, SOLE_CONNECTION
-from acquit.broker.links.endpoints import Peer
+from acquit.broker.links.peers import Peer
 from acquit.broker.server import CAPABILITIES
 from acquit.protocol._definitions import Open
 from acquit.protocol.connection import ESTABLISHMENT_FAILED, Connection

@@ -8,7 +8,7 @@ import pytest
 
 from acquit.broker.access.permissions import build_permissions
 from acquit.broker.access.quotas import ADMINISTRATORS, Quotas, share
-from acquit.broker.links.endpoints import Peer
+from acquit.broker.links.peers import Peer
 from acquit.broker.options import BrokerLimits, BrokerOptions, Role, Security, User
 from acquit.protocol.connection import Connection
 from acquit.protocol.options import ConnectionOptions

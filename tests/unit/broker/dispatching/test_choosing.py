@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from acquit.broker.dispatching import interest as interest_module
+from acquit.broker.dispatching import consumers as interest_module
 from acquit.broker.dispatching.choosing import barrier_of
-from acquit.broker.dispatching.interest import AHEAD_MAX, Interest
+from acquit.broker.dispatching.consumers import AHEAD_MAX, Interest
 from acquit.broker.memory import Reads
 from acquit.broker.message import Message as QueuedMessage
 from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions, ConnectionLimits
@@ -468,7 +468,7 @@ def test_a_consumer_with_a_thousand_idle_neighbours_is_found_without_asking_them
     sender = client.sender("q")
     world.settle()
     asked = 0
-    from acquit.broker.links.endpoints import Consumer
+    from acquit.broker.dispatching.consumers import Consumer
 
     room = Consumer.room.fget
     assert room is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from acquit.broker.intake.assembly import Assembly
-from acquit.broker.links.endpoints import Peer
+from acquit.broker.links.peers import Peer
 from acquit.broker.memory import Memory
 from acquit.broker.options import BrokerLimits, BrokerOptions, Security, User
 from acquit.protocol._definitions import AmqpCondition, Target, Transfer

@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from acquit.broker.links.endpoints import Consumer
+from acquit.broker.dispatching.consumers import Consumer
 from acquit.broker.nodes.locks import _SWEEP_MIN, Locks
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.ledger.records import Cause

@@ -1,0 +1,394 @@
+"""Consumers of a queue, and what they would take: those who would take the same are one *interest*.
+
+Most queues have one, which is everything. Consumers with another selector, with no-local, with a limit on size that
+some message has exceeded, or that called some message undeliverable here, have an interest of their own (or share it
+with their like). A message is judged once for each interest, not for each consumer.
+
+Of the messages that are set aside, an interest knows which are for it, up to the place `looked`: those it has *ahead*,
+a heap of bounded size. Beyond that place it has not looked; where it has looked at all, it is told of each that is set
+aside from then on. So neither its memory nor what it costs to judge grows with how often somebody looks.
+
+Within an interest, consumers that wait for messages stand in a `Line`: higher priorities first, in turns among equals.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from acquit.broker.dispatching.aside import BEYOND, FIRST, Aside, rank
+from acquit.broker.dispatching.backlog import Backlog
+from acquit.broker.links.peers import Actor, Peer
+from acquit.broker.message import ASIDE, Message, QueueBase
+
+if TYPE_CHECKING:
+    from acquit.broker.dispatching.groups import Groups
+    from acquit.broker.nodes.lifetime import Temporary
+    from acquit.broker.nodes.subscription import Subscription
+    from acquit.broker.options import AddressPolicy
+    from acquit.broker.selector import Fields, Selector
+    from acquit.protocol.delivery import DeliveryState
+    from acquit.protocol.link import SendingLink
+
+AHEAD_MAX: Final = 1_024
+"""Messages that are set aside for one interest and known to be: more are looked for when these have gone."""
+
+
+class Wants(NamedTuple):
+    """What tells interests apart."""
+
+    selector: str | None = None
+    """The selector's text: two of the same text select the same."""
+    no_local: str | None = None
+    """The container whose own postings are passed over."""
+    bytes_max: int = 0
+    """The largest body; 0 for no limit."""
+    terminus: str | None = None
+    """For what was called undeliverable there; None where nothing was."""
+
+    @property
+    def particular(self) -> bool:
+        """Has a consumer of this interest passed over some message, whatever it asked for?"""
+        return self.bytes_max > 0 or self.terminus is not None
+
+
+EVERYTHING: Final = Wants()
+
+
+class Line:
+    """Consumers that wait, in turns; one is in it once."""
+
+    __slots__ = ("_lanes", "count")
+
+    def __init__(self) -> None:
+        self._lanes: list[tuple[int, deque[Consumer]]] = []  # the highest priority first
+        self.count = 0
+
+    def add(self, consumer: Consumer) -> None:
+        """At the end of those of its priority; nothing happens where it is in line already."""
+        if consumer.in_line:
+            return
+        consumer.in_line = True
+        self.count += 1
+        priority = consumer.priority
+        for at, (other, lane) in enumerate(self._lanes):
+            if other == priority:
+                lane.append(consumer)
+                return
+            if other < priority:
+                self._lanes.insert(at, (priority, deque((consumer,))))
+                return
+        self._lanes.append((priority, deque((consumer,))))
+
+    def pop(self) -> Consumer | None:
+        """The next one, no longer in line; None for nobody."""
+        for at, (_, lane) in enumerate(self._lanes):
+            if lane:
+                consumer = lane.popleft()
+                if not lane and len(self._lanes) > 1:
+                    del self._lanes[at]
+                consumer.in_line = False
+                self.count -= 1
+                return consumer
+        return None
+
+    def add_first(self, consumer: Consumer) -> None:
+        """Before all others of its priority: it was taken out, and its turn has not come."""
+        self.add(consumer)
+        for priority, lane in self._lanes:
+            if priority == consumer.priority and len(lane) > 1:
+                lane.rotate(1)
+
+    def discard(self, consumer: Consumer) -> None:
+        """It does not wait any more."""
+        if consumer.in_line:
+            consumer.in_line = False
+            self.count -= 1
+            for _, lane in self._lanes:
+                if consumer in lane:
+                    lane.remove(consumer)
+                    return
+
+
+class Interest:
+    """Consumers of one queue that would take the same."""
+
+    __slots__ = ("_ahead", "line", "looked", "members", "needs_body", "selector", "takes_all", "wants")
+
+    def __init__(self, wants: Wants, selector: Selector | None) -> None:
+        self.wants = wants
+        self.selector = selector
+        self.members = 0
+        """Consumers, waiting or not."""
+        self.line = Line()
+        self.looked = FIRST
+        """It knows of all that is set aside below this rank; BEYOND: of all there is."""
+        self.needs_body = wants.bytes_max > 0 or (selector is not None and selector.needs_body)
+        """Whether a message's body must be in memory to judge it."""
+        self.takes_all = wants == EVERYTHING
+        """It accepts whatever there is."""
+        self._ahead: list[tuple[int, Message]] = []
+
+    def accepts(self, message: Message, fields: Fields | None) -> bool:
+        """Is a message for it? `fields` are its own, for the selector; its body is in memory if `needs_body`."""
+        wants, extra = self.wants, message.extra
+        if extra is not None:
+            if wants.terminus is not None and wants.terminus in extra.excluded:
+                return False
+            if wants.no_local is not None and extra.poster == wants.no_local:
+                return False
+        if wants.bytes_max and message.body is not None and len(message.body) > wants.bytes_max:
+            return False
+        return self.selector is None or (fields is not None and self.selector.matches(fields))
+
+    def expect(self, message: Message) -> None:
+        """A message that it accepts is aside, at a place where it has looked."""
+        ahead = self._ahead
+        heappush(ahead, (rank(message), message))
+        if len(ahead) > AHEAD_MAX:
+            ahead = sorted(pair for pair in ahead if pair[1].flags & ASIDE)  # which is a heap as well
+            if len(ahead) > AHEAD_MAX // 2:
+                self.looked = min(self.looked, ahead[AHEAD_MAX // 2][0])  # the later half is looked for again
+            self._ahead = ahead[: AHEAD_MAX // 2]
+
+    @property
+    def looks(self) -> bool:
+        """Is there more to look at, and room to remember it?"""
+        return self.looked < BEYOND and len(self._ahead) <= AHEAD_MAX // 2
+
+    def first(self) -> Message | None:
+        """The first of those it knows to be set aside for it."""
+        ahead = self._ahead
+        while ahead:
+            message = ahead[0][1]
+            if message.flags & ASIDE:
+                return message
+            heappop(ahead)
+        return None
+
+    def next_ones(self, limit: int) -> list[Message]:
+        """Some of those it has ahead, the first among them, to be read together."""
+        return [message for _, message in sorted(self._ahead[: 2 * limit])[:limit] if message.flags & ASIDE]
+
+    def skip(self) -> None:
+        """The first one is nothing for it after all."""
+        heappop(self._ahead)
+
+
+class ServedQueue(QueueBase):
+    """A queue, as its consumers and browsers see it: the messages that can be had, and who else is there."""
+
+    __slots__ = (
+        "active",
+        "aside",
+        "backlog",
+        "consumers",
+        "delayed",
+        "draining",
+        "emptying",
+        "groups",
+        "interests",
+        "owing",
+        "scheduled",
+        "subscription",
+    )
+
+    def __init__(
+        self,
+        number: int,
+        name: str,
+        address: str,
+        policy: AddressPolicy,
+        *,
+        auto_created: bool,
+        durable: bool,
+        subscription: Subscription | None,
+        temporary: Temporary | None,
+    ) -> None:
+        super().__init__(number, name, address, policy, auto_created=auto_created, durable=durable, temporary=temporary)
+        self.subscription = subscription
+        """What it is the queue of, where it is fed by topics."""
+        self.backlog = Backlog()
+        self.scheduled: dict[int, Message] = {}
+        """By sequence."""
+        self.delayed: list[tuple[int, int, Message]] = []
+        """A heap of those that wait for another attempt and hold up what is behind them; see `barrier`."""
+        self.aside = Aside()
+        """Available, but nobody who waited could have them, so they are out of the line; see `choosing`."""
+        self.interests: list[Interest] = []
+        """What the consumers that are served would take."""
+        self.active: Consumer | None = None
+        """The only one that is served, where the policy serves one at a time."""
+        self.groups: Groups[Consumer] | None = None
+        """Made when the first message with a group is handed out."""
+        self.owing: dict[Consumer, None] = {}
+        """Consumers that something is set aside for alone."""
+        self.draining: dict[Consumer, None] = {}
+        """Consumers that wait to hear that there is nothing more."""
+        self.emptying: dict[Consumer, None] = {}
+        """Consumers with something in their outbox."""
+        self.consumers: list[Consumer] = []
+        """Links that acquire."""
+
+    @property
+    def available(self) -> int:
+        """Messages that could be acquired now."""
+        return self.backlog.count + len(self.aside)
+
+    def look_at_policy(self) -> None:
+        """The policy has changed, or who is there: see what that asks of postings."""
+        raise NotImplementedError
+
+    def release(self, group: str) -> None:
+        """Let go what is parked of a group: no message of it waits for another attempt any more."""
+        if self.groups is None:
+            return
+        for message in self.groups.parked.pop(group, ()):
+            if self.aside.remove(message):
+                self.backlog.add(message)
+
+    def withdraw(self, message: Message) -> None:
+        """Take a message out of its place: it is not AVAILABLE any more."""
+        if not self.aside.remove(message):
+            self.backlog.left()
+
+
+class Consumer(Actor):
+    """A link that acquires messages."""
+
+    __slots__ = (
+        "body_bytes_max",
+        "default_outcome",
+        "held",
+        "in_line",
+        "interest",
+        "left",
+        "link",
+        "no_local",
+        "outbox",
+        "own",
+        "presettled",
+        "priority",
+        "queue",
+        "reserved",
+        "reserved_bytes",
+        "selector",
+        "stamp",
+        "subscriber",
+        "tag",
+    )
+
+    def __init__(
+        self,
+        peer: Peer,
+        link: SendingLink,
+        queue: ServedQueue,
+        *,
+        presettled: bool,
+        default_outcome: DeliveryState | None,
+        selector: Selector | None = None,
+        no_local: bool = False,
+        priority: int = 0,
+    ) -> None:
+        super().__init__(peer, link.name, queue.address)
+        self.link = link
+        self.queue = queue
+        self.subscriber = False
+        """Its source is the topic: the subscription that the queue is of may end with it."""
+        self.presettled = presettled
+        self.default_outcome = default_outcome
+        """The source's (3.5.3): for deliveries that it does not settle itself."""
+        size_max = link.remote_max_message_size
+        self.body_bytes_max = max(1, size_max - _HEADER_MAX) if size_max else _UNLIMITED
+        """The largest body that it takes: its max-message-size, less the header we write."""
+        self.tag = 0
+        """Of the last delivery: they are counted."""
+        self.held = 0
+        """Messages it has acquired."""
+        self.outbox: deque[bytes] = deque()
+        """Pre-settled: consumed and synced, to be sent as credit allows."""
+        self.reserved = 0
+        """Pre-settled: consumed and not yet sent; they use up credit already."""
+        self.reserved_bytes = 0
+        self.selector = selector
+        """What it asked for; None: everything."""
+        self.no_local = no_local
+        """It is not given what its own container posted."""
+        self.priority = priority
+        """Higher ones are served first, while they have credit."""
+        self.interest: Interest | None = None
+        """Those who would take the same; None while another consumer is served in its place."""
+        self.in_line = False
+        """It waits in its interest's line."""
+        self.own: list[tuple[int, Message]] = []
+        """What is set aside for it alone, by rank: a heap. Some may be gone."""
+        self.left = 0
+        """How many more it can be given in this pass."""
+        self.stamp = 0
+        """When it was given something last, among those of its queue."""
+
+    @property
+    def room(self) -> int:
+        """How many messages it can be given, by its credit, its session and the policy."""
+        session = self.link.session
+        room = min(
+            self.link.credit - self.reserved,
+            session.remote_incoming_window,
+            session.unsettled_max - len(session.outgoing),
+        )
+        prefetch_max = self.queue.policy.prefetch_max
+        return min(room, prefetch_max - self.held) if prefetch_max and not self.presettled else room
+
+    @property
+    def full(self) -> bool:
+        """Whether it must settle something before it is given more: by the policy, or as its session is full."""
+        session = self.link.session
+        return 0 < self.queue.policy.prefetch_max <= self.held or len(session.outgoing) >= session.unsettled_max
+
+    @property
+    def open_to_more(self) -> bool:
+        """Whether it can be given a message now."""
+        peer = self.peer
+        if not self.link.sendable or self.room <= 0:
+            return False
+        return self.reserved_bytes < peer.output_bytes_max and peer.open_to_more
+
+    @property
+    def held_back(self) -> bool:
+        """Whether it could be given more once what was produced for its peer is written: nobody else will tell us."""
+        if self.outbox:
+            return held_back(self.peer, self.link)
+        return self.room > 0 and held_back(self.peer, self.link)
+
+    def stand_in_line(self) -> None:
+        """Its credit, or what else kept it from being given more, has changed. The queue is to be woken then."""
+        link = self.link
+        if self.interest is not None and link.credit > 0:
+            self.interest.line.add(self)
+        if link.drain:
+            self.queue.draining[self] = None
+
+
+def held_back(peer: Peer, link: SendingLink) -> bool:
+    """Does this link only wait for what was produced to be written? Credit, window and socket would take more."""
+    if not peer.writable or link.credit <= 0 or link.session.remote_incoming_window <= 0:
+        return False
+    return link.half_written is not None or not peer.open_to_more
+
+
+_HEADER_MAX = 32
+"""No header section of ours is longer."""
+_UNLIMITED = 1 << 62
+
+
+__all__ = [
+    "AHEAD_MAX",
+    "EVERYTHING",
+    "Consumer",
+    "Interest",
+    "Line",
+    "ServedQueue",
+    "Wants",
+    "held_back",
+]

@@ -1,0 +1,99 @@
+"""Peers, one for each connection, and actors: the links of a peer, as the journal names them."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final
+
+from acquit.broker.access.permissions import EVERYTHING
+
+if TYPE_CHECKING:
+    from acquit.protocol.connection import Connection
+
+TERMINUS_MAX: Final = 1_024
+"""Characters of a terminus's name that are kept as they are."""
+
+
+class Enforcement(IntEnum):
+    """The fate of a second connection of one container (`access.admission`)."""
+
+    REFUSE_CONNECTION = 0
+    CLOSE_EXISTING = 1
+
+
+class Peer:
+    """One connection, as the core knows it."""
+
+    __slots__ = (
+        "container",
+        "enforcement",
+        "engine",
+        "links",
+        "measured",
+        "name",
+        "network",
+        "output_bytes_max",
+        "rights",
+        "unwritten_bytes",
+        "user",
+        "writable",
+    )
+
+    def __init__(self, engine: Connection, name: str, output_bytes_max: int, network: str = "") -> None:
+        self.engine = engine
+        self.name = name
+        """``host:port``"""
+        self.network = network
+        """By what it counts where addresses are limited (`access.crowd.peer_network`)."""
+        self.container = ""
+        """Its container-id; empty before its open."""
+        self.user: str | None = None
+        self.rights = EVERYTHING
+        """What it may do; the core says so when the connection is opened."""
+        self.enforcement: Enforcement | None = None
+        """What it asks for a second connection of its container; None: nothing."""
+        self.writable = True
+        """False while its socket takes no more."""
+        self.output_bytes_max = output_bytes_max
+        self.measured = 0
+        """The pass of dispatch that last asked what is not written."""
+        self.unwritten_bytes = 0
+        """What is produced for it and not written, as far as this turn knows; see `measure`."""
+        self.links: dict[object, None] = {}
+        """Contexts of its links."""
+
+    @property
+    def open_to_more(self) -> bool:
+        """Whether something may be produced for it: what it does not read must not pile up here."""
+        return self.writable and self.unwritten_bytes < self.output_bytes_max
+
+    def measure(self) -> None:
+        """Ask the engine what is not written: once a turn, as it has to look at all of it."""
+        self.unwritten_bytes = self.engine.output_bytes
+
+
+class Actor:
+    """Who does things to messages, as the journal names them: a link of a container."""
+
+    __slots__ = ("address", "link_name", "number", "peer")
+
+    def __init__(self, peer: Peer, link_name: str, address: str) -> None:
+        self.peer = peer
+        self.link_name = link_name
+        self.address = address
+        self.number = 0
+        """Given when the first record needs it; 0 until then."""
+
+    @property
+    def terminus(self) -> str:
+        """What *undeliverable-here* is bound to: the user, the container and the link's name. It is kept with each
+        message that is, so of one that is very long a hash stands for the end."""
+        user = "" if self.peer.user is None else f"{self.peer.user.replace('%', '%25').replace(':', '%3A')}:"
+        text = f"{user}{self.peer.container}/{self.link_name}"
+        if len(text) > TERMINUS_MAX:
+            text = text[:TERMINUS_MAX] + blake2b(text.encode(), digest_size=16).hexdigest()
+        return text
+
+
+__all__ = ["TERMINUS_MAX", "Actor", "Enforcement", "Peer"]

@@ -1,0 +1,43 @@
+"""What the limits of a policy mean for one queue; `intake.limits` keeps to them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from acquit.broker.message import Message
+    from acquit.broker.options import AddressPolicy
+
+UNLIMITED: Final = 1 << 62
+
+
+class Values:
+    """The newest message of each value, in one last-value queue."""
+
+    __slots__ = ("arrived", "newest")
+
+    def __init__(self) -> None:
+        self.newest: dict[bytes, Message] = {}
+        self.arrived: list[Message] = []
+        """What became available since the last turn."""
+
+
+def displaces(policy: AddressPolicy) -> bool:
+    """Does anything give way to newer messages under this policy?"""
+    sized = policy.full_policy == "drop-oldest" and (policy.bytes_max or policy.messages_max)
+    return bool(policy.last_value or policy.ring_size or sized)
+
+
+def resident_bytes_max(policy: AddressPolicy) -> int:
+    """Bodies of one queue that are kept in memory."""
+    if policy.full_policy == "page" and policy.bytes_max:
+        return min(policy.memory_bytes_max, policy.bytes_max)
+    return policy.memory_bytes_max
+
+
+def resident_messages_max(policy: AddressPolicy) -> int:
+    """Messages of one queue beyond which bodies are not kept in memory."""
+    return policy.messages_max if policy.full_policy == "page" and policy.messages_max else UNLIMITED
+
+
+__all__ = ["UNLIMITED", "Values", "displaces", "resident_bytes_max", "resident_messages_max"]

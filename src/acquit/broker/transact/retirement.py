@@ -1,0 +1,67 @@
+"""An outcome that waits for its transaction, in the place of its message."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from acquit.broker.queue import NodeState
+from acquit.protocol._definitions import AmqpCondition, Error
+
+if TYPE_CHECKING:
+    from acquit.broker.dispatching.consumers import Consumer
+    from acquit.broker.message import Message
+    from acquit.protocol.delivery import Delivery, DeliveryState
+
+CONTESTED: Final = "a transaction has the outcome of this delivery already"
+
+
+class Owner(Protocol):
+    """The transaction that has an outcome: `transaction.Transaction`."""
+
+    number: int
+
+
+class Retirement:
+    """An outcome that waits for its transaction. It is the `context` of its delivery."""
+
+    __slots__ = ("consumer", "delivery", "message", "settled", "state", "transaction")
+
+    def __init__(
+        self,
+        transaction: Owner,
+        consumer: Consumer,
+        delivery: Delivery,
+        message: Message,
+        state: DeliveryState | None,
+        *,
+        settled: bool,
+    ) -> None:
+        self.transaction = transaction
+        self.consumer = consumer
+        self.delivery = delivery
+        self.message = message
+        self.state = state
+        """None: settled without an outcome, so that the source's default-outcome applies either way."""
+        self.settled = settled
+        """The receiver has forgotten the delivery, or its link is gone: it cannot come back to it."""
+
+    def said_outside(self, state: DeliveryState | None) -> None:
+        """Something was said of the delivery in no transaction. To settle it is to forget it, no more; but it cannot
+        have two outcomes."""
+        self.settled = self.settled or self.delivery.settled
+        if state is not None:
+            self.consumer.link.detach(Error(AmqpCondition.ILLEGAL_STATE, CONTESTED))
+
+    @property
+    def valid(self) -> bool:
+        """Is the message still what the outcome was said of? Not if it was purged, or taken away, meanwhile."""
+        message = self.message
+        return (
+            message.state is NodeState.ACQUIRED
+            and message.holder is self.consumer
+            and message.extra is not None
+            and message.extra.transaction is self.transaction
+        )
+
+
+__all__ = ["CONTESTED", "Retirement"]
