@@ -97,6 +97,29 @@ def test_what_was_handed_out_over_a_connection_that_may_be_gone_may_have_failed(
     oracle.drained({"a": [], DEAD_LETTERS: [letter], EXPIRED: []}, 0.0)
 
 
+@pytest.mark.parametrize("heard", [False, True])
+def test_only_a_release_that_was_applied_tells_that_a_message_was_given_out_anew(*, heard: bool) -> None:
+    """One failed and holds up its queue until it is tried again; what is behind it is given out nevertheless."""
+    now = 0.0
+    settings = {"max_delivery_attempts": 0, "redelivery_blocks": "queue", "redelivery_delay_ms": 10_000}
+    once, queue = Place(name="once", settings={"max_delivery_attempts": 0}), Place(name="a", settings=settings)
+    oracle = Oracle("once", (once, queue), lambda: now, Wall(lambda: now, 0.0))
+    first, second = Seen("a", 1, "m1"), Seen("a", 2, "m2")
+    for seen in (first, second):
+        oracle.sends(Posting(seen.key, "a", durable=True))
+        oracle.answered(seen.key, Sent.ACCEPTED)
+        oracle.arrives(seen, "one")
+    now = 1.0
+    oracle.fails(1)
+    oracle.failed(1, 0, now)
+    now = 2.0
+    oracle.gives_back(2)
+    if heard:
+        oracle.applied(second, now, late=False, retires=False)
+    with pytest.raises(Violation, match="blocked: ") if heard else nullcontext():
+        oracle.arrives(Seen("a", 2, "m2", fresh=False, count=0), "another")
+
+
 @pytest.mark.parametrize("set_at_s", [(), (6.0, 7.0), (2.0, 3.0), (0.5, 0.7), (4.2, 4.4)])
 def test_a_cancel_takes_what_was_not_due_before_it_however_the_clock_was_set_since(set_at_s: tuple[float, ...]) -> None:
     """The clock is set an hour forward at one of these moments, and back at the next."""
