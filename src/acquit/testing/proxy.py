@@ -130,7 +130,7 @@ class Proxy:
 
     @property
     def connections(self) -> int:
-        """How many connections are open through it."""
+        """How many connections are open through it. One on its way to the broker is not yet."""
         return self._order(lambda: sum(not wire.over for wire in self._wires))
 
     # -- what is to happen at a frame ----------------------------------------------------------------------------------

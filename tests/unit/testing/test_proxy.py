@@ -35,9 +35,12 @@ class Ends:
         self.client, self.broker = self.connect()
 
     def connect(self) -> tuple[socket.socket, socket.socket]:
+        """Gives the two once the proxy has joined them, which it does after the kernel has connected both."""
+        before = self.proxy.connections
         client = socket.create_connection(("127.0.0.1", self.proxy.port), 10)
         broker, _ = self.listener.accept()
         broker.settimeout(10)
+        until(lambda: self.proxy.connections > before)
         return client, broker
 
 
