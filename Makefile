@@ -31,7 +31,7 @@ check: ## format, lint, types, import directions, public names, generated files,
 	@$(MAKE) --no-print-directory --keep-going $(CHECKS)
 
 # All of them, so that one run shows everything there is to mend.
-CHECKS := check-format check-lint check-types check-imports check-private check-names check-hygiene check-generated check-planted
+CHECKS := check-format check-lint check-types check-imports check-private check-words check-names check-hygiene check-generated check-planted
 .PHONY: $(CHECKS)
 check-format:
 	$(BIN)/ruff format --check
@@ -43,6 +43,8 @@ check-imports:
 	$(BIN)/python tools/check_imports.py
 check-private:
 	$(BIN)/python tools/check_private.py
+check-words:
+	$(BIN)/python tools/check_words.py
 check-names:
 	$(BIN)/python tools/check_public_names.py
 check-hygiene:

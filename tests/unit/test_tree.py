@@ -36,6 +36,7 @@ def load(name: str) -> ModuleType:
 check_imports = load("check_imports")
 check_hygiene = load("check_hygiene")
 check_private = load("check_private")
+check_words = load("check_words")
 
 
 @pytest.mark.parametrize(
@@ -252,6 +253,30 @@ def test_private_attributes_are_counted(
     found = check_private.check(tmp_path / "src")
     assert complaint in found[0]
     assert found[1:] == (["src/acquit/client/a.py:1: other._x"] if standing == 0 else [])
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ('"""Of LIKE, in this turn."""', 1),
+        ('"""The steps of LIKE."""', 0),
+        ('def f():\n    """Whether it may."""', 1),
+        ('def f():\n    """True if a frame may be sent."""', 0),
+        ('class A:\n    x: int = 1\n    """How many there are."""', 1),
+        ('class A:\n    x: int = 1\n    """Messages that wait."""\n    """What no tool shows."""', 0),
+    ],
+)
+def test_a_docstring_begins_with_a_verb_or_a_noun(tmp_path: Path, source: str, found: int) -> None:
+    (tmp_path / "acquit").mkdir()
+    (tmp_path / "acquit/a.py").write_text(source)
+    assert len(check_words.list_openings(tmp_path).get("a", [])) == found
+
+
+def test_a_class_name_is_one_class(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("class Row: ...\nclass Row: ...")
+    assert check_words.list_twins(tmp_path) == {}
+    (tmp_path / "b.py").write_text("class _Row: ...")
+    assert check_words.list_twins(tmp_path) == {"Row": ["a.py", "b.py"]}
 
 
 def bases_of(node: ast.ClassDef, tree: ast.Module) -> list[type] | None:
