@@ -1,0 +1,177 @@
+"""The table of what becomes of unsettled deliveries when a link is attached again (2.6.13, 3.4.6).
+
+Theory of operation. Both attaches carry an unsettled map: for each delivery-tag that this end has not settled, the
+state that it knows, or null. The sender then looks at every tag that either map has, and `ROWS` say what it does::
+
+    the sender's map      the receiver's map      the sender
+    ────────────────      ──────────────────      ──────────────────────────────────────────────
+    unsettled             not there               sends it again: the receiver never had it
+    unsettled             unsettled               resumes it, with the whole message
+    unsettled             an outcome              resumes it without the message, and applies that outcome
+    an outcome            not there               forgets it: the receiver has settled
+    an outcome            unsettled               aborts it: the outcome came from elsewhere, nothing can be resumed
+    an outcome            the same outcome        resumes it settled
+    an outcome            another outcome         resumes it with its own, which is what holds
+    not there             anything                does nothing, and the receiver takes it for settled
+
+Our senders keep whole messages and never say *received* of their own; a receiver that says it has a part gets the
+message from its first byte, and passes over what it has (example 2, a). A map may be *incomplete* because no frame
+holds all of it. Then a tag that is not in it says nothing, new deliveries wait, and both ends attach once more when
+those that were named are settled.
+
+`Row.examples` are the delivery-tags of the specification's example that a row decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import IntEnum
+from itertools import chain
+from typing import Final, NamedTuple
+
+from acquit.protocol._definitions import DeliveryState, Received, TransactionalState
+from acquit.protocol.composite import encode_composite
+from acquit.protocol.delivery import is_outcome
+
+
+class Known(IntEnum):
+    """The knowledge that one end's unsettled map shows of a delivery."""
+
+    ABSENT = 0
+    """The map does not have the tag."""
+    UNSETTLED = 1
+    """Null, or a state that asks for the whole message."""
+    PARTIAL = 2
+    """*Received* beyond the first byte: the receiver has kept a part."""
+    OUTCOME = 3
+    """A terminal state (3.4)."""
+
+
+class Action(IntEnum):
+    """The sender's part in resuming one delivery."""
+
+    IGNORE = 0
+    """Nothing: the receiver takes it for settled."""
+    WAIT = 1
+    """Nothing yet: the receiver's map is incomplete and does not name it."""
+    SEND = 2
+    """Send the message as a new delivery with the same tag. A resumed one would be ignored."""
+    RESUME = 3
+    """Send the whole message with the resume flag."""
+    CONFIRM = 4
+    """Resume without the message, apply the receiver's outcome, and settle when it is applied."""
+    FORGET = 5
+    """Settle without a word: the receiver has settled."""
+    ABORT = 6
+    """Resume and abort in one frame: the sender's outcome holds, and the message cannot be resumed."""
+    SETTLE = 7
+    """Resume settled, without the message: both ends agree."""
+    RESTATE = 8
+    """Resume with the sender's outcome, unsettled: the receiver repeats it and settles."""
+
+
+class Row(NamedTuple):
+    """One row of the table."""
+
+    sender: Known
+    receiver: Known
+    agree: bool
+    """True in the row for equal outcomes; False in all rows where there are not two."""
+    action: Action
+    examples: tuple[int, ...]
+    """Delivery-tags of the specification's example (3.4.6) that are this case."""
+
+
+_ABSENT, _UNSETTLED, _PARTIAL, _OUTCOME = Known
+
+ROWS: Final = (
+    Row(_UNSETTLED, _ABSENT, False, Action.SEND, (1, 5)),
+    Row(_UNSETTLED, _UNSETTLED, False, Action.RESUME, (4, 9)),
+    Row(_UNSETTLED, _PARTIAL, False, Action.RESUME, (2, 6, 7)),
+    Row(_UNSETTLED, _OUTCOME, False, Action.CONFIRM, (3, 8)),
+    Row(_OUTCOME, _ABSENT, False, Action.FORGET, (10,)),
+    Row(_OUTCOME, _UNSETTLED, False, Action.ABORT, (14,)),
+    Row(_OUTCOME, _PARTIAL, False, Action.ABORT, (11,)),
+    Row(_OUTCOME, _OUTCOME, True, Action.SETTLE, (12,)),
+    Row(_OUTCOME, _OUTCOME, False, Action.RESTATE, (13,)),
+    Row(_ABSENT, _UNSETTLED, False, Action.IGNORE, ()),
+    Row(_ABSENT, _PARTIAL, False, Action.IGNORE, ()),
+    Row(_ABSENT, _OUTCOME, False, Action.IGNORE, ()),
+)
+
+TABLE: Final = {(row.sender, row.receiver, row.agree): row.action for row in ROWS}
+
+if len(TABLE) != len(ROWS):  # a second row for the same case would silently win
+    raise AssertionError("resumption.TABLE has two rows for one case")
+
+
+class _Missing:
+    """The type of `MISSING`."""
+
+
+MISSING: Final = _Missing()
+"""Stands for the state of a tag that a map does not have; null is a state."""
+
+
+def known(state: object) -> Known:
+    """Return what a state in an unsettled map means; `MISSING` for a tag that the map does not have."""
+    if state is MISSING:
+        return Known.ABSENT
+    if isinstance(state, TransactionalState):
+        return Known.UNSETTLED  # a coordinator's links are never resumed, and its transactions ended with them (4.3)
+    if is_outcome(state):
+        return Known.OUTCOME
+    if isinstance(state, Received) and (state.section_number or state.section_offset):
+        return Known.PARTIAL
+    return Known.UNSETTLED
+
+
+def action(sender: object, receiver: object, *, complete: bool = True) -> Action:
+    """Return what the sender does about one tag, by the states in both maps.
+
+    `complete`: the receiver's map is; where it is not, a tag that it lacks is left for the next attach.
+    """
+    ours, theirs = known(sender), known(receiver)
+    if theirs is Known.ABSENT and not complete:
+        return Action.WAIT
+    return TABLE[ours, theirs, ours is theirs is Known.OUTCOME and sender == receiver]
+
+
+def plan(
+    sender: Mapping[bytes, DeliveryState | None],
+    receiver: Mapping[bytes, DeliveryState | None] | None,
+    *,
+    complete: bool,
+) -> Iterator[tuple[bytes, Action]]:
+    """Yield each tag of either map with what the sender does about it: its own in its map's order, then the others."""
+    theirs = receiver or {}
+    for tag, state in sender.items():
+        yield tag, action(state, theirs.get(tag, MISSING), complete=complete)
+    for tag in theirs:
+        if tag not in sender:
+            yield tag, Action.IGNORE
+
+
+def first_fitting(
+    unsettled: Mapping[bytes, DeliveryState | None], wanted: Iterable[bytes], room_bytes: int
+) -> tuple[dict[bytes, DeliveryState | None], bool]:
+    """Return as many entries of a map as `room_bytes` of a frame hold, and whether some are left out.
+
+    Entries that the peer named (`wanted`) come first, so that each attach makes the two maps smaller.
+    """
+    fitting: dict[bytes, DeliveryState | None] = {}
+    for tag in chain((tag for tag in wanted if tag in unsettled), unsettled):
+        if tag in fitting:
+            continue
+        state = unsettled[tag]
+        room_bytes -= len(tag) + _TAG_OVERHEAD + (1 if state is None else len(encode_composite(state)))
+        if room_bytes < 0:
+            return fitting, True
+        fitting[tag] = state
+    return fitting, False
+
+
+_TAG_OVERHEAD: Final = 2
+"""Constructor and size of a tag of up to 32 bytes."""
+
+__all__ = ["MISSING", "ROWS", "TABLE", "Action", "Known", "Row", "action", "first_fitting", "known", "plan"]
