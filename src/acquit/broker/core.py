@@ -37,6 +37,7 @@ from acquit.broker.dispatching.browsing import Browser
 from acquit.broker.dispatching.consumers import Consumer
 from acquit.broker.dispatching.dispatch import Dispatch
 from acquit.broker.dispatching.reading import Reading
+from acquit.broker.dispatching.resuming import Resuming
 from acquit.broker.dispatching.succession import depart, reconsider
 from acquit.broker.inspect import BrokerSnapshot, ConnectionSnapshot, QueueSnapshot
 from acquit.broker.intake.assembly import Assembly
@@ -48,12 +49,14 @@ from acquit.broker.intake.posting import Poster
 from acquit.broker.life import Life
 from acquit.broker.links.attaching import STOLEN, Attaching
 from acquit.broker.links.crediting import Crediting
-from acquit.broker.links.endpoints import Producer
+from acquit.broker.links.endpoints import Producer, Waiting
 from acquit.broker.links.peers import Peer
 from acquit.broker.links.receivers import Receivers
 from acquit.broker.links.senders import Senders
+from acquit.broker.links.termini import Termini
+from acquit.broker.links.terminus import SourceTerminus, TargetTerminus
 from acquit.broker.memory import Memory, Reads
-from acquit.broker.message import QueueBase
+from acquit.broker.message import Message, QueueBase
 from acquit.broker.nodes.addresses import Policies
 from acquit.broker.nodes.finding import Nodes
 from acquit.broker.nodes.node import Queue, whole
@@ -154,7 +157,7 @@ class Core:
         self.queues = Queues(self.life, policies, options.limits.queues_max, topics)
         self._apply_shares()
         self.topics = Topics(self.queues, self.scribe, policies, topics)
-        self.removal = Removal(self.life, self.queues, self.topics, self._end_link)
+        self.removal = Removal(self.life, self.queues, self.topics, self._end_link, self._end_termini)
         self._subscriptions = Subscriptions(self.queues, self.topics, self.scribe, self.removal)
         nodes = Nodes(self.queues, self.topics, policies)
         self.duplicates = Duplicates(self.scribe, options.limits.duplicate_ids_max)
@@ -164,11 +167,13 @@ class Core:
         entering = Entering(self.life, self.duplicates)
         self._letters = Letters(self.scribe, entering, self.queues.of_address)
         self._expiry = Expiry(self.life, self._letters)
-        self._settling = Settling(self.life, self._letters)
-        self._leaving = Leaving(self._settling)
+        self._termini = Termini(self.life, options.limits)
+        self._settling = Settling(self.life, self._letters, self._termini.take)
+        self._leaving = Leaving()
         self._locks = LockKeeper(self.life, self._settling)
         self._reading = Reading(self.life)
         self._dispatch = Dispatch(self.life, self._expiry, self._locks, self.denials)
+        self._resuming = Resuming(self.life, self._dispatch.sending, self._termini, self._settling.heard)
         self._crediting = Crediting(self.life, self.topics, options.connection.credit_max)
         self.administration = Administration(
             self.snapshot,
@@ -192,6 +197,7 @@ class Core:
             self.duplicates,
             self._marks,
             self.transactions,
+            self._termini,
             options.connection,
             self.denials,
         )
@@ -199,8 +205,28 @@ class Core:
         self._coordinator = Coordinator(self.transactions, self.life.touch)
         temporary = TemporaryNodes(self.queues, self.topics, self.scribe)
         self._attaching = Attaching(
-            Receivers(nodes, self.queues, self._subscriptions, temporary, management, self.life, self.denials),
-            Senders(nodes, temporary, self._crediting, management, self._coordinator, self._marks),
+            Receivers(
+                nodes,
+                self.queues,
+                self._subscriptions,
+                temporary,
+                management,
+                self.life,
+                self._termini,
+                self._resuming,
+                self.denials,
+            ),
+            Senders(
+                nodes,
+                temporary,
+                self._crediting,
+                management,
+                self._coordinator,
+                self._marks,
+                self._termini,
+                self.scribe,
+                self.life.touch,
+            ),
             options.connection.links_max,
             self.quotas,
             self.denials,
@@ -229,7 +255,16 @@ class Core:
 
     def restore(self, fold: Fold) -> int:
         """Take over what the journal holds; how many messages. Once, before anything else."""
-        count = recover(fold, self.queues, self.topics, self._subscriptions, self.removal, self.life, self._settling)
+        count = recover(
+            fold,
+            self.queues,
+            self.topics,
+            self._subscriptions,
+            self.removal,
+            self.life,
+            self._settling,
+            self._termini,
+        )
         for address in self.duplicates.addresses():
             self.duplicates.apply_policy(address, self.policies.policy_of(address))
         for queue in self.queues.by_name.values():
@@ -249,6 +284,7 @@ class Core:
         self._apply_shares()
         self.duplicates.ids_max = limits.duplicate_ids_max
         self._marks.limits = limits
+        self._termini.limits = limits
         self._management.requests_max = limits.requests_max
         self._crediting.credit_max = options.connection.credit_max
         self._attaching.links_max = options.connection.links_max
@@ -335,6 +371,7 @@ class Core:
         a time (to expire, to be delivered) is at that time by the clock as it is now."""
         self._expiry.clock_set(by_us // 1000)
         self._locks.clock_set(by_us // 1000)
+        self._termini.clock_set(by_us // 1000)
         self.transactions.clock_set(by_us)
 
     def tick(self, time_us: int) -> None:
@@ -360,11 +397,13 @@ class Core:
         more = self._leaving.run()
         more = self._locks.run() or more
         more = self._expiry.run() or more
+        more = self._termini.run(self._settling.terminus_ended) or more
         more = self.administration.run() or more
         more = self._limits.run() or more
         for queue in [queue for queue in map(whole, self.life.dirty) if not queue.in_use]:
             self.removal.let_go(queue)  # its last message expired, or was purged, after its last link had gone
         more = self.removal.run() or more
+        more = self._resuming.run() or more
         more = self._dispatch.run() or more
         more = self._management.send_answers() or more
         self._crediting.look_again()
@@ -400,7 +439,8 @@ class Core:
     @property
     def next_due_ms(self) -> int | None:
         """When `turn` is to be called at the latest, in milliseconds since the epoch."""
-        return min((at_ms for at_ms in (self._expiry.next_ms, self._locks.next_ms) if at_ms is not None), default=None)
+        times_ms = self._expiry.next_ms, self._locks.next_ms, self._termini.next_ms
+        return min((at_ms for at_ms in times_ms if at_ms is not None), default=None)
 
     # -- for the ledger's checkpoint (`ledger.checkpoint.CheckpointOwner`) --------------------------------------------
 
@@ -495,6 +535,9 @@ class Core:
         context = event.link.context
         if context.__class__ is Consumer:
             self._heard(context, event.deliveries, event.state, settled=event.settled)
+        elif context.__class__ is Producer:
+            if context.resumable is not None and event.settled:
+                self._termini.heard(context.resumable, event.deliveries)
         elif isinstance(context, Browser) and context.reads and isinstance(event.state, TransactionalState):
             self.transactions.read(context, event.deliveries, event.state, event.settled)
         elif isinstance(context, Browser) and context.reads:
@@ -518,18 +561,26 @@ class Core:
             self.transactions.retire(consumer, deliveries, state, settled)
         else:
             self._settling.heard(consumer, deliveries, state, settled)
+            if consumer.resumable is not None and consumer.resumable.taken:
+                self._termini.heard(consumer.resumable, deliveries)
 
     def _credit_changed(self, peer: Peer, event: CreditChanged) -> None:
         context = event.link.context
         if isinstance(context, Consumer):
-            if context.outbox:
-                self._dispatch.empty_outbox(context)
-            context.stand_in_line()
-            self.life.wake(context.queue)
+            self._go_on(context)
         elif isinstance(context, Browser):
             self.life.wake(context.queue)
         elif isinstance(context, Replies):
             self._management.answerable(context)
+
+    def _go_on(self, consumer: Consumer) -> None:
+        """Send what waited for credit, or for the peer's socket, and let the consumer have more."""
+        if consumer.resuming:
+            self._resuming.go_on(consumer)
+        if consumer.outbox:
+            self._dispatch.empty_outbox(consumer)
+        consumer.stand_in_line()
+        self.life.wake(consumer.queue)
 
     def _flow_received(self, peer: Peer, event: FlowReceived) -> None:
         if TXN_ID in (event.flow.properties or {}):
@@ -597,9 +648,12 @@ class Core:
         lives_on = not event.closed and _outlives(event.link)
         destroyed = event.closed and event.remote and event.error is None
         ending = _closed(event.remote)
+        resumable = lives_on and getattr(event.link.context, "resumable", None) is not None
         self._link_over(peer, event.link, event.unsettled, ending, lives_on=lives_on, destroyed=destroyed)
-        if not event.closed and event.link.role == Role.SENDER:
-            # No terminus outlives its link here: what it held is given back, so this end forgets it as well.
+        if resumable:
+            event.link.session.lose_deliveries(event.unsettled)  # they go on under other delivery-ids, or end without
+        elif not event.closed and event.link.role == Role.SENDER:
+            # This terminus does not outlive its link: what it held is given back, so this end forgets it as well.
             event.link.session.settle_all(event.unsettled)
 
     def _session_ended(self, peer: Peer, event: SessionEnded) -> None:
@@ -649,7 +703,11 @@ class Core:
             case Consumer():
                 depart(context)
                 over = partial(self._consumer_over, context, lives_on=lives_on, destroyed=destroyed)
-                self._leaving.leave(context, deliveries, ending, over)
+                self._leave(context, deliveries, ending, over, lives_on=lives_on)
+                return
+            case Waiting(resumable=terminus):
+                if terminus is not None:
+                    self._termini.suspended(terminus, context)
                 return
             case Browser():
                 node = queue = whole(context.queue)
@@ -663,6 +721,8 @@ class Core:
                 if context.mark is not None:
                     self._marks.release(context.mark)
                 self._crediting.forget(context)
+                if context.resumable is not None:
+                    self._part_from(context.resumable, context, lives_on=lives_on)
             case Lookup(queue=node):
                 self._subscriptions.left(context, destroyed=destroyed)
             case Control():
@@ -678,6 +738,50 @@ class Core:
         if node is not None:
             self.removal.left(node, context)
 
+    def _leave(
+        self,
+        consumer: Consumer,
+        deliveries: list[Delivery],
+        ending: Ending,
+        over: Callable[[], None],
+        *,
+        lives_on: bool,
+    ) -> None:
+        """Have what a consumer held given back, or, if its terminus lives on, suspended."""
+        terminus = consumer.resumable
+        if terminus is None:
+            self._leaving.leave(
+                consumer.queue, deliveries, partial(self._settling.ended, consumer, ending=ending), over
+            )
+            return
+        held: list[Message] = []
+        for delivery in deliveries:
+            if isinstance(delivery.context, Message):
+                held.append(delivery.context)
+                delivery.context = None
+            elif isinstance(delivery.context, Retirement):
+                delivery.context.settled = True  # its transaction has it, and gives it back if it is rolled back
+        held += consumer.unsent
+        consumer.outbox.clear()
+        suspend = partial(self._termini.suspend, terminus, consumer)
+        self._leaving.leave(consumer.queue, held, suspend, lambda: self._suspended(terminus, consumer, over, lives_on))
+
+    def _suspended(
+        self, terminus: SourceTerminus, consumer: Consumer, over: Callable[[], None], lives_on: bool
+    ) -> None:
+        over()
+        self._part_from(terminus, consumer, lives_on=lives_on)
+
+    def _part_from(self, terminus: SourceTerminus | TargetTerminus, context: object, *, lives_on: bool) -> None:
+        """A link of a terminus is over: it lives on without one, or ends with it."""
+        if not lives_on:
+            self._termini.end(terminus)
+        self._termini.suspended(terminus, context)
+
+    def _end_termini(self, queue: Queue) -> None:
+        """A queue is being deleted: nobody comes back for what is held of it."""
+        self._termini.end_all(queue.name)
+
     def _consumer_over(self, consumer: Consumer, *, lives_on: bool, destroyed: bool) -> None:
         """All that it held is given back."""
         if not lives_on:
@@ -690,10 +794,7 @@ class Core:
     def _wake(self, peer: Peer) -> None:
         for context in peer.links:
             if isinstance(context, Consumer):
-                if context.outbox:
-                    self._dispatch.empty_outbox(context)
-                context.stand_in_line()
-                self.life.wake(context.queue)
+                self._go_on(context)
             elif isinstance(context, Browser):
                 self.life.wake(context.queue)
             elif isinstance(context, Replies):
@@ -717,7 +818,11 @@ def _closed(remote: bool) -> Ending:
 
 
 def _outlives(link: LinkBase) -> bool:
-    """Does the source live on when its link is gone (3.5.3)? A subscription's does, until it is given up."""
+    """Does the terminus live on when its link is gone (3.5.3)? A subscription's does, until it is given up, and that of
+    a resumable link, until its time is over."""
+    context = link.context
+    if isinstance(context, Consumer | Producer | Waiting) and context.resumable is not None:
+        return True
     return link.source is not None and link.source.expiry_policy == TerminusExpiryPolicy.NEVER
 
 

@@ -156,6 +156,8 @@ class Life:
             self.schedule(message, due_at_ms)
         elif effects & _OFFER:
             self.offer(message)
+        elif row.next is NodeState.SUSPENDED and row.state is not row.next:
+            message.queue.suspended += 1
 
     def offer(self, message: Message) -> None:
         """Put an AVAILABLE message in its place."""
@@ -301,6 +303,11 @@ class Life:
                     message.holder = None
                 if message.extra is not None:
                     message.extra.transaction = None
+            case NodeState.SUSPENDED:
+                queue.suspended -= 1
+                if message.holder is not None:
+                    message.holder.held -= 1
+                    message.holder = None
             case NodeState.AVAILABLE:
                 queue.withdraw(message)
             case NodeState.SCHEDULED:

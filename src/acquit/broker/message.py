@@ -141,6 +141,7 @@ class QueueBase:
         "purging",
         "reading",
         "removing",
+        "suspended",
         "temporary",
         "volatile",
     )
@@ -186,6 +187,8 @@ class QueueBase:
         self.held_bytes = 0
         """Their payloads."""
         self.acquired = 0
+        self.suspended = 0
+        """Messages held by termini whose link has gone and may come back (`links.termini`)."""
         self.leaving = 0
         """Consumers that have left, and have not given back all that they held (`outcomes.leaving`)."""
         self.learning = 0

@@ -21,8 +21,7 @@ consumers that they may have been seen, but it is no *failure*, and failures alo
 An outcome reaches the table only through a delivery that still holds the message. What comes for a message that was
 purged or taken back meanwhile is stale, and changes nothing.
 
-Rows of suspended links are here, although no link resumes yet: the table is the whole life. A case without a row is
-refused, loudly.
+A case without a row is refused, loudly.
 """
 
 from __future__ import annotations

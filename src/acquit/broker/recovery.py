@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from acquit.broker.life import Life
+    from acquit.broker.links.termini import Termini
     from acquit.broker.nodes.queues import Queues
     from acquit.broker.nodes.removal import Removal
     from acquit.broker.nodes.subscriptions import Subscriptions
@@ -40,6 +41,7 @@ def recover(
     removal: Removal,
     life: Life,
     settling: Settling,
+    termini: Termini,
 ) -> int:
     """Take over what the fold holds, which is emptied. How many messages there are.
 
@@ -53,9 +55,17 @@ def recover(
     nodes |= by_number
     _restore_totals(fold, nodes, life)
     returned = _take_over(fold, by_number, life)
+    sources = termini.restore()
     for message, actor in returned:
-        message.queue.acquired += 1
-        settling.restarted(message, actor)
+        if message.state is NodeState.SUSPENDED:
+            message.queue.suspended += 1
+        else:
+            message.queue.acquired += 1
+        terminus = sources.get(actor)
+        if terminus is not None and terminus.node == message.queue.name:
+            termini.recovered(terminus, message)
+        else:
+            settling.restarted(message, actor)
     for entry in entries:
         _go_on(entry, nodes[entry.number], topics, subscriptions, removal)
     return len(life.live)
@@ -163,10 +173,14 @@ def _by_sequence(message: Message) -> int:
 
 
 def _message(kept: LiveMessage, queue: Queue, now_ms: int) -> Message:
+    if kept.actor:
+        state = NodeState.SUSPENDED if kept.flags & EventFlag.SUSPENDED else NodeState.ACQUIRED
+    else:
+        state = NodeState.SCHEDULED if kept.due_at_ms > now_ms else NodeState.AVAILABLE
     message = Message(
         kept.sequence,
         queue,
-        NodeState.ACQUIRED if kept.actor else NodeState.SCHEDULED if kept.due_at_ms > now_ms else NodeState.AVAILABLE,
+        state,
         None,
         kept.fingerprint,
         # A plain number: what is done with an IntFlag on the way out costs a call each time.
@@ -210,7 +224,9 @@ def to_live(message: Message) -> LiveMessage:
         message.queue.number,
         Position(message.position),
         message.fingerprint,
-        DURABLE | (message.flags & (DISPATCHED | COPY | EventFlag.ID_REUSED)),
+        DURABLE
+        | (message.flags & (DISPATCHED | COPY | EventFlag.ID_REUSED))
+        | (EventFlag.SUSPENDED if message.state is NodeState.SUSPENDED else 0),
         message.attempt,
         message.posted_us,
         message.expires_at_ms,

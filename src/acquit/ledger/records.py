@@ -304,7 +304,7 @@ class Namespace(IntEnum):
 
     SUBSCRIPTION = 1
     TERMINUS = 2
-    """Resumable links: unsettled maps, expiry, exclusions."""
+    """Messages that a terminus called undeliverable, by its name."""
     DUPLICATES = 3
     FATE = 4
     """What became of a transaction, by its id, kept for a bounded time; by `FATES_KNOWN`, how long that is."""
@@ -313,6 +313,8 @@ class Namespace(IntEnum):
     """The high-water mark of a sender with monotone ids (Spark's sink)."""
     LOSS = 7
     """By queue: messages that are missing, and that a person decided to go on without (`ledger.losses`)."""
+    RESUMABLE = 8
+    """Termini that outlive their links, by name, and the delivery-tags that they remember."""
 
 
 _NAMESPACE: Final = Struct("<H")

@@ -39,6 +39,14 @@ CREATE_ON_DEMAND: Final = "create-on-demand"
 """Capability of a terminus, as Qpid's clients have it: make the node if it does not exist. Our broker makes nodes
 unasked, unless their policy says otherwise."""
 
+RESUME: Final = "acquit:resume"
+"""Capability of an attach: the terminus outlives its link, and what is unsettled there is resumed (2.6.13). Both ends
+must name it: a client that asks for durable=unsettled-state alone, as JMS clients do, would leave messages held."""
+
+TERMINUS: Final = "acquit:terminus"
+"""Property of the broker's answer to a link of `RESUME`, a binary: the identity of the terminus. Under another identity
+than before, a delivery that the broker does not know was not settled but forgotten."""
+
 EXISTING: Final = "acquit:existing"
 """Capability of a source: refuse the link, with amqp:not-found, where the node does not exist, and make none."""
 

@@ -155,9 +155,9 @@ def plan(
 def first_fitting(
     unsettled: Mapping[bytes, DeliveryState | None], wanted: Iterable[bytes], room_bytes: int
 ) -> tuple[dict[bytes, DeliveryState | None], bool]:
-    """Return as many entries of a map as `room_bytes` of a frame hold, and whether some are left out.
+    """Return as many entries of a map as `room_bytes` of a frame hold, in its order, and whether some are left out.
 
-    Entries that the peer named (`wanted`) come first, so that each attach makes the two maps smaller.
+    Where they are, those that the peer named (`wanted`) come before others, so that each attach makes both maps smaller.
     """
     fitting: dict[bytes, DeliveryState | None] = {}
     for tag in chain((tag for tag in wanted if tag in unsettled), unsettled):
@@ -168,7 +168,7 @@ def first_fitting(
         if room_bytes < 0:
             return fitting, True
         fitting[tag] = state
-    return fitting, False
+    return dict(unsettled), False
 
 
 _TAG_OVERHEAD: Final = 2

@@ -296,6 +296,17 @@ class SendingLink(Link):
         self.session.forget(delivery)
         return True
 
+    def abort_resumed(self, tag: bytes) -> None:
+        """Resume a delivery and give it up in the same frame (2.7.5): the peer forgets it. Uses one credit.
+
+        Raises LocalProtocolError, with nothing sent, where not `sendable` or for a tag too long.
+        """
+        self._check_send(tag, b"", False, True)
+        session = self.session
+        transfer = Transfer(self.handle, session.next_delivery_id, tag, 0, resume=True, aborted=True)
+        self._sent(tag, 0, _SETTLED, None)
+        session.write_transfer(encode_composite(transfer), b"")
+
     def drained(self) -> None:
         """Give back the credit that is left: there is nothing (more) to send for this drain (2.6.7).
 

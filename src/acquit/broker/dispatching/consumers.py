@@ -24,6 +24,7 @@ from acquit.broker.message import ASIDE, Message, QueueBase
 
 if TYPE_CHECKING:
     from acquit.broker.dispatching.groups import Groups
+    from acquit.broker.links.terminus import SourceTerminus
     from acquit.broker.nodes.lifetime import Temporary
     from acquit.broker.nodes.subscription import Subscription
     from acquit.broker.options import AddressPolicy
@@ -254,6 +255,16 @@ class ServedQueue(QueueBase):
             self.backlog.left()
 
 
+class Outgoing(NamedTuple):
+    """A message that leaves once its record is synced."""
+
+    payload: bytes
+    message: Message | None = None
+    """The message that a resumable link acquired; None where a pre-settled link has consumed it."""
+    tag: bytes = b""
+    """The delivery-tag on a resumable link."""
+
+
 class Consumer(Actor):
     """A link that acquires messages."""
 
@@ -273,10 +284,14 @@ class Consumer(Actor):
         "queue",
         "reserved",
         "reserved_bytes",
+        "resumable",
+        "resuming",
+        "resuming_only",
         "selector",
         "stamp",
         "subscriber",
         "tag",
+        "unsent",
     )
 
     def __init__(
@@ -306,11 +321,19 @@ class Consumer(Actor):
         """Of the last delivery: they are counted."""
         self.held = 0
         """Messages it has acquired."""
-        self.outbox: deque[bytes] = deque()
-        """Pre-settled: consumed and synced, to be sent as credit allows."""
+        self.outbox: deque[Outgoing] = deque()
+        """Messages whose record is synced, to be sent as credit allows: of links that are pre-settled or resumable."""
         self.reserved = 0
-        """Pre-settled: consumed and not yet sent; they use up credit already."""
+        """Messages that are consumed, or acquired, and not yet sent; they use up credit already."""
         self.reserved_bytes = 0
+        self.resumable: SourceTerminus | None = None
+        """The terminus of a resumable link, which outlives it."""
+        self.unsent: dict[Message, None] = {}
+        """Messages of a resumable link that are acquired and not yet sent."""
+        self.resuming: deque[tuple[bytes, object]] = deque()
+        """Deliveries to be resumed before anything new is sent: tags, with the state in the peer's unsettled map."""
+        self.resuming_only = False
+        """One of the two unsettled maps is incomplete: nothing new is sent until the link is attached once more."""
         self.selector = selector
         """What it asked for; None: everything."""
         self.no_local = no_local
@@ -350,7 +373,7 @@ class Consumer(Actor):
     def open_to_more(self) -> bool:
         """Whether it can be given a message now."""
         peer = self.peer
-        if not self.link.sendable or self.room <= 0:
+        if not self.link.sendable or self.room <= 0 or self.resuming or self.resuming_only:
             return False
         return self.reserved_bytes < peer.output_bytes_max and peer.open_to_more
 
@@ -364,7 +387,7 @@ class Consumer(Actor):
     def stand_in_line(self) -> None:
         """Its credit, or what else kept it from being given more, has changed. The queue is to be woken then."""
         link = self.link
-        if self.interest is not None and link.credit > 0:
+        if self.interest is not None and link.credit > 0 and not (self.resuming or self.resuming_only):
             self.interest.line.add(self)
         if link.drain:
             self.queue.draining[self] = None

@@ -57,6 +57,7 @@ class Dispatch:
         self._sending = Sending(life, locks)
         self._denials = denials
         self._choosing = Choosing(life, expiry, self._sending, denials)
+        self.sending = self._sending
         self.empty_outbox = self._sending.empty_outbox
         self._left = 0
         """Of `HANDED_MAX`, in this turn."""
@@ -206,7 +207,7 @@ class Dispatch:
             link = consumer.link
             if not link.drain or not link.credit:
                 del queue.draining[consumer]
-            elif not consumer.reserved and (
+            elif not (consumer.reserved or consumer.resuming) and (
                 consumer.full or self._scribe.exhausted or not self._choosing.owes(queue, consumer)
             ):
                 link.available = available

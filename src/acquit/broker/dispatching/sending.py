@@ -1,7 +1,9 @@
 """Messages that dispatch has chosen leave: acquired and sent, or consumed and sent once that is recorded.
 
 What a pre-settled link takes is gone (at most once): of a durable message the journal must know that durably before the
-first byte leaves. So it is recorded as consumed first, and goes out, from the consumer's outbox, after the sync.
+first byte leaves. So it is recorded as consumed first, and goes out, from the consumer's outbox, after the sync. What a
+resumable link takes goes the same way, recorded as acquired: its peer may act on the message and be lost, and only a
+broker that knows who has it can resume the delivery after a crash.
 """
 
 from __future__ import annotations
@@ -10,8 +12,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.dispatching import tags
+from acquit.broker.dispatching.consumers import Outgoing
 from acquit.broker.intake.shaping import transfer_header
+from acquit.broker.links.terminus import delivery_tag
 from acquit.broker.message import DISPATCHED, DURABLE, TOLD_DURABLE, Message
+from acquit.broker.nodes.node import whole
 from acquit.broker.queue import NodeEvent, NodeState, step
 
 if TYPE_CHECKING:
@@ -20,6 +25,7 @@ if TYPE_CHECKING:
     from acquit.broker.links.peers import Peer
     from acquit.broker.nodes.node import Queue
     from acquit.broker.outcomes.locks import LockKeeper
+    from acquit.protocol.delivery import Delivery
 
 _ACQUIRE: Final = step(NodeState.AVAILABLE, NodeEvent.ACQUIRE)
 _CONSUME: Final = step(NodeState.AVAILABLE, NodeEvent.CONSUME)
@@ -85,6 +91,8 @@ class Sending:
         if consumer.presettled:
             consumer.reserved += len(messages)
             return len(messages)
+        if consumer.resumable is not None:
+            return self._acquire_unsent(queue, consumer, messages)
         link, payload_of = consumer.link, self.payload
         send, tag = link.send, consumer.tag
         if queue.policy.lock_duration_ms:
@@ -113,6 +121,8 @@ class Sending:
         """Record what this consumer was given; if its link is pre-settled, it is sent once that is synced."""
         if consumer.presettled:
             self._consume(queue, consumer, messages)
+        elif consumer.resumable is not None:
+            self._send_synced(queue, consumer, messages)
         else:
             durable = self._record(_ACQUIRED, queue, consumer, messages)
             if durable and self._memory.crowded(queue):
@@ -133,36 +143,73 @@ class Sending:
 
     def _consume(self, queue: Queue, consumer: Consumer, messages: list[Message]) -> None:
         """CONSUME, for each: recorded, and sent once that is synced."""
-        payloads = [self.payload(message) for message in messages]
+        outgoing = [Outgoing(self.payload(message)) for message in messages]
         durable = self._record(_CONSUMED, queue, consumer, messages)
         for message in messages:
             message.state = _WHEN_CONSUMED
             self._life.retire(message)
-        consumer.reserved_bytes += sum(map(len, payloads))
-        if durable:
-            self._scribe.when_synced(self._consumed, consumer, payloads)
-        else:
-            self._consumed(consumer, payloads)
+        self._leave_synced(consumer, outgoing, bool(durable))
 
-    def _consumed(self, consumer: Consumer, payloads: list[bytes]) -> None:
+    def _acquire_unsent(self, queue: Queue, consumer: Consumer, messages: Sequence[Message]) -> int:
+        """ACQUIRE for a resumable link, from which they are sent once that is synced."""
+        for message in messages:
+            message.flags |= DISPATCHED
+            message.state = _WHEN_ACQUIRED
+            message.holder = consumer
+            consumer.unsent[message] = None
+        count = len(messages)
+        consumer.reserved += count
+        consumer.held += count
+        queue.acquired += count
+        return count
+
+    def _send_synced(self, queue: Queue, consumer: Consumer, messages: list[Message]) -> None:
+        outgoing = [Outgoing(self.payload(message), message, delivery_tag(message)) for message in messages]
+        durable = self._record(_ACQUIRED, queue, consumer, messages)
+        self._leave_synced(consumer, outgoing, bool(durable))
+        if durable and self._memory.crowded(queue):
+            for message in durable:
+                self._memory.drop(message)
+
+    def _leave_synced(self, consumer: Consumer, outgoing: list[Outgoing], durable: bool) -> None:
+        consumer.reserved_bytes += sum([len(one.payload) for one in outgoing])
+        if durable:
+            self._scribe.when_synced(self._recorded, consumer, outgoing)
+        else:
+            self._recorded(consumer, outgoing)
+
+    def _recorded(self, consumer: Consumer, outgoing: list[Outgoing]) -> None:
         """The journal knows: they may leave now."""
         if consumer.link.context is not consumer:
-            return  # its link has ended meanwhile, and they are gone: at most once
-        consumer.outbox.extend(payloads)
+            return  # its link has ended meanwhile: what was consumed is gone, what was acquired is suspended
+        consumer.outbox.extend(outgoing)
         self.empty_outbox(consumer)
         consumer.stand_in_line()
         self._life.wake(consumer.queue)
 
+    def send_acquired(
+        self, consumer: Consumer, message: Message, tag: bytes, payload: bytes, *, resume: bool
+    ) -> Delivery:
+        """Send a message that a resumable link holds, or resume its delivery. Its lock begins now."""
+        send = consumer.link.send
+        if message.queue.policy.lock_duration_ms:
+            send = self._locks.noting(whole(message.queue), send)
+        return send(tag, payload, resume=resume, context=message)
+
     def empty_outbox(self, consumer: Consumer) -> None:
-        """Send what a pre-settled consumer has consumed already, as far as its credit reaches."""
+        """Send what is recorded already, as far as the consumer's credit reaches."""
         link = consumer.link
         while consumer.outbox and link.sendable:
-            payload = consumer.outbox.popleft()
-            consumer.tag = consumer.tag + _TAG_STEP & _TAG_MASK
-            link.send(_TAG(consumer.tag), payload, settled=True)
-            consumer.peer.unwritten_bytes += len(payload)
+            payload, message, tag = consumer.outbox.popleft()
             consumer.reserved -= 1
             consumer.reserved_bytes -= len(payload)
+            if message is None:
+                consumer.tag = consumer.tag + _TAG_STEP & _TAG_MASK
+                link.send(_TAG(consumer.tag), payload, settled=True)
+            else:
+                del consumer.unsent[message]
+                self.send_acquired(consumer, message, tag, payload, resume=False)
+            consumer.peer.unwritten_bytes += len(payload)
         if consumer.outbox:
             consumer.queue.emptying[consumer] = None
         else:

@@ -44,6 +44,7 @@ from acquit.protocol._definitions import (
     TransactionCondition,
 )
 from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.extensions import RESUME
 from acquit.protocol.numbered import take_place
 from acquit.protocol.sections import MESSAGE_ANNOTATIONS, PROPERTIES, map_value, scan_sections
 
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
     from acquit.broker.intake.shaping import Posting
     from acquit.broker.life import Life
     from acquit.broker.links.endpoints import Producer
+    from acquit.broker.links.termini import Termini
+    from acquit.broker.links.terminus import TargetTerminus
     from acquit.broker.nodes.finding import Nodes
     from acquit.broker.nodes.topics import Topic
     from acquit.broker.options.limits import ConnectionLimits
@@ -69,6 +72,7 @@ _PENDING: Final = step(NodeState.NEW, NodeEvent.POST_DURABLE).next
 _AVAILABLE: Final = step(NodeState.NEW, NodeEvent.POST_VOLATILE).next
 JMS_DESTINATION: Final = "x-opt-jms-dest"
 """Message annotation of JMS clients: what their destination is. 0: a queue, 1: a topic, 2 and 3: the temporary ones."""
+_TAG_IN_USE: Final = "the delivery-tag of a delivery that is not settled (2.6.12)"
 _JMS_KINDS: Final[dict[object, bool]] = {0: False, 1: True, 2: False, 3: True}
 """Is it a topic?"""
 
@@ -84,6 +88,7 @@ class Poster:
         duplicates: Duplicates,
         marks: Marks,
         transactions: Transactions,
+        termini: Termini,
         limits: ConnectionLimits,
         denials: Denials,
     ) -> None:
@@ -99,6 +104,7 @@ class Poster:
         self._denials = denials
         self._entering = entering
         self._transactions = transactions
+        self._termini = termini
 
     # -- from links ---------------------------------------------------------------------------------------------------
 
@@ -106,6 +112,8 @@ class Poster:
         """Deliveries of one link, in order."""
         queue = producer.queue
         refused: list[Delivery] = []
+        if producer.resumable is not None:
+            deliveries = self._unposted(producer, producer.resumable, deliveries)
         if producer.mark is not None:
             deliveries = self._unrepeated(producer, producer.mark, deliveries, refused)
         elif producer.link.stateful:
@@ -193,6 +201,8 @@ class Poster:
             return
         self._entering.enter_group(queue, messages, payload_bytes)
         durable = messages[0].state is _PENDING
+        if producer.resumable is not None:
+            self._remember(producer.resumable, deliveries, durable=durable)
         if durable:
             self._scribe.when_synced(self._synced, queue, messages, producer.link.session, deliveries)
         else:
@@ -226,7 +236,10 @@ class Poster:
             arrival = self._read(producer, delivery)
             arrival.identity = identity = self._duplicates.check(arrival.target, arrival.posting)
             if identity is not None and identity.first:
-                self._accept(delivery, durable=self._duplicates.suppress(identity, arrival.target, arrival.actor))
+                durable = self._duplicates.suppress(identity, arrival.target, arrival.actor)
+                if producer.resumable is not None:
+                    self._remember(producer.resumable, [delivery], durable=durable)
+                self._accept(delivery, durable=durable)
                 return
             if not arrival.queues:
                 self._unroutable(arrival)
@@ -242,7 +255,36 @@ class Poster:
         else:
             producer.average_bytes += (len(delivery.payload) - producer.average_bytes) // 4
             producer.volatile = not durable
+            if producer.resumable is not None:
+                self._remember(producer.resumable, [delivery], durable=durable)
             self._accept(delivery, durable=durable)
+
+    def _unposted(
+        self, producer: Producer, terminus: TargetTerminus, deliveries: Iterable[Delivery]
+    ) -> Iterator[Delivery]:
+        """Those of a resumable link that were not posted before. What the peer resumes was, or the engine had dropped
+        it: it hears the outcome once more, and settles it."""
+        for delivery in deliveries:
+            outcome = terminus.answered.get(delivery.tag)
+            if delivery.resumed and delivery.settled:
+                self._termini.forget(terminus, (delivery.tag,))
+            elif delivery.resumed and outcome is not None:
+                delivery.link.session.settle_all([delivery], outcome)
+            elif outcome is not None:
+                producer.link.detach(Error(AmqpCondition.NOT_ALLOWED, _TAG_IN_USE))
+                return
+            elif isinstance(delivery.remote_state, TransactionalState):
+                self._transactions.fail(producer.peer, delivery.remote_state.txn_id)
+                why = Refused(
+                    f"a resumable link ({RESUME}) posts in no transaction", condition=AmqpCondition.NOT_ALLOWED
+                )
+                self._refuse(producer, [delivery], why)
+            else:
+                yield delivery
+
+    def _remember(self, terminus: TargetTerminus, deliveries: Iterable[Delivery], *, durable: bool) -> None:
+        """Remember what was posted, in the batch with the postings, until the peer has settled it."""
+        self._termini.posted(terminus, [one.tag for one in deliveries if not one.settled], durable=durable)
 
     def _receive_stateful(self, producer: Producer, deliveries: Iterable[Delivery]) -> None:
         """Deliveries of a link that has sent some in transactions."""
@@ -436,6 +478,8 @@ class Poster:
             return
         durable = arrival.posting.durable
         self._scribe.unrouted(topic, arrival.payload, arrival.actor, durable=durable)
+        if arrival.producer.resumable is not None:
+            self._remember(arrival.producer.resumable, [delivery], durable=durable)
         self._accept(delivery, durable=durable)
 
     def _accept(self, delivery: Delivery, *, durable: bool) -> None:
@@ -461,6 +505,9 @@ class Poster:
         self._denials.postings(producer, len(deliveries), why)
         if producer.mark is not None:
             producer.mark.refused = True
+        if producer.resumable is not None:
+            for delivery in deliveries:
+                producer.resumable.answered[delivery.tag] = Rejected(error)
         told = takes_rejected(producer.link)
         rejected = [delivery for delivery in deliveries if told and not delivery.settled]
         unanswered = [delivery for delivery in deliveries if not told or delivery.settled]

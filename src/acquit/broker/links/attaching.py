@@ -70,9 +70,6 @@ class Attaching:
         if why:
             raise Refused(why, condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED)
         if isinstance(link, SendingLink):
-            if link.remote_attach is not None and link.remote_attach.incomplete_unsettled:
-                # Until the rest of the map is told, nothing new may be sent on it (2.7.3), and nothing here is resumed.
-                raise Refused("no link is resumed here", condition=AmqpCondition.NOT_IMPLEMENTED)
             return self._receivers.accept(peer, link, stolen)
         assert isinstance(link, ReceivingLink)
         return self._senders.accept(peer, link)

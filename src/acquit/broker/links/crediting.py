@@ -12,6 +12,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from acquit.broker.links.terminus import TAGS_MAX
 from acquit.broker.message import OVERHEAD_BYTES
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ class Crediting:
         if self._journal.full or self._journal.congested or self._life.scribe.exhausted:
             return 0
         limit = self.credit_max
+        if producer.resumable is not None:
+            limit = min(limit, TAGS_MAX - len(producer.resumable.answered))
         memory = self._memory
         if memory.scarce:
             limit = int(limit * memory.scarcity)

@@ -16,16 +16,41 @@ from acquit.protocol._definitions import Accepted, Modified, Rejected, Released,
 if TYPE_CHECKING:
     from acquit.broker.intake.marks import Claim
     from acquit.broker.intake.shaping import Template
+    from acquit.broker.links.terminus import SourceTerminus, TargetTerminus
     from acquit.broker.nodes.node import Queue
     from acquit.broker.nodes.topics import Topic
     from acquit.protocol.delivery import DeliveryState
     from acquit.protocol.link import ReceivingLink
 
 
+class Waiting(Actor):
+    """A link that is answered later; what it asked for is being recorded."""
+
+    __slots__ = ("resumable",)
+
+    def __init__(
+        self, peer: Peer, link_name: str, address: str, resumable: SourceTerminus | TargetTerminus | None = None
+    ) -> None:
+        super().__init__(peer, link_name, address)
+        self.resumable = resumable
+        """The terminus that it is to stand on, where that outlives it."""
+
+
 class Producer(Actor):
     """A link that messages arrive on."""
 
-    __slots__ = ("average_bytes", "link", "mark", "metas", "queue", "starved", "template", "topic", "volatile")
+    __slots__ = (
+        "average_bytes",
+        "link",
+        "mark",
+        "metas",
+        "queue",
+        "resumable",
+        "starved",
+        "template",
+        "topic",
+        "volatile",
+    )
 
     def __init__(
         self, peer: Peer, link: ReceivingLink, queue: Queue | None, address: str, topic: Topic | None = None
@@ -42,6 +67,8 @@ class Producer(Actor):
         self.average_bytes = 1_024
         self.mark: Claim | None = None
         """Its hold on a mark, where its postings are numbered."""
+        self.resumable: TargetTerminus | None = None
+        """The terminus of a resumable link, which outlives it."""
         self.volatile: bool | None = None
         """Whether its latest messages were such that only memory can hold them. None: nothing came yet."""
         self.starved = False
@@ -74,4 +101,4 @@ def verdict_of(outcome: DeliveryState | None) -> Verdict | None:
             return None
 
 
-__all__ = ["Producer", "takes_rejected", "verdict_of"]
+__all__ = ["Producer", "Waiting", "takes_rejected", "verdict_of"]

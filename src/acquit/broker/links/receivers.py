@@ -16,9 +16,10 @@ from acquit.broker.denials import Denials
 from acquit.broker.dispatching.browsing import Browser
 from acquit.broker.dispatching.consumers import Consumer
 from acquit.broker.dispatching.succession import SHARED, arrive, priority_of
-from acquit.broker.links.endpoints import verdict_of
+from acquit.broker.links.endpoints import Waiting, verdict_of
 from acquit.broker.links.filters import NOTHING, AppliedFilters, read_filters
 from acquit.broker.links.peers import Actor, Peer
+from acquit.broker.links.terminus import map_room
 from acquit.broker.nodes import subscriptions, temporary
 from acquit.broker.nodes.addresses import is_pattern
 from acquit.broker.nodes.finding import SEPARATOR, Nodes, asks_creation, wants_topic
@@ -36,27 +37,36 @@ from acquit.protocol._definitions import (
     TerminusDurability,
     TerminusExpiryPolicy,
 )
-from acquit.protocol.extensions import ACTIVE, EXISTING, LAST_SEQUENCE, LOCK_DURATION, MANAGEMENT_NODE
+from acquit.protocol.extensions import (
+    ACTIVE,
+    EXISTING,
+    LAST_SEQUENCE,
+    LOCK_DURATION,
+    MANAGEMENT_NODE,
+    RESUME,
+    TERMINUS,
+)
+from acquit.protocol.resumption import MISSING, first_fitting
 from acquit.protocol.types import UInt, ULong
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from acquit.broker.admin.management_node import ManagementNode
+    from acquit.broker.dispatching.resuming import Resuming
     from acquit.broker.life import Life
+    from acquit.broker.links.termini import Termini
+    from acquit.broker.links.terminus import SourceTerminus
     from acquit.broker.nodes.queues import Queues
     from acquit.broker.nodes.subscriptions import Subscriptions
     from acquit.broker.nodes.temporary import TemporaryNodes
     from acquit.protocol._definitions import Attach
+    from acquit.protocol.constants import Outcome
+    from acquit.protocol.delivery import DeliveryState
+    from acquit.protocol.endpoint import Unsettled
     from acquit.protocol.link import SendingLink
 
 OUTCOMES: Final = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
-
-
-class Waiting(Actor):
-    """A link that is answered later; what it asked for is being recorded."""
-
-    __slots__ = ()
 
 
 class Receivers:
@@ -70,9 +80,13 @@ class Receivers:
         temporary: TemporaryNodes,
         management: ManagementNode,
         life: Life,
+        termini: Termini,
+        resuming: Resuming,
         denials: Denials,
     ) -> None:
         self._denials = denials
+        self._termini = termini
+        self._resuming = resuming
         self._nodes = nodes
         self._queues = queues
         self._subscriptions = subscriptions
@@ -91,6 +105,9 @@ class Receivers:
         source = asked.source
         if source is None:
             return self._look_up(peer, link)
+        if asked.incomplete_unsettled and not self._termini.granted_ms(asked):
+            # Until the rest of the map is told, nothing new may be sent on it (2.7.3).
+            raise Refused("this link is not resumed here", condition=AmqpCondition.NOT_IMPLEMENTED)
         if not isinstance(source, Source):
             raise Refused("a receiver must say its source", condition=AmqpCondition.INVALID_FIELD)
         if source.address == MANAGEMENT_NODE:
@@ -140,22 +157,54 @@ class Receivers:
     ) -> Actor:
         peer.rights.check("consume", address)
         queue = self._subscriptions.open(peer, link, source, address, filters, stolen)
-        if queue in self._subscriptions.unsynced:
-            return self._later(peer, link, queue, partial(self._subscriber, peer, link, queue, source, None))
+        terminus = self._open_terminus(peer, link, queue)
+        if terminus is not None or queue in self._subscriptions.unsynced:
+            accept = partial(self._subscriber, peer, link, queue, source, None, terminus)
+            return self._later(peer, link, queue, accept, terminus)
         return self._subscriber(peer, link, queue, source, stolen)
 
-    def _subscriber(self, peer: Peer, link: SendingLink, queue: Queue, source: Source, stolen: object) -> Consumer:
-        consumer = self._consumer(peer, link, queue, subscriptions.describe(queue, source), NOTHING, stolen)
+    def _subscriber(
+        self,
+        peer: Peer,
+        link: SendingLink,
+        queue: Queue,
+        source: Source,
+        stolen: object,
+        terminus: SourceTerminus | None = None,
+    ) -> Consumer:
+        described = subscriptions.describe(queue, source)
+        consumer = self._consumer(peer, link, queue, described, NOTHING, stolen, terminus)
         consumer.subscriber = True
         return consumer
 
-    def _later(self, peer: Peer, link: SendingLink, queue: Queue, accept: Callable[[], Actor]) -> Waiting:
-        """Accept a link when what was recorded for it is on the disk: a subscription that is said to be durable is."""
-        waiting = Waiting(peer, link.name, queue.address)
+    def _open_terminus(self, peer: Peer, link: SendingLink, queue: Queue) -> SourceTerminus | None:
+        """Return the terminus of a link that is resumable (`termini`), and None for any other."""
+        asked = link.remote_attach
+        assert asked is not None
+        granted_ms = self._termini.granted_ms(asked)
+        if not granted_ms or (queue.subscription is not None and queue.subscription.shared):
+            return None
+        outcome = _default_outcome(asked)
+        return self._termini.open_source(peer, link.name, queue.name, granted_ms, outcome, anew=asked.unsettled is None)
+
+    def _later(
+        self,
+        peer: Peer,
+        link: SendingLink,
+        queue: Queue,
+        accept: Callable[[], Actor],
+        terminus: SourceTerminus | None = None,
+    ) -> Waiting:
+        """Accept a link when what was recorded for it is on the disk: a subscription that is said to be durable is, and
+        so is a terminus that outlives its link, with all that becomes of what it holds."""
+        waiting = Waiting(peer, link.name, queue.address, terminus)
 
         def synced() -> None:
             if link.context is not waiting:
                 return  # it is gone, or its name was taken over
+            if terminus is not None and terminus.busy:
+                terminus.waiting = synced  # what the link before it held is still being suspended
+                return
             try:
                 _check_free(queue)
                 context = accept()
@@ -168,9 +217,12 @@ class Receivers:
                 peer.links[context] = None
                 if isinstance(context, Consumer):
                     context.stand_in_line()  # its first flow may have come meanwhile
+                    self._resuming.begin(context)
                 self._life.wake(queue)
             self._life.touch(peer.engine)
 
+        if terminus is not None:
+            terminus.attached = waiting
         self._scribe.when_synced(synced)
         return waiting
 
@@ -225,7 +277,11 @@ class Receivers:
     ) -> Actor:
         reads = queue.policy.non_destructive and said.distribution_mode != StdDistMode.COPY
         if said.distribution_mode != StdDistMode.COPY and not reads:
-            return self._consumer(peer, link, queue, said, filters, stolen)
+            terminus = self._open_terminus(peer, link, queue)
+            if terminus is None:
+                return self._consumer(peer, link, queue, said, filters, stolen)
+            accept = partial(self._consumer, peer, link, queue, said, filters, None, terminus)
+            return self._later(peer, link, queue, accept, terminus)
         asked = link.remote_attach
         assert asked is not None
         browsers_max = queue.policy.browsers_max
@@ -250,7 +306,14 @@ class Receivers:
         return browser
 
     def _consumer(
-        self, peer: Peer, link: SendingLink, queue: Queue, said: Source, filters: AppliedFilters, stolen: object
+        self,
+        peer: Peer,
+        link: SendingLink,
+        queue: Queue,
+        said: Source,
+        filters: AppliedFilters,
+        stolen: object,
+        terminus: SourceTerminus | None = None,
     ) -> Consumer:
         """`filters`: those that are asked of each message as it is handed out; a subscription's were asked before."""
         consumers_max = queue.policy.consumers_max
@@ -265,9 +328,7 @@ class Receivers:
             raise Refused(f"{queue.name!r} has its one consumer", condition=AmqpCondition.RESOURCE_LOCKED)
         asked = link.remote_attach
         assert asked is not None
-        default_outcome = asked.source.default_outcome if isinstance(asked.source, Source) else None
-        if verdict_of(default_outcome) is None:  # type: ignore[arg-type]  # a described value is no outcome either
-            default_outcome = None
+        default_outcome = _default_outcome(asked)
         if filters.echo is not None:
             said = replace(said, filter=filters.echo)
         properties: dict[str, object] = {}
@@ -275,17 +336,34 @@ class Receivers:
             properties[ACTIVE] = queue.active is None or queue.active is stolen
         if queue.policy.lock_duration_ms:
             properties[LOCK_DURATION] = UInt(min(queue.policy.lock_duration_ms, UINT_MAX))
-        self._accept(link, asked, queue, replace(said, default_outcome=default_outcome), properties)
+        said = replace(said, default_outcome=default_outcome)
+        resumed: dict[bytes, DeliveryState | None] = {}
+        incomplete = asked.incomplete_unsettled
+        if terminus is None:
+            self._accept(link, asked, queue, said, properties)
+        else:
+            room_bytes = map_room(asked, link.session.connection.frame_size_max)
+            resumed, cut = first_fitting(terminus.unsettled(), asked.unsettled or {}, room_bytes)
+            incomplete = incomplete or cut
+            properties[TERMINUS] = terminus.identity
+            self._accept(link, asked, queue, _lasting(said, terminus), properties, resumed, incomplete=cut)
         consumer = Consumer(
             peer,
             link,
             queue,
             presettled=asked.snd_settle_mode is SndSettleMode.SETTLED,
-            default_outcome=default_outcome,  # type: ignore[arg-type]
+            default_outcome=default_outcome,
             selector=filters.selector,
             no_local=filters.no_local,
             priority=priority_of(asked.properties),
         )
+        if terminus is not None:
+            terminus.attached = consumer
+            consumer.number = terminus.number
+            consumer.resumable = terminus
+            consumer.resuming_only = incomplete
+            theirs = asked.unsettled or {}
+            consumer.resuming.extend((tag, theirs.get(tag, MISSING)) for tag in resumed)
         arrive(consumer)
         return consumer
 
@@ -298,16 +376,39 @@ class Receivers:
         queue: Queue,
         said: Source,
         properties: Mapping[str, object] = MappingProxyType({}),
+        unsettled: Unsettled | None = None,
+        *,
+        incomplete: bool = False,
     ) -> None:
+        """`unsettled`: of a resumable link, as much of our map as fits; `incomplete`: not all of it does."""
         link.accept_attach(
             source=replace(said, outcomes=OUTCOMES),
             snd_settle_mode=asked.snd_settle_mode,
+            unsettled=unsettled,
+            incomplete_unsettled=incomplete,
+            offered_capabilities=() if unsettled is None else (RESUME,),
             properties={**self._properties(), **properties},
         )
         link.offer(queue.available)
 
     def _properties(self) -> dict[str, object]:
         return {LAST_SEQUENCE: ULong(self._scribe.sequences.last)}
+
+
+def _default_outcome(asked: Attach) -> Outcome | None:
+    """Return the default-outcome of a requested link's source (3.5.3); None for what is none that can be performed."""
+    outcome = asked.source.default_outcome if isinstance(asked.source, Source) else None
+    return None if verdict_of(outcome) is None else outcome  # type: ignore[arg-type, return-value]
+
+
+def _lasting(said: Source, terminus: SourceTerminus) -> Source:
+    """Return the source of a resumable link as it is: it expires after its time, from when its link has gone."""
+    return replace(
+        said,
+        durable=TerminusDurability.UNSETTLED_STATE,
+        expiry_policy=TerminusExpiryPolicy.LINK_DETACH,
+        timeout=-(-terminus.timeout_ms // 1000),
+    )
 
 
 def _check_free(queue: Queue) -> None:

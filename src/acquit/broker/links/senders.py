@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.intake.marks import Marks
-from acquit.broker.links.endpoints import Producer
+from acquit.broker.links.endpoints import Producer, Waiting
 from acquit.broker.links.peers import Peer
+from acquit.broker.links.terminus import map_room
 from acquit.broker.nodes import temporary
 from acquit.broker.nodes.finding import Nodes, asks_creation, wants_topic
 from acquit.broker.nodes.node import Queue
@@ -21,16 +22,22 @@ from acquit.protocol._definitions import (
     TerminusDurability,
     TerminusExpiryPolicy,
 )
-from acquit.protocol.extensions import MANAGEMENT_NODE, SENDER_MARK
+from acquit.protocol.extensions import MANAGEMENT_NODE, RESUME, SENDER_MARK, TERMINUS
+from acquit.protocol.resumption import first_fitting
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from acquit.broker.admin.management_node import ManagementNode
     from acquit.broker.intake.marks import Claim
     from acquit.broker.links.crediting import Crediting
+    from acquit.broker.links.termini import Termini
     from acquit.broker.nodes.temporary import TemporaryNodes
     from acquit.broker.nodes.topics import Topic
+    from acquit.broker.scribe import Scribe
     from acquit.broker.transact.coordinator import Coordinator as Coordinating
     from acquit.protocol._definitions import Attach
+    from acquit.protocol.connection_base import ConnectionBase
     from acquit.protocol.link import ReceivingLink
 
 
@@ -49,13 +56,20 @@ class Senders:
         management: ManagementNode,
         coordinator: Coordinating,
         marks: Marks,
+        termini: Termini,
+        scribe: Scribe,
+        touch: Callable[[ConnectionBase], None],
     ) -> None:
+        """`touch` is told of connections that have something to send outside of their own turn."""
         self._nodes = nodes
         self._temporary = temporary
         self._crediting = crediting
         self._management = management
         self._coordinator = coordinator
         self._marks = marks
+        self._termini = termini
+        self._scribe = scribe
+        self._touch = touch
 
     def accept(self, peer: Peer, link: ReceivingLink) -> object:
         """Accept the link, and give what is its context from now on. Raises Refused."""
@@ -82,6 +96,7 @@ class Senders:
             peer.rights.check("send", target.address)
             # The mark first: a link that is refused it leaves no node behind.
             claim = self._claim(peer, asked)
+            granted_ms = 0 if claim is not None else self._termini.granted_ms(asked)
             try:
                 words = target.capabilities
                 node = self._nodes.to_send_to(peer, target.address, wants_topic(words), on_demand=asks_creation(words))
@@ -89,11 +104,49 @@ class Senders:
                 if claim is not None:
                     self._marks.release(claim)
                 raise
+            if granted_ms:
+                return self._later(peer, link, node, target.address, granted_ms)
             self._answer(link, _target(target.address, _capabilities(node)), claim)
             producer = _producer(peer, link, node)
             producer.mark = claim
         self._crediting.top_up(producer)
         return producer
+
+    def _later(self, peer: Peer, link: ReceivingLink, node: Queue | Topic, address: str, granted_ms: int) -> Waiting:
+        """Accept a resumable link when its terminus, and all that was posted on the link before it, is on the disk."""
+        asked = link.remote_attach
+        assert asked is not None
+        terminus = self._termini.open_target(peer, link.name, address, granted_ms, anew=asked.unsettled is None)
+        waiting = terminus.attached = Waiting(peer, link.name, address, terminus)
+
+        def synced() -> None:
+            if link.context is not waiting:
+                return  # it is gone, or its name was taken over
+            theirs = asked.unsettled or {}
+            if not asked.incomplete_unsettled:
+                self._termini.forget(terminus, [tag for tag in terminus.answered if tag not in theirs])
+            room_bytes = map_room(asked, link.session.connection.frame_size_max)
+            ours, incomplete = first_fitting(terminus.answered, theirs, room_bytes)
+            target = _target(address, _capabilities(node))
+            target.durable = TerminusDurability.UNSETTLED_STATE
+            target.timeout = -(-terminus.timeout_ms // 1000)
+            link.accept_attach(
+                target=target,
+                unsettled=ours,
+                incomplete_unsettled=incomplete,
+                offered_capabilities=(RESUME,),
+                properties={TERMINUS: terminus.identity},
+            )
+            producer = _producer(peer, link, node)
+            producer.resumable = terminus
+            terminus.attached = link.context = producer
+            del peer.links[waiting]
+            peer.links[producer] = None
+            self._crediting.top_up(producer)
+            self._touch(peer.engine)
+
+        self._scribe.when_synced(synced)
+        return waiting
 
     def _claim(self, peer: Peer, asked: Attach) -> Claim | None:
         """The mark that it wants, if it wants one. Who is refused something afterwards lets go of it."""

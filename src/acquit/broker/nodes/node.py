@@ -3,7 +3,7 @@
 The queue itself decides nothing; it is what posting, dispatch and settlement work on. Its accounts hold at every moment
 (ledger promise P3)::
 
-    entered - retired  ==  live  ==  pending + available + acquired + scheduled
+    entered - retired  ==  live  ==  pending + available + acquired + suspended + scheduled
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Queue(ServedQueue):
     @property
     def live(self) -> int:
         """Messages in the queue, whatever their state."""
-        return self.pending + self.available + self.acquired + len(self.scheduled)
+        return self.pending + self.available + self.acquired + self.suspended + len(self.scheduled)
 
     @property
     def entered(self) -> int:

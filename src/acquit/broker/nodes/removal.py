@@ -32,8 +32,17 @@ DELETED: Final = Error(AmqpCondition.RESOURCE_DELETED, "the node was deleted")
 class Removal:
     """Deletes queues and topics."""
 
-    def __init__(self, life: Life, queues: Queues, topics: Topics, end_link: Callable[[Link, Error], None]) -> None:
-        """`end_link` detaches a link with an error, and does what follows from that."""
+    def __init__(
+        self,
+        life: Life,
+        queues: Queues,
+        topics: Topics,
+        end_link: Callable[[Link, Error], None],
+        end_termini: Callable[[Queue], None],
+    ) -> None:
+        """`end_link` detaches a link with an error, and does what follows from that; `end_termini` ends the termini of
+        a queue that outlived their links."""
+        self._end_termini = end_termini
         self._life = life
         self._queues = queues
         self._topics = topics
@@ -86,6 +95,8 @@ class Removal:
         links += [producer.link for producer in queue.producers]
         for link in links:
             self._end_link(link, DELETED)
+        if queue.suspended:
+            self._end_termini(queue)
         self._going[queue] = actor
         if queue.durable and queue.live:
             self._unmarked.add(queue)

@@ -115,6 +115,14 @@ class BrokerLimits:
     """Of these, those that one user had made since the broker was started, dynamic ones included; who is anonymous
     counts as one, and where no users are configured there is no such limit. 0: three quarters of queues_max."""
 
+    termini_max: int = 10_000
+    """Termini of resumable links at once, attached or not; the link that needs one more is refused. 0: none, so that
+    no link is resumable."""
+
+    terminus_kept_ms_max: int = 7 * 24 * 3_600_000
+    """The longest time for which a terminus outlives its link, with what it holds: a link asks for its own time, or, by
+    the expiry-policy never, for this one."""
+
     memory_bytes_max: int = 1024 * MIB
     """Messages in memory, over all queues: their bodies, 400 bytes for each message whether its body is in memory or
     only in the journal, and messages that have begun to arrive or that transactions hold. From half of it senders get
@@ -161,6 +169,8 @@ class BrokerLimits:
                 "queues_per_user_max": (0, 1 << 24),
                 "unauthenticated_max": (1, 1 << 20),
                 "queues_max": (1, 1 << 24),
+                "termini_max": (0, 1 << 24),
+                "terminus_kept_ms_max": (1, TIME_MS_MAX),
                 "memory_bytes_max": (MIB, 1 << 46),
                 "assembly_bytes_max": (0, 1 << 46),
                 "assembly_bytes_per_user_max": (0, 1 << 46),

@@ -7,50 +7,54 @@ and goes first. Peers that use other queues notice nothing.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
-    from acquit.broker.dispatching.consumers import Consumer
-    from acquit.broker.outcomes.settling import Settling
-    from acquit.broker.queue import Ending
-    from acquit.protocol.delivery import Delivery
+    from acquit.broker.message import QueueBase
 
 GIVEN_BACK_MAX: Final = 100
 """Deliveries given back in one turn, about. Each is a change of state, often with a record."""
 
+_T = TypeVar("_T")
+
 
 @dataclass(slots=True)
 class _Departure:
-    """A consumer that has left, and the deliveries that it leaves behind."""
+    """A consumer that has left, and what it leaves behind."""
 
-    consumer: Consumer
-    deliveries: list[Delivery]
-    ending: Ending
+    queue: QueueBase
+    held: Sequence[Any]
+    give_back: Callable[[Any], None]
     over: Callable[[], None]
     given_back: int = 0
-    """How many of the deliveries; what is behind them is left."""
+    """The number of those given back; what is behind them is left."""
 
 
 class Leaving:
     """Gives back what the consumers held that leave."""
 
-    def __init__(self, settling: Settling) -> None:
-        self._settling = settling
+    def __init__(self) -> None:
         self._departures: deque[_Departure] = deque()
         self._left = GIVEN_BACK_MAX
 
-    def leave(self, consumer: Consumer, deliveries: list[Delivery], ending: Ending, over: Callable[[], None]) -> None:
-        """A consumer's link has ended, with these deliveries unsettled. `over` is called when all are given back: at
-        once where they are few."""
-        if len(deliveries) <= self._left:
-            self._left -= len(deliveries)
-            self._settling.ended(consumer, deliveries, ending)
+    def leave(
+        self,
+        queue: QueueBase,
+        held: Sequence[_T],
+        give_back: Callable[[Sequence[_T]], None],
+        over: Callable[[], None],
+    ) -> None:
+        """Give back what a consumer of `queue` held whose link has ended. `over` is called when all of it is: at once
+        where it is little."""
+        if len(held) <= self._left:
+            self._left -= len(held)
+            give_back(held)
             over()
             return
-        consumer.queue.leaving += 1
-        self._departures.append(_Departure(consumer, deliveries, ending, over))
+        queue.leaving += 1
+        self._departures.append(_Departure(queue, held, give_back, over))
 
     def run(self) -> bool:
         """Another turn: give back as many as there is time for. True if some are left."""
@@ -58,13 +62,13 @@ class Leaving:
         departures = self._departures
         while departures and self._left > 0:
             departure = departures[0]
-            now = departure.deliveries[departure.given_back : departure.given_back + self._left]
+            now = departure.held[departure.given_back : departure.given_back + self._left]
             departure.given_back += len(now)
             self._left -= max(1, len(now))
-            self._settling.ended(departure.consumer, now, departure.ending)
-            if departure.given_back == len(departure.deliveries):
+            departure.give_back(now)
+            if departure.given_back == len(departure.held):
                 departures.popleft()
-                departure.consumer.queue.leaving -= 1
+                departure.queue.leaving -= 1
                 departure.over()
         return bool(departures)
 

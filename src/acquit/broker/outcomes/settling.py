@@ -13,7 +13,7 @@ record of the outcome is synced, and only then settle: that is what the capabili
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Final
@@ -54,6 +54,7 @@ from acquit.protocol.constants import ACCEPTED
 
 if TYPE_CHECKING:
     from acquit.broker.life import Life
+    from acquit.broker.links.terminus import SourceTerminus
     from acquit.broker.outcomes.letters import Letters
     from acquit.protocol.delivery import Delivery, DeliveryState
 
@@ -86,7 +87,14 @@ MERGED_BYTES_MAX: Final = 4 * ANNOTATIONS_BYTES_MAX
 class Settling:
     """Performs outcomes."""
 
-    def __init__(self, life: Life, letters: Letters) -> None:
+    def __init__(
+        self,
+        life: Life,
+        letters: Letters,
+        take: Callable[[SourceTerminus, Iterable[bytes], DeliveryState], None],
+    ) -> None:
+        """`take` is told of delivery-tags of a resumable link whose message was taken from it."""
+        self._take = take
         self._life = life
         self._scribe = life.scribe
         self._memory = life.memory
@@ -114,13 +122,13 @@ class Settling:
             consumer.stand_in_line()
             self._life.dirty[consumer.queue] = None
 
-    def ended(self, consumer: Consumer, deliveries: list[Delivery], ending: Ending) -> None:
+    def ended(self, consumer: Consumer, deliveries: Sequence[Delivery], ending: Ending) -> None:
         """The link is gone, and with it `deliveries`, which nobody settled. Of those whose outcome a transaction has,
         that outcome stays its affair."""
         for delivery in deliveries:
             if isinstance(delivery.context, Retirement):
                 delivery.context.settled = True
-        self._decide(consumer, deliveries, None, ending, answer=False)
+        self._decide(consumer, list(deliveries), None, ending, answer=False)
 
     def lock_expired(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
         """These have been held for longer than their lock lasts: the attempt has failed, and the consumer hears so. It
@@ -131,6 +139,8 @@ class Settling:
         account = Account(Cause.LOCK_EXPIRED, self._scribe.actor_number(consumer))
         for delivery in held:
             delivery.update(_FAILED)
+        if consumer.resumable is not None:
+            self._take(consumer.resumable, [delivery.tag for delivery in held], _FAILED)
         self._life.touch(consumer.link.session.connection)
         self._perform_all(held, Verdict.FAILED, account, Ending.LOCK_EXPIRED)
 
@@ -166,7 +176,10 @@ class Settling:
     def restarted(self, message: Message, actor: int) -> None:
         """The last run ended while `actor` had acquired it."""
         account = Account(Cause.CONNECTION_LOST, actor, CONNECTION_LOST)
-        verdict, ending = ENDINGS[Ending.RESTARTED], Ending.RESTARTED
+        self._give_back(message, ENDINGS[Ending.RESTARTED], account, Ending.RESTARTED)
+
+    def _give_back(self, message: Message, verdict: Verdict, account: Account, ending: Ending) -> None:
+        """Perform what a loss means to a message that no delivery has, once its body is there if that takes it."""
 
         def perform(_: Message) -> None:
             self._perform(message, verdict, account, ending)
@@ -175,6 +188,13 @@ class Settling:
             self._memory.want(message, perform)
         else:
             perform(message)
+
+    def terminus_ended(self, message: Message, terminus: SourceTerminus) -> None:
+        """Give back what a terminus held whose link did not come back in time: its default-outcome (3.5.3) applies, and
+        without one the attempt counts, as for a lost connection."""
+        verdict = verdict_of(terminus.default_outcome)
+        account = Account(Cause.CONNECTION_LOST, terminus.number, CONNECTION_LOST)
+        self._give_back(message, Verdict.FAILED if verdict is None else verdict, account, Ending.CONNECTION_LOST)
 
     def _accept(self, consumer: Consumer, deliveries: list[Delivery]) -> bool:
         """ACCEPT for all that are still held. True if any of them is durable."""

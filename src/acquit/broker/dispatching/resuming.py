@@ -1,0 +1,129 @@
+"""Deliveries of a link that was attached again: resumed, confirmed or given up before anything new is sent (2.6.13).
+
+`protocol.resumption` says what is due for a delivery-tag, by our unsettled map and the peer's. Each delivery that is
+resumed takes one credit, as a new one does, so they go out as the peer's credit and the bodies in memory allow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from acquit.protocol.resumption import MISSING, Action, action
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from acquit.broker.dispatching.consumers import Consumer
+    from acquit.broker.dispatching.sending import Sending
+    from acquit.broker.life import Life
+    from acquit.broker.links.termini import Termini
+    from acquit.broker.links.terminus import SourceTerminus
+    from acquit.broker.message import Message
+    from acquit.protocol.delivery import Delivery, DeliveryState
+
+TURN_MAX: Final = 500
+"""Deliveries that one turn resumes on a link."""
+READ_AHEAD: Final = 64
+"""Bodies that are read together for deliveries that come next."""
+_WHOLE: Final = (Action.SEND, Action.RESUME)
+
+
+class Resuming:
+    """Goes through the deliveries that consumers resume."""
+
+    def __init__(
+        self,
+        life: Life,
+        sending: Sending,
+        termini: Termini,
+        heard: Callable[[Consumer, list[Delivery], DeliveryState, bool], None],
+    ) -> None:
+        """`heard` performs an outcome of the peer, as `Settling.heard` does."""
+        self._life = life
+        self._sending = sending
+        self._termini = termini
+        self._heard = heard
+        self._unfinished: dict[Consumer, None] = {}
+
+    def begin(self, consumer: Consumer) -> None:
+        """Look after a link that was just attached: its first credit may have come before."""
+        if consumer.resuming:
+            self._unfinished[consumer] = None
+
+    def run(self) -> bool:
+        """Go on for those links that more could be done for at once. True if some are left."""
+        for consumer in list(self._unfinished):
+            self.go_on(consumer)
+        return bool(self._unfinished)
+
+    def go_on(self, consumer: Consumer) -> None:
+        """Do what is next for a consumer, as far as its credit reaches."""
+        self._unfinished.pop(consumer, None)
+        link, terminus, resuming = consumer.link, consumer.resumable, consumer.resuming
+        if terminus is None or link.context is not consumer or not resuming:
+            return
+        complete = link.remote_attach is None or not link.remote_attach.incomplete_unsettled
+        left = TURN_MAX
+        while resuming and link.sendable:
+            if not left:
+                self._unfinished[consumer] = None
+                break
+            tag, theirs = resuming[0]
+            message = terminus.messages.get(tag)
+            ours = None if message is not None else terminus.taken.get(tag, MISSING)
+            what = MISSING if ours is MISSING else action(ours, theirs, complete=complete)
+            if message is not None and message.body is None and what in _WHOLE:
+                self._read_ahead(consumer, terminus)
+                break
+            left -= 1
+            resuming.popleft()
+            if message is not None:
+                self._resume(consumer, tag, theirs, what is Action.RESUME, what in _WHOLE)
+            elif ours is not MISSING:
+                self._tell(consumer, terminus, tag, ours, what)
+        self._life.touch(link.session.connection)
+        if not resuming:
+            consumer.stand_in_line()
+            self._life.wake(consumer.queue)
+
+    def _resume(self, consumer: Consumer, tag: bytes, theirs: object, resume: bool, with_message: bool) -> None:
+        assert consumer.resumable is not None
+        message = self._termini.resume(consumer.resumable, consumer, tag)
+        assert message is not None
+        payload = self._sending.payload(message) if with_message else b""
+        delivery = self._sending.send_acquired(consumer, message, tag, payload, resume=resume or not with_message)
+        if not with_message:  # its outcome came with the peer's map, as if by a disposition just now
+            self._heard(consumer, [delivery], theirs, False)  # type: ignore[arg-type]  # `resumption` has looked at it
+
+    def _tell(self, consumer: Consumer, terminus: SourceTerminus, tag: bytes, ours: object, what: object) -> None:
+        """Say, or forget, the outcome of a delivery whose message was taken from the peer."""
+        link = consumer.link
+        match what:
+            case Action.ABORT:
+                link.abort_resumed(tag)
+                self._termini.forget(terminus, (tag,))
+            case Action.SETTLE:
+                delivery = link.send(tag, b"", resume=True, settled=False)
+                link.session.settle_all([delivery], ours)  # type: ignore[arg-type]
+                self._termini.forget(terminus, (tag,))
+            case Action.RESTATE:
+                delivery = link.send(tag, b"", resume=True, settled=False, state=ours)  # type: ignore[arg-type]
+            case Action.FORGET:
+                self._termini.forget(terminus, (tag,))
+            case _:
+                pass  # the peer's map is incomplete: at its next attach
+
+    def _read_ahead(self, consumer: Consumer, terminus: SourceTerminus) -> None:
+        memory = self._life.memory
+
+        def read(_: Message) -> None:
+            self._unfinished[consumer] = None
+            self._life.wake(consumer.queue)
+
+        for tag, _ in list(consumer.resuming)[:READ_AHEAD]:
+            message = terminus.messages.get(tag)
+            if message is not None and message.body is None:
+                memory.want(message, read)
+
+
+__all__ = ["Resuming"]

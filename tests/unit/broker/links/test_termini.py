@@ -1,0 +1,567 @@
+"""Termini that outlive their links, over lost connections and crashes, as raw frames of an engine see them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions
+from acquit.protocol._definitions import (
+    Accepted,
+    Modified,
+    RcvSettleMode,
+    Received,
+    Rejected,
+    Released,
+    SndSettleMode,
+    Source,
+    Target,
+    TerminusDurability,
+    TerminusExpiryPolicy,
+)
+from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.delivery import DeliveryState
+from acquit.protocol.extensions import RESUME, TERMINUS
+from acquit.protocol.link import ReceivingLink, SendingLink
+from acquit.protocol.message import Message
+from tests.support.broker_world import Client, World, durable
+
+LASTING = {"durable": TerminusDurability.UNSETTLED_STATE, "expiry_policy": TerminusExpiryPolicy.NEVER}
+
+
+def resume_from(
+    client: Client,
+    unsettled: Mapping[bytes, DeliveryState | None] | None,
+    *,
+    credit: int = 10,
+    address: str = "q",
+    settle: bool = True,
+    incomplete: bool = False,
+    **source: object,
+) -> ReceivingLink:
+    """Attach a resumable receiver with this unsettled map."""
+    link = client.begun.attach_receiver(  # type: ignore[attr-defined]
+        "receiver",
+        source=Source(address, **{**LASTING, **source}),
+        target=Target("there"),
+        snd_settle_mode=SndSettleMode.UNSETTLED,
+        rcv_settle_mode=RcvSettleMode.SECOND,
+        unsettled=unsettled,
+        incomplete_unsettled=incomplete,
+        desired_capabilities=(RESUME,),
+    )
+    link.grant(credit)
+    client.world.carry()
+    if settle:
+        client.world.settle()
+    return link
+
+
+def resume_to(
+    client: Client, unsettled: Mapping[bytes, DeliveryState | None] | None, *, settle: bool = True
+) -> SendingLink:
+    """Attach a resumable sender with this unsettled map."""
+    link = client.begun.attach_sender(  # type: ignore[attr-defined]
+        "sender",
+        source=Source("here"),
+        target=Target("q", **LASTING),
+        rcv_settle_mode=RcvSettleMode.SECOND,
+        unsettled=unsettled,
+        desired_capabilities=(RESUME,),
+    )
+    client.world.carry()
+    if settle:
+        client.world.settle()
+    return link
+
+
+def posted(*bodies: str, **options: object) -> World:
+    world = World(**options)  # type: ignore[arg-type]
+    sender = world.client("poster")
+    sender.post_all(sender.sender("q"), *[durable(body) for body in bodies])
+    return world
+
+
+def map_of(link: ReceivingLink | SendingLink) -> Mapping[bytes, object]:
+    """The broker's unsettled map, as its attach says."""
+    assert link.remote_attach is not None
+    return link.remote_attach.unsettled or {}
+
+
+def queue_of(world: World) -> tuple[int, int, int]:
+    queue = world.core.queues.by_name["q"]
+    return queue.available, queue.acquired, queue.suspended
+
+
+def test_the_broker_says_what_it_grants() -> None:
+    world = posted()
+    link = resume_from(world.client(), None)
+    asked = link.remote_attach
+    assert asked is not None
+    assert RESUME in asked.offered_capabilities
+    assert isinstance(asked.source, Source)
+    assert asked.source.durable is TerminusDurability.UNSETTLED_STATE
+    assert asked.source.timeout == 7 * 24 * 3600
+    assert len(asked.properties[TERMINUS]) == 16  # type: ignore[index, arg-type]
+
+
+@pytest.mark.parametrize(
+    ("source", "options"),
+    [
+        ({"durable": TerminusDurability.NONE}, BrokerOptions()),
+        ({"durable": TerminusDurability.CONFIGURATION}, BrokerOptions()),
+        ({"expiry_policy": TerminusExpiryPolicy.LINK_DETACH}, BrokerOptions()),
+        ({}, BrokerOptions(limits=BrokerLimits(termini_max=0))),
+    ],
+)
+def test_what_is_not_granted_is_not_offered(source: dict[str, object], options: BrokerOptions) -> None:
+    world = posted("one", options=options)
+    client = world.client()
+    link = resume_from(client, None, **source)
+    assert link.remote_attach is not None
+    assert RESUME not in link.remote_attach.offered_capabilities
+    client.lose()
+    world.settle()
+    assert queue_of(world) == (1, 0, 0)
+
+
+def test_nothing_leaves_before_its_acquisition_is_on_the_disk() -> None:
+    world = posted("one")
+    client = world.client()
+    link = resume_from(client, None, credit=0)
+    link.grant(1)
+    world.carry()
+    assert client.received.get(link) is None
+    world.settle()
+    assert client.bodies(link) == ["one"]
+
+
+@pytest.mark.parametrize("loss", ["connection", "crash", "stop", "session", "detach"])
+def test_what_was_unsettled_waits_for_the_link_to_come_back(loss: str) -> None:
+    world = posted("one", "two")
+    client = world.client()
+    link = resume_from(client, None)
+    tags = [one.tag for one in client.received[link]]
+    match loss:
+        case "connection":
+            client.lose()
+        case "crash":
+            world = world.crash()
+        case "stop":
+            world = world.stop()
+        case "session":
+            client.begun.end()  # type: ignore[attr-defined]
+            client.session = None
+        case "detach":
+            client.detach(link, closed=False)
+    world.settle()
+    assert queue_of(world) == (0, 0, 2)
+    other = world.client("other")
+    assert other.bodies(other.receiver("q", credit=10)) == []
+
+    client = world.client() if loss != "detach" and loss != "session" else client
+    link = resume_from(client, dict.fromkeys(tags))
+    assert list(map_of(link)) == tags
+    assert client.bodies(link) == ["one", "two"]
+    assert [one.tag for one in client.received[link]] == tags
+    assert all(one.resumed for one in client.received[link])
+    assert queue_of(world) == (0, 2, 0)
+    for delivery in client.received[link]:
+        delivery.settle(ACCEPTED)
+    world.settle()
+    assert all(one.settled for one in client.received[link])
+    assert world.core.queues.by_name["q"].live == 0
+    world.check_journal()
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_an_outcome_that_was_lost_is_performed_as_the_link_comes_back(crash: bool) -> None:
+    """Example 3 of 3.4.6."""
+    world = posted("one", "two")
+    client = world.client()
+    link = resume_from(client, None)
+    one, two = client.received[link]
+    client.lose()
+    world.settle()
+    world = world.crash() if crash else world
+    client = world.client()
+    link = resume_from(client, {one.tag: ACCEPTED, two.tag: Rejected()}, settle=False)
+    world.settle()
+    resumed = client.received[link]
+    assert [delivery.payload for delivery in resumed] == [b"", b""]
+    assert [client.outcome(delivery) for delivery in resumed] == [Accepted(), Rejected()]
+    assert world.core.queues.by_name["q"].live == 0
+    assert world.core.queues.by_name["DLQ"].live == 1
+
+
+def test_an_outcome_is_answered_after_its_record_is_synced() -> None:
+    world = posted("one")
+    client = world.client()
+    link = resume_from(client, None)
+    (one,) = client.received[link]
+    client.lose()
+    world.settle()
+    client = world.client()
+    link = resume_from(client, {one.tag: ACCEPTED}, settle=False)
+    world.sync()
+    world.carry()
+    (resumed,) = client.received[link]
+    assert client.outcome(resumed) is None
+    crashed = world.crash()
+    world.settle()
+    assert client.outcome(resumed) == Accepted()
+    assert crashed.core.queues.by_name["q"].live == 1
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_what_the_broker_does_not_know_is_settled(crash: bool) -> None:
+    """An outcome that was performed, and whose answer was lost."""
+    world = posted("one", "two")
+    client = world.client()
+    link = resume_from(client, None)
+    one, two = client.received[link]
+    one.settle(ACCEPTED)
+    world.carry()
+    world.sync()  # the outcome is on the disk, and its answer on the way
+    client.lose()
+    world.settle()
+    world = world.crash() if crash else world
+    client = world.client()
+    link = resume_from(client, {one.tag: ACCEPTED, two.tag: None})
+    assert list(map_of(link)) == [two.tag]
+    assert client.bodies(link) == ["two"]
+
+
+def test_what_the_receiver_never_had_is_sent_again_to_it_alone() -> None:
+    """Example 1 of 3.4.6."""
+    world = posted("one", "two")
+    client = world.client()
+    link = resume_from(client, None)
+    one, two = client.received[link]
+    client.lose()
+    world.settle()
+    other = world.client("other")
+    elsewhere = other.receiver("q", credit=10)
+    client = world.client()
+    link = resume_from(client, {two.tag: None})
+    assert [(d.tag, d.resumed) for d in client.received[link]] == [(one.tag, False), (two.tag, True)]
+    assert client.bodies(link) == ["one", "two"]
+    assert other.bodies(elsewhere) == []
+
+
+def test_a_part_is_resumed_from_the_first_byte() -> None:
+    """Example 2 of 3.4.6, in its form a."""
+    world = posted("one")
+    client = world.client()
+    link = resume_from(client, None)
+    (one,) = client.received[link]
+    client.lose()
+    world.settle()
+    client = world.client()
+    link = resume_from(client, {one.tag: Received(1, 2)})
+    assert client.bodies(link) == ["one"]
+
+
+def test_what_waits_for_credit_goes_before_anything_new() -> None:
+    world = posted("one", "two", "three")
+    client = world.client()
+    link = resume_from(client, None, credit=2)
+    tags = [one.tag for one in client.received[link]]
+    client.lose()
+    world.settle()
+    client = world.client()
+    link = resume_from(client, dict.fromkeys(tags), credit=1)
+    assert client.bodies(link) == ["one"]
+    link.grant(5)
+    world.settle()
+    assert client.bodies(link) == ["one", "two", "three"]
+    assert [one.resumed for one in client.received[link]] == [True, True, False]
+
+
+def test_an_attach_without_a_map_begins_anew() -> None:
+    world = posted("one")
+    client = world.client()
+    link = resume_from(client, None)
+    before = link.remote_attach
+    client.lose()
+    world.settle()
+    client = world.client()
+    link = resume_from(client, None)
+    after = link.remote_attach
+    assert before is not None
+    assert after is not None
+    assert before.properties[TERMINUS] != after.properties[TERMINUS]  # type: ignore[index]
+    assert map_of(link) == {}
+    assert client.bodies(link) == ["one"]
+    assert [one.resumed for one in client.received[link]] == [False]
+    assert world.core.queues.by_name["q"].acquired == 1
+
+
+@pytest.mark.parametrize(
+    ("default", "attempts"), [(None, 1), (Released(), 0), (Modified(delivery_failed=True), 1), (Rejected(), None)]
+)
+def test_a_terminus_ends_after_its_time(default: DeliveryState | None, attempts: int | None) -> None:
+    world = posted("one")
+    client = world.client()
+    resume_from(client, None, default_outcome=default, expiry_policy=TerminusExpiryPolicy.CONNECTION_CLOSE, timeout=60)
+    client.lose()
+    world.settle()
+    world.advance(59_000)
+    assert queue_of(world) == (0, 0, 1)
+    world = world.crash()
+    world.advance(2_000)
+    world.settle()
+    if attempts is None:
+        assert world.core.queues.by_name["DLQ"].live == 1
+        return
+    assert queue_of(world) == (1, 0, 0)
+    other = world.client("other")
+    link = other.receiver("q", credit=1)
+    world.settle()
+    (delivery,) = other.received[link]
+    assert Message.decode(delivery.payload).delivery_count == attempts
+    world.check_journal()
+
+
+def test_a_link_that_is_closed_ends_its_terminus() -> None:
+    world = posted("one")
+    client = world.client()
+    link = resume_from(client, None, default_outcome=RELEASED)
+    client.detach(link)
+    world.settle()
+    assert queue_of(world) == (1, 0, 0)
+
+
+def test_another_user_has_another_terminus() -> None:
+    world = posted("one")
+    client = world.client(user="alice")
+    link = resume_from(client, None)
+    (one,) = client.received[link]
+    client.lose()
+    world.settle()
+    thief = world.client(user="mallory")
+    link = resume_from(thief, {one.tag: ACCEPTED})
+    assert map_of(link) == {}
+    assert thief.received.get(link) is None
+    assert queue_of(world) == (0, 0, 1)
+
+
+def test_a_link_that_is_stolen_hands_its_deliveries_on() -> None:
+    world = posted("one")
+    first = world.client()
+    link = resume_from(first, None)
+    (one,) = first.received[link]
+    second = world.client()
+    taken = resume_from(second, {one.tag: None})
+    assert first.detached[link].error is not None
+    assert second.bodies(taken) == ["one"]
+    assert queue_of(world) == (0, 1, 0)
+    one.settle(ACCEPTED)  # too late: it is the other's
+    world.settle()
+    assert queue_of(world) == (0, 1, 0)
+
+
+def test_a_lock_that_ran_out_is_told_as_the_link_comes_back() -> None:
+    """Example 13 of 3.4.6: the broker's outcome holds. Also over a crash."""
+    policy = AddressRule("q", {"lock_duration_ms": 1_000})
+    world = posted("one", options=BrokerOptions(address=(policy,)))
+    client = world.client()
+    link = resume_from(client, None, credit=1)
+    (one,) = client.received[link]
+    client.reading = False
+    world.advance(2_000)
+    world.settle()
+    client.lose()
+    world.settle()
+    world = world.crash()
+    client = world.client()
+    link = resume_from(client, {one.tag: ACCEPTED}, credit=1)
+    assert map_of(link) == {one.tag: Modified(delivery_failed=True)}
+    (resumed,) = client.received[link]
+    assert resumed.remote_state == Modified(delivery_failed=True)
+    assert queue_of(world)[0] == 1
+    resumed.settle(resumed.remote_state)
+    world.settle()
+    client.lose()
+    world.settle()
+    client = world.client()
+    assert map_of(resume_from(client, {}, credit=0)) == {}
+
+
+def test_a_queue_that_is_deleted_takes_its_termini_along() -> None:
+    world = posted("one")
+    client = world.client()
+    resume_from(client, None)
+    client.lose()
+    world.settle()
+    world.core.removal.remove(world.core.queues.by_name["q"], 0)
+    world.settle()
+    assert "q" not in world.core.queues.by_name
+    assert not world.core.removal.queues
+    world.check_journal()
+
+
+def test_a_map_that_no_frame_holds_is_told_in_parts() -> None:
+    bodies = [f"{number}" for number in range(40)]
+    world = posted(*bodies)
+    client = world.client(max_frame_size=512)
+    link = resume_from(client, None, credit=40)
+    tags = [one.tag for one in client.received[link]]
+    assert len(tags) == 40
+    client.lose()
+    world.settle()
+    left = list(tags)
+    rounds = 0
+    while left:
+        client = world.client(max_frame_size=512)
+        named = left[:10]
+        link = resume_from(client, dict.fromkeys(named, ACCEPTED), credit=100, incomplete=len(left) > len(named))
+        assert link.remote_attach is not None
+        assert link.remote_attach.incomplete_unsettled == (len(left) > len(map_of(link)))
+        settled = [one.tag for one in client.received[link] if client.outcome(one) == ACCEPTED]
+        assert 0 < len(settled) <= len(named)
+        left = [tag for tag in left if tag not in settled]
+        client.lose()
+        world.settle()
+        rounds += 1
+        assert rounds < 20
+    assert world.core.queues.by_name["q"].live == 0
+
+
+# -- peers that send --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_sender_learns_what_was_posted(crash: bool) -> None:
+    world = World()
+    client = world.client()
+    link = resume_to(client, None)
+    first, second = client.post(link, durable("one"), durable("two"))
+    world.carry()
+    world.sync()  # posted; the answer is on its way
+    client.lose()
+    world.settle()
+    world = world.crash() if crash else world
+    client = world.client()
+    link = resume_to(client, {first.tag: None, second.tag: None, b"never": None})
+    assert map_of(link) == {first.tag: Accepted(), second.tag: Accepted()}
+    assert world.core.queues.by_name["q"].live == 2
+
+
+@pytest.mark.parametrize("settled", [False, True])
+def test_what_is_resumed_is_posted_once(settled: bool) -> None:
+    world = World()
+    client = world.client()
+    link = resume_to(client, None)
+    (first,) = client.post(link, durable("one"))
+    world.carry()
+    world.sync()
+    client.lose()
+    world.settle()
+    client = world.client()
+    link = resume_to(client, {first.tag: None})
+    again = link.send(first.tag, durable("one").encode(), resume=True, settled=settled)
+    world.settle()
+    if not settled:
+        state, over = client.answers[again]
+        assert (state, over) == (Accepted(), False)
+        again.settle()
+        world.settle()
+    assert world.core.queues.by_name["q"].live == 1
+    client.lose()
+    world.settle()
+    client = world.client()
+    assert map_of(resume_to(client, {})) == {}
+
+
+def test_what_the_sender_has_settled_is_forgotten() -> None:
+    world = World()
+    client = world.client()
+    link = resume_to(client, None)
+    (first,) = client.post(link, durable("one"))
+    world.settle()
+    assert client.answers[first] == (Accepted(), False)
+    first.settle()
+    world.settle()
+    world = world.crash()
+    client = world.client()
+    assert map_of(resume_to(client, {first.tag: None})) == {}
+
+
+def test_what_the_sender_does_not_name_is_settled() -> None:
+    world = World()
+    client = world.client()
+    link = resume_to(client, None)
+    client.post(link, durable("one"))
+    world.settle()
+    client.lose()
+    world.settle()
+    client = world.client()
+    assert map_of(resume_to(client, {})) == {}
+    world = world.crash()
+    client = world.client()
+    assert map_of(resume_to(client, {})) == {}
+
+
+def test_a_posting_that_a_crash_forgets_is_not_known() -> None:
+    world = World()
+    client = world.client()
+    link = resume_to(client, None)
+    (first,) = client.post(link, durable("one"))
+    world.carry()
+    world = world.crash()
+    client = world.client()
+    link = resume_to(client, {first.tag: None})
+    assert map_of(link) == {}
+    link.send(first.tag, durable("one").encode())
+    world.settle()
+    assert world.core.queues.by_name["q"].live == 1
+
+
+def test_a_tag_that_is_not_settled_is_not_used_again() -> None:
+    world = World()
+    client = world.client()
+    link = resume_to(client, None)
+    (first,) = client.post(link, durable("one"))
+    world.settle()
+    client.lose()
+    world.settle()
+    client = world.client()
+    link = resume_to(client, {first.tag: None})
+    link.send(first.tag, durable("another").encode())
+    world.settle()
+    assert client.detached[link].error is not None
+    assert world.core.queues.by_name["q"].live == 1
+
+
+def test_a_target_ends_after_its_time_too() -> None:
+    world = World()
+    client = world.client()
+    link = resume_to(client, None)
+    (first,) = client.post(link, durable("one"))
+    world.settle()
+    client.lose()
+    world.settle()
+    world.advance(8 * 24 * 3_600_000)
+    world.settle()
+    world = world.crash()
+    client = world.client()
+    assert map_of(resume_to(client, {first.tag: None})) == {}
+
+
+def test_a_refusal_is_told_again() -> None:
+    policy = AddressRule("q", {"messages_max": 1, "full_policy": "reject"})
+    world = World(BrokerOptions(address=(policy,)))
+    client = world.client()
+    link = resume_to(client, None)
+    first, second = client.post(link, durable("one"), durable("two"))
+    world.carry()
+    client.reading = False
+    world.settle()
+    client.lose()
+    world.settle()
+    client = world.client()
+    known = map_of(resume_to(client, {first.tag: None, second.tag: None}))
+    assert known[first.tag] == Accepted()
+    assert isinstance(known[second.tag], Rejected)
