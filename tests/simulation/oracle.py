@@ -112,6 +112,8 @@ class Oracle:
         """Queues of those that have several."""
         self._broken: set[object] = set()
         self._selected: set[str] = set()
+        self._deaths = 0
+        """Brokers that have ended, one way or another."""
         self._breaks = 0
         """Connections that were lost: each may have added one to the delivery-count of any message."""
         self._latest: dict[object, int] = {}
@@ -543,6 +545,7 @@ class Oracle:
 
     def broker_died(self) -> None:
         """What it had done and not recorded is undone: attempts that nobody was told of count no more."""
+        self._deaths += 1
         for copy in self.copies.values():
             copy.count_seen = min(copy.count_seen, copy.count_min)
 
@@ -767,6 +770,8 @@ class Oracle:
                 copies[seen.key, seen.origin_queue or seen.queue].add(seen.origin or seen.sequence)
         for (key, queue), sequences in copies.items():
             if queue in self._passing:  # what was in it, and its id, may be forgotten, and both begin anew
+                continue
+            if self._deaths and not self.postings[key].durable:  # its id is nowhere but in the memory that is gone
                 continue
             if "unique" in self.place(queue).traits and len(sequences) > 1 and queue not in self._sweeps.targets:
                 raise Violation(f"unique: {key} entered {queue} as {sorted(sequences)}")
