@@ -175,9 +175,9 @@ MISTAKES: tuple[Planted, ...] = (
         "sent before it is recorded as consumed",
         "a message goes once to receivers that settle on arrival, also over a crash",
         "broker/dispatching/sending.py",
-        "        if durable:\n            self._scribe.when_synced(self._consumed, consumer, payloads)\n        else:\n"
-        "            self._consumed(consumer, payloads)\n",
-        "        self._consumed(consumer, payloads)\n",
+        "        if durable:\n            self._scribe.when_synced(self._recorded, consumer, outgoing)\n        else:\n"
+        "            self._recorded(consumer, outgoing)\n",
+        "        self._recorded(consumer, outgoing)\n",
     ),
     # -- outcomes, expiry ----------------------------------------------------------------------------------------------
     _one(
@@ -347,8 +347,8 @@ MISTAKES: tuple[Planted, ...] = (
         "count lost on the way forward",
         "the delivery-count of a message outlives the segment that told of it",
         "broker/recovery.py",
-        "        DURABLE | (message.flags & (DISPATCHED | COPY | EventFlag.ID_REUSED)),\n        message.attempt,\n",
-        "        DURABLE | (message.flags & (DISPATCHED | COPY | EventFlag.ID_REUSED)),\n        0,\n",
+        "        | (EventFlag.SUSPENDED if message.state is NodeState.SUSPENDED else 0),\n        message.attempt,\n",
+        "        | (EventFlag.SUSPENDED if message.state is NodeState.SUSPENDED else 0),\n        0,\n",
     ),
     _one(
         "sequences used twice",

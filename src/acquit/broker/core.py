@@ -38,8 +38,8 @@ from acquit.broker.dispatching.consumers import Consumer
 from acquit.broker.dispatching.dispatch import Dispatch
 from acquit.broker.dispatching.reading import Reading
 from acquit.broker.dispatching.resuming import Resuming
-from acquit.broker.dispatching.succession import depart, reconsider
-from acquit.broker.inspect import BrokerSnapshot, ConnectionSnapshot, QueueSnapshot
+from acquit.broker.dispatching.succession import reconsider
+from acquit.broker.inspect import BrokerSnapshot, QueueSnapshot
 from acquit.broker.intake.assembly import Assembly
 from acquit.broker.intake.duplicates import Duplicates
 from acquit.broker.intake.entering import Entering
@@ -50,13 +50,13 @@ from acquit.broker.life import Life
 from acquit.broker.links.attaching import STOLEN, Attaching
 from acquit.broker.links.crediting import Crediting
 from acquit.broker.links.endpoints import Producer, Waiting
+from acquit.broker.links.parting import Parting, held_by, outlives
 from acquit.broker.links.peers import Peer
 from acquit.broker.links.receivers import Receivers
 from acquit.broker.links.senders import Senders
 from acquit.broker.links.termini import Termini
-from acquit.broker.links.terminus import SourceTerminus, TargetTerminus
 from acquit.broker.memory import Memory, Reads
-from acquit.broker.message import Message, QueueBase
+from acquit.broker.message import QueueBase
 from acquit.broker.nodes.addresses import Policies
 from acquit.broker.nodes.finding import Nodes
 from acquit.broker.nodes.node import Queue, whole
@@ -75,8 +75,8 @@ from acquit.broker.outcomes.timers import Timers
 from acquit.broker.queue import Ending
 from acquit.broker.recovery import recover, to_live
 from acquit.broker.scribe import Scribe
+from acquit.broker.snapshots import connection_snapshot, queue_snapshot, topic_snapshot
 from acquit.broker.transact.coordinator import Control, Coordinator
-from acquit.broker.transact.retirement import Retirement
 from acquit.broker.transact.transactions import Transactions
 from acquit.ledger.events import EventKind
 from acquit.ledger.fold import Fold
@@ -88,7 +88,6 @@ from acquit.protocol._definitions import (
     ConnectionCondition,
     Error,
     Role,
-    TerminusExpiryPolicy,
     TransactionalState,
 )
 from acquit.protocol.connection import Connection
@@ -111,19 +110,6 @@ from acquit.protocol.events import (
 from acquit.protocol.link import Link
 from acquit.protocol.session import Session
 from acquit.store.interface import Position
-
-_COUNTED: Final = (
-    ("accepted", EventKind.ACCEPTED),
-    ("consumed", EventKind.CONSUMED),
-    ("dead_lettered", EventKind.DEAD_LETTERED),
-    ("expired", EventKind.EXPIRED),
-    ("dropped", EventKind.DROPPED),
-    ("displaced", EventKind.DISPLACED),
-    ("moved_out", EventKind.MOVED_OUT),
-    ("purged", EventKind.PURGED),
-    ("lost_volatile", EventKind.LOST_VOLATILE),
-    ("duplicates", EventKind.DUPLICATE),
-)
 
 TXN_ID: Final = "txn-id"
 """Property of a flow: what the link acquires from now on belongs to this transaction (4.4.3)."""
@@ -170,6 +156,9 @@ class Core:
         self._termini = Termini(self.life, options.limits)
         self._settling = Settling(self.life, self._letters, self._termini.take)
         self._leaving = Leaving()
+        self._parting = Parting(
+            self.life, self._settling, self._leaving, self._termini, self._subscriptions, self.removal
+        )
         self._locks = LockKeeper(self.life, self._settling)
         self._reading = Reading(self.life)
         self._dispatch = Dispatch(self.life, self._expiry, self._locks, self.denials)
@@ -506,18 +495,18 @@ class Core:
             accepting=not self.scribe.journal.full,
             warnings=tuple(self._warnings()),
             queues=(
-                *(_queue_snapshot(queue) for _, queue in sorted(self.queues.by_name.items())),
-                *(_topic_snapshot(topic) for _, topic in sorted(self.topics.by_address.items())),
+                *(queue_snapshot(queue) for _, queue in sorted(self.queues.by_name.items())),
+                *(topic_snapshot(topic) for _, topic in sorted(self.topics.by_address.items())),
             ),
-            connections=tuple(_connection_snapshot(peer) for peer in self._peers.values()),
+            connections=tuple(connection_snapshot(peer) for peer in self._peers.values()),
         )
 
     def queue_snapshot(self, name: str) -> QueueSnapshot | None:
         """One queue or topic of it, a queue first."""
         queue, topic = self.queues.by_name.get(name), self.topics.by_address.get(name)
         if queue is not None:
-            return _queue_snapshot(queue)
-        return None if topic is None else _topic_snapshot(topic)
+            return queue_snapshot(queue)
+        return None if topic is None else topic_snapshot(topic)
 
     # -- the engine's events ------------------------------------------------------------------------------------------
 
@@ -545,7 +534,7 @@ class Core:
         elif context is None:
             # The link has ended since this came, by what came with it: it was stolen, or its queue deleted. What the
             # peer has settled already was not among what its link still held then, and is not heard of again.
-            held = _held_by(event.deliveries)
+            held = held_by(event.deliveries)
             for consumer, deliveries in held.items():
                 self._heard(consumer, deliveries, event.state, settled=event.settled)
             if isinstance(event.state, TransactionalState) and sum(map(len, held.values())) < len(event.deliveries):
@@ -645,7 +634,7 @@ class Core:
         self.life.touch(link.session.connection)
 
     def _link_detached(self, peer: Peer, event: LinkDetached) -> None:
-        lives_on = not event.closed and _outlives(event.link)
+        lives_on = not event.closed and outlives(event.link)
         destroyed = event.closed and event.remote and event.error is None
         ending = _closed(event.remote)
         resumable = lives_on and getattr(event.link.context, "resumable", None) is not None
@@ -674,7 +663,7 @@ class Core:
         for delivery in session.unsettled():
             by_link.setdefault(delivery.link, []).append(delivery)
         for link, deliveries in by_link.items():
-            self._link_over(peer, link, deliveries, ending, lives_on=self.stopping or _outlives(link))
+            self._link_over(peer, link, deliveries, ending, lives_on=self.stopping or outlives(link))
 
     def _link_over(
         self,
@@ -691,7 +680,7 @@ class Core:
         context = link.context
         if context is None:
             # We ended it ourselves since this came, when the engine had given up its deliveries already.
-            for consumer, held in _held_by(deliveries).items():
+            for consumer, held in held_by(deliveries).items():
                 self._settling.ended(consumer, held, ending)
                 self.life.wake(consumer.queue)
             return
@@ -701,13 +690,10 @@ class Core:
         node: Queue | Topic | None
         match context:
             case Consumer():
-                depart(context)
-                over = partial(self._consumer_over, context, lives_on=lives_on, destroyed=destroyed)
-                self._leave(context, deliveries, ending, over, lives_on=lives_on)
+                self._parting.consumer(context, deliveries, ending, lives_on=lives_on, destroyed=destroyed)
                 return
-            case Waiting(resumable=terminus):
-                if terminus is not None:
-                    self._termini.suspended(terminus, context)
+            case Waiting():
+                self._parting.resumable(context, lives_on=lives_on)
                 return
             case Browser():
                 node = queue = whole(context.queue)
@@ -721,8 +707,7 @@ class Core:
                 if context.mark is not None:
                     self._marks.release(context.mark)
                 self._crediting.forget(context)
-                if context.resumable is not None:
-                    self._part_from(context.resumable, context, lives_on=lives_on)
+                self._parting.resumable(context, lives_on=lives_on)
             case Lookup(queue=node):
                 self._subscriptions.left(context, destroyed=destroyed)
             case Control():
@@ -738,58 +723,9 @@ class Core:
         if node is not None:
             self.removal.left(node, context)
 
-    def _leave(
-        self,
-        consumer: Consumer,
-        deliveries: list[Delivery],
-        ending: Ending,
-        over: Callable[[], None],
-        *,
-        lives_on: bool,
-    ) -> None:
-        """Have what a consumer held given back, or, if its terminus lives on, suspended."""
-        terminus = consumer.resumable
-        if terminus is None:
-            self._leaving.leave(
-                consumer.queue, deliveries, partial(self._settling.ended, consumer, ending=ending), over
-            )
-            return
-        held: list[Message] = []
-        for delivery in deliveries:
-            if isinstance(delivery.context, Message):
-                held.append(delivery.context)
-                delivery.context = None
-            elif isinstance(delivery.context, Retirement):
-                delivery.context.settled = True  # its transaction has it, and gives it back if it is rolled back
-        held += consumer.unsent
-        consumer.outbox.clear()
-        suspend = partial(self._termini.suspend, terminus, consumer)
-        self._leaving.leave(consumer.queue, held, suspend, lambda: self._suspended(terminus, consumer, over, lives_on))
-
-    def _suspended(
-        self, terminus: SourceTerminus, consumer: Consumer, over: Callable[[], None], lives_on: bool
-    ) -> None:
-        over()
-        self._part_from(terminus, consumer, lives_on=lives_on)
-
-    def _part_from(self, terminus: SourceTerminus | TargetTerminus, context: object, *, lives_on: bool) -> None:
-        """A link of a terminus is over: it lives on without one, or ends with it."""
-        if not lives_on:
-            self._termini.end(terminus)
-        self._termini.suspended(terminus, context)
-
     def _end_termini(self, queue: Queue) -> None:
         """A queue is being deleted: nobody comes back for what is held of it."""
         self._termini.end_all(queue.name)
-
-    def _consumer_over(self, consumer: Consumer, *, lives_on: bool, destroyed: bool) -> None:
-        """All that it held is given back."""
-        if not lives_on:
-            self.life.terminus_over(consumer.terminus)
-        if consumer.subscriber:
-            self._subscriptions.left(consumer, destroyed=destroyed)
-        self.life.wake(consumer.queue)
-        self.removal.left(whole(consumer.queue), consumer)
 
     def _wake(self, peer: Peer) -> None:
         for context in peer.links:
@@ -801,79 +737,9 @@ class Core:
                 self._management.answerable(context)
 
 
-def _held_by(deliveries: list[Delivery]) -> dict[Consumer, list[Delivery]]:
-    """Of deliveries whose link has ended, those that hold a message still, by who was given it."""
-    held: dict[Consumer, list[Delivery]] = {}
-    for delivery in deliveries:
-        context = delivery.context
-        consumer = context.consumer if isinstance(context, Retirement) else getattr(context, "holder", None)
-        if consumer is not None and consumer.link is delivery.link:
-            held.setdefault(consumer, []).append(delivery)
-    return held
-
-
 def _closed(remote: bool) -> Ending:
     """How something ended that was closed in order, by the peer or by us."""
     return Ending.DETACHED if remote else Ending.ENDED_HERE
-
-
-def _outlives(link: LinkBase) -> bool:
-    """Does the terminus live on when its link is gone (3.5.3)? A subscription's does, until it is given up, and that of
-    a resumable link, until its time is over."""
-    context = link.context
-    if isinstance(context, Consumer | Producer | Waiting) and context.resumable is not None:
-        return True
-    return link.source is not None and link.source.expiry_policy == TerminusExpiryPolicy.NEVER
-
-
-def _topic_snapshot(topic: Topic) -> QueueSnapshot:
-    return QueueSnapshot(
-        name=topic.address,
-        address=topic.address,
-        kind="topic" if topic.temporary is None else "temporary topic",
-        consumers=len(topic.queues),
-        producers=len(topic.producers),
-        unrouted=topic.counts[EventKind.UNROUTED],
-        held=topic.held,
-        rolled_back=topic.counts[EventKind.ROLLED_BACK],
-        duplicates=topic.counts[EventKind.DUPLICATE],
-    )
-
-
-def _queue_snapshot(queue: Queue) -> QueueSnapshot:
-    plain = "queue" if queue.temporary is None else "temporary queue"
-    return QueueSnapshot(
-        name=queue.name,
-        address=queue.address,
-        kind=plain if queue.subscription is None else "subscription",
-        available=queue.available,
-        acquired=queue.acquired,
-        scheduled=len(queue.scheduled),
-        undeliverable=queue.undeliverable,
-        pending=queue.pending,
-        consumers=len(queue.consumers) + len(queue.browsers),
-        producers=len(queue.producers),
-        active_consumer="" if queue.active is None else queue.active.terminus,
-        body_bytes=queue.bytes,
-        memory_bytes=queue.memory_bytes,
-        entered=queue.entered,
-        held=queue.held,
-        rolled_back=queue.counts[EventKind.ROLLED_BACK],
-        **{name: queue.counts[kind] for name, kind in _COUNTED},
-    )
-
-
-def _connection_snapshot(peer: Peer) -> ConnectionSnapshot:
-    sessions = peer.engine.sessions
-    return ConnectionSnapshot(
-        peer=peer.name,
-        container=peer.container,
-        user=peer.user,
-        sessions=len(sessions),
-        links=len(peer.links),
-        unsettled=sum(context.held for context in peer.links if isinstance(context, Consumer)),
-        writable=peer.writable,
-    )
 
 
 __all__ = ["Core"]

@@ -34,7 +34,7 @@ from acquit.protocol.composite import encode_composite
 from acquit.protocol.delivery import is_outcome
 
 
-class Known(IntEnum):
+class MapState(IntEnum):
     """The knowledge that one end's unsettled map shows of a delivery."""
 
     ABSENT = 0
@@ -47,13 +47,13 @@ class Known(IntEnum):
     """A terminal state (3.4)."""
 
 
-class Action(IntEnum):
+class ResumeAction(IntEnum):
     """The sender's part in resuming one delivery."""
 
     IGNORE = 0
-    """Nothing: the receiver takes it for settled."""
+    """Do nothing: the receiver takes it for settled."""
     WAIT = 1
-    """Nothing yet: the receiver's map is incomplete and does not name it."""
+    """Do nothing yet: the receiver's map is incomplete and does not name it."""
     SEND = 2
     """Send the message as a new delivery with the same tag. A resumed one would be ignored."""
     RESUME = 3
@@ -71,32 +71,32 @@ class Action(IntEnum):
 
 
 class Row(NamedTuple):
-    """One row of the table."""
+    """The action for one case of the two maps."""
 
-    sender: Known
-    receiver: Known
+    sender: MapState
+    receiver: MapState
     agree: bool
     """True in the row for equal outcomes; False in all rows where there are not two."""
-    action: Action
+    action: ResumeAction
     examples: tuple[int, ...]
     """Delivery-tags of the specification's example (3.4.6) that are this case."""
 
 
-_ABSENT, _UNSETTLED, _PARTIAL, _OUTCOME = Known
+_ABSENT, _UNSETTLED, _PARTIAL, _OUTCOME = MapState
 
 ROWS: Final = (
-    Row(_UNSETTLED, _ABSENT, False, Action.SEND, (1, 5)),
-    Row(_UNSETTLED, _UNSETTLED, False, Action.RESUME, (4, 9)),
-    Row(_UNSETTLED, _PARTIAL, False, Action.RESUME, (2, 6, 7)),
-    Row(_UNSETTLED, _OUTCOME, False, Action.CONFIRM, (3, 8)),
-    Row(_OUTCOME, _ABSENT, False, Action.FORGET, (10,)),
-    Row(_OUTCOME, _UNSETTLED, False, Action.ABORT, (14,)),
-    Row(_OUTCOME, _PARTIAL, False, Action.ABORT, (11,)),
-    Row(_OUTCOME, _OUTCOME, True, Action.SETTLE, (12,)),
-    Row(_OUTCOME, _OUTCOME, False, Action.RESTATE, (13,)),
-    Row(_ABSENT, _UNSETTLED, False, Action.IGNORE, ()),
-    Row(_ABSENT, _PARTIAL, False, Action.IGNORE, ()),
-    Row(_ABSENT, _OUTCOME, False, Action.IGNORE, ()),
+    Row(_UNSETTLED, _ABSENT, False, ResumeAction.SEND, (1, 5)),
+    Row(_UNSETTLED, _UNSETTLED, False, ResumeAction.RESUME, (4, 9)),
+    Row(_UNSETTLED, _PARTIAL, False, ResumeAction.RESUME, (2, 6, 7)),
+    Row(_UNSETTLED, _OUTCOME, False, ResumeAction.CONFIRM, (3, 8)),
+    Row(_OUTCOME, _ABSENT, False, ResumeAction.FORGET, (10,)),
+    Row(_OUTCOME, _UNSETTLED, False, ResumeAction.ABORT, (14,)),
+    Row(_OUTCOME, _PARTIAL, False, ResumeAction.ABORT, (11,)),
+    Row(_OUTCOME, _OUTCOME, True, ResumeAction.SETTLE, (12,)),
+    Row(_OUTCOME, _OUTCOME, False, ResumeAction.RESTATE, (13,)),
+    Row(_ABSENT, _UNSETTLED, False, ResumeAction.IGNORE, ()),
+    Row(_ABSENT, _PARTIAL, False, ResumeAction.IGNORE, ()),
+    Row(_ABSENT, _OUTCOME, False, ResumeAction.IGNORE, ()),
 )
 
 TABLE: Final = {(row.sender, row.receiver, row.agree): row.action for row in ROWS}
@@ -105,36 +105,36 @@ if len(TABLE) != len(ROWS):  # a second row for the same case would silently win
     raise AssertionError("resumption.TABLE has two rows for one case")
 
 
-class _Missing:
+class _NoEntry:
     """The type of `MISSING`."""
 
 
-MISSING: Final = _Missing()
+MISSING: Final = _NoEntry()
 """Stands for the state of a tag that a map does not have; null is a state."""
 
 
-def known(state: object) -> Known:
+def known(state: object) -> MapState:
     """Return what a state in an unsettled map means; `MISSING` for a tag that the map does not have."""
     if state is MISSING:
-        return Known.ABSENT
+        return MapState.ABSENT
     if isinstance(state, TransactionalState):
-        return Known.UNSETTLED  # a coordinator's links are never resumed, and its transactions ended with them (4.3)
+        return MapState.UNSETTLED  # a coordinator's links are never resumed, and its transactions ended with them (4.3)
     if is_outcome(state):
-        return Known.OUTCOME
+        return MapState.OUTCOME
     if isinstance(state, Received) and (state.section_number or state.section_offset):
-        return Known.PARTIAL
-    return Known.UNSETTLED
+        return MapState.PARTIAL
+    return MapState.UNSETTLED
 
 
-def action(sender: object, receiver: object, *, complete: bool = True) -> Action:
+def action(sender: object, receiver: object, *, complete: bool = True) -> ResumeAction:
     """Return what the sender does about one tag, by the states in both maps.
 
     `complete`: the receiver's map is; where it is not, a tag that it lacks is left for the next attach.
     """
     ours, theirs = known(sender), known(receiver)
-    if theirs is Known.ABSENT and not complete:
-        return Action.WAIT
-    return TABLE[ours, theirs, ours is theirs is Known.OUTCOME and sender == receiver]
+    if theirs is MapState.ABSENT and not complete:
+        return ResumeAction.WAIT
+    return TABLE[ours, theirs, ours is theirs is MapState.OUTCOME and sender == receiver]
 
 
 def plan(
@@ -142,14 +142,14 @@ def plan(
     receiver: Mapping[bytes, DeliveryState | None] | None,
     *,
     complete: bool,
-) -> Iterator[tuple[bytes, Action]]:
+) -> Iterator[tuple[bytes, ResumeAction]]:
     """Yield each tag of either map with what the sender does about it: its own in its map's order, then the others."""
     theirs = receiver or {}
     for tag, state in sender.items():
         yield tag, action(state, theirs.get(tag, MISSING), complete=complete)
     for tag in theirs:
         if tag not in sender:
-            yield tag, Action.IGNORE
+            yield tag, ResumeAction.IGNORE
 
 
 def first_fitting(
@@ -157,7 +157,7 @@ def first_fitting(
 ) -> tuple[dict[bytes, DeliveryState | None], bool]:
     """Return as many entries of a map as `room_bytes` of a frame hold, in its order, and whether some are left out.
 
-    Where they are, those that the peer named (`wanted`) come before others, so that each attach makes both maps smaller.
+    Where they are, those that the peer named (`wanted`) come before others: each attach makes both maps smaller.
     """
     fitting: dict[bytes, DeliveryState | None] = {}
     for tag in chain((tag for tag in wanted if tag in unsettled), unsettled):
@@ -174,4 +174,4 @@ def first_fitting(
 _TAG_OVERHEAD: Final = 2
 """Constructor and size of a tag of up to 32 bytes."""
 
-__all__ = ["MISSING", "ROWS", "TABLE", "Action", "Known", "Row", "action", "first_fitting", "known", "plan"]
+__all__ = ["MISSING", "ROWS", "TABLE", "MapState", "ResumeAction", "Row", "action", "first_fitting", "known", "plan"]

@@ -318,7 +318,7 @@ class Consumer(Actor):
         self.body_bytes_max = max(1, size_max - _HEADER_MAX) if size_max else _UNLIMITED
         """The largest body that it takes: its max-message-size, less the header we write."""
         self.tag = 0
-        """Of the last delivery: they are counted."""
+        """The number of the last delivery, which is its tag."""
         self.held = 0
         """Messages it has acquired."""
         self.outbox: deque[Outgoing] = deque()
@@ -333,7 +333,7 @@ class Consumer(Actor):
         self.resuming: deque[tuple[bytes, object]] = deque()
         """Deliveries to be resumed before anything new is sent: tags, with the state in the peer's unsettled map."""
         self.resuming_only = False
-        """One of the two unsettled maps is incomplete: nothing new is sent until the link is attached once more."""
+        """True while one of the unsettled maps is incomplete: nothing new is sent before the next attach."""
         self.selector = selector
         """What it asked for; None: everything."""
         self.no_local = no_local

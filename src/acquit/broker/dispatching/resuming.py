@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from acquit.protocol.resumption import MISSING, Action, action
+from acquit.protocol.resumption import MISSING, ResumeAction, action
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ TURN_MAX: Final = 500
 """Deliveries that one turn resumes on a link."""
 READ_AHEAD: Final = 64
 """Bodies that are read together for deliveries that come next."""
-_WHOLE: Final = (Action.SEND, Action.RESUME)
+_WHOLE: Final = (ResumeAction.SEND, ResumeAction.RESUME)
 
 
 class Resuming:
@@ -78,7 +78,7 @@ class Resuming:
             left -= 1
             resuming.popleft()
             if message is not None:
-                self._resume(consumer, tag, theirs, what is Action.RESUME, what in _WHOLE)
+                self._resume(consumer, tag, theirs, what is ResumeAction.RESUME, what in _WHOLE)
             elif ours is not MISSING:
                 self._tell(consumer, terminus, tag, ours, what)
         self._life.touch(link.session.connection)
@@ -99,16 +99,16 @@ class Resuming:
         """Say, or forget, the outcome of a delivery whose message was taken from the peer."""
         link = consumer.link
         match what:
-            case Action.ABORT:
+            case ResumeAction.ABORT:
                 link.abort_resumed(tag)
                 self._termini.forget(terminus, (tag,))
-            case Action.SETTLE:
+            case ResumeAction.SETTLE:
                 delivery = link.send(tag, b"", resume=True, settled=False)
                 link.session.settle_all([delivery], ours)  # type: ignore[arg-type]
                 self._termini.forget(terminus, (tag,))
-            case Action.RESTATE:
+            case ResumeAction.RESTATE:
                 delivery = link.send(tag, b"", resume=True, settled=False, state=ours)  # type: ignore[arg-type]
-            case Action.FORGET:
+            case ResumeAction.FORGET:
                 self._termini.forget(terminus, (tag,))
             case _:
                 pass  # the peer's map is incomplete: at its next attach

@@ -262,8 +262,8 @@ class Poster:
     def _unposted(
         self, producer: Producer, terminus: TargetTerminus, deliveries: Iterable[Delivery]
     ) -> Iterator[Delivery]:
-        """Those of a resumable link that were not posted before. What the peer resumes was, or the engine had dropped
-        it: it hears the outcome once more, and settles it."""
+        """Yield the deliveries of a resumable link that were not posted before. One that the peer resumes was posted:
+        the peer hears its outcome once more, and settles it."""
         for delivery in deliveries:
             outcome = terminus.answered.get(delivery.tag)
             if delivery.resumed and delivery.settled:

@@ -132,7 +132,7 @@ class SourceTerminus(Terminus):
         self.held = 0
         """Messages that it holds while it is suspended, as each holder of messages counts."""
         self.messages: dict[bytes, Message] = {}
-        """Those, by delivery-tag, in the order in which they were sent."""
+        """The messages that it holds, by delivery-tag, in the order in which they were sent."""
         self.taken: dict[bytes, DeliveryState] = {}
         """Outcomes of deliveries whose message somebody else has taken away, until the peer has heard of it."""
 

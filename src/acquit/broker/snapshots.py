@@ -1,0 +1,84 @@
+"""Snapshots of queues, topics and connections as people and tools see them (`inspect`), made from the broker's own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from acquit.broker.dispatching.consumers import Consumer
+from acquit.broker.inspect import ConnectionSnapshot, QueueSnapshot
+from acquit.ledger.events import EventKind
+
+if TYPE_CHECKING:
+    from acquit.broker.links.peers import Peer
+    from acquit.broker.nodes.node import Queue
+    from acquit.broker.nodes.topics import Topic
+
+_COUNTED: Final = (
+    ("accepted", EventKind.ACCEPTED),
+    ("consumed", EventKind.CONSUMED),
+    ("dead_lettered", EventKind.DEAD_LETTERED),
+    ("expired", EventKind.EXPIRED),
+    ("dropped", EventKind.DROPPED),
+    ("displaced", EventKind.DISPLACED),
+    ("moved_out", EventKind.MOVED_OUT),
+    ("purged", EventKind.PURGED),
+    ("lost_volatile", EventKind.LOST_VOLATILE),
+    ("duplicates", EventKind.DUPLICATE),
+)
+
+
+def topic_snapshot(topic: Topic) -> QueueSnapshot:
+    """Return what a topic is and counts at this moment."""
+    return QueueSnapshot(
+        name=topic.address,
+        address=topic.address,
+        kind="topic" if topic.temporary is None else "temporary topic",
+        consumers=len(topic.queues),
+        producers=len(topic.producers),
+        unrouted=topic.counts[EventKind.UNROUTED],
+        held=topic.held,
+        rolled_back=topic.counts[EventKind.ROLLED_BACK],
+        duplicates=topic.counts[EventKind.DUPLICATE],
+    )
+
+
+def queue_snapshot(queue: Queue) -> QueueSnapshot:
+    """Return what a queue holds and counts at this moment."""
+    plain = "queue" if queue.temporary is None else "temporary queue"
+    return QueueSnapshot(
+        name=queue.name,
+        address=queue.address,
+        kind=plain if queue.subscription is None else "subscription",
+        available=queue.available,
+        acquired=queue.acquired,
+        suspended=queue.suspended,
+        scheduled=len(queue.scheduled),
+        undeliverable=queue.undeliverable,
+        pending=queue.pending,
+        consumers=len(queue.consumers) + len(queue.browsers),
+        producers=len(queue.producers),
+        active_consumer="" if queue.active is None else queue.active.terminus,
+        body_bytes=queue.bytes,
+        memory_bytes=queue.memory_bytes,
+        entered=queue.entered,
+        held=queue.held,
+        rolled_back=queue.counts[EventKind.ROLLED_BACK],
+        **{name: queue.counts[kind] for name, kind in _COUNTED},
+    )
+
+
+def connection_snapshot(peer: Peer) -> ConnectionSnapshot:
+    """Return what a connection has at this moment."""
+    sessions = peer.engine.sessions
+    return ConnectionSnapshot(
+        peer=peer.name,
+        container=peer.container,
+        user=peer.user,
+        sessions=len(sessions),
+        links=len(peer.links),
+        unsettled=sum(context.held for context in peer.links if isinstance(context, Consumer)),
+        writable=peer.writable,
+    )
+
+
+__all__ = ["connection_snapshot", "queue_snapshot", "topic_snapshot"]
