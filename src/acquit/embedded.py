@@ -91,12 +91,13 @@ class Broker:
 
     @property
     def url(self) -> str:
-        """Where clients connect: ``amqp://host:port``, ``amqps://`` with TLS. Raises AcquitError when it is closed."""
+        """URL for clients: ``amqp://host:port``, ``amqps://`` with TLS. Raises AcquitError when the broker is
+        closed."""
         self._check_open()
         return self._server.url
 
     def inspect(self) -> BrokerSnapshot:
-        """What is in it now: an immutable snapshot of queues, consumers and totals."""
+        """Return an immutable snapshot of queues, consumers and totals."""
 
         async def take() -> BrokerSnapshot:
             return self._server.inspect()
@@ -104,8 +105,8 @@ class Broker:
         return self._submit(take(), START_TIMEOUT_S)
 
     def advance(self, by_ms: int) -> None:
-        """Have `by_ms` milliseconds pass at once, for tests: what was to expire, to come due or to be given back by
-        then is, when this returns. Connections notice nothing: their time-outs are real time.
+        """Move the broker's clock `by_ms` milliseconds on at once, for tests. What was to expire, to come due or to be
+        given back by then is, when this returns. Connections notice nothing: their time-outs are real time.
 
         The broker's clock stays ahead; times in its journal and in messages are by that clock. Started again on the
         same folder it has the machine's clock, and finds itself behind its journal. Raises ConfigurationError for a

@@ -86,7 +86,7 @@ class LocalProtocolError(AcquitError):
 
 
 class FrameTooLarge(LocalProtocolError):
-    """What is to be said does not fit the largest frame that the peer takes (2.7.1). Nothing was sent."""
+    """A frame does not fit the largest one that the peer takes (2.7.1). Nothing was sent."""
 
 
 class EncodeError(LocalProtocolError, ValueError):
@@ -205,7 +205,7 @@ class ResourceDeleted(LinkDetached):
 
 
 class ResourceLocked(LinkDetached):
-    """Somebody else has the address for himself (amqp:resource-locked)."""
+    """Exclusive use of the address by another connection or consumer (amqp:resource-locked)."""
 
 
 class MessageTooLarge(LinkDetached):
@@ -296,7 +296,8 @@ class TransactionFailed(AcquitError):
 
 
 class TransactionRolledBack(TransactionFailed):
-    """Nothing of the transaction has happened, or will: what was sent in it is gone, what was received comes again."""
+    """Rolled back: nothing of the transaction has happened, or will. Messages sent in it are gone, messages received in
+    it come again."""
 
 
 class TransactionInDoubt(TransactionFailed):
@@ -308,7 +309,7 @@ class SettlementError(AcquitError):
 
 
 class AlreadySettled(SettlementError):
-    """This delivery already has its outcome; the first one stands."""
+    """The delivery already has its outcome; the first one stands."""
 
 
 class Unreliable(SettlementError):
@@ -324,8 +325,8 @@ class BodyError(AcquitError, ValueError):
 
 
 class InboxConflict(AcquitError):
-    """Another transaction remembered the same message at the same time, and has committed. Roll back, and release the
-    message: when it comes again it is a duplicate."""
+    """The same message was remembered by another transaction at the same time, which has committed. Roll back, and
+    release the message: when it comes again it is a duplicate."""
 
 
 class StoreError(AcquitError):
@@ -333,11 +334,11 @@ class StoreError(AcquitError):
 
 
 class StoreMissing(StoreError):
-    """What was named as a data folder is none: it has no broker.json, or is not there."""
+    """The folder is no data folder: it does not exist, or has no broker.json."""
 
 
 class StoreLocked(StoreError):
-    """Another process has the data folder open."""
+    """The data folder is open in another process."""
 
 
 class StoreVersionUnsupported(StoreError):
@@ -358,7 +359,7 @@ class StoreUnbalanced(StoreError):
 
 
 class StoreFull(StoreError):
-    """There is no room for this record now. Nothing was lost; service resumes when there is room."""
+    """No room is left for this record now. Nothing was lost; service resumes when there is room."""
 
 
 class StoreFailed(StoreError):
@@ -374,7 +375,7 @@ class SpoolNotShared(SpoolError):
 
 
 class SpoolOwned(SpoolError):
-    """Another query owns this spool."""
+    """The spool is owned by another query."""
 
 
 class SpoolFenced(SpoolError):
@@ -411,5 +412,5 @@ class PipelineFailed(AcquitError):
 
 
 NOT_WHAT_WAS_WRITTEN: Final = (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
-"""What Python raises where a JSON file is not what was written, however it was changed: other types than expected, an
+"""Exceptions of Python where a JSON file is not what was written, however it was changed: other types than expected, an
 infinite number, nested beyond measure. Readers make of it the error that names the file."""

@@ -65,7 +65,7 @@ def check(file: Path, data: Path, as_json: bool) -> int:
 @broker_options
 @json_option
 def reload(timeout_s: float, broker: BrokerAt, as_json: bool) -> int:
-    """Have the broker at URL read its configuration, its users and its certificates again, and show what changed.
+    """Make the broker at URL read its configuration, its users and its certificates again, and show what changed.
 
     Nothing changes where any of it is not valid. SIGHUP does the same, and tells the log."""
     with management(broker, timeout_s) as node:

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from acquit import Connection, ConnectionEvent
 
 DELAY_MAX_MS: Final = 1_000
-"""Between two attempts to restore a connection: somebody is watching."""
+"""Milliseconds between two attempts to restore a connection, at most: somebody is watching."""
 _UNTOLD: Final = logging.NullHandler()
-"""Where the client's log goes: the commands tell of the same by themselves."""
+"""Handler for the client's log, which drops it: the commands report the same by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +105,12 @@ class BrokerAt:
 
 
 def _asks() -> bool:
-    """Whether there is somebody to ask for a password."""
+    """True if there is a terminal, on which a password can be asked for."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def _tell(event: ConnectionEvent) -> None:
-    """What became of the connection, for a person: one line when it is interrupted, one when it is there again."""
+    """Print a line for a person when the connection is interrupted, and when it is restored."""
     from acquit import ConnectionEventKind
 
     if event.kind is ConnectionEventKind.INTERRUPTED:

@@ -18,7 +18,7 @@ from acquit import errors
 
 
 class Exit(IntEnum):
-    """What a command's exit code means; see the module's table."""
+    """The exit codes of commands; see the module's table."""
 
     OK = 0
     FAILED = 1

@@ -218,7 +218,7 @@ def _show_life(life: Life) -> None:
 
 
 def _note(step: Step) -> str:
-    """What is known of the reason, and where it leads."""
+    """Return the reason of a step, as far as it is known, and where the message went."""
     from acquit.ledger.events import ENTERING, READ_OUTCOMES, RETIRING, EventFlag, EventKind
 
     notes = []
@@ -279,7 +279,8 @@ def _id_text(value: object) -> str:
 
 
 def _show_balance(rows: tuple[QueueBalance, ...]) -> None:
-    """One line a queue; only the ways in and out that were ever used have a column. In parentheses: never entered."""
+    """Print a line for each queue. Only the ways in and out that were ever used have a column. In parentheses: never
+    entered."""
     states = ("available", "acquired", "scheduled", "suspended")
     used_states = [name for name in states if any(getattr(row.live, name) for row in rows)]
     ways_in = list(dict.fromkeys(kind for row in rows for kind in row.entered))

@@ -1,4 +1,4 @@
-"""Where a serving process's logs go: standard error, one event a line, for people or as JSON.
+"""The logs of a serving process: standard error, one event a line, for people or as JSON.
 
 The library's modules log through the standard library or through structlog and know nothing of this; both end in one
 handler here, so that a line looks the same whoever wrote it.

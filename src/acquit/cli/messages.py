@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class _Refused(ValueError):
-    """What was expected instead."""
+    """A message on the command line that cannot be sent; the text says what was expected instead."""
 
 
 def _boolean(value: object) -> bool:

@@ -12,7 +12,8 @@ Command = TypeVar("Command", bound=Callable[..., object])
 
 DEFAULT_URL = "amqp://127.0.0.1:5672"
 CREDENTIAL_VARIABLE: Final = "ACQUIT_PASSWORD"
-"""In the environment: the password of ``--user``. There is no option for one: command lines are for all to read."""
+"""Environment variable with the password of ``--user``. There is no option for one: command lines are for all to
+read."""
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 

@@ -1,4 +1,4 @@
-"""How results are shown: tables and lines for people, one JSON document a line for machines.
+"""The output of commands: tables and lines for people, one JSON document a line for machines.
 
 Results go to standard output and nothing else does; progress and remarks go to standard error, so that
 ``acquit receive orders --json | jq .body`` always works.
@@ -26,12 +26,12 @@ PROGRESS_AFTER_S = 1.0
 
 
 def emit_json(document: Mapping[str, Json]) -> None:
-    """One document, on one line, flushed: a reader in a pipe sees it now."""
+    """Print one document on one line, and flush it: a reader in a pipe sees it now."""
     click.echo(json.dumps(document, ensure_ascii=False, separators=(", ", ": "), allow_nan=False))
 
 
 def line(*parts: tuple[str, str] | str) -> None:
-    """One line of text and (text, style) parts on standard output. Nothing in it is taken for markup."""
+    """Print one line of text and (text, style) parts on standard output. Nothing in it is taken for markup."""
     Console(highlight=False, soft_wrap=True).print(Text.assemble(*parts))
 
 
@@ -105,7 +105,7 @@ class Counter:
         self._show()
 
     def at(self, done: int, total: int) -> None:
-        """It is `done` of `total` now."""
+        """Show that `done` of `total` are done now."""
         self._progress.update(self._task, completed=done, total=total)
         self._show()
 

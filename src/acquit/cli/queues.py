@@ -24,7 +24,7 @@ from acquit.client.management import ManagementFailed
 from acquit.protocol.extensions import QUEUE
 
 COLUMNS: Final = ("name", "kind", "depth", "available", "acquired", "consumers", "body_bytes", "entered")
-"""Of what a queue has, what people see in a row; what else is not zero stands below it."""
+"""Columns that people see of each queue; others that are not zero stand below its row."""
 FOR_MACHINES: Final = ("address", "memory_bytes")
 NAME_WIDTH_MAX: Final = 24
 """A longer name has a line of its own, so that all numbers fit a hundred columns."""
@@ -159,7 +159,7 @@ def _from_broker(broker: BrokerAt, timeout_s: float) -> tuple[list[str], list[li
 
 
 def _kind(flags: int) -> str:
-    """As the broker's own snapshot calls it."""
+    """Return the kind of a queue under the name that the broker's own snapshot uses."""
     from acquit.ledger.records import QueueFlag
 
     if flags & QueueFlag.TOPIC:

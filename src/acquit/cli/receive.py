@@ -31,11 +31,11 @@ UNSURE: Final = ("STALE", "UNKNOWN")
 """Statuses of a receipt that do not confirm what was asked for."""
 PREFETCH_MAX: Final = 100
 ASKING_MAX_S: Final = 5.0
-"""How long to wait for the names of queues that were perhaps meant."""
+"""Seconds to wait for the names of queues that were perhaps meant."""
 OUTAGE_MAX_S: Final = 24 * 3600.0
-"""How long `--follow` waits for a broker that is gone."""
+"""Seconds that `--follow` waits for a broker that is gone."""
 BODY_CHARACTERS_MAX: Final = 2000
-"""What a person is shown of a body; `--json` prints all of it."""
+"""Characters of a body that a person is shown; `--json` prints all of it."""
 
 _selector_option = click.option(
     "--selector", help="Only messages that match, as in JMS: \"colour = 'red' and size > 3\"."

@@ -145,7 +145,7 @@ def send(
 
 
 def _messages(bodies: Iterable[str], files: Iterable[Path], json_lines: bool, lines: bool) -> Iterator[Message]:
-    """One message for each body, file and line, read as they are wanted."""
+    """Yield a message for each body, file and line, read as they are wanted."""
     anything = json_lines or lines
     for body in bodies:
         anything = True

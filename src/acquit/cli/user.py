@@ -201,7 +201,7 @@ def _known(users: dict[str, User], name: str, path: Path) -> User:
 
 
 def _check_absent(path: Path, name: str) -> None:
-    """Before a password is asked for."""
+    """Refuse a name that the users file has already, before a password is asked for."""
     if name in _users(path):
         raise ConfigurationError(f"{path}: there is a user {name!r} already")
 
@@ -213,7 +213,7 @@ def _check_name(name: str) -> None:
 
 
 def _check_roles(name: str, roles: tuple[str, ...], config: Path | None) -> None:
-    """What a broker with this configuration would refuse, at its start and when it reloads."""
+    """Refuse roles that a broker with this configuration would refuse, at its start and when it reloads."""
     from acquit.broker.access.permissions import build_permissions
     from acquit.broker.configuration import load_options
     from acquit.broker.options import Security, User
@@ -234,7 +234,7 @@ def _check_roles(name: str, roles: tuple[str, ...], config: Path | None) -> None
 
 
 def _verifier(name: str, *, stdin: bool) -> str:
-    """What is kept of the password that is given now."""
+    """Return the verifier of the password that is given now."""
     from acquit.broker.access.users import Verifier
 
     if stdin:

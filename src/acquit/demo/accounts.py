@@ -1,4 +1,4 @@
-"""What the journal of the stopped broker says, in the few numbers that the balance sheet needs.
+"""The journal of the stopped broker, in the few numbers that the balance sheet needs.
 
 One pass over the folder, with the ledger's own fold beside it for the balance of each queue. Nothing is taken from what
 the processes said of themselves.
@@ -24,7 +24,7 @@ from acquit.store.reading import FolderReader
 
 @dataclass(slots=True)
 class _Life:
-    """What is worth telling of one posting."""
+    """A posting, as far as the balance sheet tells of it."""
 
     acquired: int = 0
     runs: int = 0
@@ -46,9 +46,9 @@ class Accountant:
     def __init__(self) -> None:
         self.fold = Fold()
         self.entered: defaultdict[int, Counter[str]] = defaultdict(Counter)
-        """By queue number: identity -> messages that entered."""
+        """Messages that entered, by queue number and identity."""
         self.lives: defaultdict[int, dict[int, _Life]] = defaultdict(dict)
-        """By queue number and sequence."""
+        """Postings by queue number and sequence."""
         self._run = 0
 
     @property

@@ -1,4 +1,4 @@
-"""One run of the pipeline with its kills: what is started, what is killed when, and when it is over.
+"""A run of the pipeline with its kills: the processes that are started, those that are killed, and the end.
 
 The kills come at named points and not at random times, so that every run has the same story:
 
@@ -37,7 +37,7 @@ class DemoStuck(AcquitError):
 
 @dataclass(slots=True)
 class Tally:
-    """What the processes said of themselves. For progress; the balance is made from the journal."""
+    """The counts that the processes reported. For progress; the balance is made from the journal."""
 
     posted: int = 0
     in_doubt: int = 0

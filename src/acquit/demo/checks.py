@@ -1,4 +1,4 @@
-"""Is a file what its name claims? The workers' job, and where the demo's poison comes from.
+"""The check of a file against its name: the workers' job, and the source of the demo's poison.
 
 A name that ends in ``.py`` claims to be Python, ``.json`` JSON, ``.toml`` TOML. Every Python installation that kept its
 tests holds files that break the claim on purpose (``bad_coding.py``, Python 2 samples, ``tomllib``'s invalid
@@ -29,7 +29,7 @@ DESCRIPTION_CHARS_MAX = 300
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """Why a file is rejected: an AMQP error condition and a sentence for people."""
+    """The reason why a file is rejected: an AMQP error condition and a sentence for people."""
 
     condition: str
     description: str

@@ -35,7 +35,7 @@ os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One line of a child; `ended` is the exit status when this is the last one of it."""
+    """A line of a child; `ended` is the exit status when this is its last line."""
 
     child: str
     what: Mapping[str, object]

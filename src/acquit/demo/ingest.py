@@ -31,10 +31,10 @@ from acquit.errors import ConfigurationError
 NEEDED = ("pyspark", "pyarrow", "deltalake")
 PARTS = 2
 BATCHES = 4
-"""What was forwarded is taken in about so many, so that there is a middle to kill the driver in."""
+"""Batches that forwarded messages are taken in, about, so that there is a middle to kill the driver in."""
 MEMORY_MB = 768
 NEXT_BATCH_S = 15.0
-"""How long to wait for the next batch to begin before the kill."""
+"""Seconds to wait for the next batch to begin before the kill."""
 START_S = 120.0
 """A cold Spark on a busy machine takes its time."""
 
@@ -83,7 +83,7 @@ def rows(folder: Path) -> list[tuple[str, str]]:
 
 @contextlib.contextmanager
 def cleared(folder: Path) -> Iterator[None]:
-    """At the end, however it comes, what Spark had for the time being is gone. The children are to end within."""
+    """Remove Spark's temporary files at the end, however it comes. The children are to end within."""
     try:
         yield
     finally:

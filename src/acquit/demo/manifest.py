@@ -31,7 +31,7 @@ _READ_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One file as it was when the manifest was frozen."""
+    """A file as it was when the manifest was frozen."""
 
     path: str
     """Relative to the root, with forward slashes."""
@@ -40,7 +40,7 @@ class Entry:
     mtime_ms: int
     """Last change, milliseconds since the epoch."""
     sha256: str
-    """Of the whole content, hexadecimal."""
+    """Digest of the whole content, hexadecimal."""
 
     @property
     def identity(self) -> str:
@@ -50,7 +50,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """How many files were seen and not listed, by reason."""
+    """The number of files seen and not listed, by reason."""
 
     links: int = 0
     unreadable: int = 0
@@ -75,7 +75,7 @@ class Manifest:
     left_out: LeftOut
 
     def locate(self, path: str) -> Path:
-        """Where the file with this manifest path is on disk."""
+        """Return the path on disk of the file with this manifest path."""
         first, _, rest = path.partition("/")
         folder = self.extra.get(first)
         return self.root / path if folder is None else folder / rest

@@ -1,4 +1,4 @@
-"""What a posting and its forwarded copy look like.
+"""The form of a posting and of its forwarded copy.
 
 Both are *reproducible*: made from the manifest alone, so that every attempt to post a file, and every attempt to
 forward it, is the same bare message byte for byte, under the same message id. That is what lets a reader at the end
@@ -17,9 +17,9 @@ from acquit.errors import DecodeError
 from acquit.protocol.types import Symbol, Timestamp
 
 FILES = "files"
-"""Where producers post and workers acquire."""
+"""Queue where producers post and workers acquire."""
 INGEST = "ingest"
-"""Where workers forward what passed, and the table is filled from."""
+"""Queue where workers forward the files that passed, and from which the table is filled."""
 DEAD_LETTERS = "DLQ"
 """The broker's dead letter address out of the box."""
 
@@ -30,7 +30,7 @@ CHECKED = "checked"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What a message says about its file."""
+    """The facts about its file that a message carries."""
 
     identity: str
     path: str

@@ -28,12 +28,12 @@ EXIT_HOLDS, EXIT_DOES_NOT_HOLD, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 2, 130
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """What ``acquit demo`` was asked for."""
+    """The options of ``acquit demo``."""
 
     directory: Path | None = None
     """The folder whose files are posted; None: this Python's standard library."""
     data: Path | None = None
-    """Where everything is kept; must be empty or absent. None: a fresh folder for temporary files, kept as well."""
+    """Folder for everything; must be empty or absent. None: a fresh folder for temporary files, kept as well."""
     files_max: int = 2500
     """Above that many files, every n-th is taken."""
     spark: bool = False
@@ -41,7 +41,7 @@ class DemoOptions:
     naive: bool = False
     """Play it a second time with acknowledge-on-receipt, and show what that loses."""
     json: bool = False
-    """One JSON document on standard output instead of progress and tables."""
+    """True for one JSON document on standard output instead of progress and tables."""
     post_s: float = 5.0
     """Posting is spread over that many seconds, so that there is a middle to kill the broker in."""
 
@@ -111,7 +111,7 @@ def _play(options: DemoOptions, stage: Stage) -> Closing:
 def _perform(
     options: DemoOptions, stage: Stage, manifest: Manifest, folder: Path, *, naive: bool
 ) -> tuple[Sheet, Tally]:
-    """One run with its kills, in `folder`. Its broker is stopped when this returns; its journal stays."""
+    """Perform a run with its kills, in `folder`. Its broker is stopped when this returns; its journal stays."""
     folder.mkdir(exist_ok=True)
     how = "acknowledged on receipt" if naive else "acknowledged after the work"
     manifest_file = folder / "manifest.jsonl"

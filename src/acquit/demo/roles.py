@@ -1,4 +1,4 @@
-"""What every child process of the demo shares: how it finds the broker, how it reports, when it ends.
+"""The frame of every child process of the demo: how it finds the broker, how it reports, when it ends.
 
 * **The broker's address** is in a small file, rewritten whenever the broker has started. Each start takes a new
   ephemeral port: knocking at the old one would find a closed door, another program, or (because it lies in the range
@@ -28,12 +28,12 @@ from acquit.errors import AcquitError, AuthenticationFailed, ConnectionFailed, D
 PAUSE_S_MIN = 0.05
 PAUSE_S_MAX = 0.5
 DOWN_S_MAX = 30.0
-"""How long a process waits for a broker that does not come back."""
+"""Seconds that a process waits for a broker that does not come back."""
 PARENT_GONE = 3
 
 
 def report(**what: object) -> None:
-    """One line for the parent, at once."""
+    """Print a line for the parent, at once."""
     sys.stdout.write(json.dumps(what) + "\n")
     sys.stdout.flush()
 

@@ -27,7 +27,7 @@ LIKELY_FILES_MAX = 40
 
 
 def has_poison(root: Path) -> bool:
-    """Whether one of the likely files under `root` fails to parse. Reads `LIKELY_FILES_MAX` of a place at most."""
+    """True if one of the likely files under `root` fails to parse. Reads `LIKELY_FILES_MAX` of a place at most."""
     return any(
         parse(path.name, path.read_bytes()) is not None for place in LIKELY for path in _small_files(root / place)
     )

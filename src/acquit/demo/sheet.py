@@ -22,7 +22,7 @@ from acquit.demo.manifest import IDENTITY_HASH_DIGITS, Manifest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accounts:
-    """What the journal says. Each counter: identity -> how many messages with it entered."""
+    """The figures of the journal. Each counter: identity -> how many messages with it entered."""
 
     posted: Counter[str]
     """Messages that entered the queue of postings."""
@@ -33,7 +33,7 @@ class Accounts:
     redelivered: int
     """Postings that were acquired more than once."""
     balanced: bool
-    """For each queue: what entered is what left and what is there."""
+    """True if, for each queue, what entered is what left and what is there."""
     queues: Mapping[str, Mapping[str, int]]
     """The balance of each queue, counts by name."""
     story: int | None
@@ -56,14 +56,14 @@ class Sheet:
     lost: tuple[str, ...]
     doubled: tuple[str, ...]
     strangers: tuple[str, ...]
-    """In the table, and not in the manifest."""
+    """Identities in the table that are not in the manifest."""
     balanced: bool
     verified: bool
     story: int | None
 
     @property
     def holds(self) -> bool:
-        """Whether every file is accounted for once, and the ledger agrees with itself."""
+        """True if every file is accounted for once, and the ledger agrees with itself."""
         return self.balanced and self.verified and not (self.lost or self.doubled or self.strangers)
 
     def as_json(self) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""What a spectator sees. `RichStage` is for people; `QuietStage` says nothing until the end, then one JSON document."""
+"""The demo's output. `RichStage` is for people; `QuietStage` prints nothing until the end, then one JSON document."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ from acquit.demo.chaos import Tally
 from acquit.demo.sheet import Sheet
 
 WIDTH_ELSEWHERE = 120
-"""Of lines that do not go to a terminal, in characters."""
+"""Characters of a line that does not go to a terminal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Closing:
-    """What is shown at the end."""
+    """The facts that are shown at the end."""
 
     careful: Sheet
     naive: Sheet | None
     table: str
-    """What the table is, for the heading: "SQLite" or "Delta"."""
+    """Name of the table for the heading: "SQLite" or "Delta"."""
     elapsed_s: float
     tries: Sequence[tuple[str, str]]
     """Commands to try next, and what each shows."""
     figures: Mapping[str, float]
-    """Everything else that is worth a line of JSON: times, counts."""
+    """Further figures that are worth a line of JSON: times, counts."""
 
 
 class Watching(Protocol):
-    """One act of the play, with its progress."""
+    """An act of the play, with its progress."""
 
     def progress(self, tally: Tally) -> None: ...
     def happened(self, sentence: str) -> None: ...
 
 
 class Stage(Protocol):
-    """Where the demo is played."""
+    """The output that the demo is shown on."""
 
     def plan(self, lines: Sequence[str]) -> None: ...
     def act(self, title: str, files: int) -> AbstractContextManager[Watching]: ...
@@ -54,7 +54,7 @@ class Stage(Protocol):
 
 
 class QuietStage:
-    """Nothing but one JSON document on standard output."""
+    """An output of nothing but one JSON document."""
 
     def plan(self, lines: Sequence[str]) -> None:
         pass

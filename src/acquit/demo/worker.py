@@ -85,7 +85,7 @@ class _Worker:
         self._ingest = session.sender(INGEST)
 
     def take_batch(self) -> list[acquit.ReceivedMessage]:
-        """What is there, `BATCH` at most; empty when nothing came for `IDLE_S`."""
+        """Return the messages that are there, `BATCH` at most; empty when none came for `IDLE_S`."""
         batch: list[acquit.ReceivedMessage] = []
         while len(batch) < BATCH:
             message = self._receiver.receive(timeout=0 if batch else IDLE_S)

@@ -1,4 +1,4 @@
-"""What users test their own programs with: a broker for each test, a network that fails on command, whole systems.
+"""Tools to test your own programs with: a broker for each test, a network that fails on command, whole systems.
 
 ::
 

@@ -1,4 +1,5 @@
-"""What passes a proxy: one direction of a connection cut into frames, and each frame readable when somebody looks.
+"""The frames that pass a proxy: one direction of a connection cut into frames, and each frame decoded when it is asked
+for.
 
 Theory of operation. A direction begins with a protocol header of eight octets (2.2); frames follow, and where a
 security layer ends another header. A frame's size would have to be over a thousand million for its first four octets
@@ -22,7 +23,7 @@ from acquit.protocol._definitions import Composite, Declare, Discharge, Performa
 from acquit.protocol.composite import decode_composite
 
 Side: TypeAlias = Literal["client", "broker"]
-"""Who sent a frame."""
+"""The sender of a frame."""
 
 SIDES: Final[tuple[Side, ...]] = get_args(Side)
 
@@ -51,11 +52,12 @@ NAMES: Final[dict[str, type | None]] = {
     "unknown": None,
     "bytes": None,
 }
-"""What a frame can be called, and the class whose fields it then has."""
+"""Names of frames, and the class whose fields each then has."""
 
 
 class Splitter:
-    """One direction of a connection: bytes in any split go in, whole frames come out. `rest` is what was begun."""
+    """A cutter of one direction of a connection: bytes in any split go in, whole frames come out. `rest` is an
+    unfinished frame."""
 
     def __init__(self) -> None:
         self._partial = b""
@@ -95,25 +97,25 @@ class PassedFrame:
     """A frame, or a protocol header, on its way through a proxy. Decoded when it is first asked for."""
 
     connection: int
-    """Which connection of the proxy, from 0 in the order of their coming."""
+    """Number of the proxy's connection, from 0 in the order of their coming."""
     by: Side
-    """Who sent it."""
+    """Sender of the frame."""
     raw: bytes = field(repr=False)
     """All of its octets."""
 
     @property
     def size(self) -> int:
-        """In octets."""
+        """Size in octets."""
         return len(self.raw)
 
     @property
     def channel(self) -> int:
-        """Of the session; 0 for what has none."""
+        """Channel of the session; 0 for frames without one."""
         return int.from_bytes(self.raw[6:8], "big") if self._is_frame else 0
 
     @cached_property
     def name(self) -> str:
-        """Of the performative, as the specification writes it: ``attach``, ``sasl-init``. Else ``header`` (of a
+        """Name of the performative, as the specification writes it: ``attach``, ``sasl-init``. Else ``header`` (of a
         protocol), ``empty`` (a heartbeat), ``unknown`` (not decodable), or ``bytes`` (of TLS, say)."""
         if self.raw.startswith(_MAGIC) and len(self.raw) == 8:
             return "header"
@@ -130,7 +132,7 @@ class PassedFrame:
 
     @property
     def payload(self) -> bytes:
-        """What follows the performative: of a transfer, the message or a part of it."""
+        """Bytes that follow the performative: of a transfer, the message or a part of it."""
         return self.raw[self._decoded[1] :]
 
     @cached_property
@@ -168,7 +170,7 @@ class PassedFrame:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which frames are meant.
+    """A choice of frames, by name, sender and condition.
 
     `name` is one of `NAMES`; ``declare`` and ``discharge`` are the transfers that bring them, and ``transfer`` is every
     one. None is every frame. `by`: of one sender. `fields`: values the performative must have; a class means any of its
@@ -194,7 +196,7 @@ class Selection:
                     raise ValueError(f"{self.name} has no field {given!r}; expected one of {expected}")
 
     def __call__(self, frame: PassedFrame) -> bool:
-        """Whether `frame` is meant."""
+        """True if `frame` is selected."""
         if self.by is not None and frame.by != self.by:
             return False
         found: object = frame.performative if self.fields else None

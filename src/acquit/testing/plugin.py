@@ -43,7 +43,7 @@ def acquit_broker(
 
 @pytest.fixture
 def acquit_broker_url(acquit_broker: Broker) -> str:
-    """Where `acquit_broker` listens."""
+    """Return the URL of `acquit_broker`."""
     return acquit_broker.url
 
 

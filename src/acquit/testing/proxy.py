@@ -73,12 +73,12 @@ class Proxy:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """Port on which the proxy listens."""
         return self._port
 
     @property
     def url(self) -> str:
-        """Where clients connect: the broker's URL, user and password included, with the proxy's host and port."""
+        """URL for clients: the broker's URL, user and password included, with the proxy's host and port."""
         parts = urlsplit(self._target)
         user, at, _ = parts.netloc.rpartition("@")
         return urlunsplit((parts.scheme, f"{user}{at}127.0.0.1:{self._port}", *parts[2:]))
@@ -130,7 +130,8 @@ class Proxy:
 
     @property
     def connections(self) -> int:
-        """How many connections are open through it. One on its way to the broker is not yet."""
+        """Number of connections that are open through the proxy. A connection on its way to the broker does not count
+        yet."""
         return self._order(lambda: sum(not wire.over for wire in self._wires))
 
     # -- what is to happen at a frame ----------------------------------------------------------------------------------
@@ -166,7 +167,7 @@ class Proxy:
         where: Callable[[PassedFrame], bool] | None = None,
         **fields: object,
     ) -> HalfPoint:
-        """As `before`, with a part of the frame passed."""
+        """Return the point where a part of the frame has passed; otherwise as `before`."""
         return HalfPoint(self, Selection(name, by, where, fields), n)
 
     def after(
@@ -179,7 +180,8 @@ class Proxy:
         where: Callable[[PassedFrame], bool] | None = None,
         **fields: object,
     ) -> Point:
-        """As `before`, when the last octet of the frame has passed and nothing that follows it."""
+        """Return the point where the last octet of the frame has passed and nothing that follows it; otherwise as
+        `before`."""
         return Point(self, Place.AFTER, Selection(name, by, where, fields), n)
 
     # -- what happens now ----------------------------------------------------------------------------------------------
@@ -195,7 +197,7 @@ class Proxy:
         self._order(cut)
 
     def stall(self, by: Side | None = None) -> None:
-        """Nothing passes any more, and no socket ends, until `resume`: the network is gone and nobody was told. `by`:
+        """Let nothing pass any more, and no socket end, until `resume`: the network is gone and nobody was told. `by`:
         only what this side sends. A frame of which a part has passed already passes."""
 
         def stall(pace: Pace) -> None:
@@ -204,7 +206,7 @@ class Proxy:
         self._pace(by, stall)
 
     def resume(self) -> None:
-        """What was held by `stall` passes, and what follows; no delay, no throttle."""
+        """Let pass what `stall` held, and what follows; no delay, no throttle."""
 
         def resume(pace: Pace) -> None:
             pace.delay_s, pace.bytes_per_s = 0.0, None
@@ -289,7 +291,7 @@ class Proxy:
             self._loop.close()
 
     def _order(self, work: Callable[[], T]) -> T:
-        """Have it done on the loop, and wait for it."""
+        """Call `work` on the loop, and wait for its result."""
         if self._closed:
             raise AcquitError("this proxy is closed")
 
@@ -395,7 +397,7 @@ class Point:
         return self._set(act)
 
     def stall(self) -> Rule:
-        """Nothing passes any more from there on, in neither direction and on no connection, until `Proxy.resume`."""
+        """Let nothing pass any more from there on, in neither direction and on no connection, until `Proxy.resume`."""
 
         async def act(wire: Wire, frame: PassedFrame) -> None:
             for pace in self._proxy._control.paces.values():

@@ -23,7 +23,7 @@ class Recording:
         self._heard = threading.Condition()
 
     def add(self, frame: PassedFrame) -> None:
-        """It has passed."""
+        """Add a frame that has passed."""
         with self._heard:
             self._frames.append(frame)
             self._bytes += frame.size
@@ -32,7 +32,7 @@ class Recording:
             self._heard.notify_all()
 
     def all(self) -> list[PassedFrame]:
-        """In the order of passing."""
+        """Return the frames in the order of passing."""
         with self._heard:
             return list(self._frames)
 

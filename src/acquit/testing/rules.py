@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Place(Enum):
-    """Where at its frame a rule fires."""
+    """The place at its frame where a rule fires."""
 
     BEFORE = "before"
     WITHIN = "within"
@@ -51,12 +51,12 @@ class Rule:
 
     @property
     def fired(self) -> bool:
-        """Whether it has fired, and what it does is done."""
+        """True if the rule has fired, and its action is complete."""
         return self._fired.is_set()
 
     @property
     def place(self) -> Place:
-        """Where at its frame it fires."""
+        """Place at its frame where the rule fires."""
         return self._place
 
     def wait(self, timeout_s: float = 10.0) -> PassedFrame:
@@ -68,7 +68,8 @@ class Rule:
         return self._frame
 
     def cancel(self) -> bool:
-        """It shall not fire any more. False where that comes too late: its frame was there, and `wait` will end."""
+        """Withdraw the rule, so that it does not fire any more. False where that comes too late: its frame was there,
+        and `wait` will end."""
         return self._forget(self)
 
     def raise_failure(self) -> None:

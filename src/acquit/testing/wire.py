@@ -1,4 +1,4 @@
-"""One connection through a proxy: two sockets, and a task for each direction that carries frames from one to the other.
+"""A connection through a proxy: two sockets, and a task for each direction that carries frames from one to the other.
 
 A direction reads what is there, cuts it into frames and hands each over whole, asking the rules before and after it.
 A frame is recorded when its last octet has been given to the kernel of this machine.
@@ -25,7 +25,7 @@ READ_BYTES: Final = 1 << 16
 SLICE_S: Final = 0.02
 """A throttled direction writes this often."""
 DRAIN_S: Final = 10.0
-"""After a cut, peers that do not close their socket keep ours for so long."""
+"""Seconds for which our socket stays open after a cut, where peers do not close theirs."""
 
 _OTHER: Final[dict[Side, Side]] = {"client": "broker", "broker": "client"}
 AT_ONCE: Final = struct.pack("ii", 1, 0)
@@ -33,7 +33,7 @@ AT_ONCE: Final = struct.pack("ii", 1, 0)
 
 
 class Pace:
-    """How one direction passes."""
+    """The pace of one direction."""
 
     def __init__(self) -> None:
         self.moving = asyncio.Event()
@@ -43,7 +43,7 @@ class Pace:
 
 
 class Control:
-    """What all wires of a proxy share. On its loop only, but for the recording."""
+    """The state that all wires of a proxy share. On its loop only, but for the recording."""
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
@@ -52,11 +52,11 @@ class Control:
         self.fired: list[Rule] = []
 
     def rules_at(self, place: Place) -> list[Rule]:
-        """Those that are set, in the order of setting."""
+        """Return the rules set at this place, in the order of setting."""
         return [rule for rule in self.rules if rule.place is place]
 
     async def fire(self, rule: Rule, wire: Wire, frame: PassedFrame) -> None:
-        """Its frame is there."""
+        """Fire a rule at its frame."""
         self.rules.remove(rule)
         self.fired.append(rule)
         await rule.fire(wire, frame)

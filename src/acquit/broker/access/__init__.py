@@ -1,4 +1,4 @@
-"""Who comes in, and what each may do.
+"""The admission of peers: listeners, authentication, permissions and quotas.
 
 `doors` opens sockets for TLS and the SASL mechanisms that are for them; `logins` goes through a mechanism with the
 keys of `users`, which `users_file` keeps; `permissions` says what a user may do where, `admission` which connections

@@ -1,4 +1,4 @@
-"""Which connections may be opened, beyond who may log in: Enforcing Connection Uniqueness 1.0 (OASIS).
+"""Admission of connections beyond the login: Enforcing Connection Uniqueness 1.0 (OASIS).
 
 A container that asks to be the only connection of its name, as JMS clients do for their client id, excludes all others
 of its name and user for as long as it is connected, also those that do not ask: *strong* detection, which our open
@@ -37,7 +37,7 @@ STRONG: Final = UInt(0)
 def gate(
     peer: Peer, of_container: Callable[[str | None, str], Collection[Peer]], put_out: Callable[[Peer, Error], None]
 ) -> Callable[[Open], Error | None]:
-    """What `Connection.admit` of `peer` is to be: why it may not open a connection, None if it may.
+    """Return the function for `Connection.admit` of `peer`: given an open, the error that refuses it, or None.
 
     `of_container` gives the connections that a user's container has opened; `put_out` closes one of them.
     """
@@ -81,7 +81,7 @@ def gate(
 
 
 def _enforcement(opening: Open) -> Enforcement | None:
-    """What it asks for; None where it does not. Raises ValueError for what is no policy."""
+    """Return the enforcement that an open asks for, or None. Raises ValueError for a value that is no policy."""
     if SOLE_CONNECTION not in opening.desired_capabilities:
         return None
     said = (opening.properties or {}).get(ENFORCEMENT_POLICY)

@@ -14,7 +14,8 @@ from collections.abc import Callable
 
 
 def peer_network(address: object) -> str:
-    """By what a socket address counts; "" for this machine, whose programs all have one address."""
+    """Return the network that limits count a socket address by; "" for this machine, whose programs share one
+    address."""
     match address:
         case (str(host), *_):
             try:
@@ -31,7 +32,8 @@ def peer_network(address: object) -> str:
 
 
 class Place:
-    """One socket's place in the crowd. `turn_away` ends the socket; whoever has it at the moment sets it."""
+    """A socket's place among the connections that are not opened yet. `turn_away` ends the socket; its present holder
+    sets it."""
 
     __slots__ = ("_crowd", "network", "turn_away")
 
@@ -41,13 +43,13 @@ class Place:
         self.turn_away = turn_away
 
     def leave(self) -> None:
-        """Its peer is known now, or gone. Twice is once."""
+        """Give the place up: the peer has opened its connection, or is gone. A second call does nothing."""
         self.turn_away = _nothing
         self._crowd.remove(self)
 
 
 class Crowd:
-    """Everybody who is not known yet."""
+    """The sockets whose peers have not opened a connection yet."""
 
     def __init__(self, size_max: int, evicted: Callable[[], None]) -> None:
         """`evicted` is called for each that is sent away for a newcomer."""
@@ -55,7 +57,7 @@ class Crowd:
         self._evicted = evicted
         self._size = 0
         self._places: dict[str, dict[Place, None]] = {}
-        """By network, in the order in which they came."""
+        """Places by network, in the order in which they were taken."""
 
     def __len__(self) -> int:
         return self._size
@@ -70,7 +72,7 @@ class Crowd:
         return place
 
     def remove(self, place: Place) -> None:
-        """It has left."""
+        """Take a place out of the count."""
         places = self._places.get(place.network)
         if places is not None and place in places:
             del places[place]

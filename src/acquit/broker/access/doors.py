@@ -1,4 +1,4 @@
-"""Who comes in: the sockets that listen, and each new one before its peer has said who it is.
+"""The listening sockets, and each new socket before its peer has said who it is.
 
 Theory of operation. A `Door` takes the socket first. Where the listener has TLS it sees to that: at once, or when the
 peer asks for it with AMQP's TLS header (specification 5.2.1). Then it looks: which SASL mechanisms a peer is offered
@@ -38,28 +38,28 @@ from acquit.transport.sockets import Acceptor, HeaderReader, bind, secure
 logger = logging.getLogger("acquit.broker")
 
 _BY_REACH: Final[tuple[Where, ...]] = ("never", "loopback", "always")
-"""Whom a mechanism is offered to, the fewest first."""
+"""Peers that a mechanism is offered to, the fewest first."""
 _CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""What TLS 1.2 is spoken with: suites of RFC 9325 (4.2), which encrypt and authenticate in one step, and whose keys are
-of no use later. Python's own list has some in two steps (CBC) for peers that are older than TLS 1.2."""
+"""Cipher suites for TLS 1.2: those of RFC 9325 (4.2), which encrypt and authenticate in one step, and whose keys are of
+no use later. Python's own list has some in two steps (CBC) for peers that are older than TLS 1.2."""
 _SUBJECT_NAMES: Final = {"dns": "DNS", "email": "email", "uri": "URI"}
 """Kinds of alternative names, as the standard library calls them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """What decides who comes in, and what they may do. Made by `make_keys`."""
+    """Users, permissions and TLS: all that decides who comes in, and what they may do. Made by `make_keys`."""
 
     security: Security
-    """With the users of the users file."""
+    """Security options, with the users of the users file."""
     users: Users
     permissions: Permissions
     client_name: str
-    """Which part of a certificate names the user."""
+    """The part of a certificate that names the user."""
     tls: ssl.SSLContext | None
 
     def still_lets_in(self, user: str | None, before: Keys) -> bool:
-        """Whether somebody who came in with the keys before would come in with these, to the same rights."""
+        """True if a user who came in with the keys before would come in with these, with the same rights."""
         if self.permissions.of(user) != before.permissions.of(user):
             return False
         if user is None:
@@ -100,7 +100,7 @@ def _find_users(security: Security, data: Path) -> UsersFile:
 
 
 def make_tls_context(tls: Tls) -> ssl.SSLContext | None:
-    """What TLS options ask for; None where they ask for none. Raises ConfigurationError for files that do not fit."""
+    """Return the TLS context that the options ask for, or None. Raises ConfigurationError for files that do not fit."""
     if not tls.certificate_file:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -147,7 +147,7 @@ def certified_name(certificate: Mapping[str, object] | None, kind: str) -> str |
 
 
 def is_loopback(address: object) -> bool:
-    """Is this socket address on this machine? A path is."""
+    """True if a socket address is on this machine. The path of a Unix socket is."""
     match address:
         case (str(host), *_):
             try:
@@ -161,7 +161,7 @@ def is_loopback(address: object) -> bool:
 def mechanisms(
     security: Security, *, loopback: bool, encrypted: bool, passwords: bool, certified: bool = False
 ) -> tuple[str, ...]:
-    """What a peer is offered, the strongest first; () for one that cannot come in.
+    """Return the mechanisms that a peer is offered, the strongest first; () for one that cannot come in.
 
     `passwords`: there are users who have one; `certified`: its TLS certificate names a user.
     """
@@ -190,9 +190,9 @@ class Caller:
     certified: str | None
     """The user that its certificate names."""
     since: float
-    """When it was connected, by the loop's clock."""
+    """Time when the socket was connected, by the loop's clock."""
     place: Place
-    """Its place in the crowd of those who are not known yet."""
+    """Place of the socket among those that are not known yet."""
 
 
 Enter = Callable[[Caller], Pump]
@@ -255,7 +255,7 @@ class Doors:
 
     @property
     def urls(self) -> list[str]:
-        """Where clients connect, in the order of the listeners."""
+        """URLs for clients, in the order of the listeners."""
         return [
             f"{'amqps' if one.tls == 'immediate' else 'amqp'}://{endpoint_name((one.host, port))}"
             for one, port in self._ports()
@@ -322,7 +322,7 @@ class Door(HeaderReader):
         self._task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Somebody knocks."""
+        """Take a new socket."""
         assert isinstance(transport, asyncio.Transport)
         super().connection_made(transport)
         self._doors.arrived()
@@ -337,7 +337,7 @@ class Door(HeaderReader):
                 self._begin_tls()
 
     def turn_away(self) -> None:
-        """It had its time, or the doors close."""
+        """Close the socket: its time is over, or the listeners close."""
         self._leave()
         if self._task is not None:
             self._task.cancel()
@@ -348,7 +348,7 @@ class Door(HeaderReader):
         self._leave()
 
     def _leave(self, *, inside: bool = False) -> None:
-        """It is not at the door any more: it is inside, or gone."""
+        """Take the socket off the list of those that are not in: its connection has a pump now, or it is gone."""
         self._doors.at_door.discard(self)
         if not inside:
             self._place.leave()

@@ -1,4 +1,4 @@
-"""How long a login waits before it is decided: the longer, the more have failed.
+"""The login throttle: the more logins have failed, the longer the next one waits before it is decided.
 
 Whoever guesses passwords needs many attempts; whoever mistypes one needs a few. So the first failures cost nothing but
 the pause before each refusal, and from then on each attempt waits twice as long as the one before, up to a limit. It
@@ -20,21 +20,21 @@ from dataclasses import dataclass
 from typing import Final
 
 FREE_OF_USER: Final = 3
-"""So many failures of one user at one address make nobody wait."""
+"""Failures of one user at one address that make nobody wait."""
 FREE_OF_ADDRESS: Final = 30
-"""So many failures of an address do not, whatever the names: a whole office may come from one."""
+"""Failures of an address that make nobody wait, whatever the names: a whole office may come from one."""
 FREE_OF_NAME: Final = 100
-"""So many failures of a user do not, wherever they come from."""
+"""Failures of a user that make nobody wait, wherever they come from."""
 FIRST_S: Final = 0.6
-"""What the first attempt waits that has to."""
+"""Seconds that the first attempt waits which is not free."""
 STRANGERS_S_MAX: Final = 1.0
-"""What a user at a new address waits at most for failures elsewhere."""
+"""Seconds that a user at a new address waits at most for failures elsewhere."""
 AGAIN_S: Final = 0.05
-"""How soon an attempt asks again that waits only for others to be decided."""
+"""Seconds until an attempt asks again that waits only for others to be decided."""
 FORGOTTEN_S: Final = 900.0
-"""After so long without a failure there was none."""
+"""Seconds without a failure after which all failures before are forgotten."""
 KEPT_MAX: Final = 10_000
-"""So many counts are remembered; the one that failed least recently is forgotten first."""
+"""Counts that are remembered; the one that failed least recently is forgotten first."""
 
 _Key = tuple[str | None, str | None]
 """Address and user; None: any."""
@@ -53,10 +53,10 @@ class Guesses:
 
     def __init__(self) -> None:
         self.longest_s = 0.0
-        """What an attempt waits at most after the last one; 0: none ever waits."""
+        """Seconds that an attempt waits at most after the last one; 0: none ever waits."""
         self._counts: OrderedDict[_Key, _Count] = OrderedDict()
         self._homes: OrderedDict[_Key, None] = OrderedDict()
-        """Where users have logged in."""
+        """Addresses from which each user has logged in."""
 
     def ask(self, network: str, user: str, now: float) -> float:
         """Return 0.0 for an attempt that may be decided now: `ended` has to hear of it. Otherwise, in how many seconds
@@ -118,7 +118,7 @@ class Guesses:
 
 
 def _keys(network: str, user: str) -> list[_Key]:
-    """What an attempt is counted for."""
+    """Return the keys that an attempt is counted for."""
     keys: list[_Key] = [(network, user), (None, user)]
     return [*keys, (network, None)] if network else keys
 

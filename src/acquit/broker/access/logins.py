@@ -18,33 +18,34 @@ PLAIN: Final = "PLAIN"
 SCRAM: Final = "SCRAM-SHA-256"
 
 FIRST_BYTES_MAX: Final = 512
-"""Of SCRAM's first message, as much as a SASL frame of the specification's size holds (5.3.1). Preparing a name costs
-microseconds for each character, on the loop."""
+"""Bytes of SCRAM's first message at most, as a SASL frame of the specification's size holds (5.3.1). Preparing a name
+costs microseconds for each character, on the loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """One more round."""
+    """A challenge for the peer, which answers with another response."""
 
     challenge: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Proven:
-    """It is this user (None: nobody in particular). `additional_data` goes out with the good news (5.3.3.5)."""
+    """Success: the peer is this user, or anonymous (None). `additional_data` goes out with the outcome (5.3.3.5)."""
 
     user: str | None
     additional_data: bytes | None = None
 
 
 class Login(Protocol):
-    """One attempt of one peer."""
+    """An attempt of a peer to log in."""
 
     name: str
-    """Who it says it is, once it has; for the log, and for users that are known alone."""
+    """The user that the peer claims to be, once it has said so; for the log, and for what is kept for known users
+    alone."""
 
     slow: ClassVar[bool]
-    """Whether `step` belongs on a thread."""
+    """True if `step` belongs on a thread."""
 
     def decides(self, response: bytes) -> str | None:
         """Return whose password the next step tries, with this response; None where it tries none."""
@@ -56,7 +57,7 @@ class Login(Protocol):
 
 
 class AnonymousLogin:
-    """Anybody (RFC 4505); what it says about itself is not looked at."""
+    """An anonymous login (RFC 4505). The peer's text about itself is ignored."""
 
     name = ""
 
@@ -72,7 +73,7 @@ class AnonymousLogin:
 
 
 class ExternalLogin:
-    """Whom the TLS certificate names (RFC 4422, appendix A), and nobody else."""
+    """A login as the user whom the TLS certificate names (RFC 4422, appendix A)."""
 
     slow: ClassVar[bool] = False
 
@@ -147,6 +148,7 @@ LOGINS: Final[Mapping[str, Callable[[Users, str | None], Login]]] = {
     PLAIN: lambda users, certified: PlainLogin(users),
     ANONYMOUS: lambda users, certified: AnonymousLogin(),
 }
-"""By mechanism, the strongest first: a login of users, or of whom the peer's certificate names."""
+"""Makers of logins by mechanism, the strongest first. They are given the users, and the user that the peer's
+certificate names."""
 
 __all__ = ["ANONYMOUS", "EXTERNAL", "LOGINS", "PLAIN", "SCRAM", "Challenge", "Login", "Proven"]

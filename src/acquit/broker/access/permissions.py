@@ -1,4 +1,4 @@
-"""Who may do what, where. Pure.
+"""Permissions: who may do what at which addresses. Pure.
 
 A role names patterns of addresses for each permission; a user has what its roles have together. Without roles there is
 nothing to decide, and everybody may do everything. With them nothing is allowed that no role of the user names: least
@@ -24,7 +24,7 @@ KNOWN_MAX: Final = 1_000
 
 
 class Rights:
-    """What one user may do."""
+    """The rights of one user."""
 
     __slots__ = ("_known", "_patterns", "_user_id", "who")
 
@@ -45,11 +45,11 @@ class Rights:
 
     @property
     def unlimited(self) -> bool:
-        """There is nothing that it may not."""
+        """True if the user may do everything everywhere."""
         return self._patterns is None
 
     def may(self, permission: str, address: str) -> bool:
-        """Whether it may. Of ``address::queue`` the address counts."""
+        """True if the user has the permission at the address. Of ``address::queue`` the address counts."""
         if self._patterns is None:
             return True
         key = permission, address
@@ -63,15 +63,15 @@ class Rights:
         return known
 
     def everywhere(self, permission: str) -> bool:
-        """Whether it may at any address there is or will be."""
+        """True if the user has the permission at every address there is or will be."""
         return self._patterns is None or "#" in self._patterns.get(permission, ())
 
     def anywhere(self, permission: str) -> bool:
-        """Whether there are addresses at which it may."""
+        """True if there are addresses at which the user has the permission."""
         return self._patterns is None or bool(self._patterns.get(permission))
 
     def refusal(self, permission: str, address: str) -> str | None:
-        """Why it may not, for the peer; None if it may."""
+        """Return the reason why the user may not, for the peer; None if it may."""
         if self.may(permission, address):
             return None
         return f"{self.who} may not {permission} at {address:.200}: no role gives the permission"
@@ -90,8 +90,8 @@ class Rights:
 
 
 def covers(pattern: str, address: str) -> bool:
-    """Does the pattern match the address? Where that is a pattern itself, as a subscription's may be: does it match all
-    that the address matches? So ``*`` covers no ``#``, and no word covers a ``*``."""
+    """True if the pattern matches the address. An address that is a pattern itself, as a subscription's may be, is
+    covered if all that it matches is: so ``*`` covers no ``#``, and no word covers a ``*``."""
     wanted, words = pattern.split("."), address.split(".")
     # Two pointers and one point of return, the last ``#``, as in `addresses.matches`.
     at = word = 0
@@ -125,7 +125,7 @@ class Permissions:
         self._roles = bool(roles)
         checked = security.verify_user_id and bool(security.users)
         self.distinguish = bool(security.users)
-        """There are users to be told apart; without any, everybody is the same one."""
+        """True if users are configured. Without any, all peers are treated as one user."""
         self._rights: dict[str | None, Rights] | None = None
         for name, user in security.users.items():
             for role in user.roles:
@@ -151,18 +151,18 @@ class Permissions:
             self._rights[None] = Rights(_NOBODY, None, user_id=b"")
 
     def _of_others(self, user: str | None) -> Rights:
-        """What somebody may do who is no user, and is not let in."""
+        """Return the rights of a name that is no user: none."""
         return Rights(repr(user), dict.fromkeys(PERMISSIONS, ()) if self._roles else None)
 
     def of(self, user: str | None) -> Rights:
-        """What a user may do; None: who came in anonymously."""
+        """Return the rights of a user; None stands for anonymous peers."""
         if self._rights is None:
             return EVERYTHING
         return self._rights.get(user) or self._of_others(user)
 
 
 def build_permissions(security: Security) -> Permissions:
-    """What `security` says of users and roles. Raises ConfigurationError for a role that there is not."""
+    """Return the permissions that `security` describes. Raises ConfigurationError for a role that there is not."""
     return Permissions(security)
 
 

@@ -1,4 +1,4 @@
-"""How many connections and links there may be: in all, of one user, from one address.
+"""Quotas of connections and links: in all, of one user, and from one address.
 
 One user, or one address, may have a share of them, so that nobody keeps all others out. One connection too many is
 opened and closed, one link too many attached and detached, with amqp:resource-limit-exceeded, so that its program is
@@ -26,7 +26,7 @@ ADMINISTRATORS: Final = 8
 
 
 class _Counted:
-    """How many there are of one kind of thing."""
+    """The number of connections, or of links: in all, by user and by network."""
 
     def __init__(self, kind: str) -> None:
         """`kind`: how people call them."""
@@ -42,13 +42,13 @@ class _Counted:
         self.of_network[peer.network] += 1
 
     def leave(self, peer: Peer) -> None:
-        """One less."""
+        """Count one less for this peer."""
         self.total -= 1
         _take_one(self.of_user, peer.user)
         _take_one(self.of_network, peer.network)
 
     def refusal(self, network: str, user: str | None, total_max: int, user_max: int, network_max: int) -> str:
-        """Why there may not be one more of this user from there; "" if there may."""
+        """Return the reason why this user may not have one more from this network; "" if it may."""
         if self.total >= total_max:
             return f"the broker has {self.total} {self.kind}, as many as there may be"
         if self.of_user[user] >= user_max:
@@ -59,7 +59,7 @@ class _Counted:
 
 
 class Quotas:
-    """Who is there, by user and by where they come from, and whether one more may be."""
+    """The connections and links that are there, by user and network. Refuses those beyond a limit."""
 
     def __init__(self, limits: BrokerLimits, permissions: Permissions) -> None:
         self.limits = limits
@@ -71,13 +71,13 @@ class Quotas:
         self._containers: dict[tuple[str | None, str], dict[Peer, None]] = {}
 
     def enter(self, peer: Peer) -> None:
-        """It has opened its connection."""
+        """Count a peer that has opened its connection."""
         self._peers.add(peer)
         self._connections.enter(peer)
         self._containers.setdefault((peer.user, peer.container), {})[peer] = None
 
     def leave(self, peer: Peer) -> None:
-        """It has gone. Twice is once."""
+        """Count a peer no more, which has gone. A second call does nothing."""
         if peer in self._peers:
             self._peers.remove(peer)
             self._connections.leave(peer)
@@ -88,11 +88,11 @@ class Quotas:
                 del self._containers[key]
 
     def enter_link(self, peer: Peer) -> None:
-        """It has one more link."""
+        """Count one more link of the peer."""
         self._links.enter(peer)
 
     def leave_link(self, peer: Peer) -> None:
-        """One of its links has ended."""
+        """Count one link less of the peer."""
         self._links.leave(peer)
 
     def of_container(self, user: str | None, container: str) -> Collection[Peer]:
@@ -100,7 +100,7 @@ class Quotas:
         return self._containers.get((user, container), {})
 
     def refusal(self, peer: Peer) -> Error | None:
-        """Why this peer may not open a connection; None if it may."""
+        """Return the error for a peer that may not open a connection; None if it may."""
         limits, user = self.limits, peer.engine.user
         rights = self.permissions.of(user)
         clears_up = rights.everywhere("manage") and not rights.unlimited
@@ -114,7 +114,7 @@ class Quotas:
         return Error(AmqpCondition.RESOURCE_LIMIT_EXCEEDED, why) if why else None
 
     def link_refusal(self, peer: Peer) -> str:
-        """Why this peer may not attach another link; "" if it may."""
+        """Return the reason why this peer may not attach another link; "" if it may."""
         limits = self.limits
         return self._links.refusal(
             peer.network,
@@ -136,7 +136,8 @@ def _take_one(counter: Counter[T], key: T) -> None:
 
 
 def share(limit: int, of: int) -> int:
-    """How much one user, or one address, may have `of` what there is: three quarters where the limit is 0."""
+    """Return the share of `of` that one user or one address may have: `limit`, or three quarters of it where the limit
+    is 0."""
     return limit or -(-of * 3 // 4)
 
 

@@ -1,4 +1,4 @@
-"""Who may come in: users, and whether a password is theirs.
+"""Users and their passwords.
 
 A user's password is kept as a SCRAM-SHA-256 verifier (RFC 5802, RFC 7677), in the text form that PostgreSQL made
 common::
@@ -35,7 +35,7 @@ _MECHANISM: Final = ScramMechanism(_SCHEME)
 _SALT_BYTES_MIN: Final = 12
 """Shorter ones scramp does not take."""
 _SALT_BYTES: Final = 32
-"""What scramp gives a new verifier: the salt of nobody must look like everybody's."""
+"""Length of the salts that scramp makes: the salt of a user that does not exist must look like any other."""
 
 ITERATIONS: Final = 600_000
 """Hash rounds of a new verifier, as OWASP advises for PBKDF2 with SHA-256: about 150 ms, by the client for each login
@@ -51,7 +51,7 @@ ITERATIONS_MAX: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Verifier:
-    """What is kept of a password."""
+    """A password as it is stored: salt, iterations and keys, from which it cannot be computed."""
 
     iterations: int
     salt: bytes = field(repr=False)
@@ -98,7 +98,7 @@ class Verifier:
         return f"{_SCHEME}${self.iterations}:{salt}${stored}:{server}"
 
     def matches(self, password: str) -> bool:
-        """Whether this is the password. Slow on purpose."""
+        """True if this is the password. Slow on purpose."""
         try:
             candidate = Verifier.of(password, iterations=self.iterations, salt=self.salt)
         except ConfigurationError:
@@ -107,7 +107,7 @@ class Verifier:
 
 
 class ScramLogin:
-    """One login by SCRAM-SHA-256, the server's side. Quick: the client does the hashing."""
+    """A login by SCRAM-SHA-256, the server's side. Quick: the client does the hashing."""
 
     __slots__ = ("_looked_up", "_server")
 
@@ -124,7 +124,7 @@ class ScramLogin:
 
     @property
     def name(self) -> str:
-        """Whom the client wants to be."""
+        """The user that the client names."""
         return self._looked_up[-1][0]
 
     def first(self, message: bytes) -> bytes | None:
@@ -187,7 +187,7 @@ class Users:
 
     @property
     def have_passwords(self) -> bool:
-        """Whether anybody can log in with one."""
+        """True if there are users with a password."""
         return bool(self._verifiers)
 
     def verifier(self, name: str) -> tuple[Verifier, bool]:
@@ -221,7 +221,7 @@ class Users:
 
 
 def plain_name(response: bytes) -> str:
-    """Whom a PLAIN response wants to be; empty where that cannot be read."""
+    """Return the user that a PLAIN response names; "" for a response that cannot be read."""
     try:
         return prepared(parse_plain(response).username)
     except DecodeError:

@@ -34,18 +34,18 @@ from acquit.broker.options import User
 from acquit.errors import ConfigurationError
 
 NAME: Final = "users.toml"
-"""What it is called in a data folder."""
+"""Name of the users file in a data folder."""
 _HEAD: Final = "# Kept by `acquit user`.\n"
 _KEY_BYTES: Final = 32
 
 
 @dataclass(kw_only=True, slots=True)
 class UsersFile:
-    """What a users file says."""
+    """The contents of a users file."""
 
     users: dict[str, User] = field(default_factory=dict)
     decoy_key: str = field(default="", repr=False)
-    """In base64; see `users.Users`. Empty: there is none."""
+    """A key in base64; see `users.Users`. Empty: there is none."""
 
     @property
     def secret(self) -> bytes:

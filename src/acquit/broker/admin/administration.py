@@ -1,4 +1,4 @@
-"""What somebody may ask of a running broker, besides sending and receiving: `management.Managed`, done.
+"""The operations on a running broker besides sending and receiving: the implementation of `management.Managed`.
 
 Every request is performed in small steps, one a turn, so that a queue of a million messages is purged or moved while
 everybody else is served. Who asked is in the journal, as the actor of each message's event.
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Administration:
-    """Does what the management node is asked for."""
+    """The operations that the management node performs."""
 
     def __init__(
         self,
@@ -50,13 +50,13 @@ class Administration:
         duplicates: Duplicates,
     ) -> None:
         self.snapshot = snapshot
-        """What is where."""
+        """Return a snapshot of all queues, topics and connections."""
         self.queue = queue
-        """One queue or topic of it."""
+        """Return a snapshot of one queue or topic."""
         self.reload: Callable[[], Later[list[Value]]] = no_configuration
         """Reads the configuration again; what has changed. The server's."""
         self.fate: Callable[[bytes, str | None], Later[tuple[str, int]]]
-        """What became of a transaction. The core's, because it may end a connection."""
+        """Return what became of a transaction. The core's, because it may end a connection."""
         self._life = life
         self._scribe = life.scribe
         self._entering = entering
@@ -205,7 +205,7 @@ class Administration:
 
 
 def no_configuration() -> Later[list[Value]]:
-    """What a broker answers that was not started with a file."""
+    """Answer a reload of a broker that was started without a configuration file."""
     later = Later[list[Value]]()
     later.finish(Failure(409, "this broker was started without a configuration file: there is nothing to read again"))
     return later

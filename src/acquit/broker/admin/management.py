@@ -58,21 +58,21 @@ if TYPE_CHECKING:
     from acquit.broker.access.permissions import Rights
 
 MOVED_BY_SEQUENCE_MAX: Final = 10_000
-"""In one request."""
+"""Sequences in one request to move, at most."""
 
 T = TypeVar("T")
 U = TypeVar("U")
 
 
 class Managed(Protocol):
-    """What the node asks of the broker."""
+    """The operations of the broker that the management node uses."""
 
     def snapshot(self) -> BrokerSnapshot:
-        """What is in it now."""
+        """Return a snapshot of the broker."""
         ...
 
     def queue(self, name: str) -> QueueSnapshot | None:
-        """One queue or topic of it, if it is there. Whoever asks about one waits for no others to be looked at."""
+        """Return a snapshot of one queue or topic, or None. The others are not looked at."""
         ...
 
     def purge(self, queue: str, user: str | None) -> Later[int]:
@@ -120,8 +120,8 @@ class Managed(Protocol):
         ...
 
     def fate(self, txn_id: bytes, user: str | None) -> Later[tuple[str, int]]:
-        """What became of a transaction of this user, which is fenced if it is live; and for how many milliseconds that
-        is known."""
+        """Return what became of a transaction of this user, and for how many milliseconds that is remembered. One that
+        is live is fenced."""
         ...
 
 
@@ -135,7 +135,8 @@ class Failure(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """What went with a node that was deleted. The draft leaves no room for it in the body of the answer."""
+    """The messages and links that went with a deleted node. The draft leaves no room for them in the body of the
+    answer."""
 
     messages: int
     links: int
@@ -151,7 +152,7 @@ class Later(Generic[T]):
         self._call: Callable[[T | Failure], None] | None = None
 
     def finish(self, result: T | Failure) -> None:
-        """Here it is. Once."""
+        """Give the result, once."""
         self._result = result
         if self._call is not None:
             self._call(result)
@@ -188,7 +189,7 @@ def _holder(node: Managed, name: str | None) -> QueueSnapshot:
 
 
 def _columns(body: object) -> list[str]:
-    """Which attributes a QUERY wants; all where it does not say."""
+    """Return the attributes that a QUERY asks for; all where it names none."""
     wanted = body.get("attributeNames") if isinstance(body, Mapping) else None
     if not wanted:
         return list(QUEUE_COLUMNS)
@@ -439,7 +440,7 @@ def _check_permission(node: Managed, rights: Rights, operation: tuple[str, str],
 
 
 def reply_address(payload: bytes) -> str | None:
-    """Where the answer to this request goes: its reply-to. Raises DecodeError for bytes that are no message."""
+    """Return the *reply-to* of a request. Raises DecodeError for bytes that are no message."""
     reply_to = Message.decode(payload).reply_to
     return None if reply_to is None else str(reply_to)
 

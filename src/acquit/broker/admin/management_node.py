@@ -134,7 +134,7 @@ class ManagementNode:
         return None
 
     def _mailbox(self, peer: Peer, reply_to: str | None) -> Replies | Queue:
-        """Where answers of this *reply-to* go. Raises Refused."""
+        """Return the link or queue that answers of this *reply-to* go to. Raises Refused."""
         for link in peer.links:
             if isinstance(link, Replies) and reply_to is not None and link.target == reply_to:
                 return link
@@ -161,11 +161,11 @@ class ManagementNode:
                 self._entering.post(mailbox, encoded)
 
     def answerable(self, replies: Replies) -> None:
-        """It has answers that wait, or credit, or room."""
+        """Note a link that may have answers to send: some wait, or it has credit or room again."""
         self._answerable[replies] = None
 
     def forget(self, replies: Replies) -> None:
-        """Its link has ended."""
+        """Forget a link that has ended."""
         self._answerable.pop(replies, None)
 
     def send_answers(self) -> bool:

@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 STEP: Final = 256
 """Messages that are looked at in one turn, and whose bodies are asked for at once."""
 STEP_BYTES: Final = 4 << 20
-"""And no more than the first that go beyond this together."""
+"""Bytes of one step, beyond which no further message is begun."""
 _WAITING: Final = (NodeState.AVAILABLE, NodeState.SCHEDULED)
 
 Done = Callable[[int, str], None]
-"""How many messages were moved, and what stopped it before its end; "" for nothing."""
+"""Callback with the number of messages moved, and the reason why the move stopped before its end ("": it did not)."""
 
 
 class Move:
-    """One move."""
+    """A move of messages from one queue into another."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Move:
 
     @property
     def ready(self) -> bool:
-        """Can it go on? Otherwise bodies are being read."""
+        """True if the next step can be taken; otherwise bodies are being read."""
         return not self._unread
 
     def run(self) -> bool:

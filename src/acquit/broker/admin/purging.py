@@ -18,7 +18,8 @@ _WAITING: Final = (NodeState.AVAILABLE, NodeState.SCHEDULED)
 
 
 class Purge:
-    """One purge. What is posted after it began stays; nothing is handed out of the queue before it has ended."""
+    """A purge of one queue. Messages posted after it began stay; none is handed out of the queue before it has
+    ended."""
 
     def __init__(self, life: Life, queue: Queue, actor: int, done: Callable[[int], None] | None = None) -> None:
         """`done` hears how many messages were purged, once that is recorded durably."""

@@ -1,4 +1,4 @@
-"""What changes when a running broker reads its configuration again.
+"""The reload of the configuration of a running broker: what differs, and what of it applies at once.
 
 The whole configuration is read and checked first (`load`): the file, the users file, the TLS files, and whether the
 rules fit together. Nothing is changed where any of it is wrong. What has changed is told key by key, with the old value
@@ -29,7 +29,7 @@ DEFAULT: Final = "(default)"
 
 
 class Applies(Enum):
-    """When a change counts."""
+    """The time from which a change counts."""
 
     NOW = "now"
     CONNECTIONS = "to new connections"
@@ -47,12 +47,12 @@ APPLIES: Final[Mapping[str, Applies]] = {
     "connection.message_sections_max": Applies.NOW,
     "connection.": Applies.CONNECTIONS,
 }
-"""By the beginning of a key, the first that fits; what is not here applies at once."""
+"""Times of effect by the beginning of a key; the first that fits counts. Keys that are not here apply at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One key that is different."""
+    """A key whose value differs between two configurations."""
 
     key: str
     old: str
@@ -60,7 +60,7 @@ class Change:
 
     @property
     def applies(self) -> Applies:
-        """When it counts."""
+        """The time from which the change counts."""
         return next((when for prefix, when in APPLIES.items() if self.key.startswith(prefix)), Applies.NOW)
 
     def __str__(self) -> str:
@@ -68,7 +68,7 @@ class Change:
         return f"{self.key}: {self.old} -> {self.new}{when}"
 
     def encode(self) -> dict[Value, Value]:
-        """For the answer of the management node."""
+        """Return the change for the answer of the management node."""
         return {"key": self.key, "old": self.old, "new": self.new, "applies": self.applies.value}
 
 
@@ -84,7 +84,7 @@ def load(path: Path | None, options: BrokerOptions, data: Path) -> tuple[BrokerO
 
 
 def differences(old: BrokerOptions, new: BrokerOptions, before: Keys, after: Keys) -> list[Change]:
-    """What is different between two configurations, sorted by key."""
+    """Return the differences between two configurations, sorted by key."""
     was = _flat(replace(old, security=before.security))
     is_ = _flat(replace(new, security=after.security))
     return [

@@ -32,7 +32,7 @@ LISTED_MAX: Final = 1_000
 
 
 class Scheduled(NamedTuple):
-    """One message that waits for its time."""
+    """A message that waits for its delivery time."""
 
     sequence: int
     message_id: MessageId | None

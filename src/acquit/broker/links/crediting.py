@@ -1,4 +1,4 @@
-"""How much senders may send: credit that follows the room there is.
+"""The credit of senders, which follows the room in their queues.
 
 A producer has `credit_max` where nothing holds it back, topped up when half is used. As memory gets scarce, or its
 queue comes near its limit, it gets less: the room that is left, shared among the producers that want some, in messages
@@ -59,7 +59,7 @@ class Crediting:
             self.top_up(producer)
 
     def forget(self, producer: Producer) -> None:
-        """Its link has ended."""
+        """Forget a producer whose link has ended."""
         self._starved.pop(producer, None)
 
     def _allowance(self, producer: Producer) -> int:
@@ -85,7 +85,7 @@ class Crediting:
 
     @staticmethod
     def _room_in(queue: Queue, producer: Producer, rivals: int, limit: int) -> int:
-        """How many of `limit` messages one queue has room for, where `rivals` fill it."""
+        """Return how many of `limit` messages one queue has room for, where `rivals` producers share it."""
         policy = queue.policy
         room: int | None = None
         blocks = policy.full_policy == "block"

@@ -59,31 +59,32 @@ class Producer(Actor):
         self.link = link
         self.queue = queue
         self.topic = topic
-        """Where its messages go, a queue or a topic. Neither: the anonymous terminus, where each message says it."""
+        """Queue or topic that the messages go to. None: the anonymous terminus, where each message names its
+        address."""
         self.template: Template | None = None
-        """What its last message looked like."""
+        """Template of the latest message, which predicts the next."""
         self.metas: dict[int, bytes] = {}
         """The journal's plain fields of messages that have nothing but a priority, by priority."""
         self.average_bytes = 1_024
         self.mark: Claim | None = None
-        """Its hold on a mark, where its postings are numbered."""
+        """Claim on a sender mark, where the postings are numbered."""
         self.resumable: TargetTerminus | None = None
         """The terminus of a resumable link, which outlives it."""
         self.volatile: bool | None = None
-        """Whether its latest messages were such that only memory can hold them. None: nothing came yet."""
+        """True if the latest messages could be held by memory only. None: no message came yet."""
         self.starved = False
-        """It has less credit than it would have with room for everything."""
+        """True if the link has less credit than it would have with room for everything."""
 
 
 def takes_rejected(link: ReceivingLink) -> bool:
-    """Whether the sender of `link` takes *rejected*: its source lists that outcome, or none at all (3.5.3)."""
+    """True if the sender of `link` takes *rejected*: its source lists that outcome, or none at all (3.5.3)."""
     source = link.source
     outcomes = source.outcomes if isinstance(source, Source) else ()
     return not outcomes or any(name in outcomes for name in _REJECTED)
 
 
 _REJECTED: Final = (Rejected.SYMBOL, "rejected")
-"""As the specification names it, and as some clients write it."""
+"""Names of the outcome *rejected*: the specification's, and that of some clients."""
 
 
 def verdict_of(outcome: DeliveryState | None) -> Verdict | None:

@@ -36,8 +36,8 @@ from acquit.protocol.types import Described
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """One of `parts` shares, about equal, of the messages with a sequence up to `until`: several browsers see a queue
-    together, each message is shown to one of them, and what is posted meanwhile to none.
+    """A share of a queue for one of `parts` browsers that read it together: each message with a sequence up to `until`
+    is shown to one of them, and a message posted later to none. Shares are about equal.
 
     Asked as a list, ``[until, parts, part]``. It looks at sequences alone, so that what is for others is never read
     from the disk; they are mixed first, because producers that take turns leave patterns in them.
@@ -48,20 +48,20 @@ class Portion:
     part: int
 
     def has(self, sequence: int) -> bool:
-        """Whether the message with this sequence is in this share."""
+        """True if the message with this sequence is in this share."""
         return sequence <= self.until and ((sequence * _MIX & _WORD) >> 32) % self.parts == self.part
 
 
 @dataclass(frozen=True, slots=True)
 class AppliedFilters:
-    """What of a filter-set is applied."""
+    """The filters of a link that the broker applies."""
 
     selector: Selector | None = None
-    """What a message must match; None: all do. Two that have the same `text` select the same."""
+    """Selector that a message must match; None: all do. Two with the same `text` select the same."""
     no_local: bool = False
-    """Whether what the same container posted is passed over."""
+    """True if messages that the same container posted are passed over."""
     portion: Portion | None = None
-    """For a browser: the share of the queue that it is shown; None: all of it."""
+    """Share of the queue that a browser is shown; None: all of it."""
     echo: Mapping[str, object] | None = None
     """The filter-set of the answer: those filters that are applied, as they came; None where there are none."""
 

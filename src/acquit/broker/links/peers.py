@@ -23,7 +23,7 @@ class Enforcement(IntEnum):
 
 
 class Peer:
-    """One connection, as the core knows it."""
+    """A connection, as the core knows it."""
 
     __slots__ = (
         "container",
@@ -45,27 +45,27 @@ class Peer:
         self.name = name
         """``host:port``"""
         self.network = network
-        """By what it counts where addresses are limited (`access.crowd.peer_network`)."""
+        """Network by which limits count the connection (`access.crowd.peer_network`)."""
         self.container = ""
-        """Its container-id; empty before its open."""
+        """Container-id of the peer; empty before its open."""
         self.user: str | None = None
         self.rights = EVERYTHING
-        """What it may do; the core says so when the connection is opened."""
+        """Rights of the user; the core sets them when the connection is opened."""
         self.enforcement: Enforcement | None = None
-        """What it asks for a second connection of its container; None: nothing."""
+        """Fate that the peer asks for a second connection of its container; None: it asks for none."""
         self.writable = True
         """False while its socket takes no more."""
         self.output_bytes_max = output_bytes_max
         self.measured = 0
         """The pass of dispatch that last asked what is not written."""
         self.unwritten_bytes = 0
-        """What is produced for it and not written, as far as this turn knows; see `measure`."""
+        """Bytes produced for the peer and not written, as far as this turn knows; see `measure`."""
         self.links: dict[object, None] = {}
         """Contexts of its links."""
 
     @property
     def open_to_more(self) -> bool:
-        """Whether something may be produced for it: what it does not read must not pile up here."""
+        """True if more may be produced for the peer: bytes that it does not read must not pile up here."""
         return self.writable and self.unwritten_bytes < self.output_bytes_max
 
     def measure(self) -> None:
@@ -74,7 +74,7 @@ class Peer:
 
 
 class Actor:
-    """Who does things to messages, as the journal names them: a link of a container."""
+    """The author of events in the journal: a link of a container."""
 
     __slots__ = ("address", "link_name", "number", "peer")
 
@@ -87,8 +87,8 @@ class Actor:
 
     @property
     def terminus(self) -> str:
-        """What *undeliverable-here* is bound to: the user, the container and the link's name. It is kept with each
-        message that is, so of one that is very long a hash stands for the end."""
+        """Name that *undeliverable-here* is bound to: the user, the container and the link's name. It is kept with each
+        message that is, so a hash stands for the end of a very long one."""
         user = "" if self.peer.user is None else f"{self.peer.user.replace('%', '%25').replace(':', '%3A')}:"
         text = f"{user}{self.peer.container}/{self.link_name}"
         if len(text) > TERMINUS_MAX:

@@ -229,7 +229,8 @@ class Receivers:
     def _from_qualified(
         self, peer: Peer, link: SendingLink, source: Source, address: str, filters: AppliedFilters, stolen: object
     ) -> object:
-        """One queue of an address: one that is there, or a subscription that is begun for whoever asks for it."""
+        """Attach a link to one queue of an address: an existing one, or a subscription that is begun for whoever asks
+        for it."""
         copy = _browses(source)
         node, _, name = address.partition(SEPARATOR)
         peer.rights.check("browse" if copy else "consume", node)
@@ -412,7 +413,7 @@ def _lasting(said: Source, terminus: SourceTerminus) -> Source:
 
 
 def _check_free(queue: Queue) -> None:
-    """May a link that has waited still receive from its subscription? Raises Refused."""
+    """Raise Refused unless a link that has waited may still receive from its subscription."""
     subscription = queue.subscription
     if queue.removing:
         raise Refused("the subscription was ended meanwhile", condition=AmqpCondition.RESOURCE_DELETED)
@@ -432,7 +433,7 @@ def _queue_source(queue: Queue, address: str, *, copy: bool) -> Source:
 
 
 def _browses(source: Source) -> bool:
-    """Does a link from a queue only look?"""
+    """True if a link from a queue acquires nothing."""
     if source.distribution_mode not in (None, StdDistMode.COPY, StdDistMode.MOVE):
         raise Refused(
             f"distribution-mode {source.distribution_mode:.64} is not known here",

@@ -1,4 +1,4 @@
-"""What a broker may be told: typed, frozen, validated; one class for each concern.
+"""The options of a broker: typed, frozen, validated; one class for each concern.
 
 A value that cannot work raises ConfigurationError naming the field. `configuration` reads these from TOML, where each
 class is a table and each field a key; docs/configuration.md lists them all.
@@ -29,7 +29,7 @@ from acquit.store.options import JournalOptions
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BrokerOptions:
-    """Everything. The defaults are fit for a small machine."""
+    """All options of a broker. The defaults are fit for a small machine."""
 
     connection: ConnectionLimits = field(default_factory=ConnectionLimits)
     limits: BrokerLimits = field(default_factory=BrokerLimits)
@@ -37,21 +37,21 @@ class BrokerOptions:
     security: Security = field(default_factory=Security)
     tls: Tls = field(default_factory=Tls)
     listen: tuple[Listen, ...] = ()
-    """Where to listen, if not on the one host and port that are given beside the options."""
+    """Listeners, if not the one host and port that are given beside the options."""
     journal: JournalOptions = field(default_factory=JournalOptions)
     address: tuple[AddressRule, ...] = ()
     """Rules, in any order: the most specific one that sets a field decides."""
 
     stop_timeout_ms: int = 5_000
-    """How long a stopping broker waits for its peers to close."""
+    """Milliseconds that a stopping broker waits for its peers to close."""
 
     @classmethod
     def small(cls) -> Self:
-        """For brokers that live as long as a test: little disk space is prepared."""
+        """Return options for brokers that live as long as a test: little disk space is prepared."""
         return cls().with_small_journal()
 
     def with_small_journal(self) -> Self:
-        """These, with little disk space prepared, unless they say by themselves what the journal is to be."""
+        """Return these options with little disk space prepared, unless they set the journal themselves."""
         return self if self.journal != JournalOptions() else replace(self, journal=JournalOptions.small())
 
     def __post_init__(self) -> None:

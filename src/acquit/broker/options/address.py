@@ -1,4 +1,4 @@
-"""How messages are treated at an address: the policy, and the rules that it is put together from.
+"""The treatment of messages at an address: the policy, and the rules that it is put together from.
 
 Who adds a setting puts it under its concern, says in its docstring what it means, its unit and what 0 means, and lists
 it in docs/configuration.md, which a test compares with this file.
@@ -15,12 +15,12 @@ from acquit.errors import ConfigurationError
 from acquit.store.options import MIB
 
 RELEASES_UNPACED: Final = 10
-"""So often a message may be released before that is paced."""
+"""Releases of a message before further ones are paced."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AddressPolicy:
-    """How messages are treated at an address."""
+    """The treatment of messages at an address."""
 
     # -- nodes --------------------------------------------------------------------------------------------------------
 
@@ -32,72 +32,71 @@ class AddressPolicy:
     """A queue that was made by a link is deleted when it is empty and no link uses it."""
 
     routing: Literal["", "anycast", "multicast"] = ""
-    """What the address is to links that do not say: "anycast", a queue, where each message goes to one consumer, or
+    """Meaning of the address to links that do not say: "anycast", a queue, where each message goes to one consumer, or
     "multicast", a topic, where it goes to every subscription. Empty: a topic if there is one of this name and no queue,
     otherwise a queue."""
 
     unroutable: Literal["accept", "release"] = "accept"
-    """What becomes of a message to a topic where no subscription takes it: "accept" accepts and counts it (as
-    *unrouted*), "release" gives it back to its sender."""
+    """Treatment of a message to a topic where no subscription takes it: "accept" accepts and counts it (as *unrouted*),
+    "release" gives it back to its sender."""
 
     # -- messages that nobody takes -----------------------------------------------------------------------------------
 
     dead_letter_address: str = "DLQ"
-    """Where rejected messages go, and those that were tried too often. Empty: nowhere, they are dropped (and recorded).
-    What is rejected at a dead letter or expiry address itself is always dropped."""
+    """Address for rejected messages, and those that were tried too often. Empty: they are dropped (and recorded). A
+    message that is rejected at a dead letter or expiry address itself is always dropped."""
 
     expiry_address: str = "ExpiryQueue"
-    """Where messages go whose time to live has passed. Empty: nowhere."""
+    """Address for messages whose time to live has passed. Empty: they are dropped."""
 
     max_delivery_attempts: int = 10
     """A message that failed this often is dead-lettered. What fails is an attempt that a consumer calls
     modified(delivery-failed), or whose lock ran out. 0: never."""
 
     connection_loss: Literal["count", "dead-letter"] = "count"
-    """What a lost connection is to the messages that its consumers held: ``count``, it raises their delivery-count
+    """Effect of a lost connection on the messages that its consumers held: ``count``, it raises their delivery-count
     and is no failure, ``dead-letter``, it is a failure as any other."""
 
     orderly_close: Literal["uncounted", "count"] = "uncounted"
-    """What it is to them when a receiver closes its link, session or connection over them, with the default-outcome
-    modified(delivery-failed): ``uncounted``, nothing, ``count``, it raises their delivery-count. A failure it never
-    is."""
+    """Effect on its messages when a receiver closes its link, session or connection over them, with the default-outcome
+    modified(delivery-failed): ``uncounted``, none, ``count``, it raises their delivery-count. A failure it never is."""
 
     # -- other attempts -----------------------------------------------------------------------------------------------
 
     redelivery_delay_ms: int = 0
-    """How long a message waits after a failed attempt, or a lost connection."""
+    """Milliseconds that a message waits after a failed attempt, or a lost connection."""
 
     redelivery_multiplier: float = 1.0
     """The delay grows by this factor with each failure."""
 
     redelivery_delay_ms_max: int = 0
-    """And no further than this. 0: ten times redelivery_delay_ms."""
+    """Longest delay that the multiplier leads to. 0: ten times redelivery_delay_ms."""
 
     redelivery_jitter: float = 0.0
     """Each delay is longer or shorter by up to this part of it, at random, so that messages that failed together are
     not tried again together. From 0 to 1; the longest delay stays the longest."""
 
     redelivery_blocks: Literal["none", "queue", "group"] = "none"
-    """What a message that waits for another attempt holds up: ``none``, nothing, ``queue``, what is behind it in its
-    queue, ``group``, what is of its group. What consumers hold already is not held up."""
+    """Messages that one waiting for another attempt holds up: ``none``, ``queue``, all behind it in its queue,
+    ``group``, those of its group. Messages that consumers hold already are not held up."""
 
     max_releases: int = 0
     """A message that consumers gave back this often without its attempt counting (released, or modified without
     delivery-failed) is dead-lettered. 0: never."""
 
     release_delay_ms_max: int = 200
-    """From the eleventh time on that a message is released, it comes back no more often than once in 1 ms, then
-    in 2, 4, 8 ..., and at last in this many milliseconds. 0: as often as it is released."""
+    """Longest pause of a message that is released again and again. From the eleventh release on it comes back no more
+    often than once in 1 ms, then in 2, 4, 8 ..., and at last in this many milliseconds. 0: no pause."""
 
     # -- time ---------------------------------------------------------------------------------------------------------
 
     lock_duration_ms: int = 0
-    """How long a consumer may hold a message without an outcome, before the attempt is taken for failed and the message
-    is given to others. The consumer starts it again with a disposition of state *received*. 0: as long as its link
-    lasts."""
+    """Milliseconds that a consumer may hold a message without an outcome, before the attempt is taken for failed and
+    the message is given to others. The consumer starts it again with a disposition of state *received*. 0: as long as
+    its link lasts."""
 
     default_ttl_ms: int = 0
-    """For messages that say none. 0: they live for ever."""
+    """Time to live of messages that have none. 0: they live for ever."""
 
     ttl_ms_max: int = 0
     """A longer time to live is cut to this. 0: none is cut."""
@@ -112,7 +111,7 @@ class AddressPolicy:
     """The same, in messages."""
 
     full_policy: Literal["page", "block", "reject", "drop-oldest"] = "block"
-    """What becomes of postings to a queue that has reached bytes_max or messages_max. ``page``: they are taken, their
+    """Treatment of postings to a queue that has reached bytes_max or messages_max. ``page``: they are taken, their
     bodies stay in the journal until their turn comes. ``block``: senders get less credit as the limit comes near and
     none there; what overshoots is refused. ``reject``: senders get credit as ever, and amqp:resource-limit-exceeded.
     ``drop-oldest``: the oldest messages that nobody has acquired are displaced."""
@@ -149,7 +148,7 @@ class AddressPolicy:
     """Messages a consumer may hold unsettled, whatever its credit. 0: no limit."""
 
     consumers: Literal["shared", "single-active", "exclusive"] = "shared"
-    """Who of a queue's consumers is served. ``shared``: all of them. ``single-active``: one at a time, another takes
+    """Consumers of a queue that are served. ``shared``: all of them. ``single-active``: one at a time, another takes
     over when it has gone. ``exclusive``: one, and others are refused with amqp:resource-locked."""
 
     message_groups: bool = True
@@ -225,7 +224,8 @@ POLICY_FIELDS: Final = tuple(spec.name for spec in fields(AddressPolicy))
 
 @dataclass(frozen=True, slots=True)
 class AddressRule:
-    """What is different at the addresses that `match`: words between dots, ``*`` for one word, ``#`` for any number."""
+    """The settings that differ at the addresses that `match`: words between dots, ``*`` for one word, ``#`` for any
+    number."""
 
     match: str
     settings: Mapping[str, object] = field(default_factory=dict)

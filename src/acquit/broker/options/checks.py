@@ -1,4 +1,4 @@
-"""What options are held to, with errors that name the field."""
+"""Checks of option values, with errors that name the field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much one connection, the broker as a whole and transactions may take."""
+"""Limits of one connection, of the broker as a whole, and of transactions."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from acquit.store.options import MIB
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConnectionLimits:
-    """What one connection may do."""
+    """The limits of one connection."""
 
     idle_timeout_ms: int = 30_000
     """The idle-time-out we ask of peers (2.4.5); one that is silent for twice as long is gone, and what it held is
     available again. 0: never."""
 
     handshake_timeout_ms: int = 10_000
-    """From the connect to the peer's open, authentication included."""
+    """Milliseconds from the connect to the peer's open, authentication included."""
 
     max_frame_size: int = 65_536
     """Largest frame we take, in bytes (2.7.1)."""
@@ -46,11 +46,11 @@ class ConnectionLimits:
     """Deliveries that one session may hold unsettled, whatever credit its links grant."""
 
     output_bytes_max: int = 1 * MIB
-    """What may wait to be written to a peer before its links are passed over: a slow consumer keeps its messages in
-    the queue, not in memory."""
+    """Bytes that may wait to be written to a peer before its links are passed over: a slow consumer keeps its messages
+    in the queue, not in memory."""
 
     turn_cost_max: int = 8000
-    """What a connection may have done for it before the others have their turn. A unit is about a microsecond: a small
+    """Work that is done for a connection before the others have their turn. A unit is about a microsecond: a small
     message that is like the one before costs 4, a link 500. The rest waits, in the peer's socket at last."""
 
     credit_max: int = 1_000
@@ -79,7 +79,7 @@ class ConnectionLimits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BrokerLimits:
-    """What the broker as a whole may hold."""
+    """The limits of the broker as a whole."""
 
     connections_max: int = 1_024
     """Connections at once; one more is opened, and closed with amqp:resource-limit-exceeded. With unauthenticated_max
@@ -87,8 +87,8 @@ class BrokerLimits:
     does not, there are fewer, and the log says so."""
 
     connections_per_user_max: int = 0
-    """Of these, connections of one user; who is anonymous counts as one, and where no users are configured there is no
-    such limit. 0: three quarters of connections_max."""
+    """Connections of one user, of connections_max; who is anonymous counts as one, and where no users are configured
+    there is no such limit. 0: three quarters of connections_max."""
 
     connections_per_address_max: int = 0
     """The same, from one IPv4 address, or one /64 of IPv6; programs on this machine are not counted. 0: three quarters
@@ -99,7 +99,7 @@ class BrokerLimits:
     takes some KiB of memory, and more where its peer chooses long names."""
 
     links_per_user_max: int = 0
-    """Of these, links of one user, as connections_per_user_max says. 0: three quarters of links_max."""
+    """Links of one user, of links_max, as connections_per_user_max says. 0: three quarters of links_max."""
 
     links_per_address_max: int = 0
     """The same, from one address, as connections_per_address_max says. 0: three quarters of links_max."""
@@ -112,8 +112,9 @@ class BrokerLimits:
     """Queues, subscriptions and topics at once; the link that needs one more is refused."""
 
     queues_per_user_max: int = 0
-    """Of these, those that one user had made since the broker was started, dynamic ones included; who is anonymous
-    counts as one, and where no users are configured there is no such limit. 0: three quarters of queues_max."""
+    """Queues that one user had made since the broker was started, of queues_max, dynamic ones included; who is
+    anonymous counts as one, and where no users are configured there is no such limit. 0: three quarters of
+    queues_max."""
 
     termini_max: int = 10_000
     """Termini of resumable links at once, attached or not; the link that needs one more is refused. 0: none, so that
@@ -130,13 +131,13 @@ class BrokerLimits:
     when they are needed, and beyond it postings are refused. The process has up to one and a half times as much."""
 
     assembly_bytes_max: int = 0
-    """Of that, messages that have begun to arrive and not ended, over all connections. Beyond, the connection with the
-    most, of the user with the most, loses the links they are on, with amqp:resource-limit-exceeded. 0: half of
-    memory_bytes_max."""
+    """Bytes of messages that have begun to arrive and not ended, over all connections; part of memory_bytes_max.
+    Beyond, the connection with the most, of the user with the most, loses the links they are on, with
+    amqp:resource-limit-exceeded. 0: half of memory_bytes_max."""
 
     assembly_bytes_per_user_max: int = 0
-    """Of these, those of one user; the link that goes beyond is ended. Where no users are configured there is no such
-    limit. 0: three quarters of them."""
+    """Bytes of one user, of assembly_bytes_max; the link that goes beyond is ended. Where no users are configured there
+    is no such limit. 0: three quarters of them."""
 
     read_ahead_bytes: int = 4 * MIB
     """Bodies read back from the journal at once for one queue."""
@@ -153,8 +154,8 @@ class BrokerLimits:
     may be forgotten."""
 
     sender_marks_kept_ms: int = 604_800_000
-    """How long a mark is kept that no link has and that does not move. Only then may it be forgotten, where room is
-    needed for another."""
+    """Milliseconds that a mark is kept that no link has and that does not move. Only then may it be forgotten, where
+    room is needed for another."""
 
     def __post_init__(self) -> None:
         check_range(
@@ -185,7 +186,7 @@ class BrokerLimits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TransactionLimits:
-    """What transactions may hold, and what is remembered of them."""
+    """The limits of transactions, and of what is remembered of them."""
 
     per_connection_max: int = 256
     """Live transactions of one connection; one more is not declared."""
@@ -194,7 +195,7 @@ class TransactionLimits:
     """Messages that one transaction may post; one more is rejected."""
 
     bytes_max: int = 64 * MIB
-    """Their bytes. They are in memory until the transaction ends."""
+    """Bytes of a transaction's messages. They are in memory until the transaction ends."""
 
     retirements_max: int = 100_000
     """Deliveries of which one transaction may have the outcome; with one more it fails."""
@@ -204,10 +205,10 @@ class TransactionLimits:
     refused. 0: never."""
 
     fates_kept_ms: int = 3_600_000
-    """How long it is known what became of a transaction."""
+    """Milliseconds for which the fate of a transaction is known."""
 
     fates_max: int = 100_000
-    """Of how many, at most; of more, of the latest. Each takes half a KiB of memory."""
+    """Transactions whose fate is known, at most; the latest ones. Each takes half a KiB of memory."""
 
     def __post_init__(self) -> None:
         check_range(

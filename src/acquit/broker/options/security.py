@@ -1,4 +1,4 @@
-"""Who may come in, how, and what they may do then."""
+"""Security options: listeners, TLS, users and their roles."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from acquit.broker.options.checks import check_choice, check_pattern, check_rang
 from acquit.errors import ConfigurationError
 
 Where = Literal["never", "loopback", "always"]
-"""Who is offered a SASL mechanism: nobody, peers on this machine, everybody."""
+"""Peers that are offered a SASL mechanism: none, those on this machine, all."""
 WhereAnonymous = Literal["until-users", "never", "loopback", "always"]
 """The same; *until-users* is peers on this machine as long as there is no user, and then nobody."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class User:
-    """Somebody who may log in."""
+    """A user who may log in."""
 
     password: str = field(default="", repr=False)
     """The password itself, or its verifier, ``SCRAM-SHA-256$iterations:salt$stored key:server key`` with base64 but for
@@ -28,13 +28,13 @@ class User:
     """Names of roles: the user may do what any of them may."""
 
     any_user_id: bool = False
-    """Its messages may say another ``user-id``: for programs that forward those of others."""
+    """True if messages of this user may have another ``user-id``: for programs that forward those of others."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Role:
-    """What those who have it may do: for each permission, patterns of the addresses where they may. In a pattern ``*``
-    is one word between dots, ``#`` any number of words."""
+    """The permissions of those who have a role: for each permission, patterns of the addresses where they may. In a
+    pattern ``*`` is one word between dots, ``#`` any number of words."""
 
     send: tuple[str, ...] = ()
     """Send messages there."""
@@ -52,7 +52,8 @@ class Role:
     """Delete a queue or a topic. A durable subscription is ended by whoever may consume from it."""
 
     manage: tuple[str, ...] = ()
-    """What the management node does to queues: purge them, for one. ``#`` includes what concerns the whole broker."""
+    """Operations of the management node on queues: purge them, for one. ``#`` includes what concerns the whole
+    broker."""
 
     def __post_init__(self) -> None:
         for permission in PERMISSIONS:
@@ -65,7 +66,7 @@ PERMISSIONS: Final = tuple(spec.name for spec in fields(Role))
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Security:
-    """Who may come in."""
+    """Users, roles and the mechanisms by which peers log in."""
 
     anonymous: WhereAnonymous = "until-users"
     """SASL ANONYMOUS, and peers that begin without SASL. ``"until-users"``: peers on this machine, as long as there is
@@ -78,31 +79,32 @@ class Security:
     """SASL PLAIN without TLS, which shows the password to the network. With TLS it is always offered."""
 
     users: Mapping[str, User] = field(default_factory=dict)
-    """By name."""
+    """Users by name."""
 
     users_file: str = ""
     """More users: a file that `acquit user` keeps. Empty: ``users.toml`` in the data folder, if it is there."""
 
     roles: Mapping[str, Role] = field(default_factory=dict)
-    """By name. Without any, everybody who comes in may do everything; with one, nobody may do what no role of theirs
-    names, and who comes in anonymously has the role ``anonymous``, if there is one."""
+    """Roles by name. Without any, everybody who comes in may do everything; with one, nobody may do what no role of
+    theirs names, and who comes in anonymously has the role ``anonymous``, if there is one."""
 
     verify_user_id: bool = True
-    """Where there are users: refuse a message whose ``user-id`` is not the user who sends it."""
+    """True to refuse a message whose ``user-id`` is not the user who sends it, where there are users."""
 
     verifications_max: int = 64
     """Passwords that wait to be verified; a peer beyond is refused, and may try again."""
 
     refusal_delay_ms: int = 300
-    """How long a peer whose login failed waits for its answer."""
+    """Milliseconds that a peer whose login failed waits for its answer."""
 
     login_delay_ms_max: int = 30_000
-    """After some failed logins of a user from one address, and after more of any from there, each further login waits
-    before it is decided: 0.6 s, and twice as long each time, up to this. 0: none waits."""
+    """Longest wait of a login before it is decided. After some failed logins of a user from one address, and after more
+    of any from there, each further login waits 0.6 s, and twice as long each time, up to this. 0: none waits."""
 
     @property
     def lets_in_anonymous(self) -> Where:
-        """Who may come in without being a user. Users of the users file are among `users` by the time it is asked."""
+        """Peers that may come in without being a user. Users of the users file are among `users` by the time it is
+        asked."""
         if self.anonymous != "until-users":
             return self.anonymous
         return "never" if self.users else "loopback"
@@ -128,7 +130,7 @@ TlsMode = Literal["off", "offered", "required", "immediate"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Listen:
-    """Where the broker listens. With any of these, ``--host`` and ``--port`` are not used."""
+    """A listener of the broker. With any of these, ``--host`` and ``--port`` are not used."""
 
     host: str = "127.0.0.1"
     """A name or an address of this machine."""
@@ -153,21 +155,21 @@ class Tls:
     """The certificate chain, in PEM."""
 
     key_file: str = ""
-    """Its private key, in PEM, without a passphrase."""
+    """Private key of the certificate, in PEM, without a passphrase."""
 
     mode: TlsMode = "immediate"
     """TLS on the port that ``--port`` names, where there is a certificate; as ``tls`` of ``[[listen]]``."""
 
     client_certificates: Literal["none", "optional", "required"] = "none"
-    """Whether peers are asked for a certificate, and whether they must have one. A peer with one that names a user may
-    log in as that user with SASL EXTERNAL."""
+    """Client certificates: whether peers are asked for one, and whether they must have one. A peer with one that names
+    a user may log in as that user with SASL EXTERNAL."""
 
     client_ca_file: str = ""
-    """Who signs the certificates of peers: certificates in PEM."""
+    """Certificates of the authorities that sign those of peers, in PEM."""
 
     client_name: Literal["common-name", "dns", "email", "uri"] = "common-name"
-    """Which part of a peer's certificate is the name of the user: the common name of its subject, or the one
-    alternative name of this kind."""
+    """Name of the user in a peer's certificate: the common name of its subject, or the one alternative name of this
+    kind."""
 
     def __post_init__(self) -> None:
         if bool(self.certificate_file) != bool(self.key_file):

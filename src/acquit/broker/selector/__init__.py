@@ -29,15 +29,15 @@ class Selector:
 
     def __init__(self, text: str, identifiers: frozenset[str], test: Test) -> None:
         self.text = text
-        """As it was written."""
+        """Text of the selector, as it was written."""
         self.identifiers = identifiers
         """The names that it looks at."""
         self.needs_body = any(stands_in_body(name) for name in identifiers)
-        """Whether one of the names stands in the body; if not, all of them are facts of the message in the queue."""
+        """True if one of the names stands in the body; otherwise all of them are facts of the message in the queue."""
         self._test = test
 
     def matches(self, fields: Fields) -> bool:
-        """Whether the condition is true: neither false nor unknown. Raises nothing."""
+        """True if the condition is true, neither false nor unknown. Raises nothing."""
         fields.steps_left = STEPS_MAX
         return self._test(fields) is True
 

@@ -255,7 +255,7 @@ def _constant(value: object) -> Reader:
 
 
 def _folded(read: Reader, operands: list[Node]) -> Reader:
-    """What is calculated from constants alone is calculated once."""
+    """Return a constant in place of an expression that is calculated from constants alone."""
     if all(isinstance(operand, Literal) for operand in operands):
         return _constant(read(Fields()))
     return read

@@ -1,4 +1,4 @@
-"""What a selector's names mean for one message: read from the encoded sections when a name is asked for, and kept.
+"""The values of a selector's names for one message: read from the encoded sections when a name is asked for, and kept.
 
 Values are what selectors know: bool, int, float, str and None; anything else that a message may hold under a name (a
 binary, a list) is `OPAQUE`, which is not null and equal to nothing. A section that makes no sense has no fields.
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class Facts(Protocol):
-    """What a selector can ask besides the sections; `broker.message.Message` has it."""
+    """The facts that a selector can ask besides the sections; `broker.message.Message` has them."""
 
     @property
     def durable(self) -> bool: ...
@@ -106,7 +106,7 @@ def fields_of_posting(
 
 _MALFORMED: Final = (DecodeError, *d.MALFORMED)
 _NO_TEXT: Final = b"\xff"
-"""In place of a key that is no string; no name is encoded so."""
+"""Key in place of one that is no string; no name is encoded so."""
 _NESTED: Final = (0x00, 0x45)
 _UINT32: Final = struct.Struct(">I").unpack_from
 
@@ -400,6 +400,6 @@ _NAMES: Final[dict[str, tuple[_Read, bool]]] = {
 
 
 def stands_in_body(name: str) -> bool:
-    """Whether a name is one of the sections' and not of the message's place in the queue."""
+    """True if a name is one of the sections', and not of the message's place in the queue."""
     known = _NAMES.get(name)
     return known is None or known[1]

@@ -12,17 +12,17 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 ONE: Final = None
-"""In a pattern: any one item (``_``, or a word ``*``)."""
+"""Pattern item that stands for any single item (``_``, or a word ``*``)."""
 ANY: Final = ".."
-"""In a pattern: any number of items (``%``, or words ``#``). Neither a character nor a word between dots, which may be
-empty."""
+"""Pattern item that stands for any number of items (``%``, or words ``#``). Neither a character nor a word between
+dots, which may be empty."""
 
 PATTERN_MAX: Final = 1_024
 """Characters that a pattern may have."""
 
 STEPS_MAX: Final = 16_384
-"""What all LIKE of a selector may cost for one message; about what goes beyond it says unknown. A character is a step
-where the pattern has ``_``; without, it is looked for by whole pieces, and `PIECES_CHARACTERS` are one."""
+"""Steps that all LIKE of a selector may take for one message; beyond it the result is unknown. A character is a step
+where the pattern has ``_``. Without, whole pieces are looked for, and `PIECES_CHARACTERS` are one step."""
 
 PIECES_CHARACTERS: Final = 32
 

@@ -50,7 +50,7 @@ TERMS_MAX: Final = 512
 """Names and literals that a selector may have, without the lists behind IN."""
 
 AUTOMATON_TERMS: Final = 16
-"""What a pattern with ``_`` counts for: it is matched by an automaton, a step for each character."""
+"""Terms that a pattern with ``_`` counts for: an automaton matches it, with a step for each character."""
 
 _EQUALITIES: Final = ("=", "<>")
 _ORDERS: Final = ("<", "<=", ">", ">=")
@@ -70,7 +70,7 @@ def _shown(token: Token) -> str:
 
 
 class _Parser:
-    """One reading."""
+    """A parse of one selector."""
 
     def __init__(self, tokens: list[Token]) -> None:
         self._tokens = tokens

@@ -112,7 +112,7 @@ Node: TypeAlias = Literal | Name | Arithmetic | Signed | Comparison | Between | 
 
 
 class Kind(Enum):
-    """What a node's value is known to be before any message is seen."""
+    """The kind of a node's value, as far as it is known before any message is seen."""
 
     ANY = "a name"
     CONDITION = "a condition"

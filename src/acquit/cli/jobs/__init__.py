@@ -25,5 +25,5 @@ def submit(pipeline: str) -> NoReturn:
 
 
 def job_file(pipeline: str) -> Path:
-    """Where the file of a pipeline is installed."""
+    """Return the path of a pipeline's installed file."""
     return Path(__file__).with_name(f"{pipeline}.py")

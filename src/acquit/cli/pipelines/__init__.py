@@ -21,7 +21,7 @@ PIPELINES: dict[str, tuple[str, str]] = {
 
 
 JOBS: tuple[str, ...] = ("ingest", "audit", "reconcile", "redrive")
-"""Those that run on Spark, and have a file for spark-submit in `acquit.cli.jobs`."""
+"""Pipelines that run on Spark, and have a file for spark-submit in `acquit.cli.jobs`."""
 
 
 def _show_job(ctx: click.Context, parameter: click.Parameter, name: str | None) -> None:

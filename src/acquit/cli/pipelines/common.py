@@ -1,4 +1,4 @@
-"""What the pipelines' commands share: the session they run on, the broker, how far they are, and how they end.
+"""The parts that the pipelines' commands share: session, broker, progress and exit.
 
 Progress goes to standard error: on a terminal one line that changes, elsewhere (a log, a scheduler's output) a line
 every `TOLD_EVERY_S` seconds. The exit codes are those of all commands (`acquit.cli.exits`); `ended` says which.
@@ -30,7 +30,7 @@ from acquit.errors import ConfigurationError
 NEEDED: Final = ("pyspark", "pyarrow", "deltalake")
 """Packages of the extra `spark`."""
 TOLD_EVERY_S: Final = 10.0
-"""Between two lines of progress where there is no terminal."""
+"""Seconds between two lines of progress where there is no terminal."""
 _RATE_OVER_S: Final = 30.0
 _SIZE: Final = re.compile(r"(\d+)([kmg]?)")
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -124,7 +124,8 @@ _BROKER_OPTIONS: Final = (
 
 
 def _reference(user: str | None, credential: str | None, password_file: Path | None, *, certified: bool) -> str | None:
-    """Where tasks find the password: as all commands do, but that they are told where to look, and not what it is."""
+    """Return where tasks find the password. As in all commands, but tasks are told the place of the password, not the
+    password."""
     source = click.get_current_context().get_parameter_source("password_file")
     if credential is not None:
         if password_file is not None and source is not ParameterSource.ENVIRONMENT:
@@ -168,7 +169,7 @@ class Size(click.ParamType[int]):
 
 
 class Follower:
-    """How far a pipeline is: a count, its rate over the last half minute, and how much is known to be left."""
+    """The progress of a pipeline: a count, its rate over the last half minute, and how much is known to be left."""
 
     def __init__(
         self,
@@ -184,7 +185,7 @@ class Follower:
         self._points: deque[tuple[float, int]] = deque([(clock(), 0)])
 
     def at(self, done: int, *, left: int | None = None, place: str = "in the queue") -> None:
-        """It is at `done` now; `left` more are known to be `place`."""
+        """Show that `done` are done now; `left` more are known to be `place`."""
         now_s = self._clock()
         self._points.append((now_s, done))
         while len(self._points) > 2 and now_s - self._points[1][0] > _RATE_OVER_S:
@@ -199,7 +200,7 @@ class Follower:
         self._show(f"{self._description}: {', '.join(parts)}")
 
     def say(self, stage: str) -> None:
-        """What is being done now, where there is nothing to count."""
+        """Show the present stage, where there is nothing to count."""
         self._show(f"{self._description}: {stage}")
 
 

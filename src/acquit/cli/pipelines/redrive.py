@@ -123,7 +123,7 @@ def _report(summary: RedriveSummary, *, as_json: bool) -> None:
 
 
 def _line(text: str | None) -> str:
-    """As one line, and not too long a one: consumers write what they like."""
+    """Return a text as one line, cut where it is too long: consumers write what they like."""
     words = " ".join((text or "").split())
     return words if len(words) <= _DESCRIPTION_MAX else f"{words[: _DESCRIPTION_MAX - 1]}…"
 

@@ -43,7 +43,7 @@ class PowerLoss(BaseException):
 
 
 def none_survives() -> bool:
-    """Nothing that was not synced did."""
+    """Return False: no unsynced write survives."""
     return False
 
 
@@ -190,7 +190,7 @@ class FaultyDisk:
         return sorted(self._seen)
 
     def delete(self, path: Path) -> None:
-        """Somebody else did it."""
+        """Delete a file, as another process does."""
         del self._seen[path]
         self._safe.pop(path, None)
 
@@ -310,7 +310,7 @@ class FaultyDisk:
 
 
 class FaultyFile:
-    """One open file of it."""
+    """An open file of the disk."""
 
     def __init__(self, disk: FaultyDisk, node: _Node, *, synced: bool) -> None:
         self._disk = disk
@@ -373,4 +373,4 @@ class FaultyFile:
         return len(self._node.seen)
 
     def close(self) -> None:
-        """What is open when power is lost needs no closing."""
+        """Do nothing: a file that is open when power is lost needs no closing."""

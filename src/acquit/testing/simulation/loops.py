@@ -25,7 +25,7 @@ from acquit.broker.machine import Job
 from acquit.testing.simulation.disk import PowerLoss
 
 TURN_S = 0.000_02
-"""What a turn takes, so that time passes for who never waits."""
+"""Seconds that a turn takes, so that time passes for processes that never wait."""
 START_S = 1_700_000_000.0
 
 
@@ -66,7 +66,7 @@ class Scheduler:
         self.turns = 0
         self.calls = 0
         self.failures: list[BaseException | str] = []
-        """What no process should do: raise where nobody catches it."""
+        """Failures that no process should have: exceptions that nobody catches."""
         self.watches: list[Callable[[], bool]] = []
         """Asked after each turn, until they say True."""
         self._due: list[tuple[float, int, Process | None, Handle]] = []
@@ -74,12 +74,12 @@ class Scheduler:
         self._active: list[Process] = []
 
     def at(self, when: float, process: Process | None, handle: Handle) -> None:
-        """Have a call at a time. Without a process it is of the world's: it runs at once when it is due."""
+        """Schedule a call at a time. A call without a process is the world's: it runs at once when it is due."""
         self._number += 1
         heapq.heappush(self._due, (when, self._number, process, handle))
 
     def later(self, delay_s: float, call: Callable[..., object], *arguments: object) -> Handle:
-        """Have the world do something after a while."""
+        """Schedule a call of the world after a delay."""
         handle = Handle(call, arguments, None, self.now + delay_s)
         self.at(handle.when(), None, handle)
         return handle
@@ -91,7 +91,7 @@ class Scheduler:
             self._active.append(process)
 
     def step(self) -> bool:
-        """One turn of somebody. False where nobody will ever have one again."""
+        """Perform one turn of one process. False where no process will ever have one again."""
         due = self._due
         if not self._active:
             if not due:
@@ -160,9 +160,9 @@ class Process(asyncio.AbstractEventLoop):
         """Called when it is killed: what the machine does for a process that is gone, its sockets closed above all."""
         self.network: Any = None
         self.delay_max_s = 0.002
-        """Of a job for a thread."""
+        """Longest delay of a job for a thread."""
         self.busy_until = 0.0
-        """When the last of the jobs that were begun ends."""
+        """Time when the last of the jobs that were begun ends."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._readers: dict[int, tuple[Any, tuple[Any, ...]]] = {}
 
@@ -267,7 +267,7 @@ class Process(asyncio.AbstractEventLoop):
         return future
 
     def job(self, run: Job) -> None:
-        """Have a thread do this, which takes a while."""
+        """Run a job as if on a thread, which takes a while."""
         delay_s = self.scheduler.rng.random() * self.delay_max_s
         self.busy_until = max(self.busy_until, self.scheduler.now + delay_s)
         self.call_later(delay_s, run)
@@ -289,7 +289,7 @@ class Process(asyncio.AbstractEventLoop):
         return self._readers.pop(fd, None) is not None
 
     def readable(self, fd: int) -> None:
-        """There may be something for whoever reads this."""
+        """Call the reader of a descriptor, for which there may be something."""
         if fd in self._readers:
             self.call_soon(self._read, fd)
 
@@ -347,7 +347,7 @@ class SimulatedWorker:
         await self._ended
 
     def tell(self, call: Callable[..., None], *arguments: object) -> None:
-        """Have the loop make this call."""
+        """Make a call on the loop."""
         self._process.call_soon(call, *arguments)
 
     def _end(self) -> None:

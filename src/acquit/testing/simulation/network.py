@@ -18,12 +18,13 @@ from acquit.testing.simulation.loops import Process, Scheduler
 
 HIGH_BYTES = 64 * 1024
 PIECES_MAX = 8
-"""In so many small pieces does a write arrive, and then the rest of it: more would cost time and show nothing new."""
+"""Small pieces in which a write arrives, followed by the rest of it: more would cost time and show nothing new."""
 
 
 @dataclass
 class Weather:
-    """What the network does, drawn for each run. All of it is off in the end, when everything must come to rest."""
+    """The faults of the network, drawn for each run. All of them are off in the end, when everything must come to
+    rest."""
 
     latency_s: float = 0.000_2
     jitter_s: float = 0.001
@@ -32,7 +33,7 @@ class Weather:
 
 
 class End(asyncio.Transport):
-    """One side of a link, as its process sees it."""
+    """An end of a link, as its process sees it."""
 
     def __init__(
         self, link: Link, process: Process, protocol: Any, local: tuple[str, int], peer: tuple[str, int]
@@ -99,7 +100,7 @@ class End(asyncio.Transport):
     # -- for the link --------------------------------------------------------------------------------------------------
 
     def _maybe_lost(self) -> None:
-        """It closed, and what it wrote has gone."""
+        """Report the loss of the connection if it was closed, and all that was written has gone."""
         if self._closing and not self.out.size:
             self.lose(None)
 
@@ -144,7 +145,7 @@ class End(asyncio.Transport):
 
 
 class Pipe:
-    """One direction."""
+    """A direction of a link."""
 
     def __init__(self, scheduler: Scheduler, weather: Weather, source: End, sink: End) -> None:
         self._scheduler = scheduler
@@ -167,7 +168,7 @@ class Pipe:
         self.pump_soon()
 
     def carries(self, words: bytes) -> bool:
-        """Whether this is under way, in one piece."""
+        """True if these bytes are under way, in one piece."""
         return any(words in chunk for chunk in self._chunks)
 
     def end(self) -> None:
@@ -176,7 +177,7 @@ class Pipe:
         self.pump_soon()
 
     def hold(self, seconds: float) -> None:
-        """What is under way, and what follows it, arrives no earlier than in so many seconds."""
+        """Let bytes under way, and those that follow, arrive no earlier than in `seconds`."""
         self._held_until = self._scheduler.now + seconds
 
     def reset(self) -> None:
@@ -224,7 +225,7 @@ class Pipe:
             sink.ended()
 
     def cut(self, after: int) -> None:
-        """So many bytes of what is under way still arrive, and nothing after them."""
+        """Cut the direction: `after` bytes of those under way still arrive, and nothing after them."""
         data = b"" if self.broken else b"".join(self._chunks)[:after]
         self.broken = True
         self._chunks.clear()
@@ -252,7 +253,7 @@ class Link:
         self.client.into = self.server.out = down
 
     def setblocking(self, flag: bool) -> None:
-        """As the socket that the server has accepted."""
+        """Do nothing. Servers call it on a socket that they have accepted."""
 
     def die(self, end: End) -> None:
         """The process of this end is gone: its kernel closes the socket."""
@@ -272,7 +273,7 @@ class Link:
 
     @property
     def is_cut(self) -> bool:
-        """Nothing arrives any more at one end, or nobody is there."""
+        """True if nothing arrives any more at one end, or nobody is there."""
         return self.client.into.broken or self.server.into.broken or self.server.gone
 
     @property
@@ -321,7 +322,7 @@ class Listening:
 
 @dataclass
 class Bound:
-    """What `create_server` gives (as asyncio.Server)."""
+    """The result of `create_server` (as asyncio.Server)."""
 
     sockets: list[Listening]
 

@@ -61,18 +61,18 @@ class Program(Generic[T_co]):
 
     @property
     def done(self) -> bool:
-        """Has it ended, by itself or because it was killed?"""
+        """True if the program has ended, by itself or because it was killed."""
         return self.process.dead or self._task.done()
 
     def result(self) -> T_co:
-        """What it returned. Raises what it raised, or RuntimeError where it was killed or goes on."""
+        """Return the program's result. Raises what it raised, or RuntimeError where it was killed or goes on."""
         if not self._task.done():
             raise RuntimeError(f"{self.name} {'was killed' if self.process.dead else 'has not ended'}")
         return self._task.result()
 
     @property
     def failure(self) -> BaseException | None:
-        """What it raised."""
+        """Return the exception that the program raised, or None."""
         return self._task.exception() if self._task.done() and not self._task.cancelled() else None
 
 
@@ -90,13 +90,13 @@ class Simulation:
     """
 
     url: Final = f"amqp://{HOST}:{PORT}"
-    """Where programs find the broker."""
+    """URL of the broker for programs."""
 
     def __init__(self, seed: int = 0, *, options: BrokerOptions | None = None, within_s: float = 3_600.0) -> None:
         self.seed = seed
         self.within_s = within_s
         self.rng = random.Random(seed)
-        """For whatever else is to be drawn: it is of the same seed."""
+        """Generator for further random draws, of the same seed."""
         self.fault_rng = random.Random(self.rng.getrandbits(64))
         self.scheduler = Scheduler(random.Random(self.rng.getrandbits(64)))
         self.network = Network(self.scheduler)
@@ -106,11 +106,11 @@ class Simulation:
         self.broker: Process | None = None
         self.server: Server
         self.power_fails = False
-        """When the broker dies next, what was not synced is lost with it."""
+        """True if unsynced writes are lost when the broker dies next."""
         self.up = False
         """The broker takes connections."""
         self.faults: Counter[str] = Counter()
-        """How often each fault has struck (`trouble`)."""
+        """Number of times that each fault has struck (`trouble`)."""
         self.programs: list[Program[object]] = []
         """All that were begun."""
         self._trouble_until_s = -math.inf
@@ -199,7 +199,7 @@ class Simulation:
     # -- the broker ----------------------------------------------------------------------------------------------------
 
     def start_broker(self) -> None:
-        """Have it begin, as a process that is new; whoever was there before has died."""
+        """Start the broker as a new process; the one before has died."""
         process = self.broker = self.process(f"broker-{len(self.processes)}")
         process.on_death.append(self._broker_died)
         machine = Machine(
@@ -211,7 +211,7 @@ class Simulation:
         self.server = server = Server(DATA, self.options, host=HOST, port=PORT, machine=machine)
 
         async def serve() -> None:
-            """As the command does: a broker that cannot go on ends, and somebody starts it again."""
+            """Run the broker as the command does: one that cannot go on ends, and another process is started."""
             try:
                 await server.start()
                 self._has_started()
@@ -236,7 +236,7 @@ class Simulation:
         self.scheduler.later(self.rng.random() * DOWN_S, self.start_broker)
 
     def _replace_disk(self) -> None:
-        """What the next broker finds."""
+        """Prepare the disk that the next broker finds."""
         before = self.disk
         before.dead = False
         power, self.power_fails = self.power_fails, False
@@ -281,7 +281,7 @@ class Simulation:
         return len(lost)
 
     def trouble(self, seconds: float, *faults: str, every_s: float = 1.0) -> None:
-        """For so long from now on have faults strike, one about every `every_s` seconds. `faults`: names of `FAULTS`;
+        """Let faults strike for `seconds` from now on, one about every `every_s` seconds. `faults`: names of `FAULTS`;
         without any, all of them. Then all is well again. Raises KeyError for a name that is none."""
         names = faults or tuple(FAULTS)
         for name in names:
@@ -302,7 +302,7 @@ class Simulation:
             self._await_trouble(names, every_s)
 
     def heal(self) -> None:
-        """Nothing is wrong any more with disk, network and processes."""
+        """End all faults of disk, network and processes."""
         weather, disk = self.network.weather, self.disk
         weather.jitter_s, weather.piece_bytes_max = 0.0, 1 << 20
         disk.power_loss_at = disk.failing = disk.short_writes = disk.capacity_bytes = None
@@ -363,7 +363,7 @@ def _full_disk(system: Simulation) -> None:
 
 
 NOTICES: Final = ((True, True), (True, False), (False, True), (False, False))
-"""Of a connection that is cut: whether the client, and the broker, hear of it at once."""
+"""Ends that hear at once of a cut connection: the client, and the broker."""
 
 FAULTS: Final[dict[str, Callable[[Simulation], None]]] = {
     "kill": _kill,
@@ -376,7 +376,7 @@ FAULTS: Final[dict[str, Callable[[Simulation], None]]] = {
     "slow_disk": _slow_disk,
     "full_disk": _full_disk,
 }
-"""What `Simulation.trouble` can do: the broker is killed, loses its power, is stopped; a connection is cut, or holds
+"""Faults of `Simulation.trouble`: the broker is killed, loses its power, is stopped; a connection is cut, or holds
 everything up; the network is slow and splits what is sent; a process stands still; the disk is slow, or full."""
 
 
