@@ -30,7 +30,7 @@ from acquit.broker.access.admission import gate
 from acquit.broker.access.permissions import Permissions, build_permissions
 from acquit.broker.access.quotas import Quotas, share
 from acquit.broker.admin.administration import Administration
-from acquit.broker.admin.management import Later
+from acquit.broker.admin.later import Later
 from acquit.broker.admin.management_node import ManagementNode, Replies, Requests
 from acquit.broker.denials import Denials
 from acquit.broker.dispatching.browsing import Browser
@@ -167,6 +167,7 @@ class Core:
         self.administration = Administration(
             self.snapshot,
             self.queue_snapshot,
+            self._fate,
             self.life,
             entering,
             self.queues,
@@ -190,7 +191,6 @@ class Core:
             options.connection,
             self.denials,
         )
-        self.administration.fate = self._fate
         self._coordinator = Coordinator(self.transactions, self.life.touch)
         temporary = TemporaryNodes(self.queues, self.topics, self.scribe)
         self._attaching = Attaching(

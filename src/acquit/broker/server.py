@@ -32,7 +32,7 @@ from acquit.broker.access.doors import Caller, Doors, Keys, make_keys
 from acquit.broker.access.guesses import Guesses
 from acquit.broker.access.logins import Challenge, Login, Proven
 from acquit.broker.access.users import Users
-from acquit.broker.admin.management import Failure, Later
+from acquit.broker.admin.later import Failure, Later
 from acquit.broker.admin.reload import Change, differences, effective, load
 from acquit.broker.clock import Clock, compare_with_journal
 from acquit.broker.committer import Committer

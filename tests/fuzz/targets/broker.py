@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from acquit.broker.admin.management import Later, answer, reply_address
+from acquit.broker.admin.later import Later
+from acquit.broker.admin.management import answer, reply_address
 from acquit.errors import DecodeError
 from acquit.protocol.message import AmqpValue, Message
 from tests.fuzz.target import Target

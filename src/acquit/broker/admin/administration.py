@@ -1,4 +1,4 @@
-"""The operations on a running broker besides sending and receiving: the implementation of `management.Managed`.
+"""The operations on a running broker besides sending and receiving.
 
 Every request is performed in small steps, one a turn, so that a queue of a million messages is purged or moved while
 everybody else is served. Who asked is in the journal, as the actor of each message's event.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from acquit.broker.admin.management import Failure, Later
+from acquit.broker.admin.later import Failure, Later
 from acquit.broker.admin.moving import Move, Moves
 from acquit.broker.admin.purging import Purge
 from acquit.broker.admin.schedule import Cancel, Scheduled, all_of, found_by_id, found_by_sequence, listed
@@ -42,6 +42,7 @@ class Administration:
         self,
         snapshot: Callable[[], BrokerSnapshot],
         queue: Callable[[str], QueueSnapshot | None],
+        fate: Callable[[bytes, str | None], Later[tuple[str, int]]],
         life: Life,
         entering: Entering,
         queues: Queues,
@@ -55,8 +56,9 @@ class Administration:
         """Return a snapshot of one queue or topic."""
         self.reload: Callable[[], Later[list[Value]]] = no_configuration
         """Reads the configuration again; what has changed. The server's."""
-        self.fate: Callable[[bytes, str | None], Later[tuple[str, int]]]
-        """Return what became of a transaction. The core's, because it may end a connection."""
+        self.fate = fate
+        """Return what became of a transaction of this user, and for how many milliseconds that is remembered. One that
+        is live is fenced, which may end a connection."""
         self._life = life
         self._scribe = life.scribe
         self._entering = entering

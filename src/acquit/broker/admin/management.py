@@ -42,9 +42,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Final, TypeGuard
 from uuid import UUID
 
+from acquit.broker.admin.later import Failure, Later
 from acquit.broker.admin.schedule import LISTED_MAX, Scheduled
 from acquit.broker.inspect import QUEUE_COLUMNS, BrokerSnapshot, QueueSnapshot
 from acquit.broker.refusal import Refused
@@ -56,81 +57,10 @@ from acquit.protocol.types import Value
 
 if TYPE_CHECKING:
     from acquit.broker.access.permissions import Rights
+    from acquit.broker.admin.administration import Administration
 
 MOVED_BY_SEQUENCE_MAX: Final = 10_000
 """Sequences in one request to move, at most."""
-
-T = TypeVar("T")
-U = TypeVar("U")
-
-
-class Managed(Protocol):
-    """The operations of the broker that the management node uses."""
-
-    def snapshot(self) -> BrokerSnapshot:
-        """Return a snapshot of the broker."""
-        ...
-
-    def queue(self, name: str) -> QueueSnapshot | None:
-        """Return a snapshot of one queue or topic, or None. The others are not looked at."""
-        ...
-
-    def purge(self, queue: str, user: str | None) -> Later[int]:
-        """Remove all messages of the queue; how many there were, once that is durable. `user` is recorded as who
-        asked."""
-        ...
-
-    def scheduled(self, queue: str, after: int, limit: int) -> list[Scheduled]:
-        """The next messages of the queue, above this sequence, that wait for their time."""
-        ...
-
-    def cancel(
-        self, queue: str, user: str | None, *, sequence: int | None = None, message_id: MessageId | None = None
-    ) -> Later[int]:
-        """Remove what waits for its delivery time in the queue: this message, those of this id, or all; how many, once
-        that is durable."""
-        ...
-
-    def create(self, name: str, user: str | None, *, topic: bool) -> Later[str]:
-        """Make a queue, or a topic, that stays until somebody deletes it; its name, once that is durable. Raises
-        RemoteProtocolError where it may not be."""
-        ...
-
-    def delete(self, name: str, user: str | None) -> Later[str]:
-        """Delete a queue or topic with all that is in it, whoever uses it; its name, once that is durable. Raises
-        RemoteProtocolError where it cannot be."""
-        ...
-
-    def move(
-        self,
-        source: str,
-        target: str,
-        user: str | None,
-        *,
-        messages_max: int | None,
-        selector: str | None,
-        sequences: frozenset[int] | None = None,
-    ) -> Later[int]:
-        """Move messages that wait in a queue into another, which is made if its policy allows; how many were, or what
-        stopped it. Raises RemoteProtocolError for a target that cannot be, SelectorError."""
-        ...
-
-    def reload(self) -> Later[list[Value]]:
-        """Read the configuration again; what has changed. Fails with nothing changed where it is not valid."""
-        ...
-
-    def fate(self, txn_id: bytes, user: str | None) -> Later[tuple[str, int]]:
-        """Return what became of a transaction of this user, and for how many milliseconds that is remembered. One that
-        is live is fenced."""
-        ...
-
-
-class Failure(Exception):
-    """The request cannot be answered; `status` is as in HTTP."""
-
-    def __init__(self, status: int, text: str) -> None:
-        super().__init__(text)
-        self.status = status
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,50 +72,56 @@ class Deleted:
     links: int
 
 
-class Later(Generic[T]):
-    """A result that takes more than this turn."""
+@dataclass(frozen=True, slots=True)
+class ManagementRequest:
+    """A request of a user with these rights, who sees the queues that they may browse or manage."""
 
-    __slots__ = ("_call", "_result")
+    broker: Administration
+    user: str | None
+    rights: Rights
+    name: str | None
+    body: object
 
-    def __init__(self) -> None:
-        self._result: T | Failure | None = None
-        self._call: Callable[[T | Failure], None] | None = None
+    def snapshot(self) -> BrokerSnapshot:
+        """Return a snapshot of the broker, with the queues that the user may see."""
+        whole = self.broker.snapshot()
+        if self.rights.unlimited:
+            return whole
+        return replace(whole, queues=tuple(queue for queue in whole.queues if self._may_see(queue)))
 
-    def finish(self, result: T | Failure) -> None:
-        """Give the result, once."""
-        self._result = result
-        if self._call is not None:
-            self._call(result)
+    def find(self, name: str) -> QueueSnapshot | None:
+        """Return a snapshot of one queue or topic; None if there is none that the user may see."""
+        queue = self.broker.queue(name)
+        return queue if queue is not None and self._may_see(queue) else None
 
-    def when_finished(self, call: Callable[[T | Failure], None]) -> None:
-        """`call` it with the result, at once if that is there. Once."""
-        if self._result is not None:
-            call(self._result)
-        else:
-            self._call = call
+    def queue(self) -> QueueSnapshot:
+        """Return a snapshot of the queue or topic that the request names. Raises Failure."""
+        if self.name is None:
+            raise Failure(400, "the application property 'name' must be the name of a queue")
+        found = self.find(self.name)
+        if found is None:
+            raise Failure(404, f"there is no queue {self.name!r}")
+        return found
 
-    def then(self, change: Callable[[T], U | Failure]) -> Later[U]:
-        """The same, changed; a failure as it is."""
-        changed = Later[U]()
-        self.when_finished(lambda result: changed.finish(result if isinstance(result, Failure) else change(result)))
-        return changed
+    def holder(self) -> QueueSnapshot:
+        """Return a snapshot of the queue that the request names. Raises Failure, for a topic as well."""
+        found = self.queue()
+        if "topic" in found.kind:
+            raise Failure(400, f"{self.name!r} is a topic: what is posted to it is in the queues of its subscriptions")
+        return found
 
+    def options(self, known: Mapping[str, type]) -> dict[str, object]:
+        """Return the options of a request, whose body is a map or nothing. Raises Failure for unknown ones."""
+        if self.body is None:
+            return {}
+        if not isinstance(self.body, Mapping) or not all(
+            key in known and isinstance(value, known[key]) for key, value in self.body.items()
+        ):
+            raise Failure(400, f"the body must be a map of some of: {', '.join(known)}")
+        return {str(key): value for key, value in self.body.items()}
 
-def _queue(node: Managed, name: str | None) -> QueueSnapshot:
-    if name is None:
-        raise Failure(400, "the application property 'name' must be the name of a queue")
-    found = node.queue(name)
-    if found is None:
-        raise Failure(404, f"there is no queue {name!r}")
-    return found
-
-
-def _holder(node: Managed, name: str | None) -> QueueSnapshot:
-    """The same, of something that holds messages."""
-    found = _queue(node, name)
-    if "topic" in found.kind:
-        raise Failure(400, f"{name!r} is a topic: what is posted to it is in the queues of its subscriptions")
-    return found
+    def _may_see(self, queue: QueueSnapshot) -> bool:
+        return self.rights.may("browse", queue.address) or self.rights.may("manage", queue.address)
 
 
 def _columns(body: object) -> list[str]:
@@ -198,20 +134,20 @@ def _columns(body: object) -> list[str]:
     return [str(name) for name in wanted]
 
 
-def _query_queues(node: Managed, name: str | None, body: object, user: str | None) -> Value:
-    columns = _columns(body)
-    broker = node.snapshot()
+def _query_queues(request: ManagementRequest) -> Value:
+    columns = _columns(request.body)
+    broker = request.snapshot()
     rows: list[Value] = [[getattr(queue, column) for column in columns] for queue in broker.queues]
     return {"attributeNames": list[Value](columns), "results": rows, "warnings": list[Value](broker.warnings)}
 
 
-def _read_queue(node: Managed, name: str | None, body: object, user: str | None) -> Value:
-    queue = _queue(node, name)
+def _read_queue(request: ManagementRequest) -> Value:
+    queue = request.queue()
     return {column: getattr(queue, column) for column in QUEUE_COLUMNS}
 
 
-def _read_broker(node: Managed, name: str | None, body: object, user: str | None) -> Value:
-    broker = node.snapshot()
+def _read_broker(request: ManagementRequest) -> Value:
+    broker = request.snapshot()
     return {
         "broker_id": broker.broker_id,
         "last_sequence": broker.last_sequence,
@@ -220,37 +156,38 @@ def _read_broker(node: Managed, name: str | None, body: object, user: str | None
     }
 
 
-def _purge_queue(node: Managed, name: str | None, body: object, user: str | None) -> Later[Value]:
-    queue = _holder(node, name)
-    return node.purge(queue.name, user).then(lambda count: {"purged": count})
+def _purge_queue(request: ManagementRequest) -> Later[Value]:
+    queue = request.holder()
+    return request.broker.purge(queue.name, request.user).then(lambda count: {"purged": count})
 
 
-def _create_queue(node: Managed, name: str | None, body: object, user: str | None) -> Later[Value]:
-    kind = _options(body, {"kind": str}).get("kind", "queue")
+def _create_queue(request: ManagementRequest) -> Later[Value]:
+    kind = request.options({"kind": str}).get("kind", "queue")
+    name = request.name
     if name is None:
         raise Failure(400, "the application property 'name' must be the name of a queue")
     if kind not in ("queue", "topic"):
         raise Failure(400, f"kind must be 'queue' or 'topic', not {kind!r:.64}")
-    if node.queue(name) and any(
-        row.name == name and ("topic" in row.kind) == (kind == "topic") for row in node.snapshot().queues
+    if request.find(name) and any(
+        row.name == name and ("topic" in row.kind) == (kind == "topic") for row in request.snapshot().queues
     ):
         raise Failure(409, f"there is a {kind} {name!r} already")
-    return node.create(name, user, topic=kind == "topic").then(lambda made: {"name": made})
+    return request.broker.create(name, request.user, topic=kind == "topic").then(lambda made: {"name": made})
 
 
-def _delete_queue(node: Managed, name: str | None, body: object, user: str | None) -> Later[Deleted]:
-    options = _options(body, {"if_unused": bool, "if_empty": bool})
-    queue = _queue(node, name)
+def _delete_queue(request: ManagementRequest) -> Later[Deleted]:
+    options = request.options({"if_unused": bool, "if_empty": bool})
+    queue = request.queue()
     if options.get("if_unused") and queue.links:
         raise Failure(409, f"{queue.name!r} is in use: it has {queue.links} links")
     if options.get("if_empty") and queue.depth:
         raise Failure(409, f"{queue.name!r} is not empty: it has {queue.depth} messages")
-    return node.delete(queue.name, user).then(lambda _: Deleted(queue.depth, queue.links))
+    return request.broker.delete(queue.name, request.user).then(lambda _: Deleted(queue.depth, queue.links))
 
 
-def _move_messages(node: Managed, name: str | None, body: object, user: str | None) -> Later[Value]:
-    options = _options(body, {"to": str, "max": int, "selector": str, "sequences": list})
-    source = _holder(node, name)
+def _move_messages(request: ManagementRequest) -> Later[Value]:
+    options = request.options({"to": str, "max": int, "selector": str, "sequences": list})
+    source = request.holder()
     target, messages_max, selector = options.get("to"), options.get("max"), options.get("selector")
     if not isinstance(target, str):
         raise Failure(400, "the body must be a map that says where: {to: queue}")
@@ -263,10 +200,12 @@ def _move_messages(node: Managed, name: str | None, body: object, user: str | No
         len(sequences) <= MOVED_BY_SEQUENCE_MAX and all(_is_number(sequence) for sequence in sequences)
     ):
         raise Failure(400, f"sequences must be at most {MOVED_BY_SEQUENCE_MAX} numbers")
-    moved = node.move(
+    if reason := request.rights.refusal("manage", target):
+        raise Failure(403, reason)
+    moved = request.broker.move(
         source.name,
         target,
-        user,
+        request.user,
         messages_max=messages_max,
         selector=None if selector is None else str(selector),
         sequences=frozenset(map(int, sequences)) if isinstance(sequences, list) else None,
@@ -274,41 +213,30 @@ def _move_messages(node: Managed, name: str | None, body: object, user: str | No
     return moved.then(lambda count: {"moved": count})
 
 
-def _reload(node: Managed, name: str | None, body: object, user: str | None) -> Later[Value]:
-    return node.reload().then(lambda changes: {"changes": changes})
+def _reload(request: ManagementRequest) -> Later[Value]:
+    return request.broker.reload().then(lambda changes: {"changes": changes})
 
 
-def _options(body: object, known: Mapping[str, type]) -> dict[str, object]:
-    """The options of a request, whose body is a map or nothing."""
-    if body is None:
-        return {}
-    if not isinstance(body, Mapping) or not all(
-        key in known and isinstance(value, known[key]) for key, value in body.items()
-    ):
-        raise Failure(400, f"the body must be a map of some of: {', '.join(known)}")
-    return {str(key): value for key, value in body.items()}
-
-
-def _query_messages(node: Managed, name: str | None, body: object, user: str | None) -> Value:
-    queue = _holder(node, name)
-    after, limit = 0, 100
+def _query_messages(request: ManagementRequest) -> Value:
+    queue = request.holder()
+    after, limit, body = 0, 100, request.body
     if isinstance(body, Mapping):
         after, limit = body.get("after", after), body.get("limit", limit)
     if not _is_number(after) or not _is_number(limit) or not 1 <= limit <= LISTED_MAX:
         raise Failure(400, f"after must be a sequence, and limit a number from 1 to {LISTED_MAX}")
-    rows = [list[Value](message) for message in node.scheduled(queue.name, after, limit)]
+    rows = [list[Value](message) for message in request.broker.scheduled(queue.name, after, limit)]
     return {"attributeNames": list[Value](Scheduled._fields), "results": list[Value](rows)}
 
 
-def _cancel_messages(node: Managed, name: str | None, body: object, user: str | None) -> Later[Value]:
-    queue = _holder(node, name)
-    match body:
+def _cancel_messages(request: ManagementRequest) -> Later[Value]:
+    queue = request.holder()
+    match request.body:
         case {"sequence": int() as sequence, **rest} if not rest and _is_number(sequence):
-            cancelled = node.cancel(queue.name, user, sequence=sequence)
+            cancelled = request.broker.cancel(queue.name, request.user, sequence=sequence)
         case {"message_id": str() | int() | bytes() | UUID() as message_id, **rest} if not rest and _is_id(message_id):
-            cancelled = node.cancel(queue.name, user, message_id=message_id)
+            cancelled = request.broker.cancel(queue.name, request.user, message_id=message_id)
         case {"all": True, **rest} if not rest:
-            return node.cancel(queue.name, user).then(lambda count: {"cancelled": count})
+            return request.broker.cancel(queue.name, request.user).then(lambda count: {"cancelled": count})
         case _:
             raise Failure(400, "the body must be a map: {sequence: number}, {message_id: id} or {all: true}")
     unknown = Failure(404, f"nothing in {queue.name!r} that waits for its delivery time is named so")
@@ -323,17 +251,17 @@ def _is_id(value: object) -> bool:
     return not isinstance(value, int) or _is_number(value)
 
 
-Operation = Callable[[Managed, str | None, object, str | None], Value | Later[Value] | Later[Deleted]]
+Operation = Callable[[ManagementRequest], Value | Later[Value] | Later[Deleted]]
 
 
-def _read_transaction(node: Managed, name: str | None, body: object, user: str | None) -> Later[Value]:
+def _read_transaction(request: ManagementRequest) -> Later[Value]:
     try:
-        txn_id = bytes.fromhex(name or "")
+        txn_id = bytes.fromhex(request.name or "")
     except ValueError:
         txn_id = b""
     if not txn_id:
         raise Failure(400, "the application property 'name' must be the id of a transaction, in hex")
-    return node.fate(txn_id, user).then(lambda told: {"fate": told[0], "kept_ms": told[1]})
+    return request.broker.fate(txn_id, request.user).then(lambda told: {"fate": told[0], "kept_ms": told[1]})
 
 
 _OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
@@ -358,68 +286,11 @@ _SEEING: Final = frozenset(
 _ALSO_BY: Final[Mapping[tuple[str, str], str]] = {("CREATE", QUEUE): "create", ("DELETE", QUEUE): "delete"}
 
 
-class _Seen:
-    """The broker as somebody sees it who may not see everything."""
-
-    def __init__(self, node: Managed, rights: Rights) -> None:
-        self._node = node
-        self._rights = rights
-
-    def snapshot(self) -> BrokerSnapshot:
-        """The queues that may be seen."""
-        whole = self._node.snapshot()
-        return replace(whole, queues=tuple(queue for queue in whole.queues if self._may_see(queue)))
-
-    def queue(self, name: str) -> QueueSnapshot | None:
-        """The same of one."""
-        queue = self._node.queue(name)
-        return queue if queue is not None and self._may_see(queue) else None
-
-    def _may_see(self, queue: QueueSnapshot) -> bool:
-        return self._rights.may("browse", queue.address) or self._rights.may("manage", queue.address)
-
-    def purge(self, queue: str, user: str | None) -> Later[int]:
-        return self._node.purge(queue, user)
-
-    def create(self, name: str, user: str | None, *, topic: bool) -> Later[str]:
-        return self._node.create(name, user, topic=topic)
-
-    def delete(self, name: str, user: str | None) -> Later[str]:
-        return self._node.delete(name, user)
-
-    def move(
-        self,
-        source: str,
-        target: str,
-        user: str | None,
-        *,
-        messages_max: int | None,
-        selector: str | None,
-        sequences: frozenset[int] | None = None,
-    ) -> Later[int]:
-        if reason := self._rights.refusal("manage", target):
-            raise Failure(403, reason)
-        return self._node.move(source, target, user, messages_max=messages_max, selector=selector, sequences=sequences)
-
-    def reload(self) -> Later[list[Value]]:
-        return self._node.reload()
-
-    def fate(self, txn_id: bytes, user: str | None) -> Later[tuple[str, int]]:
-        return self._node.fate(txn_id, user)
-
-    def scheduled(self, queue: str, after: int, limit: int) -> list[Scheduled]:
-        return self._node.scheduled(queue, after, limit)
-
-    def cancel(
-        self, queue: str, user: str | None, *, sequence: int | None = None, message_id: MessageId | None = None
-    ) -> Later[int]:
-        return self._node.cancel(queue, user, sequence=sequence, message_id=message_id)
-
-
-def _check_permission(node: Managed, rights: Rights, operation: tuple[str, str], name: str | None) -> None:
-    """Raise Failure unless whoever has these rights may do this."""
+def _check_permission(request: ManagementRequest, operation: tuple[str, str]) -> None:
+    """Raise Failure unless the user of the request may perform the operation."""
+    rights, name = request.rights, request.name
     if operation in (("READ", QUEUE), ("QUERY", MESSAGE)) and name is not None:
-        found = node.queue(name)
+        found = request.broker.queue(name)
         address = name if found is None else found.address
         if not rights.may("manage", address) and (reason := rights.refusal("browse", address)):
             raise Failure(403, reason)
@@ -431,7 +302,7 @@ def _check_permission(node: Managed, rights: Rights, operation: tuple[str, str],
         if not rights.everywhere("manage"):
             raise Failure(403, "this needs the permission to manage '#', which no role gives")
         return
-    found = node.queue(name)
+    found = request.broker.queue(name)
     address = name if found is None else found.address
     if operation in _ALSO_BY and rights.may(_ALSO_BY[operation], address):
         return
@@ -445,24 +316,24 @@ def reply_address(payload: bytes) -> str | None:
     return None if reply_to is None else str(reply_to)
 
 
-def answer(payload: bytes, node: Managed, user: str | None, rights: Rights) -> bytes | Later[bytes]:
+def answer(payload: bytes, broker: Administration, user: str | None, rights: Rights) -> bytes | Later[bytes]:
     """The encoded answer to an encoded request of a user with these rights, or where one will be. Never raises for what
     a request says: the status tells."""
     correlation_id: MessageId | None = None
     try:
-        request = Message.decode(payload)
-        correlation_id = request.message_id if request.correlation_id is None else request.correlation_id
-        properties = request.application_properties
+        message = Message.decode(payload)
+        correlation_id = message.message_id if message.correlation_id is None else message.correlation_id
+        properties = message.application_properties
         operation, kind, name = (properties.get(key) for key in ("operation", "type", "name"))
         perform = _OPERATIONS.get((str(operation), str(kind)))
         if perform is None:
             known = ", ".join(f"{known_operation} {known_kind}" for known_operation, known_kind in _OPERATIONS)
             raise Failure(501, f"{operation!s:.64} {kind!s:.64} is not among: {known}")
-        body, name = request.body, None if name is None else str(name)
+        body = getattr(message.body, "value", message.body)
+        request = ManagementRequest(broker, user, rights, None if name is None else str(name), body)
         if not rights.unlimited:
-            _check_permission(node, rights, (str(operation), str(kind)), name)
-            node = _Seen(node, rights)
-        result = perform(node, name, getattr(body, "value", body), user)
+            _check_permission(request, (str(operation), str(kind)))
+        result = perform(request)
         status = _SUCCESS.get((str(operation), str(kind)), _OK)
     except Failure as exc:
         return _encode(exc, correlation_id)
@@ -503,4 +374,4 @@ def _encode(
     return Message(AmqpValue(body), correlation_id=correlation_id, application_properties=properties).encode()
 
 
-__all__ = ["Failure", "Later", "Managed", "answer", "reply_address"]
+__all__ = ["answer", "reply_address"]

@@ -15,7 +15,8 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from acquit.broker.admin.management import Failure, Later, Managed, answer, reply_address
+from acquit.broker.admin.later import Failure, Later
+from acquit.broker.admin.management import answer, reply_address
 from acquit.broker.dispatching import tags
 from acquit.broker.dispatching.consumers import held_back
 from acquit.broker.intake.limits import admit
@@ -29,6 +30,7 @@ from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.extensions import MANAGEMENT_NODE
 
 if TYPE_CHECKING:
+    from acquit.broker.admin.administration import Administration
     from acquit.broker.intake.entering import Entering
     from acquit.broker.life import Life
     from acquit.broker.nodes.queues import Queues
@@ -83,8 +85,10 @@ class Replies(Actor):
 class ManagementNode:
     """Answers requests."""
 
-    def __init__(self, managed: Managed, requests_max: int, life: Life, entering: Entering, queues: Queues) -> None:
-        self._managed = managed
+    def __init__(
+        self, broker: Administration, requests_max: int, life: Life, entering: Entering, queues: Queues
+    ) -> None:
+        self._broker = broker
         self.requests_max = requests_max
         self._life = life
         self._entering = entering
@@ -118,7 +122,7 @@ class ManagementNode:
                 raise Refused("too many answers wait", condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED)
         except (DecodeError, Refused) as exc:
             return Error(exc.condition, exc.description)
-        answered = answer(payload, self._managed, peer.user, peer.rights)
+        answered = answer(payload, self._broker, peer.user, peer.rights)
         counted = mailbox if isinstance(mailbox, Replies) else requests
         counted.awaited += 1
 

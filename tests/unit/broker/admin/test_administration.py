@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acquit.broker.admin.management import Failure, Later
+from acquit.broker.admin.later import Failure, Later
 from acquit.broker.admin.moving import STEP
 from acquit.broker.admin.purging import STEP as PURGE_STEP
 from acquit.broker.options import AddressRule, BrokerOptions

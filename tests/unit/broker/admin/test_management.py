@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TypeVar
 
 from acquit.broker.access.permissions import EVERYTHING, Permissions, Rights
-from acquit.broker.admin.management import Failure, Later, answer, reply_address
+from acquit.broker.admin.later import Failure, Later
+from acquit.broker.admin.management import answer, reply_address
 from acquit.broker.inspect import QUEUE_COLUMNS, BrokerSnapshot, QueueSnapshot
 from acquit.broker.options import Role, Security, User
 from acquit.broker.refusal import Refused

@@ -1,0 +1,49 @@
+"""Results that take more than a turn, and the failures of management requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class Failure(Exception):
+    """The request cannot be answered; `status` is as in HTTP."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class Later(Generic[T]):
+    """A result that takes more than this turn."""
+
+    __slots__ = ("_call", "_result")
+
+    def __init__(self) -> None:
+        self._result: T | Failure | None = None
+        self._call: Callable[[T | Failure], None] | None = None
+
+    def finish(self, result: T | Failure) -> None:
+        """Give the result, once."""
+        self._result = result
+        if self._call is not None:
+            self._call(result)
+
+    def when_finished(self, call: Callable[[T | Failure], None]) -> None:
+        """`call` it with the result, at once if that is there. Once."""
+        if self._result is not None:
+            call(self._result)
+        else:
+            self._call = call
+
+    def then(self, change: Callable[[T], U | Failure]) -> Later[U]:
+        """The same, changed; a failure as it is."""
+        changed = Later[U]()
+        self.when_finished(lambda result: changed.finish(result if isinstance(result, Failure) else change(result)))
+        return changed
+
+
+__all__ = ["Failure", "Later"]
