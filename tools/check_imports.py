@@ -68,7 +68,7 @@ PURE: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     package: (forbidden, frozenset(f"{package}.{name}" for name in acting.split()))
     for package, forbidden, acting in [
         ("acquit.protocol", ACTING, ""),
-        ("acquit.broker", ACTING, "access.doors access.users_file committer machine server sockets"),
+        ("acquit.broker", ACTING, "access.listeners access.users_file committer machine server sockets"),
         (
             "acquit.client",
             ACTING,

@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
 import acquit
-from acquit.broker.access import doors
+from acquit.broker.access import listeners
 from acquit.broker.options import BrokerOptions, Listen, Security, Tls, User
 from acquit.protocol.constants import TLS_HEADER
 from acquit.store.options import JournalOptions
@@ -237,7 +237,7 @@ def carry(one: socket, other: socket) -> None:
 
 def weakened(weaken: Callable[[ssl.SSLContext], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """Have brokers speak TLS otherwise than they do."""
-    make = doors.make_tls_context
+    make = listeners.make_tls_context
 
     def make_weaker(tls: Tls) -> ssl.SSLContext | None:
         context = make(tls)
@@ -245,7 +245,7 @@ def weakened(weaken: Callable[[ssl.SSLContext], None], monkeypatch: pytest.Monke
         weaken(context)
         return context
 
-    monkeypatch.setattr(doors, "make_tls_context", make_weaker)
+    monkeypatch.setattr(listeners, "make_tls_context", make_weaker)
 
 
 def test_nothing_is_found(files: Files) -> None:

@@ -63,7 +63,7 @@ def collector_off() -> Iterator[None]:
 
 async def settled(server: Server) -> None:
     """All sockets are gone, and what was to be done in the next turns of the loop is."""
-    while server._clients or server._doors.at_door:
+    while server._clients or server._listeners.arriving:
         await asyncio.sleep(0.005)
     await asyncio.sleep(0.05)
 

@@ -21,8 +21,8 @@ import pytest
 
 import acquit
 from acquit import errors
-from acquit.broker.access import guesses
-from acquit.broker.access.doors import make_keys
+from acquit.broker.access import login_throttle
+from acquit.broker.access.listeners import make_keys
 from acquit.broker.access.users import Users, Verifier
 from acquit.broker.access.users_file import editing
 from acquit.broker.configuration import load_options
@@ -475,7 +475,7 @@ def test_the_broker_stops_while_somebody_is_at_the_door() -> None:
     with acquit.Broker(config=options(tls=Tls(**CERTIFICATE))) as broker, dialled(broker) as raw:
         raw.sendall(b"\x16\x03\x01")
         deadline = time.monotonic() + TIMEOUT_S
-        while not broker._server._doors.at_door:
+        while not broker._server._listeners.arriving:
             assert time.monotonic() < deadline
         broker.close()
         assert everything(raw) == b""
@@ -703,13 +703,13 @@ def test_refused_logins_are_named_and_the_next_ones_wait(
 ) -> None:
     """Longer than a login may take here: who comes too soon is told to try again, and his password is not looked at."""
     caplog.set_level(logging.WARNING)
-    monkeypatch.setattr(guesses, "FIRST_S", 60.0)
+    monkeypatch.setattr(login_throttle, "FIRST_S", 60.0)
     security = Security(
         users={"ada": User(password="x"), "bob": User(password="y")}, refusal_delay_ms=1, login_delay_ms_max=60_000
     )
     with acquit.Broker(config=options(security)) as broker:
         where = f"127.0.0.1:{broker.port}"
-        for _ in range(guesses.FREE_OF_USER + 1):
+        for _ in range(login_throttle.FREE_OF_USER + 1):
             with pytest.raises(errors.AuthenticationFailed):
                 acquit.connect(f"amqp://ada:wrong@{where}", options=SCRAM_ONLY)
         for said in (b"\0ada\0wrong", b"\0ada\0x"):
@@ -718,9 +718,9 @@ def test_refused_logins_are_named_and_the_next_ones_wait(
                 raw.sendall(frame(SaslInit("PLAIN", said)))
                 assert next_frame(raw) == SaslOutcome(SaslCode.SYS_TEMP)
         acquit.connect(f"amqp://bob:y@{where}", options=SCRAM_ONLY).close()
-        monkeypatch.setattr(guesses, "FIRST_S", 0.001)
+        monkeypatch.setattr(login_throttle, "FIRST_S", 0.001)
         acquit.connect(f"amqp://ada:x@{where}", options=SCRAM_ONLY).close()
-        monkeypatch.setattr(guesses, "FIRST_S", 60.0)
+        monkeypatch.setattr(login_throttle, "FIRST_S", 60.0)
         with pytest.raises(errors.AuthenticationFailed):
             acquit.connect(f"amqp://ada:wrong@{where}", options=SCRAM_ONLY)
         acquit.connect(f"amqp://ada:x@{where}", options=SCRAM_ONLY).close()  # the one that succeeded has cleared it
@@ -738,7 +738,7 @@ def test_a_login_waits_before_it_is_decided(mechanism: str, monkeypatch: pytest.
         return 0.001 if len(asked) < 4 else 0.0
 
     with acquit.Broker(config=options(Security(users=USERS))) as broker:
-        monkeypatch.setattr(broker._server.guesses, "ask", ask)
+        monkeypatch.setattr(broker._server.login_throttle, "ask", ask)
         only = ConnectOptions(sasl_mechanisms=(mechanism,), reconnect=None)
         acquit.connect(f"amqp://ada:s3cret@127.0.0.1:{broker.port}", options=only).close()
     assert asked == ["ada"] * 4
@@ -753,7 +753,7 @@ def test_who_does_not_wait_for_the_decision_leaves_nothing_behind(monkeypatch: p
 
     with acquit.Broker(config=options(Security(users=USERS))) as broker:
         server = broker._server
-        monkeypatch.setattr(server.guesses, "ask", ask)
+        monkeypatch.setattr(server.login_throttle, "ask", ask)
         with dialled(broker) as raw:
             greeted(raw)
             raw.sendall(frame(SaslInit("PLAIN", b"\0ada\0s3cret")))
@@ -783,7 +783,7 @@ def test_a_login_whose_step_fails_is_not_under_way_for_ever(
         raise MemoryError("not now")
 
     with acquit.Broker(config=options(Security(users=USERS, refusal_delay_ms=1))) as broker:
-        counts = broker._server.guesses
+        counts = broker._server.login_throttle
         only = ConnectOptions(sasl_mechanisms=(mechanism,), reconnect=None)
         asked = iter([0.001] if waits else [])
         ask = counts.ask
@@ -808,7 +808,7 @@ def test_no_password_stands_in_what_asyncio_would_say_of_a_login_that_waits(monk
         return 5.0
 
     with acquit.Broker(config=options(Security(users=USERS))) as broker, dialled(broker) as raw:
-        monkeypatch.setattr(broker._server.guesses, "ask", ask)
+        monkeypatch.setattr(broker._server.login_throttle, "ask", ask)
         greeted(raw)
         raw.sendall(frame(SaslInit("PLAIN", b"\0ada\0s3cret")))
         assert asked.wait(TIMEOUT_S)

@@ -27,10 +27,10 @@ from typing import Final
 
 from acquit._version import version
 from acquit.broker.access.admission import DETECTION_POLICY, SOLE_CONNECTION, STRONG
-from acquit.broker.access.crowd import Crowd
-from acquit.broker.access.doors import Caller, Doors, Keys, make_keys
-from acquit.broker.access.guesses import Guesses
+from acquit.broker.access.listeners import Caller, Keys, Listeners, make_keys
+from acquit.broker.access.login_throttle import LoginThrottle
 from acquit.broker.access.logins import Challenge, Login, Proven
+from acquit.broker.access.unauthenticated import Unauthenticated
 from acquit.broker.access.users import Users
 from acquit.broker.admin.later import Failure, Later
 from acquit.broker.admin.reload import Change, differences, effective, load
@@ -113,13 +113,13 @@ class Server:
         mode = options.tls.mode if options.tls.certificate_file else "off"
         self._listens = options.listen or (Listen(host=host, port=port, tls=mode),)
         self._keys = make_keys(options, data)
-        self.guesses = Guesses()
+        self.login_throttle = LoginThrottle()
         self._apply_delays()
         self._clients: dict[PeerSocket, None] = {}
         self._pump_options = PumpOptions(output_bytes_max=options.connection.output_bytes_max)
         self._own_process = own_process
         self.notices = Notices(logger, machine.steady_s)
-        self._crowd = Crowd(options.limits.unauthenticated_max, self._evicted)
+        self._unauthenticated = Unauthenticated(options.limits.unauthenticated_max, self._evicted)
         self._verifying = 0
         self._turn_due = False
         self._stopping = False
@@ -164,14 +164,14 @@ class Server:
             core.permissions = self._keys.permissions
             core.administration.reload = self._begin_reload
             core.denials.report = self._denied
-            self._doors = Doors(
+            self._listeners = Listeners(
                 self._keys,
                 timeout_s=self._options.connection.handshake_timeout_ms / 1000,
-                crowd=self._crowd,
+                unauthenticated=self._unauthenticated,
                 notices=self.notices,
                 enter=self._enter,
             )
-            await self._doors.open(self._listens)
+            await self._listeners.open(self._listens)
             if self._own_process:
                 descriptors.raise_limit()
             self._descriptors = descriptors.available(self._options.journal.open_files_max)
@@ -201,7 +201,7 @@ class Server:
         if self._stopping:
             return
         self._stopping = True
-        await self._doors.close()
+        await self._listeners.close()
         self._core.stopping = True
         forced = Error(ConnectionCondition.CONNECTION_FORCED, "the broker is stopping")
         await self._close_clients(forced)
@@ -224,7 +224,7 @@ class Server:
     @property
     def port(self) -> int:
         """The port it listens on; the first, if there are several."""
-        return self._doors.ports[0]
+        return self._listeners.ports[0]
 
     @property
     def url(self) -> str:
@@ -234,19 +234,19 @@ class Server:
     @property
     def urls(self) -> list[str]:
         """The same for each listener."""
-        return self._doors.urls
+        return self._listeners.urls
 
     @property
     def users(self) -> Users:
         """Who can log in now."""
-        return self._doors.keys.users
+        return self._listeners.keys.users
 
     def replace_keys(self, keys: Keys) -> int:
-        """Let in by other keys from now on (`doors.make_keys` makes them). Who is in, and would not come in with these
-        or not to the same rights, is put out with amqp:unauthorized-access, and may log in again; so is who was about
-        to log in. How many those are. Raises ConfigurationError for keys without the certificate that a listener needs;
-        nothing is changed then."""
-        before = self._doors.replace(keys)
+        """Let in by other keys from now on (made by `listeners.make_keys`), and return how many are put out for it.
+        Who is in, and would not come in with these or not to the same rights, is put out with
+        amqp:unauthorized-access, and may log in again; so is who was about to log in. Raises ConfigurationError for
+        keys without the certificate that a listener needs; nothing is changed then."""
+        before = self._listeners.replace(keys)
         self._core.permissions = keys.permissions
         changed = Error(AmqpCondition.UNAUTHORIZED_ACCESS, "users or permissions have changed: log in again")
         out = [
@@ -265,20 +265,20 @@ class Server:
         async with self._reloading:
             try:
                 options, keys = await self._loop.run_in_executor(None, load, self._config, self._options, self._data)
-                self._doors.check(keys)
+                self._listeners.check(keys)
             except ConfigurationError as error:
                 logger.warning("the configuration is not valid: nothing has changed", extra={"reason": str(error)})
                 raise
             if self._stopping:
                 raise ConfigurationError("the broker is stopping")
-            changes = differences(self._options, options, self._doors.keys, keys)
+            changes = differences(self._options, options, self._listeners.keys, keys)
             self._options = options = effective(self._options, options)
             self._core.apply(options)
             self._apply_sizes()
             self._engine_options = self._make_engine_options(self._opened)
             self._pump_options = PumpOptions(output_bytes_max=options.connection.output_bytes_max)
             self._apply_delays()
-            self._doors.timeout_s = options.connection.handshake_timeout_ms / 1000
+            self._listeners.timeout_s = options.connection.handshake_timeout_ms / 1000
             put_out = self.replace_keys(keys)
             for change in changes:
                 logger.info("configuration: %s", change)
@@ -398,7 +398,7 @@ class Server:
         if not self._ended.done():
             self._ended.set_exception(error)
             self._ended.exception()  # seen, also where nobody waits
-        self._doors.shut()
+        self._listeners.shut()
         internal = Error(AmqpCondition.INTERNAL_ERROR, "the broker's journal failed")
         for client in list(self._clients):
             client.close(internal)
@@ -409,21 +409,21 @@ class Server:
         """How many may come in, and be in front: as the options say, and no more than there are descriptors for."""
         limits = self._options.limits
         wanted = limits.connections_max + limits.unauthenticated_max
-        self._crowd.size_max = min(limits.unauthenticated_max, max(1, self._descriptors // 4))
-        fits = max(1, self._descriptors - self._crowd.size_max)
+        self._unauthenticated.size_max = min(limits.unauthenticated_max, max(1, self._descriptors // 4))
+        fits = max(1, self._descriptors - self._unauthenticated.size_max)
         self._core.quotas.connections_max = connections_max = min(limits.connections_max, fits)
         if wanted > self._descriptors:
             logger.log(
                 logging.WARNING if self._own_process else logging.DEBUG,
                 "the limit of open files is too low for limits.connections_max = %d and unauthenticated_max = %d: "
                 "there can be %d connections, and %d sockets that are not logged in",
-                *(limits.connections_max, limits.unauthenticated_max, connections_max, self._crowd.size_max),
+                *(limits.connections_max, limits.unauthenticated_max, connections_max, self._unauthenticated.size_max),
             )
 
     def _apply_delays(self) -> None:
         security = self._options.security
         self.refusal_delay_s = security.refusal_delay_ms / 1000
-        self.guesses.longest_s = security.login_delay_ms_max / 1000
+        self.login_throttle.longest_s = security.login_delay_ms_max / 1000
 
     def _denied(self, text: str, by: str, particulars: Mapping[str, object]) -> None:
         self.notices.warn(text, by, **particulars)
@@ -431,7 +431,7 @@ class Server:
     def _evicted(self) -> None:
         self.notices.warn(
             "a connection that had not logged in gave way to another: there are too many of them",
-            unauthenticated_max=self._crowd.size_max,
+            unauthenticated_max=self._unauthenticated.size_max,
         )
 
     def _enter(self, caller: Caller) -> Pump:

@@ -2,8 +2,8 @@
 
 Until the peer has opened its connection, SASL is seen to here: each mechanism is a small machine of `logins`, and one
 that is slow on purpose has its steps done on a thread. A login whose like have failed waits by a timer before it is
-decided (`guesses`), and one that is refused before it hears so: who guesses passwords waits, and cannot tell by the
-clock how near a guess was. Everything after that goes to the core.
+decided (`login_throttle`), and one that is refused before it hears so: who guesses passwords waits, and cannot tell by
+the clock how near a guess was. Everything after that goes to the core.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from acquit.protocol.events import ConnectionEnded, ConnectionOpened, Event, Sas
 from acquit.transport.pump import Pump, PumpOptions
 
 if TYPE_CHECKING:
-    from acquit.broker.access.crowd import Place
-    from acquit.broker.access.guesses import Guesses
+    from acquit.broker.access.login_throttle import LoginThrottle
+    from acquit.broker.access.unauthenticated import Slot
     from acquit.broker.access.users import Users
     from acquit.broker.links.peers import Peer
     from acquit.broker.notices import Notices
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class Owner(Protocol):
     """The broker, as its sockets see it."""
 
-    guesses: Guesses
+    login_throttle: LoginThrottle
     notices: Notices
     refusal_delay_s: float
 
@@ -79,7 +79,7 @@ class PeerSocket:
         peer: Peer,
         loop: asyncio.AbstractEventLoop,
         options: PumpOptions,
-        place: Place,
+        place: Slot,
         exit_: Turnstile,
     ) -> None:
         self._owner = owner
@@ -150,7 +150,7 @@ class PeerSocket:
         if self._deciding:
             self._deciding = False
             right = None if busy else isinstance(found, Proven)
-            self._owner.guesses.ended(self._place.network, self._tried, self._loop.time(), right=right)
+            self._owner.login_throttle.ended(self._place.network, self._tried, self._loop.time(), right=right)
         match found:
             case Proven(user=user, additional_data=additional_data):
                 self.handle(self.engine.sasl_succeed(user, self._loop.time(), additional_data))
@@ -184,7 +184,7 @@ class PeerSocket:
         if name is not None:
             self._tried = name
             now = self._loop.time()
-            wait_s = self._owner.guesses.ask(self._place.network, name, now)
+            wait_s = self._owner.login_throttle.ask(self._place.network, name, now)
             if wait_s:
                 deadline = self.engine.next_deadline()
                 if deadline is not None and now + wait_s >= deadline:

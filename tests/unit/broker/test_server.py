@@ -428,7 +428,7 @@ def test_want_of_descriptors_is_said_once_and_its_end_too(
     monkeypatch.setattr("acquit.transport.sockets.ACCEPT_RETRY_S", 0.01)
     caplog.set_level(logging.INFO, "acquit.broker")
     with acquit.Broker(config=options()) as broker:
-        (_, acceptor), tries, recovered = broker._server._doors._listeners[0], 0, threading.Event()
+        (_, acceptor), tries, recovered = broker._server._listeners._listeners[0], 0, threading.Event()
         (real,) = acceptor.sockets
 
         class Listening:

@@ -16,7 +16,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from acquit.broker.access.doors import Keys, make_keys
+from acquit.broker.access.listeners import Keys, make_keys
 from acquit.broker.configuration import load_options
 from acquit.broker.nodes.addresses import Policies
 from acquit.broker.options import BrokerOptions

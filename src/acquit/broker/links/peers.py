@@ -45,7 +45,7 @@ class Peer:
         self.name = name
         """``host:port``"""
         self.network = network
-        """Network by which limits count the connection (`access.crowd.peer_network`)."""
+        """Network by which limits count the connection (`access.unauthenticated.peer_network`)."""
         self.container = ""
         """Container-id of the peer; empty before its open."""
         self.user: str | None = None

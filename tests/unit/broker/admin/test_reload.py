@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import acquit
-from acquit.broker.access.doors import make_keys
+from acquit.broker.access.listeners import make_keys
 from acquit.broker.admin.reload import Applies, differences, effective, load
 from acquit.broker.configuration import parse_options
 from acquit.broker.core import Core

@@ -1,10 +1,10 @@
 """The listening sockets, and each new socket before its peer has said who it is.
 
-Theory of operation. A `Door` takes the socket first. Where the listener has TLS it sees to that: at once, or when the
-peer asks for it with AMQP's TLS header (specification 5.2.1). Then it looks: which SASL mechanisms a peer is offered
-depends on where it comes from, whether TLS protects it, and whom its certificate names. What it finds goes to the
-server, which puts the pump with the right engine in the door's place. What a peer can do before it is known is bounded:
-by number, by time (for TLS and everything behind it together) and by bytes.
+Theory of operation. A `NewSocket` is the first protocol of a socket. Where the listener has TLS it sees to that: at
+once, or when the peer asks for it with AMQP's TLS header (specification 5.2.1). Then it looks: which SASL mechanisms a
+peer is offered depends on where it comes from, whether TLS protects it, and whom its certificate names. What it finds
+goes to the server, which puts the pump with the right engine in its place. What a peer can do before it is known is
+bounded: by number, by time (for TLS and everything behind it together) and by bytes.
 
 `Keys` is all that decides who comes in, and what they may do then. It is made from options and files as a whole, which
 raises for what cannot be, and changes nothing before it is put to use.
@@ -22,9 +22,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from acquit.broker.access.crowd import Crowd, Place
 from acquit.broker.access.logins import ANONYMOUS, EXTERNAL, PLAIN, SCRAM
 from acquit.broker.access.permissions import Permissions, build_permissions
+from acquit.broker.access.unauthenticated import Slot, Unauthenticated
 from acquit.broker.access.users import Users, prepared
 from acquit.broker.access.users_file import NAME, UsersFile, load_users
 from acquit.broker.notices import Notices
@@ -183,7 +183,7 @@ def mechanisms(
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A socket that may come in: what its door has found."""
+    """A socket that may come in: what was found out about it."""
 
     transport: asyncio.Transport
     sasl: SaslServerOptions
@@ -191,25 +191,27 @@ class Caller:
     """The user that its certificate names."""
     since: float
     """Time when the socket was connected, by the loop's clock."""
-    place: Place
+    place: Slot
     """Place of the socket among those that are not known yet."""
 
 
 Enter = Callable[[Caller], Pump]
 
 
-class Doors:
+class Listeners:
     """All sockets that listen, and those that are not in yet."""
 
-    def __init__(self, keys: Keys, *, timeout_s: float, crowd: Crowd, notices: Notices, enter: Enter) -> None:
+    def __init__(
+        self, keys: Keys, *, timeout_s: float, unauthenticated: Unauthenticated, notices: Notices, enter: Enter
+    ) -> None:
         """`timeout_s`: from the connect to TLS; `enter` gives a caller's pump. Methods belong to the running loop."""
         self.keys = keys
         self.timeout_s = timeout_s
-        self.crowd = crowd
+        self.unauthenticated = unauthenticated
         self.notices = notices
         self.loop = asyncio.get_running_loop()
         self._enter = enter
-        self.at_door: set[Door] = set()
+        self.arriving: set[NewSocket] = set()
         self._listeners: list[tuple[Listen, Acceptor]] = []
         self._out_of_descriptors = False
         self._bound: list[int] = []
@@ -220,7 +222,7 @@ class Doors:
         try:
             for one in listens:
                 sockets = await bind(one.host, one.port)
-                self._listeners.append((one, Acceptor(sockets, partial(Door, self, one.tls), self._exhausted)))
+                self._listeners.append((one, Acceptor(sockets, partial(NewSocket, self, one.tls), self._exhausted)))
                 self._bound.append(sockets[0].getsockname()[1])
         except BaseException:
             self.shut()
@@ -243,8 +245,8 @@ class Doors:
         """Listen no more, at once, and turn away who is not in yet. Twice is once."""
         for _, listener in self._listeners:
             listener.close()
-        for door in list(self.at_door):
-            door.turn_away()
+        for socket in list(self.arriving):
+            socket.turn_away()
 
     async def close(self) -> None:
         """The same in order: who was taken from the backlog just before is turned away too."""
@@ -280,7 +282,7 @@ class Doors:
             self._out_of_descriptors = False
             logger.info("there are file descriptors again: connections are taken")
 
-    def enter(self, transport: asyncio.Transport, since: float, place: Place) -> Pump | None:
+    def enter(self, transport: asyncio.Transport, since: float, place: Slot) -> Pump | None:
         """Look at who it is: the protocol for those who may go on."""
         keys = self.keys
         name = transport.get_extra_info("peername")
@@ -310,14 +312,14 @@ class Doors:
         return self._enter(Caller(transport, sasl, certified, since, place))
 
 
-class Door(HeaderReader):
+class NewSocket(HeaderReader):
     """The first protocol of a socket."""
 
-    def __init__(self, doors: Doors, mode: TlsMode) -> None:
+    def __init__(self, owner: Listeners, mode: TlsMode) -> None:
         super().__init__()
-        self._doors = doors
+        self._owner = owner
         self._mode = mode
-        self._since = doors.loop.time()
+        self._since = owner.loop.time()
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -325,13 +327,13 @@ class Door(HeaderReader):
         """Take a new socket."""
         assert isinstance(transport, asyncio.Transport)
         super().connection_made(transport)
-        self._doors.arrived()
-        self._place = self._doors.crowd.enter(transport.get_extra_info("peername"), self.turn_away)
+        self._owner.arrived()
+        self._place = self._owner.unauthenticated.enter(transport.get_extra_info("peername"), self.turn_away)
         if self._mode == "off":
             self._let_in(transport)
         else:
-            self._doors.at_door.add(self)
-            self._timer = self._doors.loop.call_later(self._doors.timeout_s, self.turn_away)
+            self._owner.arriving.add(self)
+            self._timer = self._owner.loop.call_later(self._owner.timeout_s, self.turn_away)
             if self._mode == "immediate":
                 self.finish()
                 self._begin_tls()
@@ -349,7 +351,7 @@ class Door(HeaderReader):
 
     def _leave(self, *, inside: bool = False) -> None:
         """Take the socket off the list of those that are not in: its connection has a pump now, or it is gone."""
-        self._doors.at_door.discard(self)
+        self._owner.arriving.discard(self)
         if not inside:
             self._place.leave()
         if self._timer is not None:
@@ -363,7 +365,7 @@ class Door(HeaderReader):
         elif self._mode == "required":
             # 2.2: answer with a header that we do take, and close.
             self.transport.write(TLS_HEADER)
-            self._doors.notices.warn("a connection is turned away: it must use TLS", peer=self._name(self.transport))
+            self._owner.notices.warn("a connection is turned away: it must use TLS", peer=self._name(self.transport))
             self._leave()
             self.transport.close()
         else:
@@ -373,7 +375,7 @@ class Door(HeaderReader):
                 self.transport.resume_reading()
 
     def _let_in(self, transport: asyncio.Transport) -> Pump | None:
-        inside = self._doors.enter(transport, self._since, self._place)
+        inside = self._owner.enter(transport, self._since, self._place)
         self._leave(inside=inside is not None)
         if inside is None:
             transport.abort()
@@ -383,18 +385,18 @@ class Door(HeaderReader):
         return inside
 
     def _begin_tls(self) -> None:
-        self._task = self._doors.loop.create_task(self._secure())
+        self._task = self._owner.loop.create_task(self._secure())
 
     async def _secure(self) -> None:
-        context = self._doors.keys.tls
+        context = self._owner.keys.tls
         assert context is not None
         try:
             transport, landing = await secure(
-                self.transport, context, server_side=True, timeout_s=self._doors.timeout_s
+                self.transport, context, server_side=True, timeout_s=self._owner.timeout_s
             )
         except OSError as exc:
             reason = getattr(exc, "reason", None) or exc.strerror or str(exc)
-            self._doors.notices.warn("no TLS with a peer", peer=self._name(self.transport), reason=reason)
+            self._owner.notices.warn("no TLS with a peer", peer=self._name(self.transport), reason=reason)
             # asyncio's frames hold the future that holds the error, whose traceback holds the frames, and all of this.
             exc.__traceback__ = None
             self._leave()
@@ -402,7 +404,7 @@ class Door(HeaderReader):
         except BaseException:
             self._leave()
             raise
-        inside = self._doors.enter(transport, self._since, self._place)
+        inside = self._owner.enter(transport, self._since, self._place)
         self._leave(inside=inside is not None)
         if inside is None:
             transport.abort()
@@ -416,8 +418,8 @@ class Door(HeaderReader):
 
 __all__ = [
     "Caller",
-    "Doors",
     "Keys",
+    "Listeners",
     "certified_name",
     "is_loopback",
     "make_keys",

@@ -48,7 +48,7 @@ class _Count:
     """Attempts that are being decided."""
 
 
-class Guesses:
+class LoginThrottle:
     """Failed logins, and what they cost the next ones. Times are seconds of one steady clock."""
 
     def __init__(self) -> None:
@@ -128,4 +128,4 @@ def _shrink(table: OrderedDict[_Key, _Count] | OrderedDict[_Key, None]) -> None:
         table.popitem(last=False)
 
 
-__all__ = ["Guesses"]
+__all__ = ["LoginThrottle"]

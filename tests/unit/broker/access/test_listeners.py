@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from acquit.broker.access.doors import Keys, certified_name, is_loopback, make_keys, mechanisms
+from acquit.broker.access.listeners import Keys, certified_name, is_loopback, make_keys, mechanisms
 from acquit.broker.options import BrokerOptions, Role, Security, User, Where, WhereAnonymous
 
 

@@ -1,4 +1,4 @@
-"""Failed logins make the next ones wait: those of the user who fails, where he fails."""
+"""Failed logins make the next ones wait: those of the user who fails, where they fail."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from heapq import heapify, heappop, heappush
 
 import pytest
 
-from acquit.broker.access.guesses import (
+from acquit.broker.access.login_throttle import (
     AGAIN_S,
     FORGOTTEN_S,
     FREE_OF_ADDRESS,
@@ -14,7 +14,7 @@ from acquit.broker.access.guesses import (
     FREE_OF_USER,
     KEPT_MAX,
     STRANGERS_S_MAX,
-    Guesses,
+    LoginThrottle,
 )
 
 HERE, THERE = "192.0.2.1", "192.0.2.2"
@@ -23,20 +23,20 @@ VERIFYING_S = 0.019
 """53 in a second, one after the other: what a broker does that delays none."""
 
 
-def guesses(longest_s: float = 30.0) -> Guesses:
-    made = Guesses()
+def throttle(longest_s: float = 30.0) -> LoginThrottle:
+    made = LoginThrottle()
     made.longest_s = longest_s
     return made
 
 
-def fail(found: Guesses, network: str, user: str, now: float) -> None:
+def fail(found: LoginThrottle, network: str, user: str, now: float) -> None:
     """One wrong guess, however long it has to wait."""
     while wait_s := found.ask(network, user, now):
         now += wait_s
     found.ended(network, user, now, right=False)
 
 
-def decided(found: Guesses, networks: list[str], names: list[str], until: float = HOUR_S) -> int:
+def decided(found: LoginThrottle, networks: list[str], names: list[str], until: float = HOUR_S) -> int:
     """How many wrong guesses are decided by then, of connections from these addresses that each begin anew at once.
     One thread verifies them, in order."""
     count, free_at = 0, 0.0
@@ -60,7 +60,7 @@ def decided(found: Guesses, networks: list[str], names: list[str], until: float 
 
 
 def test_who_mistypes_does_not_wait() -> None:
-    found = guesses()
+    found = throttle()
     for number in range(FREE_OF_USER):
         assert found.ask(HERE, "ada", float(number)) == 0.0
         found.ended(HERE, "ada", float(number), right=False)
@@ -68,7 +68,7 @@ def test_who_mistypes_does_not_wait() -> None:
 
 
 def test_who_guesses_waits_longer_each_time_up_to_a_limit() -> None:
-    found = guesses()
+    found = throttle()
     now, waits = 0.0, []
     for _ in range(20):
         waits.append(found.ask(HERE, "ada", now))
@@ -83,19 +83,19 @@ def test_who_guesses_waits_longer_each_time_up_to_a_limit() -> None:
 
 @pytest.mark.parametrize("together", [1, 50])
 def test_an_hour_has_few_guesses_however_many_come_together(together: int) -> None:
-    assert decided(guesses(longest_s=0.0), [HERE] * together, ["ada"], 60.0) > 3_000, "nobody waits: in a minute"
-    assert decided(guesses(), [HERE] * together, ["ada"]) < 150
-    assert decided(guesses(), [HERE] * together, [f"user-{number}" for number in range(together)]) < 200
-    assert decided(guesses(), [""] * together, ["ada"]) < 150, "programs of this machine"
+    assert decided(throttle(longest_s=0.0), [HERE] * together, ["ada"], 60.0) > 3_000, "nobody waits: in a minute"
+    assert decided(throttle(), [HERE] * together, ["ada"]) < 150
+    assert decided(throttle(), [HERE] * together, [f"user-{number}" for number in range(together)]) < 200
+    assert decided(throttle(), [""] * together, ["ada"]) < 150, "programs of this machine"
 
 
 def test_few_guesses_of_one_user_from_many_addresses() -> None:
     networks = [f"192.0.2.{number}" for number in range(100)]
-    assert decided(guesses(), networks, ["ada"], 600.0) < FREE_OF_NAME + 600.0 / STRANGERS_S_MAX + 10
+    assert decided(throttle(), networks, ["ada"], 600.0) < FREE_OF_NAME + 600.0 / STRANGERS_S_MAX + 10
 
 
 def test_those_at_the_same_time_count_before_they_are_decided() -> None:
-    found = guesses()
+    found = throttle()
     waits = [found.ask(HERE, "ada", 0.0) for _ in range(50)]
     assert waits == [0.0] * (FREE_OF_USER + 1) + [AGAIN_S] * (49 - FREE_OF_USER)
     for _ in range(FREE_OF_USER + 1):
@@ -108,7 +108,7 @@ def test_those_at_the_same_time_count_before_they_are_decided() -> None:
 
 
 def test_right_ones_at_the_same_time_wait_for_each_other_alone() -> None:
-    found = guesses()
+    found = throttle()
     for _ in range(10):
         waits = [found.ask(HERE, "ada", 0.0) for _ in range(FREE_OF_USER + 2)]
         assert waits == [0.0] * (FREE_OF_USER + 1) + [AGAIN_S]
@@ -119,7 +119,7 @@ def test_right_ones_at_the_same_time_wait_for_each_other_alone() -> None:
 
 def test_who_gives_up_waiting_makes_nobody_wait_longer() -> None:
     """Also not himself: he tries again, sooner than he is let."""
-    found = guesses()
+    found = throttle()
     for number in range(8):
         fail(found, HERE, "ada", float(number))
     now = 100.0
@@ -130,7 +130,7 @@ def test_who_gives_up_waiting_makes_nobody_wait_longer() -> None:
 
 
 def test_the_user_is_not_kept_out_elsewhere_nor_are_others_there() -> None:
-    found = guesses()
+    found = throttle()
     for number in range(FREE_OF_ADDRESS):
         fail(found, HERE, "ada", float(number))
     assert found.ask(HERE, "ada", 30.0) > 0
@@ -139,7 +139,7 @@ def test_the_user_is_not_kept_out_elsewhere_nor_are_others_there() -> None:
 
 
 def test_who_was_here_before_waits_for_no_neighbour_and_no_stranger() -> None:
-    found = guesses()
+    found = throttle()
     assert found.ask(HERE, "ada", 0.0) == 0.0
     found.ended(HERE, "ada", 0.0, right=True)
     for number in range(FREE_OF_NAME + 10):
@@ -151,7 +151,7 @@ def test_who_was_here_before_waits_for_no_neighbour_and_no_stranger() -> None:
 
 
 def test_a_stranger_waits_little_for_what_failed_elsewhere() -> None:
-    found = guesses()
+    found = throttle()
     for number in range(FREE_OF_NAME + 10):
         fail(found, f"198.51.100.{number}", "ada", 1.0)
     now = 1.0 + 10 * STRANGERS_S_MAX  # those beyond were decided one after the other
@@ -159,7 +159,7 @@ def test_a_stranger_waits_little_for_what_failed_elsewhere() -> None:
 
 
 def test_an_address_that_tries_many_names_waits_whatever_the_name() -> None:
-    found = guesses()
+    found = throttle()
     for number in range(FREE_OF_ADDRESS + 5):
         fail(found, HERE, f"user-{number}", 1.0)
     assert found.ask(HERE, "another", 1.0) > 0
@@ -169,7 +169,7 @@ def test_an_address_that_tries_many_names_waits_whatever_the_name() -> None:
 
 
 def test_a_success_and_a_quiet_time_clear_it() -> None:
-    found = guesses()
+    found = throttle()
     for _ in range(10):
         fail(found, HERE, "ada", 1.0)
         fail(found, HERE, "bob", 1.0)
@@ -187,7 +187,7 @@ def test_a_success_and_a_quiet_time_clear_it() -> None:
 
 
 def test_it_remembers_so_many() -> None:
-    found = guesses()
+    found = throttle()
     for number in range(KEPT_MAX + 100):
         found.ask("", f"user-{number}", 1.0)
         found.ended("", f"user-{number}", 1.0, right=number % 2 == 0)
@@ -199,7 +199,7 @@ def test_it_remembers_so_many() -> None:
 
 
 def test_what_did_not_fail_is_not_remembered() -> None:
-    found = guesses()
+    found = throttle()
     for right in (True, None):
         assert found.ask(HERE, "ada", 1.0) == 0.0
         found.ended(HERE, "ada", 1.0, right=right)
@@ -207,7 +207,7 @@ def test_what_did_not_fail_is_not_remembered() -> None:
 
 
 def test_it_can_be_switched_off() -> None:
-    found = guesses(longest_s=0.0)
+    found = throttle(longest_s=0.0)
     for _ in range(50):
         fail(found, HERE, "ada", 1.0)
     assert found.ask(HERE, "ada", 1.0) == 0
