@@ -72,7 +72,7 @@ PURE: dict[str, tuple[frozenset[str], frozenset[str]]] = {
         (
             "acquit.client",
             ACTING,
-            "acknowledging aio blocking closing driver inbox listening requests threads tls waiting",
+            "acknowledging aio blocking closing driver inbox listening requests stores threads tls waiting",
         ),
         ("acquit.compat.qpid", ACTING, "connecting connection endpoint"),
         ("acquit.ledger", ACTING, "recovery"),

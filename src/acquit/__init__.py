@@ -29,6 +29,7 @@ from acquit.client.blocking import (
     Session,
     connect,
 )
+from acquit.client.entries import DeliveryStore, EntryKind, LinkEntries, StoreEntry
 from acquit.client.fates import TransactionFate
 from acquit.client.identity import Identity, identify
 from acquit.client.inbox import Inbox, InboxVerdict, SqlInbox
@@ -37,6 +38,7 @@ from acquit.client.options import ConnectOptions, DeliveryMode
 from acquit.client.receipts import ReceiptStatus
 from acquit.client.reconnecting import ConnectionEvent, ConnectionEventKind, Reconnect
 from acquit.client.requests_blocking import Requester, Responder
+from acquit.client.stores import FileStore, MemoryStore, SqliteStore, SqlStore
 from acquit.client.subscriptions import Subscription
 from acquit.errors import (
     AcquitError,
@@ -113,10 +115,13 @@ __all__ = [
     "DecodeError",
     "DeliveryInDoubt",
     "DeliveryMode",
+    "DeliveryStore",
     "EncodeError",
     "EndpointError",
+    "EntryKind",
     "Error",
     "FileBody",
+    "FileStore",
     "Identity",
     "Inbox",
     "InboxConflict",
@@ -124,9 +129,11 @@ __all__ = [
     "JmsKind",
     "LimitReached",
     "LinkDetached",
+    "LinkEntries",
     "LinkStolen",
     "Listener",
     "LocalProtocolError",
+    "MemoryStore",
     "Message",
     "MessageModified",
     "MessageRejected",
@@ -157,6 +164,9 @@ __all__ = [
     "SessionEnded",
     "SettlementError",
     "SqlInbox",
+    "SqlStore",
+    "SqliteStore",
+    "StoreEntry",
     "Subscription",
     "TransactionFailed",
     "TransactionFate",

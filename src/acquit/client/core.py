@@ -31,6 +31,7 @@ from, all in one write. No user code takes part in either.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from heapq import heappop
 from typing import Final
@@ -45,6 +46,7 @@ from acquit.client.receipts import Milestone, ReceiptStatus, SendPromise
 from acquit.client.received import Kinds
 from acquit.client.receiving import ReceiverCore, lose
 from acquit.client.reconnecting import worth_another_try
+from acquit.client.resuming import ResumingReceiver, ResumingSender
 from acquit.client.sending import SenderCore
 from acquit.client.session import Removal, SessionCore
 from acquit.client.transacting import Control
@@ -218,8 +220,12 @@ class ClientCore(CoreBase):
         sent, self.sent = self.sent, []
         for receipt, count in sent:
             receipt._note(ReceiptStatus.STALE, count, failure.message)
-        while self._unanswered:
-            self._unanswered.popleft()[1]._expire(failure.message)
+        unanswered, self._unanswered = self._unanswered, deque()
+        for deadline, receipt in unanswered:
+            if receipt._lasting and self.interrupted:
+                self._unanswered.append((deadline, receipt))
+            else:
+                receipt._expire(failure.message)
 
     def receiver_names(self) -> set[str]:
         """The names of the links that receive, in all sessions."""
@@ -331,6 +337,8 @@ class ClientCore(CoreBase):
             endpoint.on_ended(link_failure(event, endpoint.what))
         if not isinstance(endpoint, SenderCore | ReceiverCore):
             return
+        if isinstance(endpoint, ResumingSender | ResumingReceiver) and endpoint.attaches_again(event.unsettled):
+            return
         session = endpoint.session
         assert isinstance(session, SessionCore)
         failure = link_failure(event, endpoint.spec.what)
@@ -372,6 +380,8 @@ class ClientCore(CoreBase):
     def _on_aborted(self, event: ev.DeliveryAborted) -> None:
         if isinstance(receiver := event.link.context, ReceiverCore):
             self.short_of_credit[receiver] = None  # its credit is used, and nothing came of it
+            if isinstance(receiver, ResumingReceiver):
+                receiver.on_aborted(event.tag)
 
     def _on_states(self, event: ev.StatesReceived) -> None:
         endpoint = event.link.context

@@ -237,13 +237,11 @@ class SqlInbox:
         identify: Identify = identify,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)?", table, re.ASCII):
-            raise ConfigurationError(f"table must be an SQL identifier, such as acquit_inbox, got {table!r}")
+        bind = bind_statements(connection, table, paramstyle)
         _check_age(age_max_s)
         if rows_max is not None:
             check_range("rows_max", rows_max, 1, _COUNT_MAX)
         check_range("prune_every", prune_every, 0, _COUNT_MAX)
-        bind = _binder(paramstyle if paramstyle is not None else _paramstyle_of(connection))
         self._table = table
         self._age_max_s = age_max_s
         self._rows_max = rows_max
@@ -370,6 +368,17 @@ _MARKS: Final[dict[str, Callable[[int], str]]] = {
     "pyformat": lambda n: f"%({_NAMES[n]})s",
 }
 _Bound: TypeAlias = Callable[..., "tuple[str, object]"]
+
+
+def bind_statements(connection: DatabaseConnection, table: str, paramstyle: str | None) -> Callable[[str], _Bound]:
+    """Return what makes of a statement with question marks a function of its parameters, for a driver and a table.
+
+    Raises ConfigurationError for a table's name that is no identifier, and for a paramstyle that there is not, or that
+    cannot be found out.
+    """
+    if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)?", table, re.ASCII):
+        raise ConfigurationError(f"table must be an SQL identifier, such as acquit_inbox, got {table!r}")
+    return _binder(paramstyle if paramstyle is not None else _paramstyle_of(connection))
 
 
 def _binder(paramstyle: str) -> Callable[[str], _Bound]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
+from acquit.client.entries import DeliveryStore
 from acquit.client.reconnecting import Reconnect
 from acquit.client.subscriptions import Subscription
 from acquit.errors import ConfigurationError
@@ -206,6 +207,10 @@ class SenderSpec:
     properties: Mapping[str, object] | None
     buffer_messages: int
     buffer_bytes: int
+    named: bool = False
+    """True if the user chose the name."""
+    exactly_once: DeliveryStore | None = None
+    """The store by which sends are resumed."""
 
     def __post_init__(self) -> None:
         _check_address("sender", self.address)
@@ -248,6 +253,10 @@ class ReceiverSpec:
     target: str | None
     capabilities: tuple[str, ...]
     properties: Mapping[str, object] | None
+    named: bool = False
+    """True if the user chose the name."""
+    exactly_once: DeliveryStore | None = None
+    """The store by which deliveries are resumed."""
 
     def __post_init__(self) -> None:
         _check_address("receiver", self.address)

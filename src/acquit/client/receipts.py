@@ -145,7 +145,7 @@ class ReceiptStatus(IntEnum):
 class SettlementReceipt(Promise):
     """What became of one call that acknowledges, over all the deliveries it was about."""
 
-    __slots__ = ("_awaited", "_worst", "count", "reason")
+    __slots__ = ("_awaited", "_lasting", "_worst", "count", "reason")
 
     count: int
     """How many deliveries the call was about."""
@@ -157,6 +157,7 @@ class SettlementReceipt(Promise):
         self.count = count
         self.reason = None
         self._awaited = count
+        self._lasting = False  # a lost connection does not end it: its link resumes
         self._worst = ReceiptStatus.APPLIED if count else ReceiptStatus.SENT
         if not count:
             self.reason = "there was nothing to acknowledge"
@@ -246,7 +247,7 @@ def _refused(state: Rejected | Released | Modified) -> AcquitError:
 class SendPromise(Promise):
     """What became of one send."""
 
-    __slots__ = ("_again", "_asked", "_awaited", "_failure", "_payload", "_state", "_transferred")
+    __slots__ = ("_again", "_asked", "_awaited", "_failure", "_payload", "_state", "_tag", "_transferred")
 
     def __init__(self, payload: bytes, awaited: bool = False) -> None:
         # As Promise.__init__, written out: one is made for each message.
@@ -258,6 +259,7 @@ class SendPromise(Promise):
         self._state: DeliveryState | Provisional | Unreliable | None = None
         self._failure: Failure | TimeOver | None = None
         self._asked = False
+        self._tag: bytes | None = None  # of an exactly-once send
         self._awaited = awaited  # it has a time-out of its own, at which it is taken back
 
     @property

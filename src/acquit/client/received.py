@@ -219,6 +219,8 @@ class ReceiverBase:
     __slots__ = ("closing", "failure", "left_as", "mode", "session", "spec")
 
     link: ReceivingLink
+    resumes = False
+    """True for a receiver whose deliveries outlive their connection (`resuming`)."""
 
     def __init__(self, session: SessionBase, spec: ReceiverSpec) -> None:
         self.session = session
@@ -246,6 +248,10 @@ class ReceiverBase:
 
     def top_up(self) -> None:
         """Grant what can be granted."""
+        raise NotImplementedError
+
+    def decide(self, messages: Sequence[MessageCore], outcome: Outcome, receipt: SettlementReceipt) -> None:
+        """Store the outcome of messages, and tell it when that is safe (of a receiver that resumes)."""
         raise NotImplementedError
 
 
@@ -308,10 +314,27 @@ class SessionBase:
         """Give messages their outcome, which were claimed before."""
         receipt = self.kinds.receipt(len(messages))
         if messages:
+            resumed: dict[ReceiverBase, list[MessageCore]] = {}
             for message in messages:
                 message._outcome = outcome
-            self.core.post((self._settle, messages, outcome, receipt))
+                if message._receiver.resumes:
+                    resumed.setdefault(message._receiver, []).append(message)
+            for receiver, its_own in resumed.items():
+                receiver.decide(its_own, outcome, receipt)
+            if resumed:
+                messages = [message for message in messages if not message._receiver.resumes]
+            if messages:
+                self.core.post((self._settle, messages, outcome, receipt))
         return receipt
+
+    def settle_safely(self, messages: Sequence[MessageCore], outcome: Outcome, receipt: SettlementReceipt) -> None:
+        """Tell the outcome of messages of a receiver that resumes, which its store has now (loop side)."""
+        raise NotImplementedError
+
+    def take_number(self) -> int:
+        """Return the number of one more message (loop side)."""
+        self.number += 1
+        return self.number - 1
 
     def settle_lazily(self, message: MessageCore, outcome: Outcome) -> None:
         """Give a message, which was claimed before, its outcome with others (user side)."""

@@ -448,14 +448,15 @@ class ReceiverCore(ReceiverBase):
             return
         credit = self.link.credit
         prefetch = self.spec.prefetch
+        resumed = self.resumptions
         if prefetch == 0 or self._paused:
             wanted = self._pulling - len(self.buffer)
             if self._unsettled_max:
                 wanted = min(wanted, self._unsettled_max - self.link.unsettled_count)
             elif self._unanswered_max:
                 wanted = self._within_unanswered(wanted)
-            if wanted > credit:
-                self.link.grant(wanted)
+            if wanted + resumed > credit:
+                self.link.grant(wanted + resumed)
             return
         room = prefetch - self.held
         if self._average_bytes:
@@ -467,9 +468,15 @@ class ReceiverCore(ReceiverBase):
             room = min(room, self._unsettled_max - self.link.unsettled_count)
         elif self._unanswered_max:
             room = self._within_unanswered(room)
+        room = max(room, 0) + resumed
         # Half of the prefetch is worth a flow. Less is, too, when somebody has nothing to do before it comes.
         if room < credit or (room > credit and (room - credit >= prefetch // 2 or not (credit or self.buffer))):
             self.link.grant(max(room, 0))
+
+    @property
+    def resumptions(self) -> int:
+        """Deliveries that the peer is still to resume, each of which uses one credit."""
+        return 0
 
     def _within_unanswered(self, room: int) -> int:
         # What is acknowledged has given its credit back, but is remembered until the peer answers: a peer that never

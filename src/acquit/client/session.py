@@ -24,6 +24,7 @@ from acquit.client.options import ReceiverSpec, SenderSpec, check_subscription
 from acquit.client.receipts import Milestone, ReceiptStatus, SettlementReceipt
 from acquit.client.received import TAKEN_BACK, Kinds, MessageCore, ReceiverBase, SessionBase, describe
 from acquit.client.receiving import ReceiverCore, lose
+from acquit.client.resuming import ResumingReceiver, ResumingSender, check_exactly_once, check_receiving
 from acquit.client.sending import SenderCore
 from acquit.client.subscriptions import Subscription
 from acquit.client.transacting import TransactedSender, Transactions
@@ -75,7 +76,12 @@ class SessionCore(SessionBase):
         """Attach a sender."""
         self.check()
         transactions = self.transactions
-        sender = SenderCore(self, spec) if transactions is None else TransactedSender(self, spec, transactions)
+        check_exactly_once(self, spec)
+        sender: SenderCore
+        if transactions is not None:
+            sender = TransactedSender(self, spec, transactions)
+        else:
+            sender = SenderCore(self, spec) if spec.exactly_once is None else ResumingSender(self, spec)
         sender.attach()
         self.senders.append(sender)
         return sender
@@ -86,7 +92,9 @@ class SessionCore(SessionBase):
         if spec.subscription is not None:
             name = spec.subscription.link_name(self.core.receiver_names(), named=self.core.named)
             spec = replace(spec, name=name)
-        receiver = ReceiverCore(self, spec)
+        check_exactly_once(self, spec)
+        check_receiving(self, spec)
+        receiver = ReceiverCore(self, spec) if spec.exactly_once is None else ResumingReceiver(self, spec)
         receiver.attach()
         self.receivers.append(receiver)
         return receiver
@@ -140,7 +148,8 @@ class SessionCore(SessionBase):
         lost = self.engine.unsettled()
         for sender in self.senders:
             sender.on_interrupted([delivery for delivery in lost if delivery.link is sender.link])
-        lose(lost, failure.message)
+        resumed = {receiver.link for receiver in self.receivers if receiver.resumes}
+        lose([delivery for delivery in lost if delivery.link not in resumed], failure.message)
         for receiver in self.receivers:
             receiver.on_interrupted(failure)
         for errand in tuple(self.errands):
@@ -224,6 +233,15 @@ class SessionCore(SessionBase):
                 message._receiver.give_back(message)
                 self.core.short_of_credit[message._receiver] = None
 
+    def settle_safely(self, messages: Sequence[MessageCore], outcome: Outcome, receipt: SettlementReceipt) -> None:
+        """Tell the outcome of messages of a receiver that resumes, which its store has now."""
+        for message in messages:
+            receiver = message._receiver
+            assert isinstance(receiver, ResumingReceiver)
+            receiver.settle(message, outcome, receipt)
+            receiver.give_back(message)
+            self.core.short_of_credit[receiver] = None
+
     def on_answers(self, deliveries: list[Delivery], state: object, settled: bool) -> None:
         """The peer told a state of deliveries that we received."""
         if not settled:
@@ -238,6 +256,8 @@ class SessionCore(SessionBase):
             else:
                 self._withdraw(delivery)
         receiver = deliveries[0].link.context
+        if isinstance(receiver, ResumingReceiver):
+            receiver.on_settled(deliveries)
         if isinstance(receiver, ReceiverCore) and receiver.starved:
             self.core.short_of_credit[receiver] = None
 

@@ -14,6 +14,7 @@ from acquit.client.aio.receiver import Receiver
 from acquit.client.aio.sender import Sender
 from acquit.client.closing import close, end_transaction
 from acquit.client.driver import Driver
+from acquit.client.entries import DeliveryStore
 from acquit.client.modes import AckMode
 from acquit.client.options import (
     DeliveryMode,
@@ -60,13 +61,16 @@ class Session:
         properties: Mapping[str, object] | None = None,
         buffer_messages: int = 1_000,
         buffer_bytes: int = 16 * 1024 * 1024,
+        exactly_once: DeliveryStore | None = None,
     ) -> Opening[Sender]:
         """Attach a sender to `address`; None is the anonymous terminus, where each message's `to` says where it goes.
 
         `topic`: the address is a topic's; without it the peer decides what the address means. `unreliable`: messages
         are settled as they are sent (at most once), and `send` returns None as soon as one has left. `buffer_messages`
-        and `buffer_bytes` bound what waits for credit here: beyond, `send` waits. Raises NotFound, Unauthorized or
-        another LinkDetached where the peer refuses.
+        and `buffer_bytes` bound what waits for credit here: beyond, `send` waits. `exactly_once`: a store (MemoryStore,
+        FileStore, SqliteStore, SqlStore) by which the outcome of each send is heard in the end, and none is posted
+        twice; it needs a `name` and a container_id where it outlives the process, and a broker that resumes deliveries.
+        Raises NotFound, Unauthorized or another LinkDetached where the peer refuses, or does not resume.
         """
         return Opening(
             lambda: self._attach_sender(
@@ -80,6 +84,8 @@ class Session:
                     properties=properties,
                     buffer_messages=buffer_messages,
                     buffer_bytes=buffer_bytes,
+                    named=name is not None,
+                    exactly_once=exactly_once,
                 )
             ),
             "session.sender(...)",
@@ -103,6 +109,7 @@ class Session:
         target: str | None = None,
         capabilities: Iterable[str] = (),
         properties: Mapping[str, object] | None = None,
+        exactly_once: DeliveryStore | None = None,
     ) -> Opening[Receiver]:
         """Attach a receiver to `address`; None asks for a temporary node, whose name is the receiver's `address` and
         which lives as long as the receiver.
@@ -114,8 +121,10 @@ class Session:
         must all be applied by the peer. `topic`: the address is a topic's, and what is posted from now on comes here;
         `subscription` gives that a name, so that it can be kept or shared (then `name` is not used). `unreliable`: the
         peer settles messages as it sends them, as in mode NO_ACK, whatever the session's is. `target` names our
-        own end for brokers that address replies to it. Raises NotFound, Unauthorized or another LinkDetached where the
-        peer refuses.
+        own end for brokers that address replies to it. `exactly_once`: a store (MemoryStore, FileStore, SqliteStore,
+        SqlStore) by which deliveries outlive their connection, and, with a `name` and a container_id, the process; in
+        CLIENT and INDIVIDUAL mode. Raises NotFound, Unauthorized or another LinkDetached where the peer refuses, or
+        does not resume deliveries.
         """
         return Opening(
             lambda: self._attach_receiver(
@@ -135,6 +144,8 @@ class Session:
                     target=target,
                     capabilities=capabilities_of(capabilities),
                     properties=properties,
+                    named=name is not None or subscription is not None,
+                    exactly_once=exactly_once,
                 )
             ),
             "session.receiver(...)",

@@ -1,0 +1,671 @@
+"""Exactly-once links of the client: senders and receivers that resume what was unsettled when their link was lost.
+
+Theory of operation. A link that is given a store (`stores`) asks the broker to keep its terminus (``acquit:resume``,
+2.6.13). When the connection is lost nothing is given up: messages that were handed out stay valid, receipts stay open,
+sends stay what they are. Each attach carries our unsettled map, the broker's answer carries its own, and the two decide
+(`protocol.resumption`)::
+
+    receiver                             the broker's map has the tag        it does not, and is complete
+    ─────────────────────────────────    ────────────────────────────────    ────────────────────────────────
+    outcome decided (and stored)         the broker resumes it, applies      the broker had applied it: APPLIED
+                                         the outcome, and settles: APPLIED
+    handed out, or in the buffer         the broker resumes it: the same     taken away: STALE
+                                         message goes on
+    not known any more (a restart)       the broker sends it again           -
+
+    sender
+    ─────────────────────────────────
+    transferred, no outcome heard        its outcome is there: it is         never arrived: it is sent again,
+                                         confirmed, and settled              under the same tag
+
+The broker names the identity of its terminus. If it is not the one that the store knows, the terminus was ended
+meanwhile (its time was over, its queue was deleted): then nobody can tell what became of what was unsettled, and that
+is what the receipts say.
+
+An outcome is safe in the store before it is told, a message before it is transferred, and a send is forgotten in the
+store before it is settled: only then does the broker forget it, too. So a crash of either side, or of both, between any
+two steps leaves one of the cases above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import count
+from secrets import token_hex
+from typing import TYPE_CHECKING, Final
+
+from acquit.client.entries import EntryKind, StoreEntry, forget
+from acquit.client.failures import Failure
+from acquit.client.receipts import ReceiptStatus, SendPromise, SettlementReceipt
+from acquit.client.received import TAKEN_BACK, MessageCore, describe
+from acquit.client.receiving import ReceiverCore
+from acquit.client.sending import SenderCore
+from acquit.client.sources import make_source
+from acquit.errors import ConfigurationError, LinkDetached
+from acquit.protocol._definitions import (
+    AmqpCondition,
+    Error,
+    RcvSettleMode,
+    SndSettleMode,
+    Source,
+    Target,
+    TerminusDurability,
+    TerminusExpiryPolicy,
+)
+from acquit.protocol.composite import encode_composite
+from acquit.protocol.delivery import Delivery, DeliveryState, is_outcome
+from acquit.protocol.extensions import RESUME, TERMINUS
+from acquit.protocol.resumption import first_fitting
+
+if TYPE_CHECKING:
+    from acquit.client.entries import DeliveryStore
+    from acquit.client.options import ReceiverSpec, SenderSpec
+    from acquit.client.received import SessionBase
+    from acquit.protocol.constants import Outcome
+    from acquit.protocol.endpoint import Link
+
+RECEIPTS_MAX: Final = 1_000
+"""Receipts of a receiver that may be kept before it is worth looking which have ended."""
+_ATTACH_BYTES: Final = 2_048
+"""Bytes of an attach that are kept free for all but its unsettled map."""
+
+
+def check_exactly_once(session: SessionBase, spec: SenderSpec | ReceiverSpec) -> None:
+    """Raise ConfigurationError for an exactly-once link that could not keep its promise."""
+    store, mode = spec.exactly_once, session.mode
+    if store is None:
+        return
+    if spec.unreliable:
+        raise ConfigurationError(f"{spec.what} is unreliable: nothing about it can be exactly once")
+    if mode.transacted:
+        raise ConfigurationError("exactly_once is not for sessions in mode TRANSACTED: its links resume, they do not")
+    if spec.address is None:
+        raise ConfigurationError("an exactly-once link needs an address: one that the broker makes does not last")
+    if store.durable and not session.core.named:
+        raise ConfigurationError(
+            "exactly_once with a store that outlives the process needs a connection with a container_id, by which the "
+            "broker knows the program again: acquit.connect(url, container_id=...)"
+        )
+    if store.durable and not spec.named:
+        raise ConfigurationError("exactly_once with a store that outlives the process needs a link with a name=")
+
+
+def check_receiving(session: SessionBase, spec: ReceiverSpec) -> None:
+    """Raise ConfigurationError for an exactly-once receiver where messages are acknowledged without the user."""
+    if spec.exactly_once is None:
+        return
+    if session.mode.rcv_settle_mode is not RcvSettleMode.SECOND:
+        raise ConfigurationError(
+            f"an exactly-once receiver needs a session in mode CLIENT or INDIVIDUAL, not {session.mode.name.name}"
+        )
+    if spec.topic and (spec.subscription is None or not spec.subscription.durable):
+        raise ConfigurationError("an exactly-once receiver of a topic needs a durable subscription")
+    if spec.browse or (spec.subscription is not None and spec.subscription.shared):
+        raise ConfigurationError("an exactly-once receiver neither browses nor shares a subscription")
+
+
+def refusal(link: Link) -> str | None:
+    """Return why a peer's answer to an attach is not enough for exactly once; None where it is."""
+    answer = link.remote_attach
+    if answer is None or RESUME not in answer.offered_capabilities:
+        return f"the peer does not resume deliveries ({RESUME}), so that exactly_once is not to be had from it"
+    return None
+
+
+def identity_of(link: Link) -> bytes:
+    """Return the identity of the peer's terminus."""
+    answer = link.remote_attach
+    value = None if answer is None or answer.properties is None else answer.properties.get(TERMINUS)
+    return bytes(value) if isinstance(value, bytes) else b""
+
+
+class _Held:
+    """A delivery of an exactly-once receiver that the broker has not settled."""
+
+    __slots__ = ("message", "outcome", "receipt")
+
+    def __init__(self, message: MessageCore | None, outcome: Outcome | None = None) -> None:
+        self.message = message
+        """None: known from the store alone, decided in an earlier life of the program."""
+        self.outcome = outcome
+        self.receipt: SettlementReceipt | None = None
+
+
+class ResumingReceiver(ReceiverCore):
+    """A receiver whose deliveries are resumed."""
+
+    __slots__ = ("_again", "_expected", "_held", "_identity", "_receipts", "_store", "_told")
+
+    resumes = True
+
+    def __init__(self, session: SessionBase, spec: ReceiverSpec) -> None:
+        super().__init__(session, spec)
+        assert spec.exactly_once is not None
+        self._store: DeliveryStore = spec.exactly_once
+        known = self._store.load(spec.name)
+        self._identity = known.identity
+        self._held: dict[bytes, _Held] = {tag: _Held(None, outcome) for tag, outcome in known.outcomes.items()}
+        self._told: dict[bytes, DeliveryState | None] = {}
+        """The map of our last attach."""
+        self._receipts: dict[SettlementReceipt, None] = {}
+        """Receipts that may be open."""
+        self._again = False
+        """The link is being detached to be attached once more."""
+        self._expected: set[bytes] = set()
+        """Tags that the broker is still to resume on this link."""
+
+    # -- user side -----------------------------------------------------------------------------------------------------
+
+    def decide(self, messages: Sequence[MessageCore], outcome: Outcome, receipt: SettlementReceipt) -> None:
+        """Store the outcome of messages, which were claimed before, and tell it when that is safe."""
+        session = self.session
+        encoded = encode_composite(outcome)
+        name = self.spec.name
+        receipt._lasting = True
+        self._receipts[receipt] = None
+        if len(self._receipts) > 2 * RECEIPTS_MAX:
+            self._receipts = {one: None for one in self._receipts if not one.done}
+        entries = [StoreEntry(EntryKind.OUTCOME, name, one.delivery_tag, encoded) for one in messages]
+
+        def safe(error: BaseException | None) -> None:
+            if error is None:
+                session.core.post((session.settle_safely, messages, outcome, receipt))
+            else:
+                receipt._expire(f"the outcome could not be stored: {error}")
+
+        self._store.write(entries, safe)
+
+    # -- loop side: life -----------------------------------------------------------------------------------------------
+
+    def attach(self) -> None:
+        """Attach with what is unsettled here, or, where nothing was ever unsettled, without a map (2.7.3)."""
+        spec, mode, engine = self.spec, self.mode, self.session.engine
+        ours: dict[bytes, DeliveryState | None] = {tag: held.outcome for tag, held in self._held.items()}
+        room = self.session.core.engine.peer_frame_size_max - _ATTACH_BYTES
+        named, incomplete = first_fitting(ours, (), max(room, 0))
+        self._told = named
+        source = make_source(spec, OUTCOMES_ASKED, named=self.session.core.named, default_outcome=mode.default_outcome)
+        source.durable = TerminusDurability.UNSETTLED_STATE
+        source.expiry_policy = TerminusExpiryPolicy.NEVER
+        self.link = engine.attach_receiver(
+            spec.name,
+            source=source,
+            target=Target(address=spec.target),
+            snd_settle_mode=SndSettleMode.UNSETTLED,
+            rcv_settle_mode=RcvSettleMode.SECOND,
+            unsettled=named if self._identity or named else None,
+            incomplete_unsettled=incomplete,
+            desired_capabilities=(RESUME,),
+            properties=spec.properties,
+            context=self,
+        )
+        self._silent = True  # what is to be resumed comes first, and how much that is the answer tells
+
+    def on_attached(self) -> None:
+        """Compare the two maps."""
+        if (refused := refusal(self.link)) is not None:
+            self._end(Failure(LinkDetached, f"{self.spec.what} was detached by us: {refused}"))
+            self.link.detach(Error(AmqpCondition.NOT_IMPLEMENTED, refused))
+            return
+        identity = identity_of(self.link)
+        if identity != self._identity:
+            self._begin_anew(identity)
+        answer = self.link.remote_attach
+        assert answer is not None
+        theirs = answer.unsettled or {}
+        if not answer.incomplete_unsettled:
+            gone = [tag for tag in self._told if tag not in theirs and tag in self._held]
+            for tag in gone:
+                self._over(tag, self._held[tag], None)
+            self._forget(gone)
+        self._expected = set(theirs)
+        super().on_attached()
+
+    def _begin_anew(self, identity: bytes) -> None:
+        """The broker keeps another terminus than we know of: this is the first time, or the other one was ended."""
+        name, entries = self.spec.name, []
+        if self._identity:
+            for tag, held in self._held.items():
+                entries += forget(EntryKind.OUTCOME, name, [tag])
+                self._lost(held)
+            self._held.clear()
+        self._identity = identity
+        self._store.write([*entries, StoreEntry(EntryKind.IDENTITY, name, b"", identity)])
+
+    def _lost(self, held: _Held) -> None:
+        reason = "the broker had ended the terminus, and cannot tell what became of it"
+        if held.receipt is not None:
+            held.receipt._note(ReceiptStatus.UNKNOWN, 1, reason)
+        if held.message is not None:
+            self._drop(held.message)
+
+    def _drop(self, message: MessageCore) -> None:
+        """A message is not ours any more: it is taken out of the buffer, or whoever has it will hear so."""
+        message._delivery.context = TAKEN_BACK
+        try:
+            self.buffer.remove(message)
+        except ValueError:
+            return
+        self.give_back(message)
+
+    def on_interrupted(self, failure: Failure) -> None:
+        """The connection is lost: what is here stays ours, under new numbers, as the broker holds it for us."""
+        session = self.session
+        for held in self._held.values():
+            message = held.message
+            if message is None or held.outcome is not None:
+                continue
+            before, after = message._number, session.take_number()
+            handed_out = session.handed_out
+            if before in handed_out:
+                # Whoever claims the message meanwhile, in another thread, does it under the one number or the other.
+                handed_out[after] = message
+                message._number = after
+                if handed_out.pop(before, None) is None:
+                    handed_out.pop(after, None)
+            else:
+                message._number = after
+        self._expected.clear()
+        if self.drained is not None:
+            self.drained.fail(failure)
+        self.notify()
+
+    def detach(self) -> None:
+        """Leave the terminus to the next link of this name, or, where nothing outlives us, end it."""
+        self.closing = True
+        if self.failure is None and self.session.core.interrupted:
+            self.session.forget(self, Failure(LinkDetached, f"{self.spec.what} was closed by us"))
+        elif self.failure is None:
+            lasts = self._store.durable or self.spec.subscription is not None
+            self.link.detach(closed=not lasts or not self.attached.done)
+        else:
+            self.detached.succeed()
+
+    # -- loop side: messages -------------------------------------------------------------------------------------------
+
+    def on_deliveries(self, deliveries: list[Delivery]) -> None:
+        """Messages arrived: new ones, and those that the broker resumes."""
+        fresh: list[Delivery] = []
+        for delivery in deliveries:
+            self._expected.discard(delivery.tag)
+            held = self._held.get(delivery.tag)
+            if held is None:
+                fresh.append(delivery)
+            else:
+                self._resumed(delivery, held)
+        if fresh:
+            before = len(self.buffer)
+            super().on_deliveries(fresh)
+            if not (self.closing or self.returning):
+                for message in list(self.buffer)[before - len(self.buffer) :]:
+                    self._held.setdefault(message.delivery_tag, _Held(message))
+        self.session.core.short_of_credit[self] = None
+
+    def _resumed(self, delivery: Delivery, held: _Held) -> None:
+        message = held.message
+        if message is not None:
+            if not delivery.payload:
+                delivery.payload = message.payload
+            message._delivery = delivery
+        theirs = delivery.remote_state
+        if delivery.settled:
+            self._over(delivery.tag, held, theirs)
+            self._forget((delivery.tag,))
+        elif theirs is not None and is_outcome(theirs):  # it was taken away, and this is what holds (example 13)
+            self._over(delivery.tag, held, theirs)
+            self._forget((delivery.tag,))
+            self.session.engine.settle_all((delivery,), theirs)
+        elif held.outcome is not None:
+            delivery.context = held.receipt
+            if self._told.get(delivery.tag) == held.outcome:
+                delivery.local_state = held.outcome  # our map has told it: the broker settles when it is applied
+            else:
+                self.session.say(held.outcome, delivery)
+
+    def on_aborted(self, tag: bytes) -> None:
+        """The broker cannot resume a delivery: its outcome came from elsewhere (examples 11 and 14)."""
+        self._expected.discard(tag)
+        held = self._held.get(tag)
+        if held is not None:
+            self._over(tag, held, None, taken=True)
+            self._forget((tag,))
+        self.session.core.short_of_credit[self] = None
+
+    def on_settled(self, deliveries: list[Delivery]) -> None:
+        """The broker has settled deliveries: nobody asks for them again."""
+        known = [delivery.tag for delivery in deliveries if delivery.tag in self._held]
+        for tag in known:
+            del self._held[tag]
+        self._write_forgotten(known)
+        self._attach_again()
+
+    def settle(self, message: MessageCore, outcome: Outcome, receipt: SettlementReceipt) -> None:
+        """Tell the outcome of a message, now or as the link is attached again."""
+        core = self.session.core
+        delivery = message._delivery
+        held = self._held.get(delivery.tag)
+        if held is None or held.message is not message or delivery.context is TAKEN_BACK:
+            receipt._note(ReceiptStatus.STALE, 1, self.session.why_stale(message))
+            return
+        held.outcome, held.receipt = outcome, receipt
+        core.await_answer(receipt)
+        if self.failure is not None:
+            receipt._note(ReceiptStatus.UNKNOWN, 1, self.failure.message)
+        elif not core.interrupted and not delivery.settled and delivery.tag not in self._expected:
+            delivery.context = receipt
+            self.session.say(outcome, delivery)
+
+    def _over(self, tag: bytes, held: _Held, theirs: object, *, taken: bool = False) -> None:
+        """A delivery is settled: by our outcome, or, if the broker says another, by that."""
+        told = self._told.get(tag)
+        agreed = told is not None and not taken and (theirs is None or type(theirs) is type(told))
+        if held.receipt is not None:
+            if agreed:
+                held.receipt._note(self.session.core.answer_means, 1)
+            else:
+                how = f", as {describe(theirs)}" if theirs is not None else ""
+                held.receipt._note(ReceiptStatus.STALE, 1, f"the peer had settled it before{how}")
+        if held.message is not None and not agreed:
+            self._drop(held.message)
+
+    def _forget(self, tags: Sequence[bytes]) -> None:
+        for tag in tags:
+            self._held.pop(tag, None)
+        self._write_forgotten(tags)
+
+    def _write_forgotten(self, tags: Sequence[bytes]) -> None:
+        if tags:
+            self._store.write(forget(EntryKind.OUTCOME, self.spec.name, tags))
+
+    @property
+    def resumptions(self) -> int:
+        """Credit that deliveries which are resumed use up, beside the prefetch."""
+        return len(self._expected)
+
+    def _attach_again(self) -> None:
+        """Where not all of a map fitted its frame, both ends attach once more when what was named is settled."""
+        attaches = self.link.local_attach, self.link.remote_attach
+        incomplete = any(one is not None and one.incomplete_unsettled for one in attaches)
+        if incomplete and not self._expected and not self._held.keys() & self._told.keys():
+            self._again = True
+            self.link.detach(closed=False)
+
+    def attaches_again(self, lost: list[Delivery]) -> bool:
+        """True if the link was detached to be attached once more, which it is now."""
+        if not self._again:
+            return False
+        self._again = False
+        self.session.engine.lose_deliveries(lost)
+        self.attach()
+        return True
+
+    def open_receipts(self) -> list[SettlementReceipt]:
+        """Receipts that wait for the store, or for the peer's answer."""
+        return [receipt for receipt in list(self._receipts) if not receipt.done]
+
+    def on_ended(self, failure: Failure) -> None:
+        """The link is over: what was decided and not answered stays in the store."""
+        for receipt in self.open_receipts():
+            receipt._expire(failure.message)
+        super().on_ended(failure)
+
+
+OUTCOMES_ASKED: Final = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
+
+
+class ResumingSender(SenderCore):
+    """A sender whose sends are resumed: the outcome of each is heard, and none is posted twice."""
+
+    __slots__ = ("_again", "_identity", "_named", "_store", "_storing", "_unsettled")
+
+    resumes = True
+
+    def __init__(self, session: SessionBase, spec: SenderSpec) -> None:
+        super().__init__(session, spec)
+        assert spec.exactly_once is not None
+        self._store: DeliveryStore = spec.exactly_once
+        known = self._store.load(spec.name)
+        self._identity = known.identity
+        self._tags = _lasting_tags(session.core.wall_clock())
+        self._unsettled: dict[bytes, SendPromise] = {}
+        """Sends that may have been transferred and have no outcome, by delivery-tag."""
+        self._named: set[bytes] = set()
+        """Tags that our last attach had in its map."""
+        self._again = False
+        """The link is being detached to be attached once more."""
+        self._storing = 0
+        """Sends that are on their way into the store."""
+        for tag, payload in known.sends.items():
+            promise = self._unsettled[tag] = SendPromise(payload)
+            promise._tag, promise._transferred = tag, True
+            self._queued_bytes += len(payload)
+            self._sent_bytes += len(payload)
+
+    @property
+    def recovered(self) -> int:
+        """The number of sends that an earlier life of the program left without an outcome, and that have none yet."""
+        return sum(type(promise) is SendPromise for promise in self._unsettled.values())
+
+    # -- user side -----------------------------------------------------------------------------------------------------
+
+    @property
+    def has_room(self) -> bool:
+        """True if the buffer takes one more, those on their way into the store included."""
+        return super().has_room and len(self.queue) + self._storing < self.spec.buffer_messages
+
+    def enqueue(self, promise: SendPromise) -> None:
+        """Store a send, and put it into the buffer when that is safe."""
+        self._queued_bytes += len(promise._payload)
+        promise._tag = next(self._tags)
+        entry = StoreEntry(EntryKind.SEND, self.spec.name, promise._tag, promise._payload)
+        self._storing += 1
+
+        def safe(error: BaseException | None) -> None:
+            self._storing -= 1
+            if error is not None:
+                failure = Failure(LinkDetached, f"the message could not be stored, and was not sent: {error}")
+                self.session.core.post((promise._fail, failure))
+                return
+            self.queue.append(promise)
+            self.session.core.post((self.pump,))
+
+        self._store.write([entry], safe)
+
+    def withdraw(self, promise: SendPromise, timeout_s: float | None = None) -> None:
+        """Do nothing: what is stored will be sent, whoever has stopped waiting."""
+
+    def expire(self, promise: SendPromise, timeout_s: float) -> None:
+        """Do nothing, as `withdraw`."""
+
+    # -- loop side -----------------------------------------------------------------------------------------------------
+
+    def attach(self) -> None:
+        """Attach with the sends that have no outcome, or, where there never were any, without a map."""
+        spec = self.spec
+        ours: dict[bytes, DeliveryState | None] = dict.fromkeys(self._unsettled)
+        room = self.session.core.engine.peer_frame_size_max - _ATTACH_BYTES
+        named, incomplete = first_fitting(ours, (), max(room, 0))
+        self._named = set(named)
+        capabilities = (*spec.capabilities, "topic") if spec.topic else spec.capabilities
+        self.link = self.session.engine.attach_sender(
+            spec.name,
+            source=Source(outcomes=OUTCOMES_ASKED),
+            target=Target(
+                address=spec.address,
+                durable=TerminusDurability.UNSETTLED_STATE,
+                expiry_policy=TerminusExpiryPolicy.NEVER,
+                capabilities=capabilities,
+            ),
+            snd_settle_mode=SndSettleMode.MIXED,
+            rcv_settle_mode=RcvSettleMode.SECOND,
+            unsettled=named if self._identity or named else None,
+            incomplete_unsettled=incomplete,
+            desired_capabilities=(RESUME,),
+            properties=spec.properties,
+            context=self,
+        )
+
+    def on_attached(self) -> None:
+        """Compare the two maps."""
+        refused = refusal(self.link)
+        identity = identity_of(self.link)
+        if refused is None and self._identity and identity != self._identity and self._unsettled:
+            refused = (
+                f"the broker has ended the terminus that it kept for {self.spec.name!r}, and cannot tell what became "
+                f"of {len(self._unsettled)} messages: `forget_terminus` of the store says what to do with them"
+            )
+        if refused is not None:
+            failure = Failure(LinkDetached, f"{self.spec.what} was detached by us: {refused}")
+            self.failure = failure
+            self.attached.fail(failure)
+            self.link.detach(Error(AmqpCondition.NOT_IMPLEMENTED, refused))
+            return
+        if identity != self._identity:
+            self._identity = identity
+            self._store.write([StoreEntry(EntryKind.IDENTITY, self.spec.name, b"", identity)])
+        answer = self.link.remote_attach
+        assert answer is not None
+        theirs = answer.unsettled or {}
+        again: list[SendPromise] = []
+        heard: list[bytes] = []
+        waiting = {id(promise) for promise in self.queue}
+        for tag in sorted(self._unsettled):
+            promise = self._unsettled[tag]
+            state = theirs.get(tag)
+            if state is not None and is_outcome(state):
+                heard.append(tag)
+                self._hear(promise, state)  # type: ignore[arg-type]  # `is_outcome` has looked at it
+            elif tag in self._named and not answer.incomplete_unsettled and id(promise) not in waiting:
+                again.append(promise)
+        for promise in reversed(again):
+            self._sent_bytes -= len(promise._payload) if promise._transferred else 0
+            self.queue.appendleft(promise)
+        super().on_attached()
+        if heard:
+            self._confirm_when_safe(heard)
+
+    def on_interrupted(self, lost: list[Delivery]) -> None:
+        """The connection is lost: what was sent is resumed."""
+        self.in_flight = 0
+
+    def give_up_waiting(self, failure: Failure) -> None:
+        """Do nothing: what is stored waits for the connection as long as it takes."""
+
+    def pump(self) -> None:
+        """Transfer what the peer gives credit for, while both maps are complete (2.7.3)."""
+        if self.failure is not None:
+            self.on_ended(self.failure, [])
+            return
+        queue, link = self.queue, self.link
+        if not self.session.core.writable or self.session.core.interrupted or not self.attached.done:
+            return
+        incomplete = link.remote_attach is not None and link.remote_attach.incomplete_unsettled
+        incomplete = incomplete or (link.local_attach is not None and link.local_attach.incomplete_unsettled)
+        while queue and link.sendable and not incomplete:
+            promise = queue.popleft()
+            assert promise._tag is not None
+            self._unsettled[promise._tag] = promise
+            link.send(promise._tag, promise._payload, context=promise)
+            promise._transferred = True
+            self._sent_bytes += len(promise._payload)
+            self.in_flight += 1
+        if len(queue) <= self.spec.buffer_messages // 2:
+            self.notify()
+
+    def on_states(self, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> None:
+        """The peer told what became of sends. They are forgotten here, durably, and only then settled."""
+        if not settled and not is_outcome(state):
+            return  # progress
+        tags = []
+        for delivery in deliveries:
+            promise = self._unsettled.get(delivery.tag)
+            if promise is not None:
+                self.in_flight -= 1
+                tags.append(delivery.tag)
+                self._hear(promise, state)
+        engine = self.session.engine
+
+        def safe(error: BaseException | None) -> None:
+            if error is None:
+                self.session.core.post((self._settle, engine, deliveries))
+
+        for tag in tags:
+            self._unsettled.pop(tag, None)
+        self._store.write(forget(EntryKind.SEND, self.spec.name, tags), safe)
+
+    def _hear(self, promise: SendPromise, state: DeliveryState | None) -> None:
+        if promise.done:
+            return
+        self._sent_bytes += 0 if promise._transferred else len(promise._payload)
+        promise._settled(state)
+        if promise._error() is not None:
+            self._failed.append(promise)
+
+    def _settle(self, engine: object, deliveries: list[Delivery]) -> None:
+        if engine is self.session.engine and self.failure is None:
+            self.session.engine.settle_all(deliveries)
+
+    def _confirm_when_safe(self, tags: list[bytes]) -> None:
+        """Forget sends whose outcome the peer's map told, and then resume them settled. One for which there is no
+        credit is left out: the peer forgets it with our next map."""
+        link = self.link
+
+        def confirm() -> None:
+            for tag in tags:
+                self._unsettled.pop(tag, None)
+                if self.link is link and link.sendable:
+                    link.send(tag, b"", resume=True, settled=True)
+            self._attach_again()
+
+        def safe(error: BaseException | None) -> None:
+            if error is None:
+                self.session.core.post((confirm,))
+
+        self._store.write(forget(EntryKind.SEND, self.spec.name, tags), safe)
+
+    def _attach_again(self) -> None:
+        attaches = self.link.local_attach, self.link.remote_attach
+        incomplete = any(one is not None and one.incomplete_unsettled for one in attaches)
+        if incomplete and not self._named.intersection(self._unsettled):
+            self._again = True
+            self.link.detach(closed=False)
+
+    def attaches_again(self, lost: list[Delivery]) -> bool:
+        """True if the link was detached to be attached once more, which it is now."""
+        if not self._again:
+            return False
+        self._again = False
+        self.session.engine.lose_deliveries(lost)
+        self.attach()
+        return True
+
+    def on_ended(self, failure: Failure, lost: list[Delivery]) -> None:
+        """The link is over: sends without an outcome stay in the store, and those who wait hear so."""
+        for promise in list(self._unsettled.values()):
+            if not promise.done:
+                self._failed.append(promise)
+                promise._fail(failure)
+        super().on_ended(failure, [])
+
+    def unfinished(self) -> list[SendPromise]:
+        """All sends that have no end yet."""
+        return [promise for promise in (*self._unsettled.values(), *self.queue) if not promise.done]
+
+    def detach(self) -> None:
+        """Leave the terminus to the next link of this name, or, where nothing outlives us, end it."""
+        self.closing = True
+        if self.failure is None and self.session.core.interrupted:
+            self.session.forget(self, Failure(LinkDetached, f"{self.spec.what} was closed by us"))
+        elif self.failure is None:
+            self.link.detach(closed=not self._store.durable)
+        else:
+            self.detached.succeed()
+
+
+def _lasting_tags(now_s: float) -> Iterator[bytes]:
+    """Yield delivery-tags that no earlier life of the program has used: by time, by chance, and counted."""
+    begin = f"{int(now_s * 1000):012x}{token_hex(2)}"
+    return (f"{begin}{number:08x}".encode() for number in count())
+
+
+__all__ = ["ResumingReceiver", "ResumingSender", "check_exactly_once", "check_receiving"]
