@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from acquit.errors import ConfigurationError
 from acquit.protocol._definitions import Accepted, Modified, Rejected, Released
@@ -45,6 +45,13 @@ class LinkEntries:
 
 Done: TypeAlias = Callable[[BaseException | None], object]
 """Called when a change is safe, or with why it is not; from any thread."""
+
+
+class TransactionalStore(Protocol):
+    """A store that can write in a transaction of the user's (`stores.SqlStore`)."""
+
+    def write_within(self, cursor: Any, entry: StoreEntry) -> None:
+        """Write an entry in the transaction of a cursor (PEP 249)."""
 
 
 class DeliveryStore(Protocol):
@@ -110,6 +117,7 @@ __all__ = [
     "EntryKind",
     "LinkEntries",
     "StoreEntry",
+    "TransactionalStore",
     "apply_entry",
     "copied",
     "entries_of",

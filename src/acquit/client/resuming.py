@@ -39,7 +39,7 @@ from acquit.client.failures import Failure
 from acquit.client.receipts import ReceiptStatus, SendPromise, SettlementReceipt
 from acquit.client.received import TAKEN_BACK, MessageCore, describe
 from acquit.client.receiving import ReceiverCore
-from acquit.client.sending import SenderCore
+from acquit.client.sending import PreparedMessage, SenderCore, StoredPayload
 from acquit.client.sources import make_source
 from acquit.errors import ConfigurationError, LinkDetached
 from acquit.protocol._definitions import (
@@ -59,10 +59,13 @@ from acquit.protocol.resumption import first_fitting
 
 if TYPE_CHECKING:
     from acquit.client.entries import DeliveryStore
-    from acquit.client.options import ReceiverSpec, SenderSpec
+    from acquit.client.inbox import Cursor
+    from acquit.client.options import DeliveryMode, ReceiverSpec, SenderSpec
     from acquit.client.received import SessionBase
+    from acquit.protocol.body import Body
     from acquit.protocol.constants import Outcome
     from acquit.protocol.endpoint import Link
+    from acquit.protocol.message import Message
 
 RECEIPTS_MAX: Final = 1_000
 """Receipts of a receiver that may be kept before it is worth looking which have ended."""
@@ -453,9 +456,24 @@ class ResumingSender(SenderCore):
         """True if the buffer takes one more, those on their way into the store included."""
         return super().has_room and len(self.queue) + self._storing < self.spec.buffer_messages
 
+    def prepare(self, message: Message | Body, cursor: Cursor, delivery_mode: DeliveryMode | None) -> PreparedMessage:
+        """Write a message to be sent in the transaction of `cursor`."""
+        write_within = getattr(self._store, "write_within", None)
+        if write_within is None:
+            return super().prepare(message, cursor, delivery_mode)
+        payload = StoredPayload(self.encode(message, delivery_mode))
+        payload.tag = next(self._tags)
+        write_within(cursor, StoreEntry(EntryKind.SEND, self.spec.name, payload.tag, payload))
+        return PreparedMessage(payload)
+
     def enqueue(self, promise: SendPromise) -> None:
         """Store a send, and put it into the buffer when that is safe."""
         self._queued_bytes += len(promise._payload)
+        if isinstance(promise._payload, StoredPayload):
+            promise._tag = promise._payload.tag
+            self.queue.append(promise)
+            self.session.core.post((self.pump,))
+            return
         promise._tag = next(self._tags)
         entry = StoreEntry(EntryKind.SEND, self.spec.name, promise._tag, promise._payload)
         self._storing += 1

@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from itertools import islice
 from operator import attrgetter
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from acquit.client.failures import Failure
 from acquit.client.message_ids import MessageIds
@@ -43,6 +43,9 @@ from acquit.protocol.delivery import Delivery, DeliveryState, is_outcome
 from acquit.protocol.link import SendingLink
 from acquit.protocol.message import Message
 from acquit.protocol.sections import encode_header
+
+if TYPE_CHECKING:
+    from acquit.client.inbox import Cursor
 
 logger = logging.getLogger("acquit.client")
 
@@ -143,6 +146,11 @@ class SenderCore:
                 f"the message has {len(payload)} bytes, {self.spec.what} takes at most {self.message_bytes_max}"
             )
         return payload
+
+    def prepare(self, message: Message | Body, cursor: Cursor, delivery_mode: DeliveryMode | None) -> PreparedMessage:
+        """Write a message to be sent in the transaction of `cursor`. Raises ConfigurationError for a sender without a
+        store that could."""
+        raise ConfigurationError(f"{self.spec.what} has no SqlStore (exactly_once): prepare has nowhere to write")
 
     @property
     def address(self) -> str | None:
@@ -382,6 +390,16 @@ class Encoded(Message):
         self.payload = payload
 
 
+class StoredPayload(bytes):
+    """The payload of a send that is in its store already, under a delivery-tag."""
+
+    tag: bytes
+
+
+class PreparedMessage(Encoded):
+    """A message that `Sender.prepare` has written in a transaction of the user's: send it after the commit."""
+
+
 def message_of(body: Message | Body) -> Message:
     """A message to send, of a body where it is none. None is refused: it is what a function returns that forgot to."""
     if isinstance(body, Message):
@@ -410,7 +428,7 @@ def encode(
         text = message.encode()
         identity = ids.next_section() if ids is not None else b""
         return b"".join((_HEADERS[wanted or default], identity, _before(_VALUE, len(text)), text))
-    if type(message) is Encoded:
+    if isinstance(message, Encoded):
         return message.payload
     if not isinstance(message, Message):
         message = message_of(message)

@@ -327,7 +327,7 @@ class SqlStore(_Writing):
         if receiver.spec.exactly_once is not self:
             raise ConfigurationError("remember takes a message of a receiver that has this store (exactly_once)")
         entry = StoreEntry(EntryKind.OUTCOME, receiver.spec.name, message.delivery_tag, encode_composite(outcome))
-        self._write(cursor, entry)
+        self.write_within(cursor, entry)
         self._remembered[entry.link, entry.tag] = entry
 
     def write(self, entries: Sequence[StoreEntry], done: Done | None = None) -> None:
@@ -342,10 +342,11 @@ class SqlStore(_Writing):
             self._connection = self._connect()
         cursor = self._connection.cursor()
         for entry in entries:
-            self._write(cursor, entry)
+            self.write_within(cursor, entry)
         self._connection.commit()
 
-    def _write(self, cursor: Cursor, entry: StoreEntry) -> None:
+    def write_within(self, cursor: Cursor, entry: StoreEntry) -> None:
+        """Write an entry in the transaction of `cursor`: for `remember` and `Sender.prepare`."""
         key = entry.link, int(entry.kind), entry.tag.hex()
         cursor.execute(*self._delete(*key))
         if entry.value is not None:

@@ -11,7 +11,9 @@ from typing import Literal, Self, overload
 
 from acquit.client import aio
 from acquit.client.blocking.messages import SendReceipt
+from acquit.client.inbox import Cursor
 from acquit.client.options import DeliveryMode, check_timeout
+from acquit.client.sending import PreparedMessage
 from acquit.client.threads import Gate, LoopThread, wait
 from acquit.errors import NotSent
 from acquit.protocol._definitions import Accepted
@@ -41,6 +43,15 @@ class Sender:
     def remote_properties(self) -> Mapping[str, object]:
         """Properties of the peer's attach."""
         return self._core.remote_properties
+
+    def prepare(
+        self, message: Message | Body, cursor: Cursor, *, delivery_mode: DeliveryMode | None = None
+    ) -> PreparedMessage:
+        """Write a message to be sent in the transaction of `cursor` (PEP 249), with the user's own work: after the
+        commit, `send` what this returns. A crash between the two is made good when the sender is attached again: it is
+        sent then. Needs a sender whose `exactly_once` is a SqlStore of the same database; raises ConfigurationError for
+        any other, EncodeError and LocalProtocolError for what cannot be sent."""
+        return self._core.prepare(message, cursor, delivery_mode)
 
     @overload
     def send(
