@@ -174,6 +174,8 @@ class Core:
             self.topics,
             self.removal,
             self.duplicates,
+            self._termini,
+            self._end_terminus_link,
         )
         management = ManagementNode(self.administration, options.limits.requests_max, self.life, entering, self.queues)
         self._management = management
@@ -722,6 +724,12 @@ class Core:
             self.life.wake(node)
         if node is not None:
             self.removal.left(node, context)
+
+    def _end_terminus_link(self, context: object, error: Error) -> None:
+        """End the link of a terminus that is no more."""
+        link = getattr(context, "link", None)
+        if isinstance(link, Link):
+            self._end_link(link, error)
 
     def _end_termini(self, queue: Queue) -> None:
         """A queue is being deleted: nobody comes back for what is held of it."""

@@ -12,6 +12,7 @@ included::
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +93,30 @@ class ConnectionSnapshot:
     """False while the peer does not read: nothing is dispatched to it."""
 
 
+class TerminusSnapshot(NamedTuple):
+    """The terminus of a resumable link, which outlives it."""
+
+    identity: str
+    """32 hexadecimal digits."""
+    role: str
+    """``source``: a peer receives from it; ``target``: a peer sends to it."""
+    node: str
+    """The queue, or the address of a target."""
+    container: str
+    link: str
+    user: str | None
+    attached: bool
+    """True while a link stands on it."""
+    suspended_ms: int
+    """Milliseconds since its link has gone; 0 while it is attached."""
+    ends_in_ms: int
+    """Milliseconds until it ends, if no link comes back; 0 while it is attached."""
+    messages: int
+    """Messages that a suspended source holds."""
+    tags: int
+    """Delivery-tags that it remembers: of a source, of deliveries that were taken from it; of a target, of postings."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSnapshot:
     """The whole broker."""
@@ -121,4 +146,4 @@ QUEUE_COLUMNS: tuple[str, ...] = (
 )
 """The attributes of a queue, in the order that tables show them."""
 
-__all__ = ["QUEUE_COLUMNS", "BrokerSnapshot", "ConnectionSnapshot", "QueueSnapshot"]
+__all__ = ["QUEUE_COLUMNS", "BrokerSnapshot", "ConnectionSnapshot", "QueueSnapshot", "TerminusSnapshot"]

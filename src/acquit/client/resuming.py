@@ -221,7 +221,8 @@ class ResumingReceiver(ReceiverCore):
             for tag in gone:
                 self._over(tag, self._held[tag], None)
             self._forget(gone)
-        self._expected = set(theirs)
+        incomplete = self.link.local_attach is not None and self.link.local_attach.incomplete_unsettled
+        self._expected = set(theirs).intersection(self._told) if incomplete else set(theirs)
         super().on_attached()
 
     def _begin_anew(self, identity: bytes) -> None:
@@ -302,13 +303,13 @@ class ResumingReceiver(ReceiverCore):
             if not (self.closing or self.returning):
                 for message in list(self.buffer)[before - len(self.buffer) :]:
                     self._held.setdefault(message.delivery_tag, _Held(message))
+        self.session.say_all()  # outcomes that were decided since the attach
         self.session.core.short_of_credit[self] = None
 
     def _resumed(self, delivery: Delivery, held: _Held) -> None:
         message = held.message
         if message is not None:
-            if not delivery.payload:
-                delivery.payload = message.payload
+            delivery.payload = message.payload  # whoever has the message has read it already
             message._delivery = delivery
         theirs = delivery.remote_state
         if delivery.settled:

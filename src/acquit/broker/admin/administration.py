@@ -14,20 +14,22 @@ from acquit.broker.admin.moving import Move, Moves
 from acquit.broker.admin.purging import Purge
 from acquit.broker.admin.schedule import Cancel, Scheduled, all_of, found_by_id, found_by_sequence, listed
 from acquit.broker.intake.limits import full
+from acquit.broker.links.terminus import SourceTerminus
 from acquit.broker.nodes.addresses import is_pattern
 from acquit.broker.nodes.finding import SEPARATOR
 from acquit.broker.nodes.queues import check_address
 from acquit.broker.refusal import Refused
 from acquit.broker.selector import compile_selector
-from acquit.protocol._definitions import AmqpCondition
+from acquit.protocol._definitions import AmqpCondition, Error
 from acquit.protocol.extensions import MANAGEMENT_NODE
 from acquit.protocol.types import Value
 
 if TYPE_CHECKING:
-    from acquit.broker.inspect import BrokerSnapshot, QueueSnapshot
+    from acquit.broker.inspect import BrokerSnapshot, QueueSnapshot, TerminusSnapshot
     from acquit.broker.intake.duplicates import Duplicates
     from acquit.broker.intake.entering import Entering
     from acquit.broker.life import Life
+    from acquit.broker.links.termini import Termini
     from acquit.broker.nodes.node import Queue
     from acquit.broker.nodes.queues import Queues
     from acquit.broker.nodes.removal import Removal
@@ -49,7 +51,12 @@ class Administration:
         topics: Topics,
         removal: Removal,
         duplicates: Duplicates,
+        termini: Termini,
+        end_link: Callable[[object, Error], None],
     ) -> None:
+        """`end_link` detaches the link that a terminus is attached by, given its context, with an error."""
+        self._termini = termini
+        self._end_link = end_link
         self.snapshot = snapshot
         """Return a snapshot of all queues, topics and connections."""
         self.queue = queue
@@ -194,6 +201,27 @@ class Administration:
         )
         self._moves.begin(move)
         return moved
+
+    # -- termini ------------------------------------------------------------------------------------------------------
+
+    def termini(self) -> list[TerminusSnapshot]:
+        """Return the termini that outlive their links."""
+        return self._termini.snapshots()
+
+    def end_terminus(self, identity: str) -> Later[int]:
+        """End a terminus, and the link on it: what it holds goes back as from a lost connection. How many messages
+        that is, once the end is durable."""
+        terminus = self._termini.find(identity)
+        assert terminus is not None
+        held = terminus.attached
+        count = len(terminus.messages) if isinstance(terminus, SourceTerminus) else 0
+        self._termini.end(terminus)
+        if held is not None:
+            count += getattr(held, "held", 0)
+            self._end_link(held, Error(AmqpCondition.RESOURCE_DELETED, "the terminus was ended by an administrator"))
+        ended = Later[int]()
+        self._scribe.once_durable(ended.finish, count)
+        return ended
 
     # -- its own ------------------------------------------------------------------------------------------------------
 

@@ -23,6 +23,10 @@ QUERY      acquit:message name: the queue; body, optional: {after:     {attribut
                           sequence, limit: number of messages}         what waits for its time, by sequence
 CANCEL     acquit:message name: the queue; body: {sequence: number},   {cancelled: number of messages}
                           {message_id: id} or {all: true}
+QUERY      acquit:                                                     {attributeNames: [...], results: [[...]...]}:
+           terminus-entity                                             the termini that outlive their links
+DELETE     acquit:        name: the identity of a terminus, in hex     {returned: number of messages}
+           terminus-entity
 READ       acquit:        name: the id of a transaction, in hex        {fate: "committed", "rolled-back" or
            transaction                                                 "unknown", kept_ms: how long it is known}
 =========  =============  ===========================================  ==========================================
@@ -47,11 +51,11 @@ from uuid import UUID
 
 from acquit.broker.admin.later import Failure, Later
 from acquit.broker.admin.schedule import LISTED_MAX, Scheduled
-from acquit.broker.inspect import QUEUE_COLUMNS, BrokerSnapshot, QueueSnapshot
+from acquit.broker.inspect import QUEUE_COLUMNS, BrokerSnapshot, QueueSnapshot, TerminusSnapshot
 from acquit.broker.refusal import Refused
 from acquit.errors import DecodeError, SelectorError
 from acquit.ledger.records import MessageId
-from acquit.protocol.extensions import BROKER, MESSAGE, QUEUE, TRANSACTION
+from acquit.protocol.extensions import BROKER, MESSAGE, QUEUE, TERMINUS_ENTITY, TRANSACTION
 from acquit.protocol.message import AmqpValue, Message
 from acquit.protocol.types import Value
 
@@ -102,6 +106,11 @@ class ManagementRequest:
         if found is None:
             raise Failure(404, f"there is no queue {self.name!r}")
         return found
+
+    def termini(self) -> list[TerminusSnapshot]:
+        """Return snapshots of the termini that outlive their links, of nodes that the user may see."""
+        may = self.rights.may
+        return [one for one in self.broker.termini() if may("browse", one.node) or may("manage", one.node)]
 
     def holder(self) -> QueueSnapshot:
         """Return a snapshot of the queue that the request names. Raises Failure, for a topic as well."""
@@ -254,6 +263,20 @@ def _is_id(value: object) -> bool:
 Operation = Callable[[ManagementRequest], Value | Later[Value] | Later[Deleted]]
 
 
+def _query_termini(request: ManagementRequest) -> Value:
+    rows = [list[Value](terminus) for terminus in request.termini()]
+    return {"attributeNames": list[Value](TerminusSnapshot._fields), "results": list[Value](rows)}
+
+
+def _delete_terminus(request: ManagementRequest) -> Later[Value]:
+    found = next((terminus for terminus in request.termini() if terminus.identity == request.name), None)
+    if found is None:
+        raise Failure(404, f"there is no terminus {request.name!r}")
+    if not request.rights.unlimited and (reason := request.rights.refusal("manage", found.node)):
+        raise Failure(403, reason)
+    return request.broker.end_terminus(found.identity).then(lambda count: {"returned": count})
+
+
 def _read_transaction(request: ManagementRequest) -> Later[Value]:
     try:
         txn_id = bytes.fromhex(request.name or "")
@@ -276,11 +299,20 @@ _OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ("QUERY", MESSAGE): _query_messages,
     ("CANCEL", MESSAGE): _cancel_messages,
     ("READ", TRANSACTION): _read_transaction,
+    ("QUERY", TERMINUS_ENTITY): _query_termini,
+    ("DELETE", TERMINUS_ENTITY): _delete_terminus,
 }
 
 
 _SEEING: Final = frozenset(
-    (("QUERY", QUEUE), ("READ", QUEUE), ("READ", BROKER), ("QUERY", MESSAGE), ("READ", TRANSACTION))
+    (
+        ("QUERY", QUEUE),
+        ("READ", QUEUE),
+        ("READ", BROKER),
+        ("QUERY", MESSAGE),
+        ("READ", TRANSACTION),
+        ("QUERY", TERMINUS_ENTITY),
+    )
 )
 """Operations that change nothing, on what may be seen. All others need the permission to manage, or what is here:"""
 _ALSO_BY: Final[Mapping[tuple[str, str], str]] = {("CREATE", QUEUE): "create", ("DELETE", QUEUE): "delete"}
@@ -296,8 +328,8 @@ def _check_permission(request: ManagementRequest, operation: tuple[str, str]) ->
             raise Failure(403, reason)
     if operation == ("QUERY", QUEUE) and not (rights.anywhere("browse") or rights.anywhere("manage")):
         raise Failure(403, f"{rights.who} may not see any queue: no role gives the permission to browse or to manage")
-    if operation in _SEEING:
-        return
+    if operation in _SEEING or operation[1] == TERMINUS_ENTITY:
+        return  # whoever ends a terminus is asked for what its node takes
     if name is None or operation[1] == BROKER:
         if not rights.everywhere("manage"):
             raise Failure(403, "this needs the permission to manage '#', which no role gives")

@@ -77,6 +77,8 @@ class Resuming:
                 break
             left -= 1
             resuming.popleft()
+            if what is ResumeAction.WAIT:
+                continue  # it stays suspended until the peer's next map names it
             if message is not None:
                 self._resume(consumer, tag, theirs, what is ResumeAction.RESUME, what in _WHOLE)
             elif ours is not MISSING:

@@ -153,7 +153,6 @@ class Sending:
     def _acquire_unsent(self, queue: Queue, consumer: Consumer, messages: Sequence[Message]) -> int:
         """ACQUIRE for a resumable link, from which they are sent once that is synced."""
         for message in messages:
-            message.flags |= DISPATCHED
             message.state = _WHEN_ACQUIRED
             message.holder = consumer
             consumer.unsent[message] = None
@@ -165,6 +164,8 @@ class Sending:
 
     def _send_synced(self, queue: Queue, consumer: Consumer, messages: list[Message]) -> None:
         outgoing = [Outgoing(self.payload(message), message, delivery_tag(message)) for message in messages]
+        for message in messages:
+            message.flags |= DISPATCHED  # for whoever gets it after this
         durable = self._record(_ACQUIRED, queue, consumer, messages)
         self._leave_synced(consumer, outgoing, bool(durable))
         if durable and self._memory.crowded(queue):

@@ -30,6 +30,7 @@ from itertools import islice
 from secrets import token_bytes
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from acquit.broker.inspect import TerminusSnapshot
 from acquit.broker.links.terminus import (
     IDENTITY_BYTES,
     NAME_BYTES_MAX,
@@ -272,6 +273,17 @@ class Termini:
     def _expire_later(self, terminus: SourceTerminus | TargetTerminus) -> None:
         heappush(self._due, (terminus.since_ms + terminus.timeout_ms, terminus.identity, terminus))
 
+    # -- for administration -------------------------------------------------------------------------------------------
+
+    def snapshots(self) -> list[TerminusSnapshot]:
+        """Return all termini as people see them."""
+        now_ms = self._scribe.time_us // 1000
+        return [_snapshot(terminus, now_ms) for terminus in self._by_name.values()]
+
+    def find(self, identity: str) -> SourceTerminus | TargetTerminus | None:
+        """Return the terminus of an identity, 32 hexadecimal digits; None where there is none."""
+        return next((one for one in self._by_name.values() if one.identity.hex() == identity), None)
+
     # -- the journal --------------------------------------------------------------------------------------------------
 
     def restore(self) -> dict[int, SourceTerminus]:
@@ -321,6 +333,25 @@ class Termini:
             self._scribe.recorder.keep(entry)
         except StoreFull:
             self._scribe.exhausted = True  # the recorder keeps it, and no batch is taken without it
+
+
+def _snapshot(terminus: SourceTerminus | TargetTerminus, now_ms: int) -> TerminusSnapshot:
+    name = terminus.name
+    is_source = isinstance(terminus, SourceTerminus)
+    age_ms = max(0, now_ms - terminus.since_ms) if terminus.since_ms else 0
+    return TerminusSnapshot(
+        identity=terminus.identity.hex(),
+        role="source" if is_source else "target",
+        node=terminus.node,
+        container=name.container,
+        link=name.link,
+        user=name.user,
+        attached=terminus.attached is not None,
+        suspended_ms=age_ms,
+        ends_in_ms=max(0, terminus.timeout_ms - age_ms) if terminus.since_ms else 0,
+        messages=len(terminus.messages) if isinstance(terminus, SourceTerminus) else 0,
+        tags=len(terminus.taken if isinstance(terminus, SourceTerminus) else terminus.answered),
+    )
 
 
 __all__ = ["Termini"]

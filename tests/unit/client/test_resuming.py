@@ -1,0 +1,302 @@
+"""Exactly-once links against the broker in this process, through a proxy that cuts at a named frame."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import acquit
+from acquit import ConfigurationError, LinkDetached, MemoryStore, ReceiptStatus, SqliteStore
+from acquit.testing import Proxy
+
+pytestmark = pytest.mark.promise("exactly-once")
+
+
+@pytest.fixture
+def broker() -> Iterator[acquit.Broker]:
+    with acquit.Broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def proxy(broker: acquit.Broker) -> Iterator[Proxy]:
+    with Proxy(broker.url) as proxy:
+        yield proxy
+
+
+def connect(url: str) -> acquit.Connection:
+    options = acquit.ConnectOptions(reconnect=acquit.Reconnect(delay_ms=10, delay_max_ms=100))
+    return acquit.connect(url, container_id="app", options=options)
+
+
+def receiver_of(connection: acquit.Connection, store: acquit.DeliveryStore, **options: object) -> acquit.Receiver:
+    return connection.session("individual").receiver("q", name="in", exactly_once=store, **options)  # type: ignore[arg-type]
+
+
+def bodies(receiver: acquit.Receiver, count: int) -> list[acquit.ReceivedMessage]:
+    found = [receiver.receive(timeout=5) for _ in range(count)]
+    assert None not in found
+    return found  # type: ignore[return-value]
+
+
+def depth(broker: acquit.Broker, name: str = "q") -> int:
+    queue = broker.inspect().queue(name)
+    return 0 if queue is None else queue.depth
+
+
+def test_what_was_handed_out_stays_ours_over_a_lost_connection(broker: acquit.Broker, proxy: Proxy) -> None:
+    with connect(proxy.url) as connection:
+        connection.session().sender("q").send("one")
+        receiver = receiver_of(connection, MemoryStore())
+        (message,) = bodies(receiver, 1)
+        proxy.cut()
+        assert message.accept().status is ReceiptStatus.APPLIED
+        assert not message.redelivered
+        assert receiver.receive(timeout=0.2) is None
+        assert depth(broker) == 0
+
+
+def test_what_was_buffered_comes_once(broker: acquit.Broker, proxy: Proxy) -> None:
+    with connect(proxy.url) as connection:
+        sender = connection.session().sender("q")
+        for number in range(5):
+            sender.send(str(number))
+        receiver = receiver_of(connection, MemoryStore(), prefetch=5)
+        (first,) = bodies(receiver, 1)
+        proxy.wait_for("transfer", 10)
+        proxy.cut()
+        rest = bodies(receiver, 4)
+        assert [one.body for one in (first, *rest)] == ["0", "1", "2", "3", "4"]
+        assert [one.accept().status for one in (*rest, first)] == [ReceiptStatus.APPLIED] * 5
+        assert receiver.receive(timeout=0.2) is None
+        assert depth(broker) == 0
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("by", ["client", "broker"])
+def test_an_answer_that_is_lost_is_learnt_from_the_map(
+    broker: acquit.Broker, proxy: Proxy, moment: str, by: str
+) -> None:
+    with connect(proxy.url) as connection:
+        connection.session().sender("q").send("one")
+        receiver = receiver_of(connection, MemoryStore())
+        (message,) = bodies(receiver, 1)
+        getattr(proxy, moment)("disposition", by=by).cut()
+        assert message.accept().status is ReceiptStatus.APPLIED
+        assert receiver.receive(timeout=0.2) is None
+        assert depth(broker) == 0
+
+
+def test_other_outcomes_are_resumed_too(broker: acquit.Broker, proxy: Proxy) -> None:
+    with connect(proxy.url) as connection:
+        sender = connection.session().sender("q")
+        for body in ("rejected", "released", "failed"):
+            sender.send(body)
+        receiver = receiver_of(connection, MemoryStore(), prefetch=3)
+        rejected, released, failed = bodies(receiver, 3)
+        proxy.before("disposition", by="client").cut()
+        receipts = [
+            rejected.reject("app:no", "not this one", sync=False),
+            released.release(sync=False),
+            failed.modify(delivery_failed=True, sync=False),
+        ]
+        assert [receipt.result(timeout=10) for receipt in receipts] == [ReceiptStatus.APPLIED] * 3
+        again = bodies(receiver, 2)
+        assert [(one.body, one.delivery_count) for one in again] == [("released", 0), ("failed", 1)]
+        assert depth(broker, "DLQ") == 1
+
+
+@pytest.mark.parametrize("frame", range(1, 34))
+@pytest.mark.parametrize("moment", ["before", "within", "after"])
+def test_cut_at_any_frame_everything_happens_once(broker: acquit.Broker, proxy: Proxy, moment: str, frame: int) -> None:
+    """All frames of a connection on which two messages are sent, received and accepted, exactly once."""
+    point = getattr(proxy, moment)(None, frame)
+    if moment == "within":
+        point.half().cut() if hasattr(point, "half") else point.cut()
+    else:
+        point.cut()
+    store = MemoryStore()
+    while True:
+        try:
+            connection = connect(proxy.url)
+            break
+        except acquit.ConnectionFailed:
+            continue
+    with connection:
+        while True:
+            try:
+                session = connection.session("individual")
+                sender = session.sender("q", name="out", exactly_once=store)
+                receiver = session.receiver("q", name="in", exactly_once=store)
+                break
+            except (acquit.ConnectionLost, acquit.SessionEnded):
+                continue
+        receipts = [sender.send(body, wait=False) for body in ("one", "two")]
+        assert all(receipt.result(timeout=10) is not None for receipt in receipts)
+        messages = bodies(receiver, 2)
+        assert [message.body for message in messages] == ["one", "two"]
+        assert [message.accept().status for message in messages] == [ReceiptStatus.APPLIED] * 2
+        assert receiver.receive(timeout=0.05) is None
+    assert depth(broker) == 0
+    queue = broker.inspect().queue("q")
+    assert queue is not None
+    assert (queue.entered, queue.accepted) == (2, 2)
+
+
+def test_a_program_that_begins_again_goes_on_where_it_was(broker: acquit.Broker, tmp_path: Path) -> None:
+    database = sqlite3.connect(tmp_path / "work.db")
+    database.execute("CREATE TABLE done (body TEXT)")
+    with connect(broker.url) as connection:
+        sender = connection.session().sender("q")
+        for body in ("one", "two", "three"):
+            sender.send(body)
+    store = SqliteStore(tmp_path / "work.db")
+    connection = connect(broker.url)
+    receiver = receiver_of(connection, store, prefetch=3)
+    one, two, _ = bodies(receiver, 3)
+    for message in (one, two):
+        with database:
+            database.execute("INSERT INTO done VALUES (?)", (str(message.body),))
+            store.remember(message, database.cursor())
+    one.accept()
+    connection._loop.run(_abandon(connection))  # killed, as far as the broker can tell
+    with SqliteStore(tmp_path / "work.db") as later, connect(broker.url) as again:
+        receiver = receiver_of(again, later)
+        (three,) = bodies(receiver, 1)
+        assert three.body == "three"
+        assert three.accept().status is ReceiptStatus.APPLIED
+        assert receiver.receive(timeout=0.2) is None
+    assert depth(broker) == 0
+    assert database.execute("SELECT body FROM done").fetchall() == [("one",), ("two",)]
+
+
+async def _abandon(connection: acquit.Connection) -> None:
+    connection._aio._driver.core.abandon("the test ends this life")  # type: ignore[attr-defined]
+
+
+def test_a_message_is_prepared_in_the_users_transaction(broker: acquit.Broker, tmp_path: Path) -> None:
+    database = sqlite3.connect(tmp_path / "work.db")
+    with SqliteStore(tmp_path / "work.db") as store, connect(broker.url) as connection:
+        sender = connection.session().sender("q", name="out", exactly_once=store)
+        with database:
+            prepared = sender.prepare("one", database.cursor())
+        assert sender.send(prepared) is not None
+        with database:
+            sender.prepare("two", database.cursor())  # the program ends before it is sent
+        cursor = database.cursor()
+        sender.prepare("never", cursor)
+        database.rollback()
+    assert depth(broker) == 1
+    with SqliteStore(tmp_path / "work.db") as store, connect(broker.url) as connection:
+        sender = connection.session().sender("q", name="out", exactly_once=store)
+        sender.flush(5)
+        assert depth(broker) == 2
+
+
+def test_a_terminus_that_the_broker_has_ended_is_no_silent_end(broker: acquit.Broker, proxy: Proxy) -> None:
+    with connect(proxy.url) as connection:
+        session = connection.session("individual")
+        session.sender("q").send("one")
+        receiver = receiver_of(connection, MemoryStore())
+        (message,) = bodies(receiver, 1)
+        proxy.refuse()
+        proxy.cut()
+        with acquit.connect(broker.url) as other:
+            _end_termini(other)
+        receipt = message.accept(sync=False)
+        proxy.accept()
+        assert receipt.result(timeout=10) is ReceiptStatus.UNKNOWN
+        assert "terminus" in (receipt.reason or "")
+        (again,) = bodies(receiver, 1)
+        assert again.accept().status is ReceiptStatus.APPLIED
+
+
+def test_sends_that_are_in_doubt_are_an_error_of_the_attach(broker: acquit.Broker, tmp_path: Path) -> None:
+    store = MemoryStore()
+    store.write([acquit.StoreEntry(acquit.EntryKind.IDENTITY, "out", b"", b"x" * 16)])
+    store.write([acquit.StoreEntry(acquit.EntryKind.SEND, "out", b"tag", acquit.Message("one").encode())])
+    with connect(broker.url) as connection:
+        session = connection.session()
+        with pytest.raises(LinkDetached, match="1 messages"):
+            session.sender("q", name="out", exactly_once=store)
+        store.forget_terminus("out", resend=True)
+        session.sender("q", name="out", exactly_once=store).flush(5)
+    assert depth(broker) == 1
+
+
+def _end_termini(connection: acquit.Connection) -> None:
+    from acquit.client.management import converse
+    from acquit.protocol.extensions import TERMINUS_ENTITY
+
+    with converse(connection, 5) as node:
+        rows = node.request("QUERY", TERMINUS_ENTITY)["results"]  # type: ignore[index, call-overload]
+        for row in rows:
+            node.request("DELETE", TERMINUS_ENTITY, name=row[0])
+
+
+@pytest.mark.parametrize(
+    ("mode", "options", "complaint"),
+    [
+        ("auto", {}, "mode CLIENT or INDIVIDUAL"),
+        ("transacted", {}, "TRANSACTED"),
+        ("individual", {"unreliable": True}, "unreliable"),
+        ("individual", {"browse": True}, "browses"),
+        ("individual", {"topic": True}, "durable subscription"),
+    ],
+)
+def test_what_could_not_be_kept_is_refused(
+    broker: acquit.Broker, mode: str, options: dict[str, object], complaint: str
+) -> None:
+    with connect(broker.url) as connection, pytest.raises(ConfigurationError, match=complaint):
+        connection.session(mode).receiver("q", name="in", exactly_once=MemoryStore(), **options)  # type: ignore[arg-type]
+
+
+def test_a_store_that_outlives_the_process_needs_names_that_do(broker: acquit.Broker, tmp_path: Path) -> None:
+    with SqliteStore(tmp_path / "work.db") as store:
+        with acquit.connect(broker.url) as connection, pytest.raises(ConfigurationError, match="container_id"):
+            connection.session("individual").receiver("q", name="in", exactly_once=store)
+        with connect(broker.url) as connection, pytest.raises(ConfigurationError, match="name="):
+            connection.session("individual").receiver("q", exactly_once=store)
+        with connect(broker.url) as connection:
+            sender = connection.session().sender("q", name="out", exactly_once=MemoryStore())
+            with pytest.raises(ConfigurationError, match="SqlStore"):
+                sender.prepare("one", sqlite3.connect(tmp_path / "work.db").cursor())
+
+
+def test_a_durable_subscription_resumes(broker: acquit.Broker, proxy: Proxy) -> None:
+    with connect(proxy.url) as connection:
+        session = connection.session("individual")
+        receiver = session.receiver(
+            "news", topic=True, subscription=acquit.Subscription(name="mine", durable=True), exactly_once=MemoryStore()
+        )
+        session.sender("news", topic=True).send("one")
+        (message,) = bodies(receiver, 1)
+        proxy.cut()
+        assert message.accept().status is ReceiptStatus.APPLIED
+        assert receiver.receive(timeout=0.2) is None
+
+
+@pytest.mark.parametrize("frame_bytes", [4_096])
+def test_maps_that_no_frame_holds_are_told_in_parts(tmp_path: Path, frame_bytes: int) -> None:
+    from acquit.broker.options import BrokerOptions, ConnectionLimits
+
+    limits = ConnectionLimits(max_frame_size=frame_bytes)
+    options = acquit.ConnectOptions(max_frame_size=frame_bytes, reconnect=acquit.Reconnect(delay_ms=10))
+    with acquit.Broker(config=BrokerOptions(connection=limits)) as broker, Proxy(broker.url) as proxy:
+        with acquit.connect(proxy.url, container_id="app", options=options) as connection:
+            session = connection.session("individual")
+            sender = session.sender("q", name="out", exactly_once=MemoryStore())
+            receipts = [sender.send(str(number), wait=False) for number in range(600)]
+            for receipt in receipts:
+                receipt.result(timeout=10)
+            receiver = receiver_of(connection, MemoryStore(), prefetch=600)
+            messages = bodies(receiver, 600)
+            proxy.before("disposition", by="client").cut()
+            accepted = [message.accept(sync=False) for message in messages]
+            assert {receipt.result(timeout=20) for receipt in accepted} == {ReceiptStatus.APPLIED}
+            sender.send("one more")
+            assert [one.body for one in bodies(receiver, 1)] == ["one more"]
+        assert depth(broker) == 1

@@ -1,0 +1,157 @@
+"""Stores of deliveries: what one process writes, the next one reads; what is torn was never told."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import acquit
+from acquit import (
+    ConfigurationError,
+    DeliveryStore,
+    EntryKind,
+    FileStore,
+    MemoryStore,
+    SqliteStore,
+    SqlStore,
+    StoreEntry,
+)
+from acquit.protocol._definitions import Accepted, Error, Rejected
+from acquit.protocol.composite import encode_composite
+
+REJECTED = Rejected(Error("app:no", "not this one"))
+
+Make = Callable[[Path], DeliveryStore]
+DURABLE: list[Make] = [
+    lambda folder: FileStore(folder / "links"),
+    lambda folder: SqliteStore(folder / "links.db"),
+    lambda folder: SqlStore(lambda: sqlite3.connect(folder / "links.db"), "deliveries"),
+]
+
+
+def write(store: DeliveryStore, *entries: StoreEntry) -> None:
+    over = threading.Event()
+    errors: list[BaseException | None] = []
+
+    def done(error: BaseException | None) -> None:
+        errors.append(error)
+        over.set()
+
+    store.write(entries, done)
+    assert over.wait(10)
+    assert errors == [None]
+
+
+def outcome(tag: bytes, value: Accepted | Rejected, link: str = "in") -> StoreEntry:
+    return StoreEntry(EntryKind.OUTCOME, link, tag, encode_composite(value))
+
+
+def close(store: DeliveryStore) -> None:
+    getattr(store, "close", lambda: None)()
+
+
+@pytest.mark.parametrize("make", [lambda folder: MemoryStore(), *DURABLE])
+def test_what_is_written_is_read(make: Make, tmp_path: Path) -> None:
+    store = make(tmp_path)
+    write(
+        store, StoreEntry(EntryKind.IDENTITY, "in", b"", b"\0" * 16), outcome(b"1", Accepted()), outcome(b"2", REJECTED)
+    )
+    write(store, StoreEntry(EntryKind.SEND, "out", b"a", b"first"), StoreEntry(EntryKind.SEND, "out", b"b", b""))
+    write(store, StoreEntry(EntryKind.OUTCOME, "in", b"1", None), StoreEntry(EntryKind.SEND, "out", b"x", None))
+    if store.durable:
+        close(store)
+        store = make(tmp_path)
+    assert store.load("in") == acquit.LinkEntries(b"\0" * 16, {b"2": REJECTED}, {})
+    assert store.load("out") == acquit.LinkEntries(b"", {}, {b"a": b"first", b"b": b""})
+    assert store.load("other") == acquit.LinkEntries()
+    close(store)
+
+
+@pytest.mark.parametrize("make", DURABLE)
+def test_a_store_that_is_closed_takes_no_more(make: Make, tmp_path: Path) -> None:
+    store = make(tmp_path)
+    close(store)
+    close(store)
+    with pytest.raises(ConfigurationError, match="closed"):
+        store.write([outcome(b"1", Accepted())])
+
+
+@pytest.mark.parametrize("make", [lambda folder: MemoryStore(), *DURABLE])
+@pytest.mark.parametrize("resend", [True, False])
+def test_a_terminus_that_is_no_more_is_forgotten(make: Make, tmp_path: Path, resend: bool) -> None:
+    store = make(tmp_path)
+    write(
+        store, StoreEntry(EntryKind.IDENTITY, "out", b"", b"i" * 16), StoreEntry(EntryKind.SEND, "out", b"a", b"first")
+    )
+    store.forget_terminus("out", resend=resend)  # type: ignore[attr-defined]
+    assert store.load("out") == acquit.LinkEntries(b"", {}, {b"a": b"first"} if resend else {})
+    close(store)
+
+
+@pytest.mark.parametrize("cut", range(1, 60, 7))
+def test_a_record_that_is_torn_is_cut_off(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "links"
+    store = FileStore(path)
+    write(store, outcome(b"1", Accepted()))
+    whole = path.read_bytes()
+    write(store, outcome(b"2", REJECTED))
+    store.close()
+    torn = path.read_bytes()
+    assert torn.startswith(whole)
+    path.write_bytes(torn[: max(len(whole), len(torn) - cut)])
+    store = FileStore(path)
+    assert store.load("in").outcomes == {b"1": Accepted()}
+    write(store, outcome(b"3", Accepted()))
+    store.close()
+    with FileStore(path) as store:
+        assert store.load("in").outcomes == {b"1": Accepted(), b"3": Accepted()}
+
+
+def test_what_is_forgotten_makes_room(tmp_path: Path) -> None:
+    path = tmp_path / "links"
+    with FileStore(path) as store:
+        for number in range(40):
+            tag = b"%d" % number
+            write(store, StoreEntry(EntryKind.SEND, "out", tag, bytes(100_000)))
+            write(store, StoreEntry(EntryKind.SEND, "out", tag, None))
+        assert path.stat().st_size < 2_000_000
+        assert store.load("out").sends == {}
+
+
+def test_a_file_has_one_user(tmp_path: Path) -> None:
+    with FileStore(tmp_path / "links"), pytest.raises(ConfigurationError, match="in use"):
+        FileStore(tmp_path / "links")
+
+
+def test_another_file_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "letter"
+    path.write_text("Dear all, this is no store of deliveries\n")
+    with pytest.raises(ConfigurationError, match="no store of deliveries"):
+        FileStore(path)
+    assert path.read_text().startswith("Dear all")
+
+
+def test_who_waits_hears_that_the_disk_failed(tmp_path: Path) -> None:
+    store = SqlStore(lambda: sqlite3.connect(tmp_path / "links.db"))
+    (tmp_path / "links.db").unlink()
+    (tmp_path / "links.db").mkdir()
+    errors: list[BaseException | None] = []
+    over = threading.Event()
+
+    def done(error: BaseException | None) -> None:
+        errors.append(error)
+        over.set()
+
+    store.write([outcome(b"1", Accepted())], done)
+    assert over.wait(10)
+    assert isinstance(errors[0], sqlite3.Error)
+    store.close()
+
+
+def test_a_table_is_an_identifier(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="identifier"):
+        SqliteStore(tmp_path / "links.db", "a b")
