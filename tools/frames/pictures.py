@@ -407,6 +407,66 @@ PICTURES: Final = (
         """,
     ),
     Picture(
+        name="exactly-once-receive",
+        title="Exactly once, receiving: the connection is lost before the outcome was told, and the link resumes",
+        posted=("m1", "m2"),
+        setup="import acquit\nstore = acquit.MemoryStore()",
+        script="""
+            (session = connection.session("individual"))
+            (> begin)
+            (< begin)
+            receiver = session.receiver("orders", name="in", prefetch=2, exactly_once=store)
+            > attach
+            < attach flow
+            > flow
+            < transfer transfer
+            (@ m1, m2)
+            message = receiver.receive()
+            = message.body
+            # 2 acquired
+            ~
+            > open
+            < open
+            > begin attach
+            < begin attach flow
+            > flow
+            < transfer transfer
+            receipt = message.accept()
+            > disposition flow
+            < disposition
+            = receipt.status.name
+            # 1 acquired, 1 accepted
+        """,
+    ),
+    Picture(
+        name="exactly-once-send",
+        title="Exactly once, sending: the answer to a send is lost, and the broker's unsettled map tells it",
+        posted=(),
+        setup="import acquit\nstore = acquit.MemoryStore()",
+        script="""
+            (session = connection.session())
+            (> begin)
+            (< begin)
+            sender = session.sender("orders", name="out", exactly_once=store)
+            > attach
+            < attach flow
+            (stall)
+            receipt = sender.send("m1", wait=False)
+            > transfer
+            # 1 available
+            ~
+            (resume)
+            > open
+            < open
+            > begin attach
+            < begin attach flow
+            > transfer
+            receipt.result()
+            = receipt.outcome
+            # 1 available
+        """,
+    ),
+    Picture(
         name="reconnect-send",
         title="A connection lost before the answer to a send: the message is sent again, with its message id",
         posted=(),
