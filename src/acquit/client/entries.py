@@ -55,7 +55,7 @@ class TransactionalStore(Protocol):
 
 
 class DeliveryStore(Protocol):
-    """What an exactly-once link needs of a store. Implement it to keep deliveries elsewhere."""
+    """A store of deliveries, as an exactly-once link uses it. Implement it to keep deliveries elsewhere."""
 
     @property
     def durable(self) -> bool:

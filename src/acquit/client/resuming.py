@@ -387,7 +387,7 @@ class ResumingReceiver(ReceiverCore):
         return len(self._expected)
 
     def _attach_again(self) -> None:
-        """Where not all of a map fitted its frame, both ends attach once more when what was named is settled."""
+        """Attach once more, where not all of a map fitted its frame and what was named is settled."""
         attaches = self.link.local_attach, self.link.remote_attach
         incomplete = any(one is not None and one.incomplete_unsettled for one in attaches)
         if incomplete and not self._expected and not self._held.keys() & self._told.keys():
