@@ -41,7 +41,7 @@ MISTAKES: tuple[Planted, ...] = (
         "an acknowledgement that is *applied* was synced: its message never comes again",
         "client/session.py",
         "        if answered:\n            self.core.await_answer(receipt)\n",
-        "        if answered:\n            receipt._note(self.core.answer_means, answered)\n",
+        "        if answered:\n            receipt.note(self.core.answer_means, answered)\n",
     ),
     _one(
         "buffer kept over a cut",

@@ -110,7 +110,7 @@ class Receiving:
             return
         message = self.taken[index]
         try:
-            receipt = message._settle(outcome)
+            receipt = message.decide(outcome)
         except errors.SettlementError:
             assert message.settled
             return
@@ -122,7 +122,7 @@ class Receiving:
         before = list(self.session.handed_out.values())
         message = self.taken[index] if 0 <= index < len(self.taken) else None
         receipt = self.session.acknowledge(message, whole_session=False)
-        acknowledged = [m.body for m in before if m._number not in self.session.handed_out]
+        acknowledged = [m.body for m in before if m.number not in self.session.handed_out]
         assert receipt.count == len(acknowledged)
         for body in acknowledged:
             assert body not in self.given
@@ -133,7 +133,7 @@ class Receiving:
         back = set(self.session.handed_out)
         self.session.recover()
         if self.mode in ("client", "individual"):
-            self.taken = [m for m in self.taken if m._number not in back]
+            self.taken = [m for m in self.taken if m.number not in back]
 
     def wait(self) -> None:
         if not self.receiver.buffer:
@@ -281,7 +281,7 @@ def test_what_sends_end_in_is_true(schedule: list[tuple[str, ...]], cut: bool) -
     for number, send in enumerate(sends):
         assert send.done
         place = arrived.get(bytes([number]))
-        error = send._error()
+        error = send.error()
         if error is None:
             assert place is not None and decided[place] == ACCEPTED
         elif isinstance(error, errors.MessageRejected | errors.MessageReleased | errors.MessageModified):

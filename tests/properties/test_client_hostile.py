@@ -240,11 +240,11 @@ class Stage:
     def settle(self) -> None:
         if message := self.message():
             with refusable:
-                self.receipts.append(message._settle(self.chance.choice(OUTCOMES)))
+                self.receipts.append(message.decide(self.chance.choice(OUTCOMES)))
 
     def acknowledge(self) -> None:
         if session := self.pick(self.sessions):
-            message = self.pick([message for message in self.messages if message._receiver.session is session])
+            message = self.pick([message for message in self.messages if message.receiver.session is session])
             with refusable:
                 self.receipts.append(session.acknowledge(message, self.chance.random() < 0.5))
 
@@ -256,7 +256,7 @@ class Stage:
     def renew(self) -> None:
         if message := self.message():
             with refusable:
-                self.receipts.append(message._renew())
+                self.receipts.append(message.renew())
 
     def drain(self) -> None:
         if receiver := self.link(self.receivers):
@@ -430,7 +430,7 @@ def check(seed: int, steps: list[str]) -> Stage:
 
 
 def outcome(promise: SendPromise) -> str:
-    error = promise._error()
+    error = promise.error()
     return "accepted" if error is None else type(error).__name__
 
 

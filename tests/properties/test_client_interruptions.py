@@ -135,7 +135,7 @@ def test_sends(schedule: list[tuple[object, ...]], durable: bool) -> None:
         crashed = crashed or (name == "crash")
         stage.step(str(name), *how)
     stage.calm()
-    outcomes = {name: promise._error() for name, promise in stage.sent.items() if promise.done}
+    outcomes = {name: promise.error() for name, promise in stage.sent.items() if promise.done}
     assert outcomes.keys() == stage.sent.keys(), "a send has no end"
     assert stage.joined.client.sessions[0].senders[0].in_flight == 0
     left = stage.left_in("q")
@@ -192,11 +192,11 @@ def test_receives(schedule: list[tuple[object, ...]], mode: str, prefetch: int) 
         def settle(self, index: int, outcome: Outcome) -> None:
             if index < len(self.taken) and not self.taken[index].settled:
                 message = self.taken[index]
-                receipt = message._settle(outcome)
+                receipt = message.decide(outcome)
                 self.given.append((str(message.body), outcome, receipt))
 
         def recover(self) -> None:
-            kept = [m for m in self.taken if m._number not in self.session.handed_out]
+            kept = [m for m in self.taken if m.number not in self.session.handed_out]
             if self.session.recover():
                 self.taken = kept
 

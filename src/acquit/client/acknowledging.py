@@ -55,4 +55,4 @@ class Unanswered:
 
     def give_up(self, receipt: SettlementReceipt) -> None:
         """It was waited for, and no answer came."""
-        self._core.post((receipt._expire, f"no answer within {self._core.options.ack_timeout_ms} ms"))
+        self._core.post((receipt.expire, f"no answer within {self._core.options.ack_timeout_ms} ms"))

@@ -28,14 +28,14 @@ async def flush(sender: SenderCore, timeout_s: float | None) -> None:
                 raise _still_open(left, len(sends), timeout_s)
             break
     if (failed := sender.first_failed()) is not None:
-        failed._value()
+        failed.value()
 
 
 def _still_open(left: list[SendPromise], count: int, timeout_s: float | None) -> AcquitError:
     """What a flush raises that did not see all of them end: how many are under way, and how many still here."""
-    waiting = [promise for promise in left if not promise._transferred]
+    waiting = [promise for promise in left if not promise.transferred]
     if len(left) == 1:
-        return left[0]._still_open(timeout_s)
+        return left[0].open_error(timeout_s)
     within = "" if timeout_s is None else f" within {timeout_s:g} s"
     of = f"{len(left)} of {count} sends have no outcome{within}"
     here = f"{len(waiting)} did not leave, and still wait for credit of the peer, or to be connected"

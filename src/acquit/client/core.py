@@ -106,7 +106,7 @@ class ClientCore(CoreBase):
             if command.__class__ is tuple:
                 command[0](*command[1:])
             else:
-                command._handed_over()  # type: ignore[union-attr]  # a message
+                command.handed_over()  # type: ignore[union-attr]  # a message
         for session in self.sessions:
             if session.eager:
                 session.say_all()
@@ -126,7 +126,7 @@ class ClientCore(CoreBase):
         if self.sent:
             sent, self.sent = self.sent, []
             for receipt, count in sent:
-                receipt._note(ReceiptStatus.SENT, count)
+                receipt.note(ReceiptStatus.SENT, count)
 
     def on_writable(self, writable: bool) -> None:
         """The socket takes no more, or does again."""
@@ -158,7 +158,7 @@ class ClientCore(CoreBase):
         """End what has waited too long."""
         unanswered = self._unanswered
         while unanswered and (unanswered[0][1].done or unanswered[0][0] <= now):
-            unanswered.popleft()[1]._expire(f"no answer within {self.options.ack_timeout_ms} ms")
+            unanswered.popleft()[1].expire(f"no answer within {self.options.ack_timeout_ms} ms")
         for session in [session for session, due in self.gathering.items() if due <= now]:
             session.say_gathered()
         self._now = now
@@ -203,7 +203,7 @@ class ClientCore(CoreBase):
         for event in unheard:
             for delivery in event.deliveries if isinstance(event, ev.StatesReceived) else ():
                 if isinstance(promise := delivery.context, SendPromise):
-                    promise._fail(failure)
+                    promise.fail(failure)
         self.closed.succeed()
 
     def _give_up_sends(self, now: float) -> None:
@@ -219,13 +219,13 @@ class ClientCore(CoreBase):
         # Answers that were on their way from here are in doubt; those that never left are known to have no effect.
         sent, self.sent = self.sent, []
         for receipt, count in sent:
-            receipt._note(ReceiptStatus.STALE, count, failure.message)
+            receipt.note(ReceiptStatus.STALE, count, failure.message)
         unanswered, self._unanswered = self._unanswered, deque()
         for deadline, receipt in unanswered:
-            if receipt._lasting and self.interrupted:
+            if receipt.lasting and self.interrupted:
                 self._unanswered.append((deadline, receipt))
             else:
-                receipt._expire(failure.message)
+                receipt.expire(failure.message)
 
     def receiver_names(self) -> set[str]:
         """The names of the links that receive, in all sessions."""

@@ -25,7 +25,7 @@ from acquit.protocol.dispositions import FRAME_OVERHEAD, encode_state
 class HandedOver(Protocol):
     """A message that was handed over, whose credit comes back (`received.MessageCore`)."""
 
-    def _handed_over(self) -> None: ...
+    def handed_over(self) -> None: ...
 
 
 class Credited(Protocol):

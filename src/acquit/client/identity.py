@@ -75,7 +75,7 @@ def identify(message: MessageCore, *, id: MessageId | None = None, scope: str | 
     """
     if not isinstance(message, MessageCore):
         raise ConfigurationError(f"a received message is expected, got {message!r}")
-    sections = message._sections
+    sections = message.sections
     bounds = sections.bounds
     name = id if id is not None else sections.property_values(PropertyIndex.MESSAGE_ID)[0]
     if name is not None:
@@ -102,7 +102,7 @@ def typed(name: object) -> str:
 
 
 def _address(message: MessageCore) -> str:
-    receiver = message._receiver
+    receiver = message.receiver
     spec = receiver.spec
     if spec.subscription is not None:
         return f"{receiver.address}::{spec.subscription.name}"
@@ -112,7 +112,7 @@ def _address(message: MessageCore) -> str:
 
 def _broker(message: MessageCore) -> str:
     """Of the connection that brought the message, whatever the receiver is connected to by now."""
-    remote = message._delivery.link.session.connection.remote_open
+    remote = message.delivery.link.session.connection.remote_open
     assert remote is not None
     return str((remote.properties or {}).get(BROKER_ID) or remote.container_id)
 

@@ -1,4 +1,4 @@
-"""Message ids that a sender gives to messages without one, so that a send that is repeated can be told.
+"""Message ids that a sender gives to messages without one, so that a receiver recognises a send that is repeated.
 
 An id is a random prefix of the sender and a number, all of one width: so that the properties section (3.2.4) that says
 nothing but the id is bytes that are known but for the number.
@@ -10,29 +10,30 @@ import uuid
 from itertools import count
 from typing import Final
 
+from acquit.protocol.sections import message_id_head
+
 PREFIX_CHARACTERS: Final = 16
 NUMBER_DIGITS: Final = 12
 """Hexadecimal: enough for nine years at a million a second."""
 
 
 class MessageIds:
-    """The ids that one sender gives. May be asked from several threads at once."""
+    """The ids that one sender gives; several threads may ask at once."""
 
     __slots__ = ("_before", "_numbers", "_prefix")
 
     def __init__(self) -> None:
         self._prefix = f"{uuid.uuid4().hex[:PREFIX_CHARACTERS]}-".encode()
         size = len(self._prefix) + NUMBER_DIGITS
-        # One list8 of one str8-utf8.
-        self._before = b"\x00\x53\x73\xc0%c\x01\xa1%c%b" % (size + 3, size, self._prefix)
+        self._before = message_id_head(size) + self._prefix
         self._numbers = count(1)
 
     def next(self) -> str:
-        """Another id."""
+        """Return another id."""
         return (self._prefix + b"%012x" % next(self._numbers)).decode()
 
     def next_section(self) -> bytes:
-        """Another id, as a properties section that says nothing else."""
+        """Return another id, as a properties section that has nothing else."""
         return self._before + b"%012x" % next(self._numbers)
 
 

@@ -49,7 +49,7 @@ class Promise:
         self.done = False
         self._callbacks: list[Callable[[], None]] | None = None
 
-    def _when_done(self, callback: Callable[[], None]) -> None:
+    def when_done(self, callback: Callable[[], None]) -> None:
         """Call `callback`, once or twice, from any thread, when this has ended; at once if it has.
 
         Where several threads wait for one promise, they must leave their callbacks one at a time.
@@ -61,13 +61,14 @@ class Promise:
         if self.done:
             callback()
 
-    def _forget(self, callback: Callable[[], None]) -> None:
+    def forget(self, callback: Callable[[], None]) -> None:
         """Take a callback back."""
         callbacks = self._callbacks
         if callbacks is not None and callback in callbacks:
             callbacks.remove(callback)
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Mark it as ended, and call the callbacks (loop side)."""
         self.done = True
         callbacks = self._callbacks
         if callbacks is not None:
@@ -110,13 +111,13 @@ class Milestone(Promise):
     def succeed(self) -> None:
         """It is done (loop side)."""
         if not self.done:
-            self._end()
+            self.end()
 
     def fail(self, failure: Failure) -> None:
         """It came to nothing (loop side)."""
         if not self.done:
             self.failure = failure
-            self._end()
+            self.end()
 
     def check(self) -> None:
         """Raise why it came to nothing, if it did."""
@@ -145,7 +146,7 @@ class ReceiptStatus(IntEnum):
 class SettlementReceipt(Promise):
     """What became of one call that acknowledges, over all the deliveries it was about."""
 
-    __slots__ = ("_awaited", "_lasting", "_worst", "count", "reason")
+    __slots__ = ("_awaited", "_worst", "count", "lasting", "reason")
 
     count: int
     """How many deliveries the call was about."""
@@ -157,7 +158,7 @@ class SettlementReceipt(Promise):
         self.count = count
         self.reason = None
         self._awaited = count
-        self._lasting = False  # a lost connection does not end it: its link resumes
+        self.lasting = False  # a lost connection does not end it: its link resumes
         self._worst = ReceiptStatus.APPLIED if count else ReceiptStatus.SENT
         if not count:
             self.reason = "there was nothing to acknowledge"
@@ -168,7 +169,7 @@ class SettlementReceipt(Promise):
         """The worst that became of any of the deliveries; None while answers are awaited."""
         return self._worst if self.done else None
 
-    def _note(self, status: ReceiptStatus, count: int, reason: str | None = None) -> None:
+    def note(self, status: ReceiptStatus, count: int, reason: str | None = None) -> None:
         """`count` of the deliveries ended like this (loop side)."""
         if self.done:
             return
@@ -177,11 +178,11 @@ class SettlementReceipt(Promise):
             self.reason = reason
         self._awaited -= count
         if self._awaited <= 0:
-            self._end()
+            self.end()
 
-    def _expire(self, reason: str) -> None:
+    def expire(self, reason: str) -> None:
         """Whatever is still awaited will not be known (loop side)."""
-        self._note(ReceiptStatus.UNKNOWN, self._awaited, reason)
+        self.note(ReceiptStatus.UNKNOWN, self._awaited, reason)
 
     def __repr__(self) -> str:
         status = self._worst.name if self.done else "awaited"
@@ -247,25 +248,25 @@ def _refused(state: Rejected | Released | Modified) -> AcquitError:
 class SendPromise(Promise):
     """What became of one send."""
 
-    __slots__ = ("_again", "_asked", "_awaited", "_failure", "_payload", "_state", "_tag", "_transferred")
+    __slots__ = ("_failure", "asked", "awaited", "payload", "resent", "state", "tag", "transferred")
 
     def __init__(self, payload: bytes, awaited: bool = False) -> None:
         # As Promise.__init__, written out: one is made for each message.
         self.done = False
         self._callbacks = None
-        self._payload = payload
-        self._transferred = False
-        self._again = False  # it was sent before, over a connection that was lost
-        self._state: DeliveryState | Provisional | Unreliable | None = None
+        self.payload = payload
+        self.transferred = False
+        self.resent = False  # it was sent before, over a connection that was lost
+        self.state: DeliveryState | Provisional | Unreliable | None = None
         self._failure: Failure | TimeOver | None = None
-        self._asked = False
-        self._tag: bytes | None = None  # of an exactly-once send
-        self._awaited = awaited  # it has a time-out of its own, at which it is taken back
+        self.asked = False
+        self.tag: bytes | None = None  # of an exactly-once send
+        self.awaited = awaited  # it has a time-out of its own, at which it is taken back
 
     @property
     def outcome(self) -> Outcome | None:
         """The peer's outcome, whatever it is; None before it came and where none will come. See `provisional`."""
-        state = self._state
+        state = self.state
         if isinstance(state, Provisional):
             return state.outcome
         return state if isinstance(state, Accepted | Rejected | Released | Modified) else None
@@ -274,27 +275,27 @@ class SendPromise(Promise):
     def provisional(self) -> bool:
         """Whether it is part of a transaction of which it is not known how it ends. Then `outcome` is what the message
         will have if that is committed. Once it is known to be rolled back, `result` raises TransactionRolledBack."""
-        state = self._state
+        state = self.state
         return isinstance(state, Provisional) and state.transaction.fate is None
 
-    def _settled(self, state: DeliveryState | Provisional | Unreliable | None) -> None:
+    def settle(self, state: DeliveryState | Provisional | Unreliable | None) -> None:
         """The peer decided (loop side)."""
-        self._payload = b""
-        self._state = state
+        self.payload = b""
+        self.state = state
         self.done = True
         if self._callbacks is not None:
-            self._end()
+            self.end()
 
-    def _fail(self, failure: Failure | TimeOver | None) -> None:
+    def fail(self, failure: Failure | TimeOver | None) -> None:
         """Nothing more will be heard (loop side)."""
         if not self.done:
-            self._payload = b""
+            self.payload = b""
             self._failure = failure
-            self._end()
+            self.end()
 
-    def _error(self) -> AcquitError | None:
+    def error(self) -> AcquitError | None:
         """What to raise, freshly made; None for an accepted message. Only when done."""
-        state = self._state
+        state = self.state
         if isinstance(state, Provisional):
             if state.outcome is None or isinstance(state.outcome, Accepted):
                 error = state.transaction.error()
@@ -306,7 +307,7 @@ class SendPromise(Promise):
                 return None
             case Rejected() | Released() | Modified():
                 refused = _refused(state)
-                if not self._again or isinstance(self._state, Provisional):
+                if not self.resent or isinstance(self.state, Provisional):
                     return refused
                 doubt = DeliveryInDoubt(
                     "it was sent before, over a connection that was lost, and may have been taken then; "
@@ -320,24 +321,24 @@ class SendPromise(Promise):
         if failure is None:
             return DeliveryInDoubt("the peer settled the message without an outcome")
         if isinstance(failure, TimeOver):
-            return failure.error(left=self._transferred)
-        if not self._transferred:
+            return failure.error(left=self.transferred)
+        if not self.transferred:
             return failure.error()
         doubt = DeliveryInDoubt(f"no outcome was heard: {failure.message}")
         doubt.__cause__ = failure.error()
         return doubt
 
-    def _still_open(self, timeout_s: float | None) -> AcquitError:
+    def open_error(self, timeout_s: float | None) -> AcquitError:
         """What a wait raises that ended before the send did. Only what never left is known to be with us."""
-        if self._transferred:
+        if self.transferred:
             return TimeOver(timeout_s).error(left=True)
         within = "" if timeout_s is None else f" within {timeout_s:g} s"
         return NotSent(f"the message did not leave{within}, and still waits for credit of the peer, or to be connected")
 
-    def _value(self) -> Accepted | None:
+    def value(self) -> Accepted | None:
         """The outcome, None of an unreliable sender's, or its error raised. Only when done."""
-        self._asked = True
-        error = self._error()
+        self.asked = True
+        error = self.error()
         if error is not None:
             raise error
         outcome = self.outcome
@@ -346,9 +347,9 @@ class SendPromise(Promise):
 
     def __repr__(self) -> str:
         if not self.done:
-            said: object = "in flight" if self._transferred else "waits for credit"
+            said: object = "in flight" if self.transferred else "waits for credit"
         else:
-            said = self._error() or "accepted"
+            said = self.error() or "accepted"
         return f"<{type(self).__name__} {said}>"
 
 

@@ -44,53 +44,58 @@ class _LazySections:
 
     def __get__(self, message: MessageCore | None, owner: type) -> Sections:
         assert message is not None
-        sections = message.__dict__["_sections"] = scan_sections(message._delivery.payload)
+        sections = message.__dict__["_sections"] = scan_sections(message.delivery.payload)
         return sections
 
 
 class MessageCore(Message):
     """A received message. Equal only to itself: a copy delivered again is another delivery."""
 
-    __slots__ = ("_attempts", "_delivery", "_number", "_outcome", "_receiver")
+    __slots__ = ("attempts", "delivery", "number", "outcome", "receiver")
 
     _sections = _LazySections()
 
     def __init__(self, receiver: ReceiverBase, delivery: Delivery, number: int) -> None:
-        self._receiver = receiver
-        self._delivery = delivery
-        self._number = number
-        self._outcome: Outcome | None = None
-        self._attempts = 0
+        self.receiver = receiver
+        self.delivery = delivery
+        self.number = number
+        self.outcome: Outcome | None = None
+        self.attempts = 0
+
+    @property
+    def sections(self) -> Sections:
+        """The encoded sections of the message."""
+        return self._sections
 
     @property
     def payload(self) -> bytes:
         """The whole message as it was transferred, all its sections, byte for byte."""
-        return self._delivery.payload
+        return self.delivery.payload
 
     @property
     def delivery_tag(self) -> bytes:
         """The tag of this delivery (2.6.12): another one each time the message is delivered."""
-        return self._delivery.tag
+        return self.delivery.tag
 
     @property
     def message_format(self) -> int:
         """0 unless the sender uses a format of its own (2.7.5), which only `payload` can tell about then."""
-        return self._delivery.message_format
+        return self.delivery.message_format
 
     @property
     def settled(self) -> bool:
         """Whether this delivery has its outcome, by us or by the peer; always so on an unreliable link."""
-        return self._outcome is not None or self._delivery.settled
+        return self.outcome is not None or self.delivery.settled
 
     @property
-    def _was_left(self) -> bool:
+    def was_left(self) -> bool:
         """Whether a close gave it its outcome, because nobody had: see `SessionCore.settle_leftovers`."""
-        return self._outcome is not None and self._outcome is self._receiver.left_as
+        return self.outcome is not None and self.outcome is self.receiver.left_as
 
     @property
     def delivery_count(self) -> int:  # type: ignore[override]  # what the broker counted cannot be set here
         """Earlier attempts to deliver that failed: the broker's count, and `recover` in this session."""
-        return self.header.delivery_count + self._attempts
+        return self.header.delivery_count + self.attempts
 
     @property
     def sequence(self) -> int | None:
@@ -109,7 +114,7 @@ class MessageCore(Message):
         """
         if self.delivery_count > 0:
             return True
-        return self._receiver.session.core.peer.keeps_first_acquirer and self._first_acquirer() is False
+        return self.receiver.session.core.peer.keeps_first_acquirer and self._first_acquirer() is False
 
     def _first_acquirer(self) -> bool | None:
         section = self._sections.header
@@ -139,29 +144,36 @@ class MessageCore(Message):
             reply.correlation_id = self.correlation_id if self.correlation_id is not None else self.message_id
         return reply
 
+    def as_new(self) -> Message:
+        """Return the message as one to send, without its delivery annotations."""
+        message = Message.of_sections(self._sections)
+        message.__dict__.update({name: value for name, value in self.__dict__.items() if name != "_sections"})
+        message.delivery_annotations = {}
+        return message
+
     # -- for the verbs in aio and blocking -----------------------------------------------------------------------------
 
-    def _settle(self, outcome: Outcome) -> SettlementReceipt:
+    def decide(self, outcome: Outcome) -> SettlementReceipt:
         """Give this delivery its outcome. Raises Unreliable and AlreadySettled."""
-        session = self._receiver.session
+        session = self.receiver.session
         session.core.check_outcome(outcome)
         self._check_reliable()
         if not session.claim(self):
-            raise self._already_settled()
+            raise self.already_settled()
         return session.settle([self], outcome)
 
-    def _renew(self) -> SettlementReceipt:
+    def renew(self) -> SettlementReceipt:
         """Say that this delivery is being worked on. Raises Unreliable and AlreadySettled."""
-        session = self._receiver.session
+        session = self.receiver.session
         self._check_reliable()
-        if self._number not in session.handed_out:
-            raise self._already_settled()
+        if self.number not in session.handed_out:
+            raise self.already_settled()
         receipt = session.kinds.receipt(1)
         session.core.post((session.renew, self, receipt))
         return receipt
 
     def _check_reliable(self) -> None:
-        receiver = self._receiver
+        receiver = self.receiver
         if not receiver.mode.reliable:
             how = "unreliable" if receiver.spec.unreliable else f"in mode {receiver.mode.name.name}"
             raise Unreliable(
@@ -169,28 +181,29 @@ class MessageCore(Message):
                 "INDIVIDUAL to have a say"
             )
 
-    def _already_settled(self) -> AlreadySettled:
-        if self._was_left:
-            core, session = self._receiver.session.core, self._receiver.session
+    def already_settled(self) -> AlreadySettled:
+        """Return the error of a second outcome."""
+        if self.was_left:
+            core, session = self.receiver.session.core, self.receiver.session
             closed = "connection" if core.closing else "session" if session.closing else "receiver"
             return AlreadySettled(
-                f"the {closed} was closed while this message had no outcome: it ended as {describe(self._outcome)}"
-                f"{'' if isinstance(self._outcome, Accepted) else ', and the broker delivers it again'}; "
+                f"the {closed} was closed while this message had no outcome: it ended as {describe(self.outcome)}"
+                f"{'' if isinstance(self.outcome, Accepted) else ', and the broker delivers it again'}; "
                 "give messages their outcome before the close"
             )
-        said = f"as {describe(self._outcome)}" if self._outcome is not None else "by the peer"
+        said = f"as {describe(self.outcome)}" if self.outcome is not None else "by the peer"
         return AlreadySettled(f"this delivery is settled already, {said}; the first outcome stands")
 
-    def _handed_over(self) -> None:
+    def handed_over(self) -> None:
         """It left the buffer with the outcome that the mode gives it, if any, and its credit comes back (loop side)."""
-        receiver = self._receiver
+        receiver = self.receiver
         session = receiver.session
-        if self._number < session.since:
+        if self.number < session.since:
             return
         receiver.give_back(self)
         session.core.short_of_credit[receiver] = None
-        if self._outcome is not None:
-            session.say(self._outcome, self._delivery)
+        if self.outcome is not None:
+            session.say(self.outcome, self.delivery)
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -308,7 +321,7 @@ class SessionBase:
 
     def claim(self, message: MessageCore) -> bool:
         """Take the right to decide the outcome of a message. True for the first who asks."""
-        return self.handed_out.pop(message._number, None) is not None
+        return self.handed_out.pop(message.number, None) is not None
 
     def settle(self, messages: Sequence[MessageCore], outcome: Outcome) -> SettlementReceipt:
         """Give messages their outcome, which were claimed before."""
@@ -316,13 +329,13 @@ class SessionBase:
         if messages:
             resumed: dict[ReceiverBase, list[MessageCore]] = {}
             for message in messages:
-                message._outcome = outcome
-                if message._receiver.resumes:
-                    resumed.setdefault(message._receiver, []).append(message)
+                message.outcome = outcome
+                if message.receiver.resumes:
+                    resumed.setdefault(message.receiver, []).append(message)
             for receiver, its_own in resumed.items():
                 receiver.decide(its_own, outcome, receipt)
             if resumed:
-                messages = [message for message in messages if not message._receiver.resumes]
+                messages = [message for message in messages if not message.receiver.resumes]
             if messages:
                 self.core.post((self._settle, messages, outcome, receipt))
         return receipt
@@ -338,12 +351,12 @@ class SessionBase:
 
     def settle_lazily(self, message: MessageCore, outcome: Outcome) -> None:
         """Give a message, which was claimed before, its outcome with others (user side)."""
-        message._outcome = outcome
+        message.outcome = outcome
         self.core.post((self._say_lazily, outcome, message))
 
     def _say_lazily(self, outcome: Outcome, message: MessageCore) -> None:
-        if message._number >= self.since:
-            self.say(outcome, message._delivery)
+        if message.number >= self.since:
+            self.say(outcome, message.delivery)
 
     def acknowledge(self, message: MessageCore | None, whole_session: bool) -> SettlementReceipt:
         """Accept what `acknowledge` means in this mode: `message` and what was handed out before it, `message` alone,
@@ -356,10 +369,10 @@ class SessionBase:
         if message is not None:
             if not isinstance(message, MessageCore):
                 raise ConfigurationError(f"acknowledge takes a received message, got {message!r}")
-            if message._receiver.session is not self:
+            if message.receiver.session is not self:
                 raise ConfigurationError("acknowledge takes a message of this session, got one of another")
-            if message._was_left:
-                raise message._already_settled()
+            if message.was_left:
+                raise message.already_settled()
         elif self.closing and not self.handed_out:
             self.check()  # "nothing to acknowledge" would not be all: what there was has gone back
         if message is None or (scope is Scope.SESSION and whole_session):
@@ -373,7 +386,7 @@ class SessionBase:
     def _up_to(self, message: MessageCore) -> list[MessageCore]:
         """All handed out before `message`, and it; nothing where it is acknowledged already."""
         handed_out = list(self.handed_out.values())
-        return handed_out[: handed_out.index(message) + 1] if message._number in self.handed_out else []
+        return handed_out[: handed_out.index(message) + 1] if message.number in self.handed_out else []
 
     def settle_all(self, messages: Iterable[MessageCore], outcome: Outcome) -> SettlementReceipt:
         """Give each of `messages` its outcome; those that have one already are passed over."""
@@ -385,7 +398,7 @@ class SessionBase:
         for message in messages:
             if not isinstance(message, MessageCore):
                 raise ConfigurationError(f"settle takes received messages, got {message!r}")
-            if message._receiver.session is not self:
+            if message.receiver.session is not self:
                 raise ConfigurationError("settle takes messages of this session, got one of another")
         return self.settle([message for message in messages if self.claim(message)], outcome)
 
@@ -400,9 +413,9 @@ class SessionBase:
 
     def give_credit_back(self, message: MessageCore) -> None:
         """A message left the buffer undecided, in a mode where its credit comes back with that."""
-        if message._number >= self.since:
-            message._receiver.give_back(message)
-            self.core.short_of_credit[message._receiver] = None
+        if message.number >= self.since:
+            message.receiver.give_back(message)
+            self.core.short_of_credit[message.receiver] = None
 
     def say(self, outcome: Outcome, delivery: Delivery) -> None:
         """Give a delivery its outcome. That is gathered as long as the outcome is the same: what was acknowledged one
@@ -420,21 +433,21 @@ class SessionBase:
 
     def renew(self, message: MessageCore, receipt: SettlementReceipt) -> None:
         """Tell the peer that a message is being worked on: progress without an outcome (3.4.1)."""
-        delivery = message._delivery
-        if message._outcome is not None:
-            receipt._note(ReceiptStatus.STALE, 1, f"it was {describe(message._outcome)} meanwhile")
-        elif message._number < self.since or delivery.context is TAKEN_BACK or not delivery.update(Received(0, 0)):
-            receipt._note(ReceiptStatus.STALE, 1, self.why_stale(message))
+        delivery = message.delivery
+        if message.outcome is not None:
+            receipt.note(ReceiptStatus.STALE, 1, f"it was {describe(message.outcome)} meanwhile")
+        elif message.number < self.since or delivery.context is TAKEN_BACK or not delivery.update(Received(0, 0)):
+            receipt.note(ReceiptStatus.STALE, 1, self.why_stale(message))
         else:
             self.core.await_written(receipt, 1)
 
     def why_stale(self, message: MessageCore) -> str:
-        failure = message._receiver.failure
-        if failure is None and message._number < self.since:
+        failure = message.receiver.failure
+        if failure is None and message.number < self.since:
             failure = self.core.interruption
         if failure is not None:
             return failure.message
-        state = message._delivery.remote_state
+        state = message.delivery.remote_state
         return f"the peer had settled it before{f', as {describe(state)}' if state is not None else ''}"
 
     # -- the other half's

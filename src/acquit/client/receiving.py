@@ -143,12 +143,12 @@ class ReceiverCore(ReceiverBase):
         except IndexError:
             return None
         if outcome is None and self._reliable:
-            self.session.handed_out[message._number] = message
+            self.session.handed_out[message.number] = message
             if self._on_handover:
                 # Its outcome may be there before the loop side hears of this, and is not for the hand-over to say.
                 self.session.core.post((self.session.give_credit_back, message))
             return message
-        message._outcome = outcome
+        message.outcome = outcome
         if self._on_handover:
             self.session.core.post(message)
         return message
@@ -210,7 +210,7 @@ class ReceiverCore(ReceiverBase):
         if self.held < spec.prefetch and self.held_bytes < spec.prefetch_bytes:
             return False
         since = self.session.since
-        held = [m for m in list(self.session.handed_out.values()) if m._receiver is self and m._number >= since]
+        held = [m for m in list(self.session.handed_out.values()) if m.receiver is self and m.number >= since]
         return len(held) >= spec.prefetch or sum(len(m.payload) for m in held) >= spec.prefetch_bytes
 
     @property
@@ -380,14 +380,14 @@ class ReceiverCore(ReceiverBase):
     def give_back(self, message: MessageCore) -> None:
         """The credit of a message comes back."""
         self._warned = False
-        if message._number >= self.session.since:
+        if message.number >= self.session.since:
             self.held -= 1
-            self.held_bytes -= len(message._delivery.payload)
+            self.held_bytes -= len(message.delivery.payload)
 
     def withdraw(self, delivery: Delivery) -> bool:
         """The peer took back a delivery. True if it was still in the buffer, from where it is gone now."""
         for message in list(self.buffer):
-            if message._delivery is delivery:
+            if message.delivery is delivery:
                 try:
                     self.buffer.remove(message)
                 except ValueError:  # handed out this moment
@@ -399,7 +399,7 @@ class ReceiverCore(ReceiverBase):
     def put_back(self, messages: list[MessageCore]) -> None:
         """Recover: handed-out messages go back to the front of the buffer, in the order they were handed out."""
         for message in reversed(messages):
-            message._attempts += 1
+            message.attempts += 1
             self.buffer.appendleft(message)
         self.notify()
 
@@ -589,7 +589,7 @@ class Listening:
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        receiver = self._message._receiver
+        receiver = self._message.receiver
         mode, session = receiver.mode, receiver.session
         outcome = mode.listener_returned if exc is None and not self.dealt_with else mode.listener_failed
         if outcome is not None and session.claim(self._message):
@@ -611,7 +611,7 @@ def lose(deliveries: list[Delivery], reason: str) -> None:
         receipt = delivery.context
         if isinstance(receipt, SettlementReceipt):
             delivery.context = None
-            receipt._note(ReceiptStatus.UNKNOWN, 1, reason)
+            receipt.note(ReceiptStatus.UNKNOWN, 1, reason)
 
 
 def _nobody() -> None:

@@ -99,8 +99,8 @@ class _Waiting:
         """What became of the request itself."""
         promise = self.promise
         if promise.done:
-            return True if promise._error() is None else None if promise._transferred else False
-        return None if promise._transferred else False
+            return True if promise.error() is None else None if promise.transferred else False
+        return None if promise.transferred else False
 
 
 _FATES: Final = {True: "the request was accepted", False: "the request never left", None: "its outcome was not heard"}
@@ -199,7 +199,7 @@ class Requester:
         core.enqueue(waiting.promise)
         self._waiting[key] = waiting
         try:
-            waiting.promise._when_done(lambda: self._on_outcome(waiting))
+            waiting.promise.when_done(lambda: self._on_outcome(waiting))
             async with asyncio.timeout(deadline.left()):
                 return await waiting.reply
         except TimeoutError:
@@ -211,7 +211,7 @@ class Requester:
             self._ended[key] = None
             if len(self._ended) > ENDED_MAX:
                 self._ended.popitem(last=False)
-            waiting.promise._asked = True  # what it failed of was raised here, or is of no interest any more
+            waiting.promise.asked = True  # what it failed of was raised here, or is of no interest any more
             if not waiting.promise.done:
                 core.withdraw(waiting.promise)
 
@@ -274,7 +274,7 @@ class Requester:
         )
 
     def _on_outcome(self, waiting: _Waiting) -> None:
-        error = waiting.promise._error()
+        error = waiting.promise.error()
         if error is not None:
             waiting.fail(error)
 
@@ -282,7 +282,7 @@ class Requester:
         core = self._core
         while (message := core.take()) is not None:
             if not message.settled:
-                message._settle(ACCEPTED)
+                message.decide(ACCEPTED)
             self._on_reply(message)
         if core.failure is not None:
             self._fail_all(lambda waiting: core.failure.error())  # type: ignore[union-attr]  # it stays
@@ -437,7 +437,7 @@ class Replies:
         """A handler raised, or its reply did not get away: the request goes back, in a transaction by the rollback."""
         logger.error("a request to %r failed: %r", self.address, error, exc_info=error)
         if mode is not AckMode.TRANSACTED and not request.settled:
-            request._settle(modified(True, False, None))
+            request.decide(modified(True, False, None))
 
 
 Handler: TypeAlias = "Callable[[ReceivedMessage], Reply | Awaitable[Reply]]"

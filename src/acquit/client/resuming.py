@@ -164,7 +164,7 @@ class ResumingReceiver(ReceiverCore):
         session = self.session
         encoded = encode_composite(outcome)
         name = self.spec.name
-        receipt._lasting = True
+        receipt.lasting = True
         self._receipts[receipt] = None
         if len(self._receipts) > 2 * RECEIPTS_MAX:
             self._receipts = {one: None for one in self._receipts if not one.done}
@@ -174,7 +174,7 @@ class ResumingReceiver(ReceiverCore):
             if error is None:
                 session.core.post((session.settle_safely, messages, outcome, receipt))
             else:
-                receipt._expire(f"the outcome could not be stored: {error}")
+                receipt.expire(f"the outcome could not be stored: {error}")
 
         self._store.write(entries, safe)
 
@@ -239,13 +239,13 @@ class ResumingReceiver(ReceiverCore):
     def _lost(self, held: _Held) -> None:
         reason = "the broker had ended the terminus, and cannot tell what became of it"
         if held.receipt is not None:
-            held.receipt._note(ReceiptStatus.UNKNOWN, 1, reason)
+            held.receipt.note(ReceiptStatus.UNKNOWN, 1, reason)
         if held.message is not None:
             self._drop(held.message)
 
     def _drop(self, message: MessageCore) -> None:
         """A message is not ours any more: it is taken out of the buffer, or whoever has it will hear so."""
-        message._delivery.context = TAKEN_BACK
+        message.delivery.context = TAKEN_BACK
         try:
             self.buffer.remove(message)
         except ValueError:
@@ -259,16 +259,16 @@ class ResumingReceiver(ReceiverCore):
             message = held.message
             if message is None or held.outcome is not None:
                 continue
-            before, after = message._number, session.take_number()
+            before, after = message.number, session.take_number()
             handed_out = session.handed_out
             if before in handed_out:
                 # Whoever claims the message meanwhile, in another thread, does it under the one number or the other.
                 handed_out[after] = message
-                message._number = after
+                message.number = after
                 if handed_out.pop(before, None) is None:
                     handed_out.pop(after, None)
             else:
-                message._number = after
+                message.number = after
         self._expected.clear()
         if self.drained is not None:
             self.drained.fail(failure)
@@ -310,7 +310,7 @@ class ResumingReceiver(ReceiverCore):
         message = held.message
         if message is not None:
             delivery.payload = message.payload  # whoever has the message has read it already
-            message._delivery = delivery
+            message.delivery = delivery
         theirs = delivery.remote_state
         if delivery.settled:
             self._over(delivery.tag, held, theirs)
@@ -346,15 +346,15 @@ class ResumingReceiver(ReceiverCore):
     def settle(self, message: MessageCore, outcome: Outcome, receipt: SettlementReceipt) -> None:
         """Tell the outcome of a message, now or as the link is attached again."""
         core = self.session.core
-        delivery = message._delivery
+        delivery = message.delivery
         held = self._held.get(delivery.tag)
         if held is None or held.message is not message or delivery.context is TAKEN_BACK:
-            receipt._note(ReceiptStatus.STALE, 1, self.session.why_stale(message))
+            receipt.note(ReceiptStatus.STALE, 1, self.session.why_stale(message))
             return
         held.outcome, held.receipt = outcome, receipt
         core.await_answer(receipt)
         if self.failure is not None:
-            receipt._note(ReceiptStatus.UNKNOWN, 1, self.failure.message)
+            receipt.note(ReceiptStatus.UNKNOWN, 1, self.failure.message)
         elif not core.interrupted and not delivery.settled and delivery.tag not in self._expected:
             delivery.context = receipt
             self.session.say(outcome, delivery)
@@ -365,10 +365,10 @@ class ResumingReceiver(ReceiverCore):
         agreed = told is not None and not taken and (theirs is None or type(theirs) is type(told))
         if held.receipt is not None:
             if agreed:
-                held.receipt._note(self.session.core.answer_means, 1)
+                held.receipt.note(self.session.core.answer_means, 1)
             else:
                 how = f", as {describe(theirs)}" if theirs is not None else ""
-                held.receipt._note(ReceiptStatus.STALE, 1, f"the peer had settled it before{how}")
+                held.receipt.note(ReceiptStatus.STALE, 1, f"the peer had settled it before{how}")
         if held.message is not None and not agreed:
             self._drop(held.message)
 
@@ -410,7 +410,7 @@ class ResumingReceiver(ReceiverCore):
     def on_ended(self, failure: Failure) -> None:
         """The link is over: what was decided and not answered stays in the store."""
         for receipt in self.open_receipts():
-            receipt._expire(failure.message)
+            receipt.expire(failure.message)
         super().on_ended(failure)
 
 
@@ -441,7 +441,7 @@ class ResumingSender(SenderCore):
         """Sends that are on their way into the store."""
         for tag, payload in known.sends.items():
             promise = self._unsettled[tag] = SendPromise(payload)
-            promise._tag, promise._transferred = tag, True
+            promise.tag, promise.transferred = tag, True
             self._queued_bytes += len(payload)
             self._sent_bytes += len(payload)
 
@@ -469,21 +469,21 @@ class ResumingSender(SenderCore):
 
     def enqueue(self, promise: SendPromise) -> None:
         """Store a send, and put it into the buffer when that is safe."""
-        self._queued_bytes += len(promise._payload)
-        if isinstance(promise._payload, StoredPayload):
-            promise._tag = promise._payload.tag
+        self._queued_bytes += len(promise.payload)
+        if isinstance(promise.payload, StoredPayload):
+            promise.tag = promise.payload.tag
             self.queue.append(promise)
             self.session.core.post((self.pump,))
             return
-        promise._tag = next(self._tags)
-        entry = StoreEntry(EntryKind.SEND, self.spec.name, promise._tag, promise._payload)
+        promise.tag = next(self._tags)
+        entry = StoreEntry(EntryKind.SEND, self.spec.name, promise.tag, promise.payload)
         self._storing += 1
 
         def safe(error: BaseException | None) -> None:
             self._storing -= 1
             if error is not None:
                 failure = Failure(LinkDetached, f"the message could not be stored, and was not sent: {error}")
-                self.session.core.post((promise._fail, failure))
+                self.session.core.post((promise.fail, failure))
                 return
             self.queue.append(promise)
             self.session.core.post((self.pump,))
@@ -557,7 +557,7 @@ class ResumingSender(SenderCore):
             elif tag in self._named and not answer.incomplete_unsettled and id(promise) not in waiting:
                 again.append(promise)
         for promise in reversed(again):
-            self._sent_bytes -= len(promise._payload) if promise._transferred else 0
+            self._sent_bytes -= len(promise.payload) if promise.transferred else 0
             self.queue.appendleft(promise)
         super().on_attached()
         if heard:
@@ -582,11 +582,11 @@ class ResumingSender(SenderCore):
         incomplete = incomplete or (link.local_attach is not None and link.local_attach.incomplete_unsettled)
         while queue and link.sendable and not incomplete:
             promise = queue.popleft()
-            assert promise._tag is not None
-            self._unsettled[promise._tag] = promise
-            link.send(promise._tag, promise._payload, context=promise)
-            promise._transferred = True
-            self._sent_bytes += len(promise._payload)
+            assert promise.tag is not None
+            self._unsettled[promise.tag] = promise
+            link.send(promise.tag, promise.payload, context=promise)
+            promise.transferred = True
+            self._sent_bytes += len(promise.payload)
             self.in_flight += 1
         if len(queue) <= self.spec.buffer_messages // 2:
             self.notify()
@@ -615,9 +615,9 @@ class ResumingSender(SenderCore):
     def _hear(self, promise: SendPromise, state: DeliveryState | None) -> None:
         if promise.done:
             return
-        self._sent_bytes += 0 if promise._transferred else len(promise._payload)
-        promise._settled(state)
-        if promise._error() is not None:
+        self._sent_bytes += 0 if promise.transferred else len(promise.payload)
+        promise.settle(state)
+        if promise.error() is not None:
             self._failed.append(promise)
 
     def _settle(self, engine: object, deliveries: list[Delivery]) -> None:
@@ -663,7 +663,7 @@ class ResumingSender(SenderCore):
         for promise in list(self._unsettled.values()):
             if not promise.done:
                 self._failed.append(promise)
-                promise._fail(failure)
+                promise.fail(failure)
         super().on_ended(failure, [])
 
     def unfinished(self) -> list[SendPromise]:

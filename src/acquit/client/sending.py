@@ -42,15 +42,13 @@ from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.delivery import Delivery, DeliveryState, is_outcome
 from acquit.protocol.link import SendingLink
 from acquit.protocol.message import Message
-from acquit.protocol.sections import encode_header
+from acquit.protocol.sections import data_head, encode_header, text_head
 
 if TYPE_CHECKING:
     from acquit.client.inbox import Cursor
 
 logger = logging.getLogger("acquit.client")
 
-_DATA: Final = (b"\x00\x53\x75\xa0", b"\x00\x53\x75\xb0")
-_VALUE: Final = (b"\x00\x53\x77\xa1", b"\x00\x53\x77\xb1")
 _HEADERS: Final = {
     DeliveryMode.PERSISTENT: encode_header(durable=True),
     DeliveryMode.NON_PERSISTENT: encode_header(durable=False),
@@ -114,7 +112,7 @@ class SenderCore:
 
     def enqueue(self, promise: SendPromise) -> None:
         """Put a send into the buffer. Look at `has_room` first; threads must take turns."""
-        self._queued_bytes += len(promise._payload)
+        self._queued_bytes += len(promise.payload)
         self.queue.append(promise)
         if not self._is_awake:
             self._is_awake = True
@@ -164,7 +162,7 @@ class SenderCore:
         while self._failed:
             promise = self._failed.popleft()
             # One whose time was over while it was under way may have been accepted since.
-            if unseen is None and not promise._asked and promise._error() is not None:
+            if unseen is None and not promise.asked and promise.error() is not None:
                 unseen = promise
         return unseen
 
@@ -191,7 +189,7 @@ class SenderCore:
         self.message_bytes_max = limit = self.link.remote_max_message_size
         self.attached.succeed()
         # A copy, which is made at once: other threads go on putting in.
-        if limit and (larger := [promise for promise in list(self.queue) if len(promise._payload) > limit]):
+        if limit and (larger := [promise for promise in list(self.queue) if len(promise.payload) > limit]):
             # Encoded for another host, which took larger ones.
             self._fail_queued(Failure(MessageTooLarge, f"{self.spec.what} takes at most {limit} bytes"), larger)
 
@@ -207,18 +205,18 @@ class SenderCore:
             at = first_lost.setdefault(promise, core.now)
             # Whoever waited for it may have given up, and was told that it is in doubt; and a message that ends each
             # connection it is sent on must not do that for ever: no longer than whoever waits wants to, or as set.
-            outlived = not promise._awaited and core.now - at >= core.options.send_timeout_ms / 1000
-            if not promise._payload or outlived:
+            outlived = not promise.awaited and core.now - at >= core.options.send_timeout_ms / 1000
+            if not promise.payload or outlived:
                 self._fail(promise, core.interruption)
                 continue
-            promise._again = True
-            self._sent_bytes -= len(promise._payload)
+            promise.resent = True
+            self._sent_bytes -= len(promise.payload)
             self.queue.appendleft(promise)
         self._first_lost = first_lost
 
     def give_up_waiting(self, failure: Failure) -> None:
         """The connection was not restored in time for what waits to be sent, and nobody waits for."""
-        self._fail_queued(failure, [promise for promise in list(self.queue) if not promise._awaited])
+        self._fail_queued(failure, [promise for promise in list(self.queue) if not promise.awaited])
 
     def _fail_queued(self, failure: Failure | TimeOver, promises: list[SendPromise]) -> None:
         for promise in promises:
@@ -226,14 +224,14 @@ class SenderCore:
                 self.queue.remove(promise)
             except ValueError:
                 continue
-            self._sent_bytes += len(promise._payload)
+            self._sent_bytes += len(promise.payload)
             self._fail(promise, failure)
         self.notify()
 
     def _fail(self, promise: SendPromise, failure: Failure | TimeOver | None) -> None:
         """A send has no outcome, and will have none."""
         self._failed.append(promise)
-        promise._fail(failure)
+        promise.fail(failure)
 
     def on_ended(self, failure: Failure, lost: list[Delivery]) -> None:
         """The link is gone, by itself or with its session or connection, and the deliveries in `lost` with it."""
@@ -243,11 +241,11 @@ class SenderCore:
         for delivery in lost:
             if isinstance(promise := delivery.context, SendPromise) and not promise.done:
                 self._ended(promise)
-                promise._fail(failure)
+                promise.fail(failure)
         while self.queue:
             promise = self.queue.popleft()
             self._failed.append(promise)
-            promise._fail(failure)
+            promise.fail(failure)
         self.detached.succeed()
         self.notify()
 
@@ -278,7 +276,7 @@ class SenderCore:
         count = 0
         while room := min(link.room, len(queue)):
             promises = [queue.popleft() for _ in range(room)]
-            payloads = [promise._payload for promise in promises]
+            payloads = [promise.payload for promise in promises]
             try:
                 sent = link.send_all(list(islice(self._tags, room)), payloads, promises)
             except BaseException:  # an interrupt, or a bug: whoever gives the wire up asks for what is queued or flying
@@ -289,7 +287,7 @@ class SenderCore:
                 queue.extendleft(reversed(promises[sent:]))
                 del promises[sent:], payloads[sent:]
             for promise in promises:
-                promise._transferred = True
+                promise.transferred = True
             self._sent_bytes += sum([len(payload) for payload in payloads])
             count += sent
         self.in_flight += count
@@ -301,11 +299,11 @@ class SenderCore:
         queue, link = self.queue, self.link
         while queue and link.sendable:
             promise = queue.popleft()
-            payload = promise._payload
+            payload = promise.payload
             self._sent_bytes += len(payload)
             link.send(next(self._tags), payload, settled=True)
-            promise._transferred = True
-            promise._settled(UNRELIABLE)
+            promise.transferred = True
+            promise.settle(UNRELIABLE)
         self.notify()
 
     def on_credit(self) -> None:
@@ -324,12 +322,12 @@ class SenderCore:
         self.in_flight -= len(deliveries)
         if state == ACCEPTED:
             for delivery in deliveries:
-                delivery.context._settled(state)  # type: ignore[attr-defined]  # of our own `send`
+                delivery.context.settle(state)  # type: ignore[attr-defined]  # of our own `send`
             return
         for delivery in deliveries:
             if isinstance(promise := delivery.context, SendPromise):
                 self._failed.append(promise)
-                promise._settled(state)
+                promise.settle(state)
 
     def expire(self, promise: SendPromise, timeout_s: float) -> None:
         """End a send that nobody waits for, as its time is over. One that is still here is taken back (NotSent); one
@@ -350,21 +348,21 @@ class SenderCore:
         try:
             self.queue.remove(promise)
         except ValueError:
-            promise._payload = b""  # in flight: should the connection be lost, it is not sent again
+            promise.payload = b""  # in flight: should the connection be lost, it is not sent again
             return
-        self._sent_bytes += len(promise._payload)
-        promise._fail(self.session.core.interruption if promise._transferred else self._time_over(timeout_s))
+        self._sent_bytes += len(promise.payload)
+        promise.fail(self.session.core.interruption if promise.transferred else self._time_over(timeout_s))
         self.notify()
 
     def warn_of_failed(self) -> None:
         """At the close: nobody will hear of these any more."""
-        unseen = [promise for promise in self._failed if not promise._asked and promise._error() is not None]
+        unseen = [promise for promise in self._failed if not promise.asked and promise.error() is not None]
         if unseen:
             logger.warning(
                 "%d sends of %s failed and nobody asked their receipts; the first: %s",
                 len(unseen),
                 self.spec.what,
-                unseen[0]._error(),
+                unseen[0].error(),
             )
 
     def unfinished(self) -> list[SendPromise]:
@@ -423,11 +421,11 @@ def encode(
     """
     if type(message) is bytes:
         identity = ids.next_section() if ids is not None else b""
-        return b"".join((_HEADERS[wanted or default], identity, _before(_DATA, len(message)), message))
+        return b"".join((_HEADERS[wanted or default], identity, data_head(len(message)), message))
     if type(message) is str:
         text = message.encode()
         identity = ids.next_section() if ids is not None else b""
-        return b"".join((_HEADERS[wanted or default], identity, _before(_VALUE, len(text)), text))
+        return b"".join((_HEADERS[wanted or default], identity, text_head(len(text)), text))
     if isinstance(message, Encoded):
         return message.payload
     if not isinstance(message, Message):
@@ -435,7 +433,7 @@ def encode(
     header = message.header
     durable = wanted is DeliveryMode.PERSISTENT if wanted else header.durable or default is DeliveryMode.PERSISTENT
     if isinstance(message, MessageCore):
-        message = _reborn(message)
+        message = message.as_new()
     instead: dict[str, bytes] = {}
     if durable != header.durable or header.first_acquirer or header.delivery_count:
         instead["header"] = encode_header(durable, header.priority, header.ttl)
@@ -444,23 +442,11 @@ def encode(
         instead["properties"] = (
             ids.next_section() if others == _NONE_OF_THEM else encode_composite(Properties(ids.next(), *others))
         )
-    return message._encode(instead)
+    return message.encode_with(instead)
 
 
 _OTHER_PROPERTIES: Final = attrgetter(*(field.name for field in Properties.FIELDS[1:]))
 _NONE_OF_THEM: Final = _OTHER_PROPERTIES(Properties())
-
-
-def _reborn(message: MessageCore) -> Message:
-    again = Message.of_sections(message._sections)
-    again.__dict__.update({name: value for name, value in message.__dict__.items() if name != "_sections"})
-    again.delivery_annotations = {}
-    return again
-
-
-def _before(heads: tuple[bytes, bytes], size: int) -> bytes:
-    """What stands before the octets of a section, of which there are so many."""
-    return heads[0] + size.to_bytes(1) if size < 256 else heads[1] + size.to_bytes(4)
 
 
 def _nobody() -> None:

@@ -214,9 +214,9 @@ class SessionCore(SessionBase):
         self._hurried = True
         sent = answered = 0
         for message in messages:
-            delivery = message._delivery
-            if message._number < self.since or delivery.settled or delivery.context is TAKEN_BACK:
-                receipt._note(ReceiptStatus.STALE, 1, self.why_stale(message))
+            delivery = message.delivery
+            if message.number < self.since or delivery.settled or delivery.context is TAKEN_BACK:
+                receipt.note(ReceiptStatus.STALE, 1, self.why_stale(message))
                 continue
             if delivery.phase in _ANSWERED:
                 delivery.context = receipt
@@ -230,13 +230,13 @@ class SessionCore(SessionBase):
             self.core.await_answer(receipt)
         if self.mode.credit is CreditReturn.ON_ACKNOWLEDGEMENT:
             for message in messages:
-                message._receiver.give_back(message)
-                self.core.short_of_credit[message._receiver] = None
+                message.receiver.give_back(message)
+                self.core.short_of_credit[message.receiver] = None
 
     def settle_safely(self, messages: Sequence[MessageCore], outcome: Outcome, receipt: SettlementReceipt) -> None:
         """Tell the outcome of messages of a receiver that resumes, which its store has now."""
         for message in messages:
-            receiver = message._receiver
+            receiver = message.receiver
             assert isinstance(receiver, ResumingReceiver)
             receiver.settle(message, outcome, receipt)
             receiver.give_back(message)
@@ -264,9 +264,9 @@ class SessionCore(SessionBase):
     def _answer(self, receipt: SettlementReceipt, delivery: Delivery, state: object) -> None:
         # A peer that settles without a state agrees (2.6.12); one that names another outcome was faster.
         if state is None or _agree(delivery.local_state, state):
-            receipt._note(self.core.answer_means, 1)
+            receipt.note(self.core.answer_means, 1)
         else:
-            receipt._note(ReceiptStatus.STALE, 1, f"the peer had settled it before, as {describe(state)}")
+            receipt.note(ReceiptStatus.STALE, 1, f"the peer had settled it before, as {describe(state)}")
 
     def _on_taken_back(self, deliveries: list[Delivery], state: object) -> None:
         # A spontaneous outcome of the sender (a lock that ran out): it is settled when we confirm it (2.6.12). What we
@@ -285,10 +285,10 @@ class SessionCore(SessionBase):
     def _recover(self, messages: list[MessageCore]) -> None:
         by_receiver: dict[ReceiverBase, list[MessageCore]] = {}
         for message in messages:
-            receiver = message._receiver
-            if message._number < self.since:
+            receiver = message.receiver
+            if message.number < self.since:
                 continue  # the broker delivers it again
-            if message._delivery.settled or message._delivery.context is TAKEN_BACK:
+            if message.delivery.settled or message.delivery.context is TAKEN_BACK:
                 receiver.give_back(message)
                 self.core.short_of_credit[receiver] = None
             else:
@@ -303,11 +303,11 @@ class SessionCore(SessionBase):
         if receiver.failure is not None:
             return
         self.say_all()
-        handed_out = [m for m in list(self.handed_out.values()) if m._receiver is receiver and self.claim(m)]
+        handed_out = [m for m in list(self.handed_out.values()) if m.receiver is receiver and self.claim(m)]
         buffered = receiver.empty_buffer()
         if self.transactions is not None:
             # What was handed out stays part of the transaction; what was not never was.
-            self.engine.settle_all([message._delivery for message in buffered], RELEASED)
+            self.engine.settle_all([message.delivery for message in buffered], RELEASED)
             self.settle(handed_out, self._leave(receiver, ACCEPTED))
             return
         wanted = receiver.spec.default_outcome

@@ -323,7 +323,7 @@ class SqlStore(_Writing):
         A crash between the two is made good when the link is attached again: the outcome is told, and the message does
         not come again. Raises ConfigurationError for a message of a receiver without this store.
         """
-        receiver = message._receiver
+        receiver = message.receiver
         if receiver.spec.exactly_once is not self:
             raise ConfigurationError("remember takes a message of a receiver that has this store (exactly_once)")
         entry = StoreEntry(EntryKind.OUTCOME, receiver.spec.name, message.delivery_tag, encode_composite(outcome))

@@ -211,7 +211,7 @@ def when_done(promise: P, callback: Callable[[P], object]) -> None:
     """Have a user's callback called on the callback thread when a promise ends, once."""
     end = call_when_done(promise, callback, callback_thread().call)
     with _leaving:
-        promise._when_done(end)
+        promise.when_done(end)
 
 
 def wait(promise: Promise, timeout_s: float | None) -> bool:
@@ -230,10 +230,10 @@ def wait(promise: Promise, timeout_s: float | None) -> bool:
             pass  # the second call
 
     with _leaving:
-        promise._when_done(end)
+        promise.when_done(end)
     try:
         ended.acquire(timeout=-1 if timeout_s is None else min(timeout_s, threading.TIMEOUT_MAX))
     finally:
         with _leaving:
-            promise._forget(end)
+            promise.forget(end)
     return promise.done

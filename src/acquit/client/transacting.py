@@ -70,11 +70,11 @@ from acquit.protocol._definitions import (
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import ACCEPTED, RELEASED, Outcome
 from acquit.protocol.delivery import Delivery, DeliveryState, is_outcome
+from acquit.protocol.sections import VALUE_HEAD
 
 OUTCOMES: Final = ("amqp:accepted:list", "amqp:rejected:list", "amqp:declared:list")
 """What a control link understands: *rejected* is how a commit is refused without an end of the link (4.3)."""
 
-_AMQP_VALUE: Final = b"\x00\x53\x77"
 _BY_US: Final = "the transaction was rolled back by us"
 
 
@@ -208,7 +208,7 @@ class Control:
         """Send what waits, while there is credit."""
         while self._queue and self._link.sendable and not self._transactions.session.core.interrupted:
             request = self._queue.popleft()
-            payload = _AMQP_VALUE + encode_composite(request.body)
+            payload = VALUE_HEAD + encode_composite(request.body)
             self._link.send(next(self._tags), payload, settled=False, context=request)
 
     def on_attached(self) -> None:
@@ -274,7 +274,7 @@ class Transactions:
         self.ending = self._last = ending
         ending.claimed += [message for message in list(session.handed_out.values()) if session.claim(message)]
         for message in ending.claimed:
-            message._outcome = ACCEPTED if commit else FAILED
+            message.outcome = ACCEPTED if commit else FAILED
         ending.sends = {promise for sender in self._senders for promise in sender.unfinished()}
         if not commit:
             ending.roll_back(_BY_US)
@@ -311,9 +311,7 @@ class Transactions:
         current = self.current
         failure = self.session.failure
         if failure is not None or current.fate is not None:
-            receipt._note(
-                ReceiptStatus.STALE, len(messages), failure.message if failure is not None else current.reason
-            )
+            receipt.note(ReceiptStatus.STALE, len(messages), failure.message if failure is not None else current.reason)
             current.claimed += messages
             return
         current.waiting.append((messages, outcome, receipt))
@@ -453,7 +451,7 @@ class Transactions:
         """Ask what became of a commit. The question ends with the connection, and is asked again on the next."""
         assert ending.txn_id is not None
         query = FateQuery(self.session, ending.txn_id, ending.origin)
-        query.done._when_done(lambda: self._fate_told(ending, query))
+        query.done.when_done(lambda: self._fate_told(ending, query))
 
     def _fate_told(self, ending: Transaction, query: FateQuery) -> None:
         if query.done.failure is not None:
@@ -565,10 +563,10 @@ class Transactions:
         engine, since = self.session.engine, self.session.since
         self._drop_waiting(ending, ending.reason)
         for message in ending.claimed:
-            message._outcome = FAILED
+            message.outcome = FAILED
         buffered = [message for receiver in self._receivers for message in receiver.return_buffer()]
-        engine.settle_all([message._delivery for message in ending.claimed if message._number >= since], FAILED)
-        engine.settle_all([message._delivery for message in buffered], RELEASED)
+        engine.settle_all([message.delivery for message in ending.claimed if message.number >= since], FAILED)
+        engine.settle_all([message.delivery for message in buffered], RELEASED)
         self._refuse_queued(ending)
 
     def _finish(self, transaction: Transaction) -> None:
@@ -576,7 +574,7 @@ class Transactions:
             return
         session = self.session
         for promise in transaction.failed:
-            promise._asked = True  # who ends the transaction is told
+            promise.asked = True  # who ends the transaction is told
         if self.ending is transaction:
             self.ending = None
             transaction.sends = set()
@@ -585,7 +583,7 @@ class Transactions:
                     session.core.short_of_credit[receiver] = None  # what was unsettled is not any more
                 elif not session.closing:
                     receiver.resume()
-        transaction._end()
+        transaction.end()
         for sender in self._senders:
             sender.pump()
 
@@ -599,7 +597,7 @@ class Transactions:
         waiting, transaction.waiting = transaction.waiting, []
         for messages, _, receipt in waiting:
             transaction.claimed += messages
-            receipt._note(ReceiptStatus.STALE, len(messages), reason)
+            receipt.note(ReceiptStatus.STALE, len(messages), reason)
 
     def _say_waiting(self, transaction: Transaction) -> None:
         if transaction.txn_id is not None:
@@ -617,17 +615,17 @@ class Transactions:
         session = self.session
         assert transaction.txn_id is not None
         since = session.since
-        ours = [m._delivery for m in messages if m._number >= since and not m._delivery.settled]
+        ours = [m.delivery for m in messages if m.number >= since and not m.delivery.settled]
         transaction.heard_of = True
         session.engine.settle_all(ours, TransactionalState(transaction.txn_id, outcome))
         for message in messages:
-            session.core.short_of_credit[message._receiver] = None
+            session.core.short_of_credit[message.receiver] = None
         if receipt is None:
             return
         if len(ours) < len(messages):
-            late = next(message for message in messages if message._delivery not in ours)
+            late = next(message for message in messages if message.delivery not in ours)
             transaction.missed = session.why_stale(late)
-            receipt._note(ReceiptStatus.STALE, len(messages) - len(ours), transaction.missed)
+            receipt.note(ReceiptStatus.STALE, len(messages) - len(ours), transaction.missed)
         if ours:
             session.core.await_written(receipt, len(ours))
             session.core.post((session.say_all,))  # in answer to an event nobody else would tell when it is written
@@ -661,21 +659,21 @@ class TransactedSender(SenderCore):
             if goes and not (transaction.txn_id is not None and link.sendable and self.session.core.writable):
                 break
             promise = queue.popleft()
-            payload = promise._payload
+            payload = promise.payload
             self._sent_bytes += len(payload)
-            promise._state = Provisional(transaction, None)
+            promise.state = Provisional(transaction, None)
             if not goes:
                 refused.append(promise)
                 continue
             assert transaction.txn_id is not None
-            promise._transferred = True
+            promise.transferred = True
             self.in_flight += 1
             state = TransactionalState(transaction.txn_id)
             link.send(next(self._tags), payload, state=state, context=promise)
         for promise in refused:
             if transactions.ending is None:  # else who ends the transaction is told
                 self._failed.append(promise)
-            promise._settled(promise._state)
+            promise.settle(promise.state)
             transactions.resolved(promise)
         if len(queue) < before and len(queue) <= self.spec.buffer_messages // 2:
             self.notify()
@@ -693,7 +691,7 @@ class TransactedSender(SenderCore):
         for delivery in deliveries:
             promise = delivery.context
             assert isinstance(promise, SendPromise)
-            provisional = promise._state
+            provisional = promise.state
             assert isinstance(provisional, Provisional)
             transaction = provisional.transaction
             assert isinstance(transaction, Transaction)
@@ -702,7 +700,7 @@ class TransactedSender(SenderCore):
             if outcome != ACCEPTED:
                 self._failed.append(promise)
                 transaction.failed.append(promise)
-            promise._settled(provisional)
+            promise.settle(provisional)
             self._transactions.resolved(promise)
         self._transactions.advance()
 
@@ -722,7 +720,7 @@ class TransactedSender(SenderCore):
 
     def _missing(self, promise: SendPromise) -> None:
         """Its transaction is not what was asked for without it."""
-        transactions, state = self._transactions, promise._state
+        transactions, state = self._transactions, promise.state
         found = state.transaction if isinstance(state, Provisional) else transactions.of(promise)
         assert found is None or isinstance(found, Transaction)
         (found or transactions.current).failed.append(promise)
@@ -740,15 +738,15 @@ def _unfit(ending: Transaction) -> str | None:
     """Why a transaction must not be committed; None if it may."""
     for promise in ending.failed:
         # Of a send that was refused its sender may know, and want the rest; of one that is in doubt nobody knows.
-        if promise.outcome is None or not promise._asked:
-            return f"the transaction was rolled back, for a send in it failed: {promise._error()}"
+        if promise.outcome is None or not promise.asked:
+            return f"the transaction was rolled back, for a send in it failed: {promise.error()}"
     if ending.missed is not None:
         return f"the transaction was rolled back, for an outcome in it has no effect: {ending.missed}"
     for message in ending.claimed:
-        if message._delivery.settled or message._number < message._receiver.session.since:
+        if message.delivery.settled or message.number < message.receiver.session.since:
             return (
                 "the transaction was rolled back, for a message received in it is not ours any more: "
-                f"{message._receiver.session.why_stale(message)}"
+                f"{message.receiver.session.why_stale(message)}"
             )
     return None
 

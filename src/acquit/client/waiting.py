@@ -47,11 +47,11 @@ async def wait(promise: Promise, timeout_s: float | None) -> bool:
         _resolve(future, True)
 
     timer = loop.call_later(timeout_s, _resolve, future, False) if timeout_s is not None else None
-    promise._when_done(end)
+    promise.when_done(end)
     try:
         return await future
     finally:
-        promise._forget(end)
+        promise.forget(end)
         if timer is not None:
             timer.cancel()
 

@@ -344,10 +344,10 @@ class Message:
 
         Raises EncodeError naming the section for what AMQP cannot hold.
         """
-        return self._encode({})
+        return self.encode_with({})
 
-    def _encode(self, instead: Mapping[str, bytes]) -> bytes:
-        """As `encode`, with other sections, by name and encoded, in place of some of its own."""
+    def encode_with(self, instead: Mapping[str, bytes]) -> bytes:
+        """Encode the message with other sections, by name and encoded, in place of some of its own."""
         known = self.__dict__
         if type(self) is Message and not _ATTRIBUTES.issuperset(known):
             raise _misspelt(min(known.keys() - _ATTRIBUTES))
@@ -555,7 +555,7 @@ def _write_body(body: object) -> bytes | list[bytes | memoryview]:
         return _write_several(b"\x00\x53\x76", [e.encode(list(items)) for items in body.lists])
     if isinstance(body, FileBody):
         return cast("list[bytes | memoryview]", [body])  # for `join`
-    return b"\x00\x53\x77" + e.encode(body.value if isinstance(body, AmqpValue) else body)
+    return s.VALUE_HEAD + e.encode(body.value if isinstance(body, AmqpValue) else body)
 
 
 def _data_pieces(parts: tuple[bytes | memoryview, ...]) -> list[bytes | memoryview]:
@@ -565,7 +565,7 @@ def _data_pieces(parts: tuple[bytes | memoryview, ...]) -> list[bytes | memoryvi
         size = len(part)
         if size > b.SECTION_BYTES_MAX:
             raise EncodeError(f"a body of {size} bytes; a data section holds {b.SECTION_BYTES_MAX} at most")
-        pieces.append(b"\x00\x53\x75\xa0" + size.to_bytes(1) if size < 256 else b"\x00\x53\x75\xb0" + size.to_bytes(4))
+        pieces.append(s.data_head(size))
         pieces.append(part)
     if not pieces:
         raise EncodeError("a body is at least one section (3.2)")

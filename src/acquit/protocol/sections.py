@@ -65,6 +65,9 @@ _CODES_BY_SYMBOL: Final = {
 _DESCRIPTORS: Final = (0x53, 0x80, 0x44, 0xA3, 0xB3)
 """How a ulong or a symbol can be encoded."""
 
+VALUE_HEAD: Final = b"\x00\x53\x77"
+"""The octets before the value of an amqp-value section (3.2.8)."""
+
 _VALUE_ITEMS_MAX: Final = 1_024
 """Items of a value that is picked out of a map by its key, lists in lists included: those that matter have none."""
 
@@ -167,6 +170,22 @@ class Sections:
         if start == end:
             return [None] * len(indexes)
         return _pick_fields(self.payload, start, end, indexes)
+
+
+def data_head(size: int) -> bytes:
+    """Return the octets of a data section (3.2.6) before its `size` octets of data."""
+    return b"\x00\x53\x75\xa0" + size.to_bytes(1) if size < 256 else b"\x00\x53\x75\xb0" + size.to_bytes(4)
+
+
+def text_head(size: int) -> bytes:
+    """Return the octets of an amqp-value section (3.2.8) before a string of `size` octets."""
+    return b"\x00\x53\x77\xa1" + size.to_bytes(1) if size < 256 else b"\x00\x53\x77\xb1" + size.to_bytes(4)
+
+
+def message_id_head(size: int) -> bytes:
+    """Return the octets of a properties section (3.2.4) before its only field, a message id of `size` octets: a list8
+    of one str8-utf8."""
+    return bytes((0x00, 0x53, 0x73, 0xC0, size + 3, 1, 0xA1, size))
 
 
 def scan_sections(payload: bytes, *, body_sections_max: int = sys.maxsize) -> Sections:

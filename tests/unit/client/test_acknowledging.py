@@ -75,9 +75,9 @@ def test_the_window_counts_deliveries_and_names_the_oldest(count: int, capacity:
     for number, receipt in enumerate(receipts):
         assert window.add(receipt) == (number >= at)
         assert window.in_the_way() is (receipts[0] if number >= at else None)
-    receipts[1]._note(ReceiptStatus.ANSWERED, count)  # out of turn: it does not count, and the oldest is the oldest
+    receipts[1].note(ReceiptStatus.ANSWERED, count)  # out of turn: it does not count, and the oldest is the oldest
     assert window.in_the_way() is (receipts[0] if 4 * count > capacity else None)
-    receipts[0]._note(ReceiptStatus.ANSWERED, count)
+    receipts[0].note(ReceiptStatus.ANSWERED, count)
     assert window.in_the_way() is (receipts[2] if 3 * count > capacity else None)
 
 
@@ -87,7 +87,7 @@ def test_one_that_is_never_answered_holds_up_nobody() -> None:
     for _ in range(1_000):
         receipt = SettlementReceipt(1)
         full = window.add(receipt)
-        receipt._note(ReceiptStatus.ANSWERED, 1)
+        receipt.note(ReceiptStatus.ANSWERED, 1)
         assert not full or window.in_the_way() is None
     assert len(window._receipts) <= 4
 
@@ -248,7 +248,7 @@ def test_a_callback_of_a_send_hears_of_failures_as_well() -> None:
 
         def note(done: aio.SendReceipt) -> None:
             try:
-                done._value()
+                done.value()
             except errors.AcquitError as error:
                 heard.append(type(error))
 
@@ -319,7 +319,7 @@ def test_a_receipt_that_ends_between_the_two_steps_calls_back_once() -> None:
             heard.append(done)
             called.release()
 
-        ending = threading.Thread(target=receipt._note, args=(ReceiptStatus.SENT, 1))
+        ending = threading.Thread(target=receipt.note, args=(ReceiptStatus.SENT, 1))
         ending.start()
         receipt.add_done_callback(note)
         ending.join()

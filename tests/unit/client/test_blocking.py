@@ -92,7 +92,7 @@ def test_what_may_wait_is_awaited_there_and_not_here(name: str) -> None:
         assert not inspect.iscoroutinefunction(mine)
         other = inspect.getattr_static(theirs, attribute)
         opens = attribute in ("session", "sender", "receiver", "requester", "responder", "transaction")
-        returns_at_once = attribute in ("start_listener", "add_done_callback")
+        returns_at_once = attribute in ("start_listener", "add_done_callback", "prepare")
         assert inspect.iscoroutinefunction(other) or opens or returns_at_once, attribute
 
 

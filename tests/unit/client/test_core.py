@@ -48,11 +48,11 @@ def test_credit_and_what_is_held_never_exceed_the_prefetch() -> None:
         assert receiver.link.credit + receiver.held <= 3
         message = receiver.take()
         if message is not None and settled % 3 != 2:
-            message._settle(ACCEPTED)
+            message.decide(ACCEPTED)
             settled += 1
         elif message is not None:
             rig.run()
-            message._settle(RELEASED)
+            message.decide(RELEASED)
             settled += 1
 
 
@@ -103,7 +103,7 @@ def test_a_peer_that_sends_unsettled_all_the_same_is_told_at_once(granted: SndSe
     rig.run()
     assert rig.server.outcomes()[2:] == [(b"c", ACCEPTED, True)]
     with pytest.raises(errors.Unreliable):
-        messages[0]._settle(ACCEPTED)
+        messages[0].decide(ACCEPTED)
     assert session.handed_out == {}
 
 
@@ -132,11 +132,11 @@ def test_what_cannot_be_said_is_refused_at_once_and_leaves_the_message_as_it_was
     rig.server.offer("q", b"a")
     rig.run()
     (message,) = rig.take(receiver, 1)
-    for say in (lambda: message._settle(outcome), lambda: session.settle_all([message], outcome)):
+    for say in (lambda: message.decide(outcome), lambda: session.settle_all([message], outcome)):
         with pytest.raises(kind, match=complaint):
             say()
     assert not message.settled
-    assert message._settle(ACCEPTED).status is None
+    assert message.decide(ACCEPTED).status is None
 
 
 def test_messages_of_another_session_are_refused() -> None:
@@ -161,7 +161,7 @@ def acknowledged(rig: Rig, mode: str = "individual") -> SettlementReceipt:
     rig.server.offer("q", b"a")
     rig.run()
     (message,) = rig.take(receiver, 1)
-    receipt = message._settle(ACCEPTED)
+    receipt = message.decide(ACCEPTED)
     assert receipt.status is None
     return receipt
 
@@ -187,7 +187,7 @@ def test_what_was_not_written_before_the_loss_is_stale() -> None:
     rig.run()
     message = receiver.take_for_listener()
     assert message is not None
-    receipt = message._settle(RELEASED)
+    receipt = message.decide(RELEASED)
     rig.core.process(rig.now)
     rig.cut()
     assert receipt.status is ReceiptStatus.STALE
@@ -204,7 +204,7 @@ def test_what_was_not_written_before_an_interruption_is_stale_whatever_is_writte
     j.run()
     message = receiver.take_for_listener()
     assert message is not None
-    receipt = message._settle(RELEASED)
+    receipt = message.decide(RELEASED)
     j.cut()
     assert receipt.status is ReceiptStatus.STALE
     j.restore()
@@ -240,12 +240,12 @@ def test_the_next_deadline_is_the_earliest_of_all_that_wait() -> None:
     rig.run()
     one, other = rig.take(receiver, 2)
     rig.now += 0.5
-    one._settle(ACCEPTED)
+    one.decide(ACCEPTED)
     rig.run()
     assert rig.core.next_deadline() == rig.now + 2
     rig.advance(2)
     assert rig.core.next_deadline() == of_the_send
-    other._settle(ACCEPTED)
+    other.decide(ACCEPTED)
     rig.run()
     assert rig.core.next_deadline() == of_the_send
 
@@ -258,13 +258,13 @@ def test_one_unanswered_receipt_does_not_keep_the_answered_ones_in_memory() -> N
     rig.server.offer("q", b"never answered")
     rig.run()
     (message,) = rig.take(receiver, 1)
-    message._settle(ACCEPTED)
+    message.decide(ACCEPTED)
     rig.run()
     rig.server.answers = True
     for _ in range(3_000):
         rig.server.offer("q", b"x")
         rig.run()
-        rig.take(receiver, 1)[0]._settle(ACCEPTED)
+        rig.take(receiver, 1)[0].decide(ACCEPTED)
         rig.run()
     assert len(rig.core._unanswered) <= 1_001
 
@@ -300,7 +300,7 @@ def test_an_acknowledgement_after_the_loss_is_stale(mode: str) -> None:
     rig.run()
     a, _ = rig.take(receiver, 2)
     rig.cut()
-    receipts = [a._settle(ACCEPTED), session.acknowledge(None, whole_session=False)]
+    receipts = [a.decide(ACCEPTED), session.acknowledge(None, whole_session=False)]
     rig.run()
     assert [receipt.status for receipt in receipts] == [ReceiptStatus.STALE] * 2
     assert receipts[0].reason == "the connection to server:5672 was lost"
@@ -314,7 +314,7 @@ def test_an_acknowledgement_after_the_peer_detached_is_stale_and_says_why() -> N
     (message,) = rig.take(receiver, 1)
     rig.peer.sending.detach(Error("amqp:link:stolen", "elsewhere"))
     rig.run()
-    receipt = message._settle(ACCEPTED)
+    receipt = message.decide(ACCEPTED)
     rig.run()
     assert receipt.status is ReceiptStatus.STALE
     assert receipt.reason == "the receiver from 'q' was detached by the peer: elsewhere (amqp:link:stolen)"
@@ -330,7 +330,7 @@ def test_a_delivery_that_the_peer_settled_first_is_stale() -> None:
     delivery.settle(Released())
     rig.run()
     assert message.settled
-    receipt = message._settle(ACCEPTED)
+    receipt = message.decide(ACCEPTED)
     rig.run()
     assert receipt.status is ReceiptStatus.STALE
     assert receipt.reason == "the peer had settled it before, as released"
@@ -348,7 +348,7 @@ def test_a_lock_that_ran_out_makes_a_later_outcome_stale() -> None:
     delivery.update(FAILED)
     rig.run()
     assert [told.state for told in rig.server.all(ev.StatesReceived)] == [FAILED]
-    receipt = message._settle(ACCEPTED)
+    receipt = message.decide(ACCEPTED)
     rig.run()
     assert receipt.status is ReceiptStatus.STALE
     assert receipt.reason == "the peer had settled it before, as modified"
@@ -361,7 +361,7 @@ def test_outcomes_that_cross_the_sender_s_answer_decides() -> None:
     rig.server.offer("q", b"a")
     rig.run()
     (message,) = rig.take(receiver, 1)
-    receipt = message._settle(ACCEPTED)
+    receipt = message.decide(ACCEPTED)
     rig.core.process(rig.now)
     (delivery,) = rig.peer.sending.unsettled()
     delivery.update(FAILED)
@@ -381,7 +381,7 @@ def test_a_modified_that_is_not_the_one_that_was_said_is_stale(said: Modified) -
     receiver = rig.receiver(rig.session("individual"))
     rig.server.offer("q", b"a", b"b")
     rig.run()
-    late, heard = [message._settle(said) for message in rig.take(receiver, 2)]
+    late, heard = [message.decide(said) for message in rig.take(receiver, 2)]
     rig.run()
     for delivery, told in zip(rig.peer.sending.unsettled(), (FAILED, said), strict=True):
         delivery.settle(told)
@@ -487,7 +487,7 @@ def test_the_loss_of_the_connection_ends_everything() -> None:
         with pytest.raises(errors.ConnectionLost, match="the connection to server:5672 was lost"):
             check()
     with pytest.raises(errors.DeliveryInDoubt, match="no outcome was heard: the connection to server:5672 was lost"):
-        sent._value()
+        sent.value()
     assert rig.core.closed.done
     assert rig.core.sessions == []
 
@@ -523,7 +523,7 @@ def test_the_end_of_a_session_ends_its_links_alone() -> None:
     rig.server.offer("p", b"a")
     rig.run()
     (message,) = rig.take(receiver, 1)
-    receipt = message._settle(ACCEPTED)
+    receipt = message.decide(ACCEPTED)
     rig.run()
     rig.peer.engine.sessions[0].end(Error("amqp:internal-error", "oh"))
     rig.run()
@@ -585,10 +585,10 @@ def test_a_forked_child_is_told_at_once_and_says_nothing_to_the_peer() -> None:
     sent = rig.send(sender)
     rig.core.abandon("not yours")
     assert not rig.engine.has_output
-    for check in (receiver.check, sender.check, session.check, rig.core.check, sent._value):
+    for check in (receiver.check, sender.check, session.check, rig.core.check, sent.value):
         with pytest.raises(errors.ConnectionLost, match="not yours"):
             check()
-    receipt = message._settle(ACCEPTED)  # ends at once: no loop will come for it
+    receipt = message.decide(ACCEPTED)  # ends at once: no loop will come for it
     assert (receipt.status, receipt.reason) == (ReceiptStatus.STALE, "not yours")
 
 
@@ -633,7 +633,7 @@ def test_dups_ok_says_an_explicit_outcome_at_once_and_in_order() -> None:
     message = receiver.take_for_listener()
     assert message is not None
     with receiver.listening(message):
-        receipt = message._settle(RELEASED)
+        receipt = message.decide(RELEASED)
         rig.run()
     assert receipt.status is ReceiptStatus.SENT
     assert rig.server.outcomes() == [("1", ACCEPTED, True), ("2", RELEASED, True)]
@@ -678,7 +678,7 @@ def test_a_receipt_ends_though_the_socket_takes_nothing_any_more() -> None:
     message = receiver.take_for_listener()
     assert message is not None
     rig.core.on_writable(False)
-    receipt = message._settle(RELEASED)
+    receipt = message.decide(RELEASED)
     rig.core.process(rig.now)
     rig.advance(0.5)
     assert not receipt.done
@@ -698,7 +698,7 @@ def test_a_receipt_ends_though_the_transaction_is_never_declared() -> None:
     rig.server.offer("q", "x")
     rig.run()
     (message,) = rig.take(receiver, 1)
-    receipt = message._settle(ACCEPTED)
+    receipt = message.decide(ACCEPTED)
     rig.run()
     assert not receipt.done
     rig.advance(1.1)

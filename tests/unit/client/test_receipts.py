@@ -20,26 +20,26 @@ class Counter:
 
 def test_a_callback_left_before_the_end_is_called_at_it() -> None:
     promise, first, second = Promise(), Counter(), Counter()
-    promise._when_done(first)
-    promise._when_done(second)
+    promise.when_done(first)
+    promise.when_done(second)
     assert (promise.done, first.calls) == (False, 0)
-    promise._end()
+    promise.end()
     assert (promise.done, first.calls, second.calls) == (True, 1, 1)
 
 
 def test_a_callback_left_after_the_end_is_called_at_once() -> None:
     promise, late = Promise(), Counter()
-    promise._end()
-    promise._when_done(late)
+    promise.end()
+    promise.when_done(late)
     assert late.calls == 1
 
 
 def test_a_callback_can_be_taken_back() -> None:
     promise, callback = Promise(), Counter()
-    promise._forget(callback)
-    promise._when_done(callback)
-    promise._forget(callback)
-    promise._end()
+    promise.forget(callback)
+    promise.when_done(callback)
+    promise.forget(callback)
+    promise.end()
     assert callback.calls == 0
 
 
@@ -50,10 +50,10 @@ def test_an_end_between_the_two_steps_of_who_waits_is_not_missed() -> None:
     class EndsWhenAppendedTo(list[object]):
         def append(self, item: object) -> None:
             super().append(item)
-            promise._end()
+            promise.end()
 
     promise._callbacks = EndsWhenAppendedTo()  # type: ignore[assignment]
-    promise._when_done(callback)
+    promise.when_done(callback)
     assert callback.calls >= 1
 
 
@@ -90,9 +90,9 @@ def test_a_receipt_tells_the_worst_when_all_is_known(
     receipt = SettlementReceipt(3)
     for note in notes:
         assert receipt.status is None
-        receipt._note(*note)
+        receipt.note(*note)
     assert (receipt.done, receipt.status, receipt.reason) == (True, status, reason)
-    receipt._note(ReceiptStatus.UNKNOWN, 1, "too late to matter")
+    receipt.note(ReceiptStatus.UNKNOWN, 1, "too late to matter")
     assert receipt.status is status
 
 
@@ -103,36 +103,36 @@ def test_a_receipt_over_nothing_claims_little() -> None:
 
 def test_a_receipt_expires_over_what_is_still_awaited() -> None:
     receipt = SettlementReceipt(5)
-    receipt._note(ReceiptStatus.APPLIED, 4)
-    receipt._expire("no answer")
+    receipt.note(ReceiptStatus.APPLIED, 4)
+    receipt.expire("no answer")
     assert (receipt.status, receipt.reason) == (ReceiptStatus.UNKNOWN, "no answer")
 
 
 def test_what_receipts_look_like() -> None:
     receipt = SettlementReceipt(2)
     assert repr(receipt) == "<SettlementReceipt awaited of 2>"
-    receipt._note(ReceiptStatus.STALE, 2, "late")
+    receipt.note(ReceiptStatus.STALE, 2, "late")
     assert repr(receipt) == "<SettlementReceipt STALE of 2: late>"
     send = SendPromise(b"")
     assert repr(send) == "<SendPromise waits for credit>"
-    send._transferred = True
+    send.transferred = True
     assert repr(send) == "<SendPromise in flight>"
-    send._settled(Accepted())
+    send.settle(Accepted())
     assert repr(send) == "<SendPromise accepted>"
 
 
 def test_each_who_asks_a_failed_send_gets_an_exception_of_his_own() -> None:
     send = SendPromise(b"")
-    send._settled(Rejected(Error("amqp:not-allowed")))
-    assert send._error() is not send._error()
-    assert not send._asked
+    send.settle(Rejected(Error("amqp:not-allowed")))
+    assert send.error() is not send.error()
+    assert not send.asked
     with pytest.raises(errors.MessageRejected, match=r"no description \(amqp:not-allowed\)"):
-        send._value()
-    assert send._asked
+        send.value()
+    assert send.asked
 
 
 def test_a_send_that_has_its_outcome_keeps_it() -> None:
     send = SendPromise(b"")
-    send._settled(Accepted())
-    send._fail(LOST)
-    assert send._value() == Accepted()
+    send.settle(Accepted())
+    send.fail(LOST)
+    assert send.value() == Accepted()

@@ -110,7 +110,7 @@ def test_malformed_sections_are_found_when_they_are_looked_at() -> None:
         message.body  # noqa: B018 -- reading is what raises
     assert "malformed" in repr(message)
     assert message.payload == b"this is no message"
-    message._settle(rejected("amqp:decode-error", "no message"))
+    message.decide(rejected("amqp:decode-error", "no message"))
     rig.run()
     assert rig.server.outcomes()[0][1] == Rejected(Error("amqp:decode-error", "no message"))
 
@@ -127,7 +127,7 @@ def test_delivery_tags_and_formats() -> None:
 def test_what_it_looks_like() -> None:
     message = received(Message(b"x", message_id="m"))
     assert repr(message) == "<MessageCore(b'x', message_id='m') tag=00000001>"
-    message._settle(Modified())
+    message.decide(Modified())
     assert repr(message).endswith("tag=00000001 settled>")
 
 

@@ -266,7 +266,7 @@ def test_an_outcome_that_is_not_accepted_is_an_error(
     assert send.outcome == state
     for _ in range(2):
         with pytest.raises(kind) as caught:
-            send._value()
+            send.value()
         assert text in str(caught.value)
     assert sender.in_flight == 0
 
@@ -277,7 +277,7 @@ def test_the_reason_of_a_rejection_is_kept() -> None:
     send = rig.send(rig.sender(rig.session()))
     rig.run()
     with pytest.raises(errors.MessageRejected) as caught:
-        send._value()
+        send.value()
     assert (caught.value.condition, caught.value.description) == ("amqp:precondition-failed", "too old")
 
 
@@ -285,7 +285,7 @@ def test_accepted_is_a_value() -> None:
     rig = Rig()
     send = rig.send(rig.sender(rig.session()))
     rig.run()
-    assert send._value() == send.outcome == Accepted()
+    assert send.value() == send.outcome == Accepted()
 
 
 def test_progress_is_no_outcome() -> None:
@@ -307,7 +307,7 @@ def test_settled_without_an_outcome_is_in_doubt() -> None:
     rig.run()
     assert send.outcome is None
     with pytest.raises(errors.DeliveryInDoubt, match="settled the message without an outcome"):
-        send._value()
+        send.value()
 
 
 # -- the end -----------------------------------------------------------------------------------------------------------
@@ -324,10 +324,10 @@ def test_at_the_loss_what_was_sent_is_in_doubt_and_what_was_not_is_known_not_to_
     with pytest.raises(
         errors.DeliveryInDoubt, match="no outcome was heard: the connection to server:5672 was lost"
     ) as e:
-        sent._value()
+        sent.value()
     assert isinstance(e.value.__cause__, errors.ConnectionLost)
     with pytest.raises(errors.ConnectionLost):
-        unsent._value()
+        unsent.value()
     assert (sender.in_flight, len(sender.queue)) == (0, 0)
 
 
@@ -340,7 +340,7 @@ def test_a_detach_with_an_error_puts_sends_in_doubt() -> None:
     rig.peer.receiving.detach(Error("amqp:resource-limit-exceeded", "full"))
     rig.run()
     with pytest.raises(errors.DeliveryInDoubt, match="full") as caught:
-        send._value()
+        send.value()
     assert isinstance(caught.value.__cause__, errors.LimitReached)
     with pytest.raises(errors.LimitReached, match="the sender to 'q' was detached by the peer: full"):
         sender.check()
@@ -353,7 +353,7 @@ def test_what_is_enqueued_after_the_end_ends_at_once() -> None:
     send = rig.send(sender)
     rig.run()
     with pytest.raises(errors.ConnectionLost):
-        send._value()
+        send.value()
 
 
 def test_a_send_that_has_not_left_can_be_taken_back() -> None:
@@ -366,7 +366,7 @@ def test_a_send_that_has_not_left_can_be_taken_back() -> None:
     sender.withdraw(send)
     assert calls == [True]
     with pytest.raises(errors.NotSent, match="the peer gave no credit in time: the message never left"):
-        send._value()
+        send.value()
     rig.peer.receiving.grant(5)
     rig.run()
     assert rig.server.taken == []
@@ -405,7 +405,7 @@ def test_unfinished_and_failed_sends_are_known() -> None:
     rig.run()
     assert sender.unfinished() == sends[2:]
     with pytest.raises(errors.MessageReleased):
-        sends[0]._value()
+        sends[0].value()
     assert sender.first_failed() is sends[1]  # the first is known to somebody
     assert sender.first_failed() is None
 
@@ -417,7 +417,7 @@ def test_failures_that_nobody_asked_about_are_logged_at_the_close(caplog: pytest
     sends = [rig.send(sender) for _ in range(3)]
     rig.run()
     with pytest.raises(errors.MessageRejected):
-        sends[0]._value()
+        sends[0].value()
     sender.warn_of_failed()
     assert "2 sends of the sender to 'q' failed and nobody asked their receipts; the first: the peer rej" in caplog.text
 
@@ -441,7 +441,7 @@ def test_a_message_larger_than_a_frame_arrives_whole() -> None:
     rig.send(sender, b"after it")
     rig.run()
     assert rig.server.bodies() == [body, b"after it"]
-    assert send._value() == Accepted()
+    assert send.value() == Accepted()
 
 
 def test_a_message_that_ends_each_connection_is_not_sent_for_ever() -> None:
@@ -460,5 +460,5 @@ def test_a_message_that_ends_each_connection_is_not_sent_for_ever() -> None:
         joined.world.advance(1_000)
         joined.restore()
     assert sent == 6
-    assert isinstance(promise._error(), errors.DeliveryInDoubt)
+    assert isinstance(promise.error(), errors.DeliveryInDoubt)
     assert not sender.queue

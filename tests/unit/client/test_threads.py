@@ -189,7 +189,7 @@ def test_waiting_for_a_promise() -> None:
     assert not wait(promise, 0)
     assert not wait(promise, SOON)
     assert promise._callbacks == []  # who has gone leaves nothing behind
-    loop_thread().call(promise._end)
+    loop_thread().call(promise.end)
     assert wait(promise, None)
     assert wait(promise, 0)
 
@@ -200,7 +200,7 @@ def test_many_threads_may_wait_for_one_promise() -> None:
     threads = [threading.Thread(target=lambda: done.append(wait(promise, LONG))) for _ in range(8)]
     for thread in threads:
         thread.start()
-    promise._end()
+    promise.end()
     for thread in threads:
         thread.join(LONG)
     assert done == [True] * 8

@@ -99,7 +99,7 @@ def test_sends_and_what_was_received_are_one_transaction(stage: Stage) -> None:
     ending = stage.end()
     assert ending.error() is None
     assert not promise.provisional
-    assert promise._value() == ACCEPTED
+    assert promise.value() == ACCEPTED
     assert stage.server.outcomes() == [(body, ACCEPTED_IN_1, True) for body in ("1", "2", "3")]
     assert stage.controlled == [Declare(), Discharge(b"txn-1", False)]
     assert all(message.settled for message in taken)
@@ -130,13 +130,13 @@ def test_an_explicit_outcome_is_part_of_the_transaction(stage: Stage) -> None:
     stage.server.offer("q", "x", "y")
     stage.rig.run()
     message, _ = stage.rig.take(receiver, 2)
-    receipt = message._settle(Rejected())
+    receipt = message.decide(Rejected())
     assert not receipt.done
     assert stage.transactions.open_receipts() == []  # left for the loop side
     stage.rig.run()
     assert receipt.status is ReceiptStatus.SENT
     with pytest.raises(errors.AlreadySettled):
-        message._settle(ACCEPTED)
+        message.decide(ACCEPTED)
     stage.end()
     assert stage.server.outcomes() == [
         ("x", TransactionalState(b"txn-1", Rejected()), True),
@@ -171,7 +171,7 @@ def test_rollback_drains_gives_back_and_discharges_with_fail(stage: Stage) -> No
     assert stage.controlled == [Declare(), Discharge(b"txn-1", True)]
     assert (receiver.link.credit, receiver.held, receiver.buffer) == (4, 0, type(receiver.buffer)())
     with pytest.raises(errors.TransactionRolledBack):
-        promise._value()
+        promise.value()
     stage.server.offer("q", "4")
     stage.rig.run()
     assert [message.body for message in stage.rig.take(receiver, 1)] == ["4"]
@@ -220,11 +220,11 @@ def test_a_refused_discharge_is_a_rollback(stage: Stage) -> None:
     assert isinstance(error, errors.TransactionRolledBack)
     assert (error.txn_id, error.condition, error.description) == (b"txn-1", "amqp:transaction:rollback", "disk full")
     with pytest.raises(errors.TransactionRolledBack, match="disk full"):
-        promise._value()
+        promise.value()
     stage.server.commits = lambda discharge: ACCEPTED
     again = stage.rig.send(stage.session.senders[0])
     assert stage.end().error() is None
-    assert again._value() == ACCEPTED
+    assert again.value() == ACCEPTED
 
 
 def test_a_refused_declare_refuses_what_was_sent_and_the_commit(stage: Stage) -> None:
@@ -233,7 +233,7 @@ def test_a_refused_declare_refuses_what_was_sent_and_the_commit(stage: Stage) ->
     promise = stage.rig.send(sender)
     stage.rig.run()
     with pytest.raises(errors.TransactionRolledBack, match="too many"):
-        promise._value()
+        promise.value()
     later = stage.rig.send(sender)
     stage.rig.run()
     assert later.done
@@ -267,7 +267,7 @@ def test_a_refused_send_that_was_heard_of_is_not_part_of_the_commit(stage: Stage
     promise = stage.rig.send(sender)
     stage.rig.run()
     with pytest.raises(errors.MessageRejected):
-        promise._value()
+        promise.value()
     assert stage.end().error() is None
     assert stage.controlled[-1] == Discharge(b"txn-1", False)
 
@@ -326,7 +326,7 @@ def test_a_lost_connection_before_the_discharge_is_a_rollback(stage: Stage) -> N
     assert isinstance(error, errors.TransactionRolledBack)
     assert error.txn_id == b"txn-1"
     with pytest.raises(errors.TransactionRolledBack):
-        promise._value()
+        promise.value()
 
 
 @pytest.mark.parametrize("answer", [ACCEPTED, Rejected(), Released()])
@@ -356,7 +356,7 @@ def test_a_peer_that_is_lost_after_the_discharge_leaves_it_in_doubt(stage: Stage
     assert isinstance(error, errors.TransactionInDoubt)
     assert error.txn_id == b"txn-1"
     with pytest.raises(errors.TransactionInDoubt):
-        promise._value()
+        promise.value()
 
 
 def test_an_answer_that_comes_after_all_ends_the_doubt(stage: Stage) -> None:
@@ -368,7 +368,7 @@ def test_an_answer_that_comes_after_all_ends_the_doubt(stage: Stage) -> None:
     stage.control.unsettled()[0].settle(ACCEPTED)
     stage.rig.run()
     assert ending.error() is None
-    assert promise._value() == ACCEPTED
+    assert promise.value() == ACCEPTED
 
 
 def test_giving_up_before_the_discharge_is_a_rollback(stage: Stage) -> None:
@@ -395,7 +395,7 @@ def test_the_end_of_the_control_link_with_an_error_is_a_rollback(stage: Stage, d
         refused = stage.rig.send(sender)
         stage.rig.run()
         with pytest.raises(errors.TransactionRolledBack, match="two outcomes"):
-            refused._value()
+            refused.value()
         ending = stage.end()
     error = ending.error()
     assert isinstance(error, errors.TransactionRolledBack)
@@ -458,7 +458,7 @@ def test_sends_that_were_rolled_back_are_no_news_at_the_close(caplog: pytest.Log
     waits = stage.rig.send(sender)
     stage.end(commit=False)
     with pytest.raises(errors.TransactionRolledBack):
-        waits._value()
+        waits.value()
     sender.warn_of_failed()
     assert not caplog.records
 
@@ -499,7 +499,7 @@ def test_an_outcome_in_a_transaction_that_failed_is_said_nowhere_and_the_message
     stage.rig.run()
     stage.transactions.current.roll_back("something failed")
     (first,) = stage.rig.take(receiver, 1)
-    receipt = first._settle(ACCEPTED)
+    receipt = first.decide(ACCEPTED)
     stage.rig.run()
     assert receipt.status is ReceiptStatus.STALE
     assert isinstance(stage.end().error(), errors.TransactionRolledBack)
@@ -507,7 +507,7 @@ def test_an_outcome_in_a_transaction_that_failed_is_said_nowhere_and_the_message
     stage.server.offer("q", "z")
     stage.rig.run()
     (second,) = stage.rig.take(receiver, 1)
-    second._settle(ACCEPTED)
+    second.decide(ACCEPTED)
     assert stage.end().error() is None
     assert [state for body, state, _ in stage.server.outcomes() if body == "x"] == [FAILED]
 
@@ -518,7 +518,7 @@ def test_an_outcome_that_waits_for_the_transaction_goes_back_with_its_rollback(s
     stage.server.offer("q", "x")
     stage.rig.run()
     (message,) = stage.rig.take(receiver, 1)
-    receipt = message._settle(Rejected())
+    receipt = message.decide(Rejected())
     stage.rig.run()
     assert stage.server.outcomes() == []
     ending = stage.transactions.end(commit=False)
@@ -692,14 +692,14 @@ def test_a_send_that_waited_too_long_for_the_connection_is_not_left_out_of_the_c
     j.run()
     lost = j.send(sender, "lost")
     _interrupted(j, 2)
-    assert isinstance(lost._error(), errors.ConnectionLost)
+    assert isinstance(lost.error(), errors.ConnectionLost)
     kept = j.send(sender, "kept")
     j.run()
     assert session.transactions is not None
     ending = session.transactions.end(commit=True)
     j.run()
     assert isinstance(ending.error(), errors.TransactionRolledBack)
-    assert isinstance(kept._error(), errors.TransactionRolledBack)
+    assert isinstance(kept.error(), errors.TransactionRolledBack)
 
 
 def test_a_commit_does_not_wait_for_a_send_that_waited_too_long_for_the_connection() -> None:
@@ -720,7 +720,7 @@ def test_a_send_in_doubt_that_was_lost_with_the_connection_is_not_left_out_of_th
     sender = session.add_sender(sender_spec("q"))
     j.run()
     lost = j.send(sender, "lost")
-    while not lost._transferred:
+    while not lost.transferred:
         j.move(1 << 30, 1 << 30)
         j.sync()
     assert not lost.done
@@ -732,7 +732,7 @@ def test_a_send_in_doubt_that_was_lost_with_the_connection_is_not_left_out_of_th
     ending = session.transactions.end(commit=True)
     j.run()
     assert isinstance(ending.error(), errors.TransactionRolledBack)
-    assert isinstance(kept._error(), errors.TransactionRolledBack)
+    assert isinstance(kept.error(), errors.TransactionRolledBack)
 
 
 def test_an_outcome_that_is_told_again_when_the_send_is_settled_is_an_echo(stage: Stage) -> None:
@@ -804,5 +804,5 @@ def test_an_unreliable_sender_is_reliable_in_a_transaction(stage: Stage) -> None
     sender = stage.rig.sender(stage.session, unreliable=True)
     promise = stage.rig.send(sender)
     assert stage.end().fate is Fate.COMMITTED
-    assert promise._value() == ACCEPTED
+    assert promise.value() == ACCEPTED
     assert not sender.link.unsettled()

@@ -22,7 +22,7 @@ def test_a_promise_is_waited_for() -> None:
         assert not await wait(promise, 0)
         assert not await wait(promise, SOON)
         assert promise._callbacks == []
-        asyncio.get_running_loop().call_soon(promise._end)
+        asyncio.get_running_loop().call_soon(promise.end)
         assert await wait(promise, None)
         assert await wait(promise, 0)
 
@@ -38,7 +38,7 @@ def test_a_cancelled_wait_leaves_nothing_behind() -> None:
         with pytest.raises(asyncio.CancelledError):
             await waiting
         assert promise._callbacks == []
-        promise._end()
+        promise.end()
 
     run(main)
 

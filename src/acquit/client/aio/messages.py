@@ -37,7 +37,7 @@ class Receipt(SettlementReceipt):
         """Have `callback` called with this receipt when its status is known: once, by the event loop, never from
         within this call. What it raises is logged."""
         check_no_coroutine("callback", callback)
-        self._when_done(call_when_done(self, callback, asyncio.get_running_loop().call_soon))
+        self.when_done(call_when_done(self, callback, asyncio.get_running_loop().call_soon))
 
     def __await__(self) -> Generator[object, None, ReceiptStatus]:
         return self.result().__await__()
@@ -58,17 +58,17 @@ class SendReceipt(SendPromise):
         """
         check_timeout(timeout)
         if not await wait(self, timeout):
-            if not self._transferred:
+            if not self.transferred:
                 await asyncio.sleep(0)  # it may only wait for the loop, which is to look at it once
             if not self.done:
-                raise self._still_open(timeout)
-        return self._value()
+                raise self.open_error(timeout)
+        return self.value()
 
     def add_done_callback(self, callback: Callable[[SendReceipt], object]) -> None:
         """Have `callback` called with this receipt when the send has ended, well or not: once, by the event loop, never
         from within this call. What it raises is logged."""
         check_no_coroutine("callback", callback)
-        self._when_done(call_when_done(self, callback, asyncio.get_running_loop().call_soon))
+        self.when_done(call_when_done(self, callback, asyncio.get_running_loop().call_soon))
 
     def __await__(self) -> Generator[object, None, Accepted | None]:
         return self.result().__await__()
@@ -87,12 +87,12 @@ class ReceivedMessage(MessageCore):
     async def acknowledge(self, *, sync: bool = True) -> Receipt:
         """Accept: in INDIVIDUAL this message, in CLIENT all that were handed out in the session. Without effect in the
         other modes, and for what is acknowledged already."""
-        session = self._receiver.session
+        session = self.receiver.session
         return await answered(session, session.acknowledge(self, whole_session=True), sync)
 
     async def accept(self, *, sync: bool = True) -> Receipt:
         """Processed: the broker may forget it."""
-        return await answered(self._receiver.session, self._settle(ACCEPTED), sync)
+        return await answered(self.receiver.session, self.decide(ACCEPTED), sync)
 
     async def reject(
         self, error: Error | BaseException | str | None = None, description: str | None = None, *, sync: bool = True
@@ -103,11 +103,11 @@ class ReceivedMessage(MessageCore):
         `description` says more about; or a text, which then is the description; or an exception, whose text it is
         (with the exception's own `condition`, else ``amqp:internal-error``); or an `Error`.
         """
-        return await answered(self._receiver.session, self._settle(rejected(error, description)), sync)
+        return await answered(self.receiver.session, self.decide(rejected(error, description)), sync)
 
     async def release(self, *, sync: bool = True) -> Receipt:
         """Not processed, and nobody's fault: the broker delivers it again without counting an attempt."""
-        return await answered(self._receiver.session, self._settle(RELEASED), sync)
+        return await answered(self.receiver.session, self.decide(RELEASED), sync)
 
     async def modify(
         self,
@@ -120,7 +120,7 @@ class ReceivedMessage(MessageCore):
         """Not processed: the broker delivers it again, counts the attempt (`delivery_failed`), not to this receiver
         any more (`undeliverable_here`), with these message annotations merged in."""
         outcome = modified(delivery_failed, undeliverable_here, annotations)
-        return await answered(self._receiver.session, self._settle(outcome), sync)
+        return await answered(self.receiver.session, self.decide(outcome), sync)
 
     async def renew_lock(self, *, sync: bool = True) -> Receipt:
         """Say that the message is still being worked on: a disposition of state *received* (3.4.1). A broker that
@@ -131,7 +131,7 @@ class ReceivedMessage(MessageCore):
         outcome. Raises AlreadySettled where the message has its outcome (as in AUTO mode when `receive` has returned
         it), Unreliable in NO_ACK.
         """
-        return await answered(self._receiver.session, self._renew(), sync)
+        return await answered(self.receiver.session, self.renew(), sync)
 
 
 KINDS = Kinds(message=ReceivedMessage, receipt=Receipt)

@@ -123,8 +123,8 @@ class Sender:
             if not receipt.done:
                 core.withdraw(receipt, timeout_s)
         if not receipt.done:
-            raise receipt._still_open(timeout_s)
-        return receipt._value()
+            raise receipt.open_error(timeout_s)
+        return receipt.value()
 
     async def flush(self, timeout: float | None = None) -> None:
         """Wait until every send so far has ended; then raise the error of the first that failed since the last flush,

@@ -54,11 +54,11 @@ class SendReceipt(SendPromise):
         """
         check_timeout(timeout)
         if not wait(self, timeout):
-            if not self._transferred:
+            if not self.transferred:
                 loop_thread().catch_up()  # it may only wait for that thread, which is to look at it once
             if not self.done:
-                raise self._still_open(timeout)
-        return self._value()
+                raise self.open_error(timeout)
+        return self.value()
 
     def add_done_callback(self, callback: Callable[[SendReceipt], object]) -> None:
         """Have `callback` called with this receipt when the send has ended, well or not: once, on a thread that calls
@@ -81,12 +81,12 @@ class ReceivedMessage(MessageCore):
     def acknowledge(self, *, sync: bool = True) -> Receipt:
         """Accept: in INDIVIDUAL this message, in CLIENT all that were handed out in the session. Without effect in the
         other modes, and for what is acknowledged already."""
-        session = self._receiver.session
+        session = self.receiver.session
         return answered(session, session.acknowledge(self, whole_session=True), sync)
 
     def accept(self, *, sync: bool = True) -> Receipt:
         """Processed: the broker may forget it."""
-        return answered(self._receiver.session, self._settle(ACCEPTED), sync)
+        return answered(self.receiver.session, self.decide(ACCEPTED), sync)
 
     def reject(
         self, error: Error | BaseException | str | None = None, description: str | None = None, *, sync: bool = True
@@ -97,11 +97,11 @@ class ReceivedMessage(MessageCore):
         `description` says more about; or a text, which then is the description; or an exception, whose text it is
         (with the exception's own `condition`, else ``amqp:internal-error``); or an `Error`.
         """
-        return answered(self._receiver.session, self._settle(rejected(error, description)), sync)
+        return answered(self.receiver.session, self.decide(rejected(error, description)), sync)
 
     def release(self, *, sync: bool = True) -> Receipt:
         """Not processed, and nobody's fault: the broker delivers it again without counting an attempt."""
-        return answered(self._receiver.session, self._settle(RELEASED), sync)
+        return answered(self.receiver.session, self.decide(RELEASED), sync)
 
     def modify(
         self,
@@ -114,7 +114,7 @@ class ReceivedMessage(MessageCore):
         """Not processed: the broker delivers it again, counts the attempt (`delivery_failed`), not to this receiver
         any more (`undeliverable_here`), with these message annotations merged in."""
         outcome = modified(delivery_failed, undeliverable_here, annotations)
-        return answered(self._receiver.session, self._settle(outcome), sync)
+        return answered(self.receiver.session, self.decide(outcome), sync)
 
     def renew_lock(self, *, sync: bool = True) -> Receipt:
         """Say that the message is still being worked on: a disposition of state *received* (3.4.1). A broker that
@@ -125,7 +125,7 @@ class ReceivedMessage(MessageCore):
         outcome. Raises AlreadySettled where the message has its outcome (as in AUTO mode when `receive` has returned
         it), Unreliable in NO_ACK.
         """
-        return answered(self._receiver.session, self._renew(), sync)
+        return answered(self.receiver.session, self.renew(), sync)
 
 
 KINDS = Kinds(message=ReceivedMessage, receipt=Receipt)

@@ -156,8 +156,8 @@ class Sender:
         if not done:
             self._loop.run(self._withdraw(receipt, timeout_s))
             if not receipt.done:
-                raise receipt._still_open(timeout_s)
-        return receipt._value()
+                raise receipt.open_error(timeout_s)
+        return receipt.value()
 
     async def _withdraw(self, receipt: SendReceipt, timeout_s: float) -> None:
         self._core.withdraw(receipt, timeout_s)

@@ -469,7 +469,7 @@ class Receiver(Link):
         """The number, within the session, of the message that would be fetched now."""
         inner = self._inner
         try:
-            return None if inner is None else inner._core.buffer[0]._number
+            return None if inner is None else inner._core.buffer[0].number
         except IndexError:
             return None
 
@@ -558,7 +558,7 @@ def _return_all(core: ReceiverCore) -> None:
     for message in left:
         core.give_back(message)
     if left and core.failure is None:
-        core.session.engine.settle_all([message._delivery for message in left], RELEASED)
+        core.session.engine.settle_all([message.delivery for message in left], RELEASED)
 
 
 __all__ = ["Link", "Receiver", "Sender"]

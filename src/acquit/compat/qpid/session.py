@@ -232,7 +232,7 @@ class Session(Part):
         except AcquitError as exc:
             raise self._failed(exc) from exc
         finally:
-            core.handed_out.update((message._number, message) for message in held)
+            core.handed_out.update((message.number, message) for message in held)
             for sender in self.senders:
                 sender._forget()
 
