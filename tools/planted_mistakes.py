@@ -77,7 +77,7 @@ MISTAKES: tuple[Planted, ...] = (
             ),
             Edit(
                 "client/receipts.py",
-                "            return failure.error(left=self._transferred)\n",
+                "            return failure.error(left=self.transferred)\n",
                 "            return failure.error(left=False)\n",
             ),
         ),
