@@ -17,7 +17,7 @@ from acquit.testing.simulation.disk import BLOCK_BYTES
 if TYPE_CHECKING:
     from acquit.broker.server import Server
     from acquit.store.interface import Batch
-    from acquit.testing.simulation.network import End, Link
+    from acquit.testing.simulation.network import TcpConnection, TcpEnd
     from tests.simulation.world import World
 
 
@@ -183,7 +183,7 @@ def _mend_disk(world: World) -> None:
 # -- the network -------------------------------------------------------------------------------------------------------
 
 
-def _some_link(world: World) -> Link | None:
+def _some_link(world: World) -> TcpConnection | None:
     links = [link for link in world.network.links if not link.over]
     return world.fault_rng.choice(links) if links else None
 
@@ -229,13 +229,13 @@ def deafen(world: World) -> bool:
     return True
 
 
-def _deafen(world: World, end: End, cut_after_s: tuple[float, ...]) -> None:
+def _deafen(world: World, end: TcpEnd, cut_after_s: tuple[float, ...]) -> None:
     world.broke(end.link.client.process)
     end.into.cut(int(world.fault_rng.random() * (end.into.size + 1)))
     world.scheduler.later(world.fault_rng.choice(cut_after_s), _cut, world, end.link)
 
 
-def _cut(world: World, link: Link) -> None:
+def _cut(world: World, link: TcpConnection) -> None:
     if link.over:
         return
     world.broke(link.client.process)

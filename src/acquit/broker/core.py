@@ -31,7 +31,7 @@ from acquit.broker.access.permissions import Permissions, build_permissions
 from acquit.broker.access.quotas import Quotas, share
 from acquit.broker.admin.administration import Administration
 from acquit.broker.admin.later import Later
-from acquit.broker.admin.management_node import ManagementNode, Replies, Requests
+from acquit.broker.admin.management_node import ManagementNode, ReplyLink, RequestLink
 from acquit.broker.denials import Denials
 from acquit.broker.dispatching.browsing import Browser
 from acquit.broker.dispatching.consumers import Consumer
@@ -49,7 +49,7 @@ from acquit.broker.intake.posting import Poster
 from acquit.broker.life import Life
 from acquit.broker.links.attaching import STOLEN, Attaching
 from acquit.broker.links.crediting import Crediting
-from acquit.broker.links.endpoints import Producer, Waiting
+from acquit.broker.links.endpoints import Producer, WaitingLink
 from acquit.broker.links.parting import Parting, held_by, outlives
 from acquit.broker.links.peers import Peer
 from acquit.broker.links.receivers import Receivers
@@ -517,7 +517,7 @@ class Core:
         if context.__class__ is Producer:
             self._poster.receive(context, event.deliveries)
             self._crediting.top_up(context)
-        elif isinstance(context, Requests):
+        elif isinstance(context, RequestLink):
             self._management.receive(context, event.deliveries)
         elif isinstance(context, Control):
             self._coordinator.receive(context, event.deliveries)
@@ -541,7 +541,7 @@ class Core:
                 self._heard(consumer, deliveries, event.state, settled=event.settled)
             if isinstance(event.state, TransactionalState) and sum(map(len, held.values())) < len(event.deliveries):
                 self.transactions.fail(peer, event.state.txn_id)  # others have, or had, what this counts on
-        elif not event.settled and isinstance(context, Browser | Replies):
+        elif not event.settled and isinstance(context, Browser | ReplyLink):
             event.link.session.settle_all(event.deliveries, event.state)
 
     def _heard(
@@ -561,7 +561,7 @@ class Core:
             self._go_on(context)
         elif isinstance(context, Browser):
             self.life.wake(context.queue)
-        elif isinstance(context, Replies):
+        elif isinstance(context, ReplyLink):
             self._management.answerable(context)
 
     def _go_on(self, consumer: Consumer) -> None:
@@ -694,7 +694,7 @@ class Core:
             case Consumer():
                 self._parting.consumer(context, deliveries, ending, lives_on=lives_on, destroyed=destroyed)
                 return
-            case Waiting():
+            case WaitingLink():
                 self._parting.resumable(context, lives_on=lives_on)
                 return
             case Browser():
@@ -715,7 +715,7 @@ class Core:
             case Control():
                 self._coordinator.ended(context, ending)
                 return
-            case Replies():
+            case ReplyLink():
                 self._management.forget(context)
                 return
             case _:
@@ -741,7 +741,7 @@ class Core:
                 self._go_on(context)
             elif isinstance(context, Browser):
                 self.life.wake(context.queue)
-            elif isinstance(context, Replies):
+            elif isinstance(context, ReplyLink):
                 self._management.answerable(context)
 
 

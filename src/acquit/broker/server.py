@@ -32,7 +32,7 @@ from acquit.broker.access.login_throttle import LoginThrottle
 from acquit.broker.access.logins import Challenge, Login, Proven
 from acquit.broker.access.unauthenticated import Unauthenticated
 from acquit.broker.access.users import Users
-from acquit.broker.admin.later import Failure, Later
+from acquit.broker.admin.later import Later, RequestFailure
 from acquit.broker.admin.reload import Change, differences, effective, load
 from acquit.broker.clock import Clock, compare_with_journal
 from acquit.broker.committer import Committer
@@ -299,7 +299,7 @@ class Server:
             if error is None and not done.cancelled():
                 later.finish([change.encode() for change in done.result()])
             else:
-                later.finish(Failure(409, str(error) if error is not None else "the broker is stopping"))
+                later.finish(RequestFailure(409, str(error) if error is not None else "the broker is stopping"))
             if not self._stopping:
                 self._turn()
 

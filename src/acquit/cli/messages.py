@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     from acquit import ReceivedMessage
 
 
-class _Refused(ValueError):
+class _NotExpected(ValueError):
     """A message on the command line that cannot be sent; the text says what was expected instead."""
 
 
 def _boolean(value: object) -> bool:
     if not isinstance(value, bool):
-        raise _Refused("true or false")
+        raise _NotExpected("true or false")
     return value
 
 
 def _integer(low: int, high: int) -> Callable[[object], int]:
     def read(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise _Refused(f"an integer from {low} to {high}")
+            raise _NotExpected(f"an integer from {low} to {high}")
         return value
 
     return read
@@ -49,31 +49,31 @@ def _integer(low: int, high: int) -> Callable[[object], int]:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise _Refused("a string")
+        raise _NotExpected("a string")
     return value
 
 
 def _symbol(value: object) -> Symbol:
     if not isinstance(value, str) or not value.isascii():
-        raise _Refused("a string of ASCII characters")
+        raise _NotExpected("a string of ASCII characters")
     return Symbol(value)
 
 
 def _identity(value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, str | int | UUID | bytes):
-        raise _Refused('a string, an integer, {"uuid": ...} or {"base64": ...}')
+        raise _NotExpected('a string, an integer, {"uuid": ...} or {"base64": ...}')
     return value
 
 
 def _binary(value: object) -> bytes:
     if not isinstance(value, bytes):
-        raise _Refused('{"base64": ...}')
+        raise _NotExpected('{"base64": ...}')
     return value
 
 
 def _properties(value: object) -> dict[str, object]:
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise _Refused("an object")
+        raise _NotExpected("an object")
     return value
 
 
@@ -142,7 +142,7 @@ def _compose(document: object) -> Message:
             attribute, read = FIELDS[key]
             try:
                 values[attribute] = read(from_json(form))
-            except _Refused as error:
+            except _NotExpected as error:
                 raise ConfigurationError(f"{key}: expected {error}, found {json.dumps(form)[:60]}") from None
         elif key not in ("body", "body_type", *TOLD):
             raise ConfigurationError(f"{key}: no such field; expected body, body_type, {', '.join(FIELDS)}")

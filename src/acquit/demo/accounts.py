@@ -23,7 +23,7 @@ from acquit.store.reading import FolderReader
 
 
 @dataclass(slots=True)
-class _Life:
+class _PostingStory:
     """A posting, as far as the balance sheet tells of it."""
 
     acquired: int = 0
@@ -47,7 +47,7 @@ class Accountant:
         self.fold = Fold()
         self.entered: defaultdict[int, Counter[str]] = defaultdict(Counter)
         """Messages that entered, by queue number and identity."""
-        self.lives: defaultdict[int, dict[int, _Life]] = defaultdict(dict)
+        self.lives: defaultdict[int, dict[int, _PostingStory]] = defaultdict(dict)
         """Postings by queue number and sequence."""
         self._run = 0
 
@@ -67,7 +67,7 @@ class Accountant:
             elif record.kind == RecordKind.POSTING:
                 posting = Posting.decode(record)
                 self.entered[posting.event.queue][str(posting.message_id)] += 1
-                self.lives[posting.event.queue][posting.event.sequence] = _Life()
+                self.lives[posting.event.queue][posting.event.sequence] = _PostingStory()
             elif record.kind in (RecordKind.TRANSITIONS, RecordKind.ATTEMPT):
                 for event in decode_events(record):
                     self._event(event)

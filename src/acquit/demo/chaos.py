@@ -55,7 +55,7 @@ Watch = Callable[[Tally, str | None], None]
 """Called after each report with the tally, and with a sentence when something happened that a spectator should read."""
 
 
-class Run:
+class PipelineRun:
     """Posts, checks and forwards everything in the manifest, with the kills."""
 
     def __init__(

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import acquit
 from acquit import AckMode
-from acquit.demo.messages import INGEST, Row, read
+from acquit.demo.messages import INGEST, FileFacts, read
 from acquit.demo.roles import keep_working, obey_parent, report
 from acquit.errors import AcquitError
 
@@ -63,7 +63,7 @@ def _take(receiver: acquit.Receiver) -> list[acquit.ReceivedMessage]:
     return batch
 
 
-def store(database: sqlite3.Connection, rows: Sequence[Row]) -> int:
+def store(database: sqlite3.Connection, rows: Sequence[FileFacts]) -> int:
     """Insert the rows that are not there yet, in one transaction, and return how many were new."""
     before = database.total_changes
     with database:

@@ -30,7 +30,7 @@ _READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class ManifestEntry:
     """A file as it was when the manifest was frozen."""
 
     path: str
@@ -71,7 +71,7 @@ class Manifest:
     extra: Mapping[str, Path]
     """First component of a path -> the folder it stands for, for files that are not under `root`."""
     frozen_at_ms: int
-    entries: tuple[Entry, ...]
+    entries: tuple[ManifestEntry, ...]
     left_out: LeftOut
 
     def locate(self, path: str) -> Path:
@@ -108,7 +108,7 @@ class Manifest:
         """Read what `save` wrote."""
         with source.open(encoding="utf-8") as stream:
             first = json.loads(stream.readline())
-            entries = tuple(Entry(**json.loads(line)) for line in stream)
+            entries = tuple(ManifestEntry(**json.loads(line)) for line in stream)
         return cls(
             root=Path(first["root"]),
             extra={name: Path(folder) for name, folder in first["extra"].items()},
@@ -176,7 +176,7 @@ def _candidates(root: Path, file_bytes_max: int, counts: dict[str, int]) -> Iter
                 yield path
 
 
-def _read(root: Path, path: str, listed_as: str, counts: dict[str, int]) -> Entry | None:
+def _read(root: Path, path: str, listed_as: str, counts: dict[str, int]) -> ManifestEntry | None:
     digest = hashlib.sha256()
     size = 0
     try:
@@ -189,7 +189,7 @@ def _read(root: Path, path: str, listed_as: str, counts: dict[str, int]) -> Entr
         counts["unreadable"] += 1
         return None
     # Size and hash are of the bytes that were read, also when the file grew meanwhile: a worker will notice.
-    return Entry(path=listed_as, size=size, mtime_ms=mtime_ms, sha256=digest.hexdigest())
+    return ManifestEntry(path=listed_as, size=size, mtime_ms=mtime_ms, sha256=digest.hexdigest())
 
 
 def head(content: bytes, bytes_max: int) -> bytes:

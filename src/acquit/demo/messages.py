@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from acquit import Message
 from acquit.demo.checks import content_type
-from acquit.demo.manifest import Entry, Manifest, head
+from acquit.demo.manifest import Manifest, ManifestEntry, head
 from acquit.errors import DecodeError
 from acquit.protocol.types import Symbol, Timestamp
 
@@ -29,7 +29,7 @@ CHECKED = "checked"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class FileFacts:
     """The facts about its file that a message carries."""
 
     identity: str
@@ -40,7 +40,7 @@ class Row:
     head: bytes
 
 
-def posting(manifest: Manifest, entry: Entry) -> Message:
+def posting(manifest: Manifest, entry: ManifestEntry) -> Message:
     """The durable message for one file. Reads the head of the file; raises OSError when that fails."""
     with manifest.locate(entry.path).open("rb") as stream:
         # Three more bytes than are kept show whether the cut would fall inside a character.
@@ -62,7 +62,7 @@ def posting(manifest: Manifest, entry: Entry) -> Message:
     )
 
 
-def forwarded(row: Row, frozen_at_ms: int) -> Message:
+def forwarded(row: FileFacts, frozen_at_ms: int) -> Message:
     """The durable message that says: this file was checked and is what it claims to be."""
     return Message(
         durable=True,
@@ -80,7 +80,7 @@ def forwarded(row: Row, frozen_at_ms: int) -> Message:
     )
 
 
-def read(message: Message) -> Row:
+def read(message: Message) -> FileFacts:
     """The row a posting or a forwarded copy describes. Raises DecodeError when it is neither."""
     properties = message.application_properties or {}
     identity, path, sha256 = message.message_id, properties.get("path"), properties.get("sha256")
@@ -94,4 +94,4 @@ def read(message: Message) -> Row:
         and isinstance(body, bytes)
     ):
         raise DecodeError("expected a message with path, size, mtime and sha256 as application properties")
-    return Row(identity=identity, path=path, size=int(size), mtime_ms=int(mtime), sha256=sha256, head=body)
+    return FileFacts(identity=identity, path=path, size=int(size), mtime_ms=int(mtime), sha256=sha256, head=body)

@@ -15,11 +15,11 @@ from types import FrameType
 
 from acquit.demo import accounts, collector, ingest, samples
 from acquit.demo.broker import BrokerProcess
-from acquit.demo.chaos import Run, Tally
+from acquit.demo.chaos import PipelineRun, Tally
 from acquit.demo.children import Children
 from acquit.demo.manifest import Manifest, freeze
 from acquit.demo.sheet import Sheet, draw_up
-from acquit.demo.stage import Closing, QuietStage, RichStage, Stage
+from acquit.demo.stage import Closing, DemoStage, QuietStage, RichStage
 from acquit.errors import AcquitError, ConfigurationError
 
 FILE_BYTES_MAX = 4 << 20
@@ -58,7 +58,7 @@ def run(options: DemoOptions) -> int:
     0: every file is accounted for once; 1: the balance does not hold; 2: it could not be played; 130: interrupted.
     Every process it started has ended when it returns.
     """
-    stage: Stage = QuietStage() if options.json else RichStage()
+    stage: DemoStage = QuietStage() if options.json else RichStage()
     try:
         with _ended_by_signals():
             closing = _play(options, stage)
@@ -72,7 +72,7 @@ def run(options: DemoOptions) -> int:
     return EXIT_HOLDS if closing.careful.holds else EXIT_DOES_NOT_HOLD
 
 
-def _play(options: DemoOptions, stage: Stage) -> Closing:
+def _play(options: DemoOptions, stage: DemoStage) -> Closing:
     begun_s = time.monotonic()
     if options.spark:
         ingest.check_installed()
@@ -109,7 +109,7 @@ def _play(options: DemoOptions, stage: Stage) -> Closing:
 
 
 def _perform(
-    options: DemoOptions, stage: Stage, manifest: Manifest, folder: Path, *, naive: bool
+    options: DemoOptions, stage: DemoStage, manifest: Manifest, folder: Path, *, naive: bool
 ) -> tuple[Sheet, Tally]:
     """Perform a run with its kills, in `folder`. Its broker is stopped when this returns; its journal stays."""
     folder.mkdir(exist_ok=True)
@@ -130,7 +130,7 @@ def _perform(
                 watching.happened(sentence)
 
         watching.happened(f"the broker is ready in {broker.start():.1f} s: process {broker.pid}, {broker.url}")
-        performance = Run(
+        performance = PipelineRun(
             children=children,
             broker=broker,
             manifest=manifest,

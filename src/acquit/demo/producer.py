@@ -13,7 +13,7 @@ from collections import deque
 from pathlib import Path
 
 import acquit
-from acquit.demo.manifest import Entry, Manifest
+from acquit.demo.manifest import Manifest, ManifestEntry
 from acquit.demo.messages import FILES, posting
 from acquit.demo.roles import keep_working, obey_parent, report
 from acquit.errors import AcquitError, DeliveryInDoubt, EndpointError
@@ -29,16 +29,16 @@ def run(manifest_file: Path, endpoint: Path, *, name: str, index: int, of: int, 
     """
     obey_parent()
     manifest = Manifest.load(manifest_file)
-    producer = _Producer(manifest, manifest.entries[index::of], rate_per_s)
+    producer = _FileProducer(manifest, manifest.entries[index::of], rate_per_s)
     keep_working(endpoint, container_id=name, work=producer.work, lost=producer.lost)
     report(finished=True)
 
 
-class _Producer:
-    def __init__(self, manifest: Manifest, entries: tuple[Entry, ...], rate_per_s: float) -> None:
+class _FileProducer:
+    def __init__(self, manifest: Manifest, entries: tuple[ManifestEntry, ...], rate_per_s: float) -> None:
         self._manifest = manifest
         self._waiting = deque(entries)
-        self._in_flight: deque[tuple[Entry, acquit.SendReceipt]] = deque()
+        self._in_flight: deque[tuple[ManifestEntry, acquit.SendReceipt]] = deque()
         self._interval_s = 1.0 / rate_per_s
         self._next_s = time.monotonic()
 

@@ -44,7 +44,7 @@ class Watching(Protocol):
     def happened(self, sentence: str) -> None: ...
 
 
-class Stage(Protocol):
+class DemoStage(Protocol):
     """The output that the demo is shown on."""
 
     def plan(self, lines: Sequence[str]) -> None: ...

@@ -28,7 +28,7 @@ import acquit
 from acquit import AckMode
 from acquit.demo.checks import Complaint, check
 from acquit.demo.manifest import Manifest
-from acquit.demo.messages import DEAD_LETTERS, FILES, INGEST, Row, forwarded, read
+from acquit.demo.messages import DEAD_LETTERS, FILES, INGEST, FileFacts, forwarded, read
 from acquit.demo.roles import keep_working, obey_parent, report
 from acquit.errors import AcquitError
 
@@ -44,14 +44,14 @@ HOLD_S = 60.0
 @dataclass(frozen=True, slots=True)
 class _Checked:
     message: acquit.ReceivedMessage
-    row: Row
+    row: FileFacts
     complaint: Complaint | None
 
 
 def run(manifest_file: Path, endpoint: Path, *, name: str, naive: bool, hold_at: int | None) -> None:
     """Work until the parent says ``finish`` and nothing comes any more. `hold_at`: see the module's text."""
     finish = obey_parent()
-    worker = _NaiveWorker(manifest_file, hold_at) if naive else _Worker(manifest_file, hold_at)
+    worker = _NaiveWorker(manifest_file, hold_at) if naive else _FileWorker(manifest_file, hold_at)
 
     def work(connection: acquit.Connection) -> None:
         worker.begin(connection)
@@ -70,7 +70,7 @@ def run(manifest_file: Path, endpoint: Path, *, name: str, naive: bool, hold_at:
     report(finished=True)
 
 
-class _Worker:
+class _FileWorker:
     mode = AckMode.INDIVIDUAL
 
     def __init__(self, manifest_file: Path, hold_at: int | None) -> None:
@@ -135,7 +135,7 @@ class _Worker:
         )
 
 
-class _NaiveWorker(_Worker):
+class _NaiveWorker(_FileWorker):
     mode = AckMode.NO_ACK
 
     def __init__(self, manifest_file: Path, hold_at: int | None) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from acquit.demo.collector import SCHEMA, rows, store
-from acquit.demo.messages import Row
+from acquit.demo.messages import FileFacts
 
-ONE = Row(identity="a#0", path="a", size=1, mtime_ms=0, sha256="0", head=b"x")
+ONE = FileFacts(identity="a#0", path="a", size=1, mtime_ms=0, sha256="0", head=b"x")
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def test_a_copy_is_set_aside(database: sqlite3.Connection, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("other", [replace(ONE, sha256="1"), replace(ONE, head=b"y")])
 def test_the_same_identity_with_other_content_is_kept_beside(
-    database: sqlite3.Connection, tmp_path: Path, other: Row
+    database: sqlite3.Connection, tmp_path: Path, other: FileFacts
 ) -> None:
     assert store(database, [ONE, other]) == 2
     assert len(rows(tmp_path / "table.sqlite")) == 2

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acquit.demo.manifest import Entry, Manifest, freeze, head
+from acquit.demo.manifest import Manifest, ManifestEntry, freeze, head
 from acquit.errors import ConfigurationError
 
 
@@ -89,10 +89,10 @@ def test_refuses_a_folder_without_files(tmp_path: Path) -> None:
 
 
 def test_identity_is_path_and_hash() -> None:
-    one = Entry(path="a", size=1, mtime_ms=0, sha256="0" * 64)
-    assert one.identity != Entry(path="b", size=1, mtime_ms=0, sha256="0" * 64).identity
-    assert one.identity != Entry(path="a", size=1, mtime_ms=0, sha256="1" * 64).identity
-    assert one.identity == Entry(path="a", size=1, mtime_ms=9, sha256="0" * 64).identity
+    one = ManifestEntry(path="a", size=1, mtime_ms=0, sha256="0" * 64)
+    assert one.identity != ManifestEntry(path="b", size=1, mtime_ms=0, sha256="0" * 64).identity
+    assert one.identity != ManifestEntry(path="a", size=1, mtime_ms=0, sha256="1" * 64).identity
+    assert one.identity == ManifestEntry(path="a", size=1, mtime_ms=9, sha256="0" * 64).identity
 
 
 @given(st.text(max_size=12), st.integers(min_value=1, max_value=40))

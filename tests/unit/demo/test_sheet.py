@@ -6,15 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from acquit.demo.manifest import Entry, LeftOut, Manifest
+from acquit.demo.manifest import LeftOut, Manifest, ManifestEntry
 from acquit.demo.sheet import Accounts, Sheet, draw_up
 
-A, B, C = (Entry(path=name, size=1, mtime_ms=0, sha256=name * 64) for name in "abc")
+A, B, C = (ManifestEntry(path=name, size=1, mtime_ms=0, sha256=name * 64) for name in "abc")
 MANIFEST = Manifest(root=Path("/"), extra={}, frozen_at_ms=0, entries=(A, B, C), left_out=LeftOut())
 
 
 def accounts(
-    *, posted: Iterable[Entry] = (A, B, C), forwarded: Iterable[Entry] = (A, B), dead: Iterable[Entry] = (C,)
+    *,
+    posted: Iterable[ManifestEntry] = (A, B, C),
+    forwarded: Iterable[ManifestEntry] = (A, B),
+    dead: Iterable[ManifestEntry] = (C,),
 ) -> Accounts:
     return Accounts(
         posted=Counter(entry.identity for entry in posted),
@@ -28,7 +31,7 @@ def accounts(
     )
 
 
-def row(entry: Entry) -> tuple[str, str]:
+def row(entry: ManifestEntry) -> tuple[str, str]:
     return entry.path, entry.sha256
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from acquit.broker.admin.later import Failure, Later
+from acquit.broker.admin.later import Later, RequestFailure
 from acquit.broker.admin.moving import Move, Moves
 from acquit.broker.admin.purging import Purge
 from acquit.broker.admin.schedule import Cancel, Scheduled, all_of, found_by_id, found_by_sequence, listed
@@ -182,7 +182,7 @@ class Administration:
         moved = Later[int]()
 
         def done(count: int, why: str) -> None:
-            told = Failure(507, f"{why}: {count} messages were moved before") if why else count
+            told = RequestFailure(507, f"{why}: {count} messages were moved before") if why else count
             if made and not count:
                 self._scribe.once_durable(moved.finish, told)  # the queue is there to stay, though nothing is in it
             else:
@@ -237,7 +237,9 @@ class Administration:
 def no_configuration() -> Later[list[Value]]:
     """Answer a reload of a broker that was started without a configuration file."""
     later = Later[list[Value]]()
-    later.finish(Failure(409, "this broker was started without a configuration file: there is nothing to read again"))
+    later.finish(
+        RequestFailure(409, "this broker was started without a configuration file: there is nothing to read again")
+    )
     return later
 
 

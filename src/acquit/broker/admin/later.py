@@ -9,7 +9,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 
-class Failure(Exception):
+class RequestFailure(Exception):
     """The request cannot be answered; `status` is as in HTTP."""
 
     def __init__(self, status: int, text: str) -> None:
@@ -23,27 +23,29 @@ class Later(Generic[T]):
     __slots__ = ("_call", "_result")
 
     def __init__(self) -> None:
-        self._result: T | Failure | None = None
-        self._call: Callable[[T | Failure], None] | None = None
+        self._result: T | RequestFailure | None = None
+        self._call: Callable[[T | RequestFailure], None] | None = None
 
-    def finish(self, result: T | Failure) -> None:
+    def finish(self, result: T | RequestFailure) -> None:
         """Give the result, once."""
         self._result = result
         if self._call is not None:
             self._call(result)
 
-    def when_finished(self, call: Callable[[T | Failure], None]) -> None:
+    def when_finished(self, call: Callable[[T | RequestFailure], None]) -> None:
         """`call` it with the result, at once if that is there. Once."""
         if self._result is not None:
             call(self._result)
         else:
             self._call = call
 
-    def then(self, change: Callable[[T], U | Failure]) -> Later[U]:
-        """The same, changed; a failure as it is."""
+    def then(self, change: Callable[[T], U | RequestFailure]) -> Later[U]:
+        """Return the result as `change` makes it; a failure as it is."""
         changed = Later[U]()
-        self.when_finished(lambda result: changed.finish(result if isinstance(result, Failure) else change(result)))
+        self.when_finished(
+            lambda result: changed.finish(result if isinstance(result, RequestFailure) else change(result))
+        )
         return changed
 
 
-__all__ = ["Failure", "Later"]
+__all__ = ["Later", "RequestFailure"]

@@ -49,7 +49,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeGuard
 from uuid import UUID
 
-from acquit.broker.admin.later import Failure, Later
+from acquit.broker.admin.later import Later, RequestFailure
 from acquit.broker.admin.schedule import LISTED_MAX, Scheduled
 from acquit.broker.inspect import QUEUE_COLUMNS, BrokerSnapshot, QueueSnapshot, TerminusSnapshot
 from acquit.broker.refusal import Refused
@@ -99,12 +99,12 @@ class ManagementRequest:
         return queue if queue is not None and self._may_see(queue) else None
 
     def queue(self) -> QueueSnapshot:
-        """Return a snapshot of the queue or topic that the request names. Raises Failure."""
+        """Return a snapshot of the queue or topic that the request names. Raises RequestFailure."""
         if self.name is None:
-            raise Failure(400, "the application property 'name' must be the name of a queue")
+            raise RequestFailure(400, "the application property 'name' must be the name of a queue")
         found = self.find(self.name)
         if found is None:
-            raise Failure(404, f"there is no queue {self.name!r}")
+            raise RequestFailure(404, f"there is no queue {self.name!r}")
         return found
 
     def termini(self) -> list[TerminusSnapshot]:
@@ -113,20 +113,22 @@ class ManagementRequest:
         return [one for one in self.broker.termini() if may("browse", one.node) or may("manage", one.node)]
 
     def holder(self) -> QueueSnapshot:
-        """Return a snapshot of the queue that the request names. Raises Failure, for a topic as well."""
+        """Return a snapshot of the queue that the request names. Raises RequestFailure, for a topic as well."""
         found = self.queue()
         if "topic" in found.kind:
-            raise Failure(400, f"{self.name!r} is a topic: what is posted to it is in the queues of its subscriptions")
+            raise RequestFailure(
+                400, f"{self.name!r} is a topic: what is posted to it is in the queues of its subscriptions"
+            )
         return found
 
     def options(self, known: Mapping[str, type]) -> dict[str, object]:
-        """Return the options of a request, whose body is a map or nothing. Raises Failure for unknown ones."""
+        """Return the options of a request, whose body is a map or nothing. Raises RequestFailure for unknown ones."""
         if self.body is None:
             return {}
         if not isinstance(self.body, Mapping) or not all(
             key in known and isinstance(value, known[key]) for key, value in self.body.items()
         ):
-            raise Failure(400, f"the body must be a map of some of: {', '.join(known)}")
+            raise RequestFailure(400, f"the body must be a map of some of: {', '.join(known)}")
         return {str(key): value for key, value in self.body.items()}
 
     def _may_see(self, queue: QueueSnapshot) -> bool:
@@ -139,7 +141,7 @@ def _columns(body: object) -> list[str]:
     if not wanted:
         return list(QUEUE_COLUMNS)
     if not isinstance(wanted, list) or not all(name in QUEUE_COLUMNS for name in wanted):
-        raise Failure(400, f"attributeNames must be a list of some of: {', '.join(QUEUE_COLUMNS)}")
+        raise RequestFailure(400, f"attributeNames must be a list of some of: {', '.join(QUEUE_COLUMNS)}")
     return [str(name) for name in wanted]
 
 
@@ -174,13 +176,13 @@ def _create_queue(request: ManagementRequest) -> Later[Value]:
     kind = request.options({"kind": str}).get("kind", "queue")
     name = request.name
     if name is None:
-        raise Failure(400, "the application property 'name' must be the name of a queue")
+        raise RequestFailure(400, "the application property 'name' must be the name of a queue")
     if kind not in ("queue", "topic"):
-        raise Failure(400, f"kind must be 'queue' or 'topic', not {kind!r:.64}")
+        raise RequestFailure(400, f"kind must be 'queue' or 'topic', not {kind!r:.64}")
     if request.find(name) and any(
         row.name == name and ("topic" in row.kind) == (kind == "topic") for row in request.snapshot().queues
     ):
-        raise Failure(409, f"there is a {kind} {name!r} already")
+        raise RequestFailure(409, f"there is a {kind} {name!r} already")
     return request.broker.create(name, request.user, topic=kind == "topic").then(lambda made: {"name": made})
 
 
@@ -188,9 +190,9 @@ def _delete_queue(request: ManagementRequest) -> Later[Deleted]:
     options = request.options({"if_unused": bool, "if_empty": bool})
     queue = request.queue()
     if options.get("if_unused") and queue.links:
-        raise Failure(409, f"{queue.name!r} is in use: it has {queue.links} links")
+        raise RequestFailure(409, f"{queue.name!r} is in use: it has {queue.links} links")
     if options.get("if_empty") and queue.depth:
-        raise Failure(409, f"{queue.name!r} is not empty: it has {queue.depth} messages")
+        raise RequestFailure(409, f"{queue.name!r} is not empty: it has {queue.depth} messages")
     return request.broker.delete(queue.name, request.user).then(lambda _: Deleted(queue.depth, queue.links))
 
 
@@ -199,18 +201,18 @@ def _move_messages(request: ManagementRequest) -> Later[Value]:
     source = request.holder()
     target, messages_max, selector = options.get("to"), options.get("max"), options.get("selector")
     if not isinstance(target, str):
-        raise Failure(400, "the body must be a map that says where: {to: queue}")
+        raise RequestFailure(400, "the body must be a map that says where: {to: queue}")
     if target == source.name:
-        raise Failure(400, f"{target!r} cannot be moved into itself: expected another queue")
+        raise RequestFailure(400, f"{target!r} cannot be moved into itself: expected another queue")
     if messages_max is not None and not (_is_number(messages_max) and messages_max):
-        raise Failure(400, f"max must be a number above 0, not {messages_max!r:.64}")
+        raise RequestFailure(400, f"max must be a number above 0, not {messages_max!r:.64}")
     sequences = options.get("sequences")
     if isinstance(sequences, list) and not (
         len(sequences) <= MOVED_BY_SEQUENCE_MAX and all(_is_number(sequence) for sequence in sequences)
     ):
-        raise Failure(400, f"sequences must be at most {MOVED_BY_SEQUENCE_MAX} numbers")
+        raise RequestFailure(400, f"sequences must be at most {MOVED_BY_SEQUENCE_MAX} numbers")
     if reason := request.rights.refusal("manage", target):
-        raise Failure(403, reason)
+        raise RequestFailure(403, reason)
     moved = request.broker.move(
         source.name,
         target,
@@ -232,7 +234,7 @@ def _query_messages(request: ManagementRequest) -> Value:
     if isinstance(body, Mapping):
         after, limit = body.get("after", after), body.get("limit", limit)
     if not _is_number(after) or not _is_number(limit) or not 1 <= limit <= LISTED_MAX:
-        raise Failure(400, f"after must be a sequence, and limit a number from 1 to {LISTED_MAX}")
+        raise RequestFailure(400, f"after must be a sequence, and limit a number from 1 to {LISTED_MAX}")
     rows = [list[Value](message) for message in request.broker.scheduled(queue.name, after, limit)]
     return {"attributeNames": list[Value](Scheduled._fields), "results": list[Value](rows)}
 
@@ -247,8 +249,8 @@ def _cancel_messages(request: ManagementRequest) -> Later[Value]:
         case {"all": True, **rest} if not rest:
             return request.broker.cancel(queue.name, request.user).then(lambda count: {"cancelled": count})
         case _:
-            raise Failure(400, "the body must be a map: {sequence: number}, {message_id: id} or {all: true}")
-    unknown = Failure(404, f"nothing in {queue.name!r} that waits for its delivery time is named so")
+            raise RequestFailure(400, "the body must be a map: {sequence: number}, {message_id: id} or {all: true}")
+    unknown = RequestFailure(404, f"nothing in {queue.name!r} that waits for its delivery time is named so")
     return cancelled.then(lambda count: {"cancelled": count} if count else unknown)
 
 
@@ -271,9 +273,9 @@ def _query_termini(request: ManagementRequest) -> Value:
 def _delete_terminus(request: ManagementRequest) -> Later[Value]:
     found = next((terminus for terminus in request.termini() if terminus.identity == request.name), None)
     if found is None:
-        raise Failure(404, f"there is no terminus {request.name!r}")
+        raise RequestFailure(404, f"there is no terminus {request.name!r}")
     if not request.rights.unlimited and (reason := request.rights.refusal("manage", found.node)):
-        raise Failure(403, reason)
+        raise RequestFailure(403, reason)
     return request.broker.end_terminus(found.identity).then(lambda count: {"returned": count})
 
 
@@ -283,7 +285,7 @@ def _read_transaction(request: ManagementRequest) -> Later[Value]:
     except ValueError:
         txn_id = b""
     if not txn_id:
-        raise Failure(400, "the application property 'name' must be the id of a transaction, in hex")
+        raise RequestFailure(400, "the application property 'name' must be the id of a transaction, in hex")
     return request.broker.fate(txn_id, request.user).then(lambda told: {"fate": told[0], "kept_ms": told[1]})
 
 
@@ -319,27 +321,29 @@ _ALSO_BY: Final[Mapping[tuple[str, str], str]] = {("CREATE", QUEUE): "create", (
 
 
 def _check_permission(request: ManagementRequest, operation: tuple[str, str]) -> None:
-    """Raise Failure unless the user of the request may perform the operation."""
+    """Raise RequestFailure unless the user of the request may perform the operation."""
     rights, name = request.rights, request.name
     if operation in (("READ", QUEUE), ("QUERY", MESSAGE)) and name is not None:
         found = request.broker.queue(name)
         address = name if found is None else found.address
         if not rights.may("manage", address) and (reason := rights.refusal("browse", address)):
-            raise Failure(403, reason)
+            raise RequestFailure(403, reason)
     if operation == ("QUERY", QUEUE) and not (rights.anywhere("browse") or rights.anywhere("manage")):
-        raise Failure(403, f"{rights.who} may not see any queue: no role gives the permission to browse or to manage")
+        raise RequestFailure(
+            403, f"{rights.who} may not see any queue: no role gives the permission to browse or to manage"
+        )
     if operation in _SEEING or operation[1] == TERMINUS_ENTITY:
         return  # whoever ends a terminus is asked for what its node takes
     if name is None or operation[1] == BROKER:
         if not rights.everywhere("manage"):
-            raise Failure(403, "this needs the permission to manage '#', which no role gives")
+            raise RequestFailure(403, "this needs the permission to manage '#', which no role gives")
         return
     found = request.broker.queue(name)
     address = name if found is None else found.address
     if operation in _ALSO_BY and rights.may(_ALSO_BY[operation], address):
         return
     if reason := rights.refusal("manage", address):
-        raise Failure(403, reason)
+        raise RequestFailure(403, reason)
 
 
 def reply_address(payload: bytes) -> str | None:
@@ -360,19 +364,19 @@ def answer(payload: bytes, broker: Administration, user: str | None, rights: Rig
         perform = _OPERATIONS.get((str(operation), str(kind)))
         if perform is None:
             known = ", ".join(f"{known_operation} {known_kind}" for known_operation, known_kind in _OPERATIONS)
-            raise Failure(501, f"{operation!s:.64} {kind!s:.64} is not among: {known}")
+            raise RequestFailure(501, f"{operation!s:.64} {kind!s:.64} is not among: {known}")
         body = getattr(message.body, "value", message.body)
         request = ManagementRequest(broker, user, rights, None if name is None else str(name), body)
         if not rights.unlimited:
             _check_permission(request, (str(operation), str(kind)))
         result = perform(request)
         status = _SUCCESS.get((str(operation), str(kind)), _OK)
-    except Failure as exc:
+    except RequestFailure as exc:
         return _encode(exc, correlation_id)
     except (DecodeError, SelectorError) as exc:
-        return _encode(Failure(400, str(exc)), correlation_id)
+        return _encode(RequestFailure(400, str(exc)), correlation_id)
     except Refused as exc:
-        return _encode(Failure(_STATUS.get(str(exc.condition), 400), exc.description), correlation_id)
+        return _encode(RequestFailure(_STATUS.get(str(exc.condition), 400), exc.description), correlation_id)
     if isinstance(result, Later):
         encoded = Later[bytes]()
         result.when_finished(lambda value: encoded.finish(_encode(value, correlation_id, status)))
@@ -391,12 +395,12 @@ _STATUS: Final = {
 
 
 def _encode(
-    result: Value | Deleted | Failure, correlation_id: MessageId | None, success: tuple[int, str] = _OK
+    result: Value | Deleted | RequestFailure, correlation_id: MessageId | None, success: tuple[int, str] = _OK
 ) -> bytes:
     body: Value = None
     properties: dict[str, object] = {}
     match result:
-        case Failure():
+        case RequestFailure():
             success = result.status, str(result)
         case Deleted():
             body, properties = {}, {"messages": result.messages, "links": result.links}

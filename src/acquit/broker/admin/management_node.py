@@ -15,7 +15,7 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from acquit.broker.admin.later import Failure, Later
+from acquit.broker.admin.later import Later, RequestFailure
 from acquit.broker.admin.management import answer, reply_address
 from acquit.broker.dispatching import tags
 from acquit.broker.dispatching.consumers import held_back
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 REQUEST_CREDIT: Final = 16
 
 
-class Requests(Actor):
+class RequestLink(Actor):
     """A client's link for requests."""
 
     __slots__ = ("awaited", "link")
@@ -52,7 +52,7 @@ class Requests(Actor):
         """Answers that will be posted to queues later."""
 
 
-class Replies(Actor):
+class ReplyLink(Actor):
     """A client's link for answers."""
 
     __slots__ = ("awaited", "link", "outbox", "tag", "target")
@@ -93,19 +93,19 @@ class ManagementNode:
         self._life = life
         self._entering = entering
         self._queues = queues
-        self._answerable: dict[Replies, None] = {}
+        self._answerable: dict[ReplyLink, None] = {}
 
-    def requests(self, peer: Peer, link: ReceivingLink) -> Requests:
+    def requests(self, peer: Peer, link: ReceivingLink) -> RequestLink:
         """A client attached to ask."""
         link.grant(REQUEST_CREDIT)
-        return Requests(peer, link)
+        return RequestLink(peer, link)
 
-    def replies(self, peer: Peer, link: SendingLink, target: str | None) -> Replies:
+    def replies(self, peer: Peer, link: SendingLink, target: str | None) -> ReplyLink:
         """A client attached to hear."""
-        return Replies(peer, link, target)
+        return ReplyLink(peer, link, target)
 
-    def receive(self, requests: Requests, deliveries: list[Delivery]) -> None:
-        """Requests arrived: each is settled, and answered where it says."""
+    def receive(self, requests: RequestLink, deliveries: list[Delivery]) -> None:
+        """Perform requests: each is settled, and answered at its *reply-to*."""
         for delivery in deliveries:
             error = self._perform(requests, delivery.payload)
             if not delivery.settled:
@@ -113,20 +113,20 @@ class ManagementNode:
         if requests.link.credit <= REQUEST_CREDIT // 2:
             requests.link.grant(REQUEST_CREDIT)
 
-    def _perform(self, requests: Requests, payload: bytes) -> Error | None:
+    def _perform(self, requests: RequestLink, payload: bytes) -> Error | None:
         peer = requests.peer
         try:
             mailbox = self._mailbox(peer, reply_address(payload))
-            waiting = len(mailbox.outbox) + mailbox.awaited if isinstance(mailbox, Replies) else requests.awaited
+            waiting = len(mailbox.outbox) + mailbox.awaited if isinstance(mailbox, ReplyLink) else requests.awaited
             if waiting >= self.requests_max:
                 raise Refused("too many answers wait", condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED)
         except (DecodeError, Refused) as exc:
             return Error(exc.condition, exc.description)
         answered = answer(payload, self._broker, peer.user, peer.rights)
-        counted = mailbox if isinstance(mailbox, Replies) else requests
+        counted = mailbox if isinstance(mailbox, ReplyLink) else requests
         counted.awaited += 1
 
-        def finished(encoded: bytes | Failure) -> None:
+        def finished(encoded: bytes | RequestFailure) -> None:
             counted.awaited -= 1
             if isinstance(encoded, bytes):
                 self._answer(mailbox, encoded)
@@ -137,10 +137,10 @@ class ManagementNode:
             finished(answered)
         return None
 
-    def _mailbox(self, peer: Peer, reply_to: str | None) -> Replies | Queue:
+    def _mailbox(self, peer: Peer, reply_to: str | None) -> ReplyLink | Queue:
         """Return the link or queue that answers of this *reply-to* go to. Raises Refused."""
         for link in peer.links:
-            if isinstance(link, Replies) and reply_to is not None and link.target == reply_to:
+            if isinstance(link, ReplyLink) and reply_to is not None and link.target == reply_to:
                 return link
         queue = self._queues.by_name.get(reply_to or "")
         if queue is None or queue.subscription is not None:
@@ -155,8 +155,8 @@ class ManagementNode:
         admit(queue, self._life.memory, OVERHEAD_BYTES, durable=False)
         return queue
 
-    def _answer(self, mailbox: Replies | Queue, encoded: bytes) -> None:
-        if isinstance(mailbox, Replies):
+    def _answer(self, mailbox: ReplyLink | Queue, encoded: bytes) -> None:
+        if isinstance(mailbox, ReplyLink):
             if mailbox in mailbox.peer.links:
                 mailbox.outbox.append(encoded)
                 self.answerable(mailbox)
@@ -164,11 +164,11 @@ class ManagementNode:
             with suppress(Refused, StoreFull):  # it has become full meanwhile: what was asked for is done all the same
                 self._entering.post(mailbox, encoded)
 
-    def answerable(self, replies: Replies) -> None:
+    def answerable(self, replies: ReplyLink) -> None:
         """Note a link that may have answers to send: some wait, or it has credit or room again."""
         self._answerable[replies] = None
 
-    def forget(self, replies: Replies) -> None:
+    def forget(self, replies: ReplyLink) -> None:
         """Forget a link that has ended."""
         self._answerable.pop(replies, None)
 
@@ -184,4 +184,4 @@ class ManagementNode:
         return bool(self._answerable)
 
 
-__all__ = ["ManagementNode", "Replies", "Requests"]
+__all__ = ["ManagementNode", "ReplyLink", "RequestLink"]

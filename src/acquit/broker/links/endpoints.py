@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from acquit.protocol.link import ReceivingLink
 
 
-class Waiting(Actor):
+class WaitingLink(Actor):
     """A link that is answered later; what it asked for is being recorded."""
 
     __slots__ = ("resumable",)
@@ -102,4 +102,4 @@ def verdict_of(outcome: DeliveryState | None) -> Verdict | None:
             return None
 
 
-__all__ = ["Producer", "Waiting", "takes_rejected", "verdict_of"]
+__all__ = ["Producer", "WaitingLink", "takes_rejected", "verdict_of"]

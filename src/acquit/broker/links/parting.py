@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from acquit.broker.dispatching.consumers import Consumer
 from acquit.broker.dispatching.succession import depart
-from acquit.broker.links.endpoints import Producer, Waiting
+from acquit.broker.links.endpoints import Producer, WaitingLink
 from acquit.broker.message import Message
 from acquit.broker.nodes.node import whole
 from acquit.broker.transact.retirement import Retirement
@@ -67,7 +67,7 @@ class Parting:
         suspend = partial(self._termini.suspend, terminus, consumer)
         self._leaving.leave(queue, held, suspend, partial(self._suspended, consumer, over, lives_on=lives_on))
 
-    def resumable(self, link: Consumer | Producer | Waiting, *, lives_on: bool) -> None:
+    def resumable(self, link: Consumer | Producer | WaitingLink, *, lives_on: bool) -> None:
         """End the terminus of a link that is over, or let it wait for the next; do nothing for one that has none."""
         terminus = link.resumable
         if terminus is not None:
@@ -104,7 +104,7 @@ def outlives(link: LinkBase) -> bool:
     """True if the terminus lives on when its link is gone (3.5.3), as that of a subscription does until it is given up,
     and that of a resumable link until its time is over."""
     context = link.context
-    if isinstance(context, Consumer | Producer | Waiting) and context.resumable is not None:
+    if isinstance(context, Consumer | Producer | WaitingLink) and context.resumable is not None:
         return True
     return link.source is not None and link.source.expiry_policy == TerminusExpiryPolicy.NEVER
 

@@ -16,7 +16,7 @@ from acquit.broker.denials import Denials
 from acquit.broker.dispatching.browsing import Browser
 from acquit.broker.dispatching.consumers import Consumer
 from acquit.broker.dispatching.succession import SHARED, arrive, priority_of
-from acquit.broker.links.endpoints import Waiting, verdict_of
+from acquit.broker.links.endpoints import WaitingLink, verdict_of
 from acquit.broker.links.filters import NOTHING, AppliedFilters, read_filters
 from acquit.broker.links.peers import Actor, Peer
 from acquit.broker.links.terminus import map_room
@@ -194,10 +194,10 @@ class Receivers:
         queue: Queue,
         accept: Callable[[], Actor],
         terminus: SourceTerminus | None = None,
-    ) -> Waiting:
+    ) -> WaitingLink:
         """Accept a link when what was recorded for it is on the disk: a subscription that is said to be durable is, and
         so is a terminus that outlives its link, with all that becomes of what it holds."""
-        waiting = Waiting(peer, link.name, queue.address, terminus)
+        waiting = WaitingLink(peer, link.name, queue.address, terminus)
 
         def synced() -> None:
             if link.context is not waiting:

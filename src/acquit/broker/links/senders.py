@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.intake.marks import Marks
-from acquit.broker.links.endpoints import Producer, Waiting
+from acquit.broker.links.endpoints import Producer, WaitingLink
 from acquit.broker.links.peers import Peer
 from acquit.broker.links.terminus import map_room
 from acquit.broker.nodes import temporary
@@ -112,12 +112,14 @@ class Senders:
         self._crediting.top_up(producer)
         return producer
 
-    def _later(self, peer: Peer, link: ReceivingLink, node: Queue | Topic, address: str, granted_ms: int) -> Waiting:
+    def _later(
+        self, peer: Peer, link: ReceivingLink, node: Queue | Topic, address: str, granted_ms: int
+    ) -> WaitingLink:
         """Accept a resumable link when its terminus, and all that was posted on the link before it, is on the disk."""
         asked = link.remote_attach
         assert asked is not None
         terminus = self._termini.open_target(peer, link.name, address, granted_ms, anew=asked.unsettled is None)
-        waiting = terminus.attached = Waiting(peer, link.name, address, terminus)
+        waiting = terminus.attached = WaitingLink(peer, link.name, address, terminus)
 
         def synced() -> None:
             if link.context is not waiting:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from acquit.broker.message import Message
 
 
-class Facts(Protocol):
+class MessageFacts(Protocol):
     """The facts that a selector can ask besides the sections; `broker.message.Message` has them."""
 
     @property
@@ -73,7 +73,7 @@ class _Opaque:
 OPAQUE: Final = _Opaque()
 
 
-class _Posted:
+class _PostedMessage:
     """The facts of a message that is not in a queue yet."""
 
     __slots__ = ("attempt", "durable", "expires_at_ms", "priority", "size_bytes")
@@ -91,7 +91,7 @@ def fields_of(message: Message) -> Fields:
 
     Its body must be in memory before a name is asked for that stands there (`Selector.needs_body`).
     """
-    return _MessageFields(message, message.body, message.queue.address)
+    return _EncodedFields(message, message.body, message.queue.address)
 
 
 def fields_of_posting(
@@ -101,7 +101,7 @@ def fields_of_posting(
 
     `payload` is its sections, with or without a header, which is not looked at; `expires_at_ms` 0 for never.
     """
-    return _MessageFields(_Posted(durable, priority, expires_at_ms, size_bytes), payload, address)
+    return _EncodedFields(_PostedMessage(durable, priority, expires_at_ms, size_bytes), payload, address)
 
 
 _MALFORMED: Final = (DecodeError, *d.MALFORMED)
@@ -169,12 +169,12 @@ class _Map:
         return 0
 
 
-class _MessageFields(Fields):
+class _EncodedFields(Fields):
     """Fields that are read when asked for."""
 
     __slots__ = ("_maps", "_payload", "_places", "address", "facts")
 
-    def __init__(self, facts: Facts, payload: bytes | None, address: str) -> None:
+    def __init__(self, facts: MessageFacts, payload: bytes | None, address: str) -> None:
         self.facts = facts
         self.address = address
         self._payload = payload
@@ -330,11 +330,11 @@ def literal_for(name: str, literal: str) -> str:
 
 # -- names ------------------------------------------------------------------------------------------------------------
 
-_Read = Callable[[_MessageFields], object]
+_Read = Callable[[_EncodedFields], object]
 
 
 def _property(index: int, convert: Callable[[object], object] = plain, absent: object = None) -> tuple[_Read, bool]:
-    def read(fields: _MessageFields) -> object:
+    def read(fields: _EncodedFields) -> object:
         value = fields.property_value(index)
         return absent if value is None else convert(value)
 

@@ -29,7 +29,7 @@ NAME, STRING, NUMBER, WORD, SIGN, END = "name", "string", "number", "word", "sig
 RESERVED: Final = frozenset("AND BETWEEN ESCAPE FALSE IN IS LIKE NOT NULL OR TRUE".split())
 
 
-class Token(NamedTuple):
+class SelectorToken(NamedTuple):
     """A word of the selector. `value` is what it means, `start` where it begins."""
 
     kind: str
@@ -61,12 +61,12 @@ _START_KINDS: Final = frozenset(("Lu", "Ll", "Lt", "Lm", "Lo", "Nl", "Sc", "Pc")
 _PART_KINDS: Final = _START_KINDS | {"Mn", "Mc", "Nd"}
 
 
-def tokens_of(text: str) -> list[Token]:
+def tokens_of(text: str) -> list[SelectorToken]:
     """All tokens, the last of kind END. Raises SelectorError."""
     length = len(text)
     if length > TEXT_MAX:
         raise SelectorError(f"selector: {length:,} characters, at most {TEXT_MAX:,} are taken")
-    found: list[Token] = []
+    found: list[SelectorToken] = []
     at = 0
     while at < length:
         match = _LEXEMES(text, at)
@@ -80,19 +80,19 @@ def tokens_of(text: str) -> list[Token]:
                 continue
             assert kind is not None
             if kind == "sign":
-                token = Token(SIGN, lexeme, start, lexeme)
+                token = SelectorToken(SIGN, lexeme, start, lexeme)
             elif kind == "string":
-                token = Token(STRING, lexeme[1:-1].replace("''", "'"), start, lexeme)
+                token = SelectorToken(STRING, lexeme[1:-1].replace("''", "'"), start, lexeme)
             elif kind == "quoted":
-                token = Token(NAME, lexeme[1:-1].replace('""', '"'), start, lexeme)
+                token = SelectorToken(NAME, lexeme[1:-1].replace('""', '"'), start, lexeme)
                 if not token.value:
                     raise unexpected('""', start, "a name between the quotes")
             else:
                 if at < length and _is_part(text[at]):
                     raise unexpected(f"{text[start : at + 1]!r:.40}", start, "a number or a name")
-                token = Token(NUMBER, _number(kind, lexeme, start), start, lexeme)
+                token = SelectorToken(NUMBER, _number(kind, lexeme, start), start, lexeme)
         found.append(token)
-    found.append(Token(END, "", length, ""))
+    found.append(SelectorToken(END, "", length, ""))
     return found
 
 
@@ -112,7 +112,7 @@ def _is_part(character: str) -> bool:
     return (character.isascii() and character.isalnum()) or category(character) in _PART_KINDS
 
 
-def _name(text: str, start: int) -> Token:
+def _name(text: str, start: int) -> SelectorToken:
     if not _is_start(text[start]):
         quote = text[start]
         if quote in "'\"":
@@ -130,7 +130,7 @@ def _name(text: str, start: int) -> Token:
         end += 1
     name = text[start:end]
     word = name.upper()
-    return Token(WORD, word, start, name) if word in RESERVED else Token(NAME, name, start, name)
+    return SelectorToken(WORD, word, start, name) if word in RESERVED else SelectorToken(NAME, name, start, name)
 
 
 # -- numbers ----------------------------------------------------------------------------------------------------------

@@ -23,7 +23,18 @@ from collections.abc import Callable
 from typing import Final
 
 from acquit.broker.selector import like
-from acquit.broker.selector.lexer import END, LONG_MAX, NAME, NUMBER, SIGN, STRING, WORD, Token, tokens_of, unexpected
+from acquit.broker.selector.lexer import (
+    END,
+    LONG_MAX,
+    NAME,
+    NUMBER,
+    SIGN,
+    STRING,
+    WORD,
+    SelectorToken,
+    tokens_of,
+    unexpected,
+)
 from acquit.broker.selector.syntax import (
     And,
     Arithmetic,
@@ -31,7 +42,6 @@ from acquit.broker.selector.syntax import (
     Comparison,
     In,
     IsNull,
-    Kind,
     Like,
     Literal,
     Name,
@@ -39,6 +49,7 @@ from acquit.broker.selector.syntax import (
     Not,
     Or,
     Signed,
+    ValueKind,
     kind_of,
 )
 from acquit.errors import SelectorError
@@ -58,10 +69,10 @@ _ORDERS: Final = ("<", "<=", ">", ">=")
 
 def parse(text: str) -> Node:
     """The tree of a selector. Raises SelectorError."""
-    return _Parser(tokens_of(text)).selector()
+    return _SelectorParser(tokens_of(text)).selector()
 
 
-def _shown(token: Token) -> str:
+def _shown(token: SelectorToken) -> str:
     """A token as an error shows it."""
     if token.kind == END:
         return "the end"
@@ -69,10 +80,10 @@ def _shown(token: Token) -> str:
     return repr(text[:40])
 
 
-class _Parser:
+class _SelectorParser:
     """A parse of one selector."""
 
-    def __init__(self, tokens: list[Token]) -> None:
+    def __init__(self, tokens: list[SelectorToken]) -> None:
         self._tokens = tokens
         self._at = 0
         self._depth = 0
@@ -80,7 +91,7 @@ class _Parser:
 
     # -- tokens -------------------------------------------------------------------------------------------------------
 
-    def _next(self) -> Token:
+    def _next(self) -> SelectorToken:
         return self._tokens[self._at]
 
     def _take(self, kind: str, *values: str) -> str:
@@ -104,18 +115,18 @@ class _Parser:
         if self._depth > DEPTH_MAX:
             raise unexpected("a deeper level", self._next().start, f"at most {DEPTH_MAX} levels of nesting")
 
-    def _checked(self, node: Node, first: Token, *kinds: Kind) -> Node:
+    def _checked(self, node: Node, first: SelectorToken, *kinds: ValueKind) -> Node:
         """The node that began at `first`, if it can be of one of these kinds."""
         kind = kind_of(node)
-        if kind is Kind.ANY or kind in kinds:
+        if kind is ValueKind.ANY or kind in kinds:
             return node
-        raise unexpected(kind.value, first.start, " or ".join(each.value for each in (*kinds, Kind.ANY)))
+        raise unexpected(kind.value, first.start, " or ".join(each.value for each in (*kinds, ValueKind.ANY)))
 
     # -- conditions ---------------------------------------------------------------------------------------------------
 
     def selector(self) -> Node:
         first = self._next()
-        node = self._checked(self._disjunction(), first, Kind.CONDITION)
+        node = self._checked(self._disjunction(), first, ValueKind.CONDITION)
         if self._next().kind != END:
             raise self._unexpected("an operator, AND, OR or the end")
         return node
@@ -125,10 +136,10 @@ class _Parser:
         node = self._conjunction()
         if not self._take(WORD, "OR"):
             return node
-        operands = [self._checked(node, first, Kind.CONDITION)]
+        operands = [self._checked(node, first, ValueKind.CONDITION)]
         while True:
             first = self._next()
-            operands.append(self._checked(self._conjunction(), first, Kind.CONDITION))
+            operands.append(self._checked(self._conjunction(), first, ValueKind.CONDITION))
             if not self._take(WORD, "OR"):
                 return Or(tuple(operands))
 
@@ -137,10 +148,10 @@ class _Parser:
         node = self._negation()
         if not self._take(WORD, "AND"):
             return node
-        operands = [self._checked(node, first, Kind.CONDITION)]
+        operands = [self._checked(node, first, ValueKind.CONDITION)]
         while True:
             first = self._next()
-            operands.append(self._checked(self._negation(), first, Kind.CONDITION))
+            operands.append(self._checked(self._negation(), first, ValueKind.CONDITION))
             if not self._take(WORD, "AND"):
                 return And(tuple(operands))
 
@@ -152,7 +163,7 @@ class _Parser:
         first = self._next()
         node = self._predicate()
         if count:
-            node = self._checked(node, first, Kind.CONDITION)
+            node = self._checked(node, first, ValueKind.CONDITION)
             for _ in range(count):
                 node = Not(node)
             self._depth -= count
@@ -164,21 +175,21 @@ class _Parser:
         if operator := self._take(SIGN, *_EQUALITIES):
             return Comparison(operator, left, self._sum())
         if operator := self._take(SIGN, *_ORDERS):
-            return Comparison(operator, self._checked(left, first, Kind.NUMBER), self._number())
+            return Comparison(operator, self._checked(left, first, ValueKind.NUMBER), self._number())
         if self._take(WORD, "IS"):
             negated = bool(self._take(WORD, "NOT"))
             self._need(WORD, "NULL", "NULL" if negated else "NULL or NOT NULL")
             return IsNull(left, negated)
         negated = bool(self._take(WORD, "NOT"))
         if self._take(WORD, "BETWEEN"):
-            value = self._checked(left, first, Kind.NUMBER)
+            value = self._checked(left, first, ValueKind.NUMBER)
             low = self._number()
             self._need(WORD, "AND", "AND and the upper bound")
             return Between(value, low, self._number(), negated)
         if self._take(WORD, "IN"):
-            return In(self._checked(left, first, Kind.STRING, Kind.NUMBER), self._choices(), negated)
+            return In(self._checked(left, first, ValueKind.STRING, ValueKind.NUMBER), self._choices(), negated)
         if self._take(WORD, "LIKE"):
-            return Like(self._checked(left, first, Kind.STRING), self._pattern(), negated)
+            return Like(self._checked(left, first, ValueKind.STRING), self._pattern(), negated)
         if negated:
             raise self._unexpected("BETWEEN, IN or LIKE")
         return left
@@ -231,7 +242,7 @@ class _Parser:
             self._count(token)
         return tuple(items)
 
-    def _string(self, expected: str) -> Token:
+    def _string(self, expected: str) -> SelectorToken:
         token = self._next()
         if token.kind != STRING:
             raise self._unexpected(expected)
@@ -242,7 +253,7 @@ class _Parser:
 
     def _number(self) -> Node:
         first = self._next()
-        return self._checked(self._sum(), first, Kind.NUMBER)
+        return self._checked(self._sum(), first, ValueKind.NUMBER)
 
     def _sum(self) -> Node:
         return self._chain(self._product, ("+", "-"))
@@ -256,11 +267,11 @@ class _Parser:
         operator = self._take(SIGN, *operators)
         if not operator:
             return node
-        node = self._checked(node, first, Kind.NUMBER)
+        node = self._checked(node, first, ValueKind.NUMBER)
         rest: list[tuple[str, Node]] = []
         while operator:
             first = self._next()
-            rest.append((operator, self._checked(operand(), first, Kind.NUMBER)))
+            rest.append((operator, self._checked(operand(), first, ValueKind.NUMBER)))
             operator = self._take(SIGN, *operators)
         return Arithmetic(node, tuple(rest))
 
@@ -277,7 +288,7 @@ class _Parser:
         else:
             node = self._primary()
         if signs:
-            self._checked(node, first, Kind.NUMBER)
+            self._checked(node, first, ValueKind.NUMBER)
         for sign in reversed(signs):
             node = Signed(sign, node)
         self._depth -= levels
@@ -308,7 +319,7 @@ class _Parser:
         self._at += 1
         return node
 
-    def _count(self, token: Token) -> None:
+    def _count(self, token: SelectorToken) -> None:
         self._terms += 1
         if self._terms > TERMS_MAX:
             raise unexpected("one more name or literal", token.start, f"at most {TERMS_MAX} of them")

@@ -111,7 +111,7 @@ class Or:
 Node: TypeAlias = Literal | Name | Arithmetic | Signed | Comparison | Between | In | Like | IsNull | Not | And | Or
 
 
-class Kind(Enum):
+class ValueKind(Enum):
     """The kind of a node's value, as far as it is known before any message is seen."""
 
     ANY = "a name"
@@ -120,19 +120,19 @@ class Kind(Enum):
     STRING = "a string"
 
 
-def kind_of(node: Node) -> Kind:
+def kind_of(node: Node) -> ValueKind:
     """A name can be anything; everything else shows what it is."""
     match node:
         case Name():
-            return Kind.ANY
+            return ValueKind.ANY
         case Literal(bool()):
-            return Kind.CONDITION
+            return ValueKind.CONDITION
         case Literal(str()):
-            return Kind.STRING
+            return ValueKind.STRING
         case Literal() | Arithmetic() | Signed():
-            return Kind.NUMBER
+            return ValueKind.NUMBER
         case _:
-            return Kind.CONDITION
+            return ValueKind.CONDITION
 
 
 def names_in(node: Node) -> Iterator[str]:

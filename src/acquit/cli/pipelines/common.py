@@ -219,7 +219,7 @@ def following(description: str, unit: str = "rows") -> Iterator[Follower]:
 def _shown(description: str, unit: str) -> Iterator[Follower]:
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield Follower(description, unit, _Told())
+        yield Follower(description, unit, _ProgressLines())
         return
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
@@ -228,7 +228,7 @@ def _shown(description: str, unit: str) -> Iterator[Follower]:
         yield Follower(description, unit, lambda text: progress.update(task, description=text))
 
 
-class _Told:
+class _ProgressLines:
     """Shows a line now and then."""
 
     def __init__(self) -> None:

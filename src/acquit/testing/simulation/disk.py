@@ -53,7 +53,7 @@ def all_survives() -> bool:
 
 
 @dataclass(slots=True)
-class _Node:
+class _FileNode:
     """A file: what is seen, what is safe, and what lies between."""
 
     seen: bytearray = field(default_factory=bytearray)
@@ -108,14 +108,14 @@ class _Node:
         return content
 
 
-class _Names(dict[Path, _Node]):
+class _NamedFiles(dict[Path, _FileNode]):
     """Files by path, and the names in each folder: folders are listed often."""
 
     def __init__(self) -> None:
         super().__init__()
         self.folders: defaultdict[Path, set[str]] = defaultdict(set)
 
-    def __setitem__(self, path: Path, node: _Node) -> None:
+    def __setitem__(self, path: Path, node: _FileNode) -> None:
         super().__setitem__(path, node)
         self.folders[path.parent].add(path.name)
 
@@ -123,7 +123,7 @@ class _Names(dict[Path, _Node]):
         super().__delitem__(path)
         self.folders[path.parent].discard(path.name)
 
-    def pop(self, path: Path, *default: _Node | None) -> _Node | None:  # type: ignore[override]
+    def pop(self, path: Path, *default: _FileNode | None) -> _FileNode | None:  # type: ignore[override]
         self.folders[path.parent].discard(path.name)
         return super().pop(path, *default)
 
@@ -151,9 +151,9 @@ class FaultyDisk:
         self.steps = 0
         self.dead = False
         self.locked = False
-        self._seen = _Names()
-        self._safe: dict[Path, _Node] = {}
-        self._names: list[tuple[frozenset[Path], Callable[[dict[Path, _Node]], None]]] = []
+        self._seen = _NamedFiles()
+        self._safe: dict[Path, _FileNode] = {}
+        self._names: list[tuple[frozenset[Path], Callable[[dict[Path, _FileNode]], None]]] = []
         """Changes of names not yet synced, in order: the folders they concern, and what to do."""
 
     # -- what its user asks of it ------------------------------------------------------------------------------------
@@ -171,13 +171,13 @@ class FaultyDisk:
         """The disk after the process alone died: all it wrote is there, but for what a failed sync was for."""
         return self._after(dict(self._seen), choice, lost=False)
 
-    def _after(self, names: dict[Path, _Node], choice: Choice, *, lost: bool) -> FaultyDisk:
+    def _after(self, names: dict[Path, _FileNode], choice: Choice, *, lost: bool) -> FaultyDisk:
         after = FaultyDisk()
-        copies: dict[int, _Node] = {}
+        copies: dict[int, _FileNode] = {}
         for path, node in names.items():
             if id(node) not in copies:
                 content = node.survivor(choice) if lost or node.doubtful else bytearray(node.seen)
-                copies[id(node)] = _Node(bytearray(content), content)
+                copies[id(node)] = _FileNode(bytearray(content), content)
             after._seen[path] = copies[id(node)]
         after._safe = dict(after._seen)
         return after
@@ -240,17 +240,17 @@ class FaultyDisk:
             if mode is Mode.READ:
                 raise FileNotFoundError(errno.ENOENT, "No such file", str(path))
             self.step()
-            node = _Node()
+            node = _FileNode()
             created = node
 
-            def change(names: dict[Path, _Node]) -> None:
+            def change(names: dict[Path, _FileNode]) -> None:
                 names[path] = created
 
             self._name(change, path.parent)
             self.finish()
         return FaultyFile(self, node, synced=mode is Mode.SYNCED)
 
-    def _name(self, change: Callable[[dict[Path, _Node]], None], *folders: Path) -> None:
+    def _name(self, change: Callable[[dict[Path, _FileNode]], None], *folders: Path) -> None:
         change(self._seen)
         self._names.append((frozenset(folders), change))
 
@@ -266,7 +266,7 @@ class FaultyDisk:
         if old not in self._seen:
             raise FileNotFoundError(errno.ENOENT, "No such file", str(old))
 
-        def change(names: dict[Path, _Node]) -> None:
+        def change(names: dict[Path, _FileNode]) -> None:
             node = names.pop(old, None)
             if node is not None:
                 names[new] = node
@@ -277,7 +277,7 @@ class FaultyDisk:
     def remove(self, path: Path) -> None:
         self.step()
 
-        def change(names: dict[Path, _Node]) -> None:
+        def change(names: dict[Path, _FileNode]) -> None:
             names.pop(path, None)
 
         if path in self._seen:
@@ -312,7 +312,7 @@ class FaultyDisk:
 class FaultyFile:
     """An open file of the disk."""
 
-    def __init__(self, disk: FaultyDisk, node: _Node, *, synced: bool) -> None:
+    def __init__(self, disk: FaultyDisk, node: _FileNode, *, synced: bool) -> None:
         self._disk = disk
         self._node = node
         self._synced = synced

@@ -1,7 +1,7 @@
 """A network in memory between processes: it delays, splits, stalls, cuts at any byte, and half-closes.
 
-A `Link` is a TCP connection: two `Pipe`s, each with the `End` that writes and the one that reads. What an end writes
-arrives later, in pieces of drawn sizes, in order. An end whose process is killed closes, as the kernel would do it:
+A `TcpConnection` has two `Pipe`s, each with the `TcpEnd` that writes and the one that reads. Bytes that an end writes
+arrive later, in pieces of drawn sizes, in order. An end whose process is killed closes, as the kernel would do it:
 what it had written still arrives. A link that is *cut* loses what is under way, and its ends notice when they notice,
 each for itself, or never.
 """
@@ -32,11 +32,11 @@ class Weather:
     """Writes arrive in pieces of at most this size."""
 
 
-class End(asyncio.Transport):
+class TcpEnd(asyncio.Transport):
     """An end of a link, as its process sees it."""
 
     def __init__(
-        self, link: Link, process: Process, protocol: Any, local: tuple[str, int], peer: tuple[str, int]
+        self, link: TcpConnection, process: Process, protocol: Any, local: tuple[str, int], peer: tuple[str, int]
     ) -> None:
         super().__init__({"peername": peer, "sockname": local})
         self.link = link
@@ -147,7 +147,7 @@ class End(asyncio.Transport):
 class Pipe:
     """A direction of a link."""
 
-    def __init__(self, scheduler: Scheduler, weather: Weather, source: End, sink: End) -> None:
+    def __init__(self, scheduler: Scheduler, weather: Weather, source: TcpEnd, sink: TcpEnd) -> None:
         self._scheduler = scheduler
         self._weather = weather
         self._source = source
@@ -238,14 +238,14 @@ class Pipe:
             data = data[self._sink.take(data) :]
 
 
-class Link:
+class TcpConnection:
     """A connection between two processes."""
 
     def __init__(self, network: Network, client: Process, server: Process, port: int, protocol: Any) -> None:
         here, there = ("127.0.0.1", port), ("127.0.0.1", 5672)
         self._network = network
-        self.client = End(self, client, protocol, here, there)
-        self.server = End(self, server, None, there, here)
+        self.client = TcpEnd(self, client, protocol, here, there)
+        self.server = TcpEnd(self, server, None, there, here)
         scheduler, weather = network.scheduler, network.weather
         up = Pipe(scheduler, weather, self.client, self.server)
         down = Pipe(scheduler, weather, self.server, self.client)
@@ -255,7 +255,7 @@ class Link:
     def setblocking(self, flag: bool) -> None:
         """Do nothing. Servers call it on a socket that they have accepted."""
 
-    def die(self, end: End) -> None:
+    def die(self, end: TcpEnd) -> None:
         """The process of this end is gone: its kernel closes the socket."""
         end.out.end()
         other = self.server if end is self.client else self.client
@@ -282,13 +282,13 @@ class Link:
 
 
 @dataclass(eq=False)
-class Listening:
+class ListeningSocket:
     """A socket that listens, once `listen` is called (as socket.socket)."""
 
     network: Network
     process: Process
     address: tuple[str, int]
-    waiting: deque[Link] = field(default_factory=deque)
+    waiting: deque[TcpConnection] = field(default_factory=deque)
     """Connections that nobody has accepted."""
 
     def getsockname(self) -> tuple[str, int]:
@@ -299,15 +299,15 @@ class Listening:
 
     def setblocking(self, flag: bool) -> None: ...
 
-    def dup(self) -> Listening:
-        return Listening(self.network, self.process, self.address)
+    def dup(self) -> ListeningSocket:
+        return ListeningSocket(self.network, self.process, self.address)
 
     def listen(self, backlog: int) -> None:
         assert self.address not in self.network.listening
         self.network.listening[self.address] = self
         self.process.on_death.append(self.close)
 
-    def accept(self) -> tuple[Link, tuple[str, int]]:
+    def accept(self) -> tuple[TcpConnection, tuple[str, int]]:
         if not self.waiting:
             raise BlockingIOError
         link = self.waiting.popleft()
@@ -324,7 +324,7 @@ class Listening:
 class Bound:
     """The result of `create_server` (as asyncio.Server)."""
 
-    sockets: list[Listening]
+    sockets: list[ListeningSocket]
 
     def close(self) -> None:
         for one in self.sockets:
@@ -337,15 +337,15 @@ class Network:
 
     scheduler: Scheduler
     weather: Weather = field(default_factory=Weather)
-    listening: dict[tuple[str, int], Listening] = field(default_factory=dict)
-    links: list[Link] = field(default_factory=list)
+    listening: dict[tuple[str, int], ListeningSocket] = field(default_factory=dict)
+    links: list[TcpConnection] = field(default_factory=list)
     ports: int = 40_000
 
     def bind(self, process: Process, host: str, port: int) -> Bound:
         """Take an address, without listening there."""
-        return Bound([Listening(self, process, (host, port))])
+        return Bound([ListeningSocket(self, process, (host, port))])
 
-    async def connect(self, process: Process, factory: Callable[[], Any], host: str, port: int) -> tuple[End, Any]:
+    async def connect(self, process: Process, factory: Callable[[], Any], host: str, port: int) -> tuple[TcpEnd, Any]:
         """A TCP handshake."""
         await asyncio.sleep(2 * self.weather.latency_s)
         listening = self.listening.get((host, port))
@@ -353,7 +353,7 @@ class Network:
             raise ConnectionRefusedError(111, "Connection refused")
         self.ports += 1
         protocol = factory()
-        link = Link(self, process, listening.process, self.ports, protocol)
+        link = TcpConnection(self, process, listening.process, self.ports, protocol)
         self.links = [one for one in self.links if not one.over]
         self.links.append(link)
         process.on_death.append(lambda: link.die(link.client))
@@ -364,7 +364,7 @@ class Network:
         return link.client, protocol
 
     @staticmethod
-    def accept(link: Link, factory: Callable[[], Any]) -> tuple[End, Any]:
+    def accept(link: TcpConnection, factory: Callable[[], Any]) -> tuple[TcpEnd, Any]:
         """The server's end of a connection gets its protocol."""
         end = link.server
         protocol = end._protocol = factory()
@@ -375,4 +375,4 @@ class Network:
         return end, protocol
 
 
-__all__ = ["End", "Link", "Network", "Weather"]
+__all__ = ["Network", "TcpConnection", "TcpEnd", "Weather"]

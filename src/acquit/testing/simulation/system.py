@@ -23,7 +23,7 @@ from acquit.broker.server import Server
 from acquit.errors import StoreFailed, StoreFull
 from acquit.testing.simulation.disk import FaultyDisk
 from acquit.testing.simulation.loops import START_S, Process, Scheduler, SimulatedWorker
-from acquit.testing.simulation.network import Link, Network
+from acquit.testing.simulation.network import Network, TcpConnection
 
 if TYPE_CHECKING:
     from acquit.broker.inspect import BrokerSnapshot
@@ -267,7 +267,7 @@ class Simulation:
 
     # -- what goes wrong -----------------------------------------------------------------------------------------------
 
-    def links(self, program: Program[object] | None = None) -> list[Link]:
+    def links(self, program: Program[object] | None = None) -> list[TcpConnection]:
         """The connections that stand, or those of one program."""
         found = [link for link in self.network.links if not link.over and not link.is_cut]
         return found if program is None else [link for link in found if link.client.process is program.process]

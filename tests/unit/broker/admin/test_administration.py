@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acquit.broker.admin.later import Failure, Later
+from acquit.broker.admin.later import Later, RequestFailure
 from acquit.broker.admin.moving import STEP
 from acquit.broker.admin.purging import STEP as PURGE_STEP
 from acquit.broker.options import AddressRule, BrokerOptions
@@ -197,7 +197,7 @@ def test_a_queue_that_goes_ends_the_move() -> None:
     world.core.administration.delete("b", None)
     world.settle()
     found = result(later)
-    assert isinstance(found, Failure)
+    assert isinstance(found, RequestFailure)
     assert found.status == 507
     assert "deleted meanwhile" in str(found)
     world.check_journal()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from acquit.broker.access.permissions import EVERYTHING, Permissions, Rights
-from acquit.broker.admin.later import Failure, Later
+from acquit.broker.admin.later import Later, RequestFailure
 from acquit.broker.admin.management import answer, reply_address
 from acquit.broker.inspect import QUEUE_COLUMNS, BrokerSnapshot, QueueSnapshot
 from acquit.broker.options import Role, Security, User
@@ -259,7 +259,7 @@ def test_a_move_that_failed() -> None:
     request = Message({"to": "x"}, application_properties={"operation": "MOVE", "type": "acquit:queue", "name": "DLQ"})
     answered = answer(request.encode(), broker, None, EVERYTHING)  # type: ignore[arg-type]
     assert isinstance(answered, Later)
-    broker.later.finish(Failure(507, "full"))
+    broker.later.finish(RequestFailure(507, "full"))
     replies: list[bytes] = []
     answered.when_finished(replies.append)  # type: ignore[arg-type]
     assert Message.decode(replies[0]).application_properties == {"statusCode": 507, "statusDescription": "full"}

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from acquit.testing.simulation.loops import Process, Scheduler
-from acquit.testing.simulation.network import Link, Network
+from acquit.testing.simulation.network import Network, TcpConnection
 
 
 class Hearing(asyncio.Protocol):
@@ -27,7 +27,7 @@ def test_nothing_arrives_behind_a_cut(after: int) -> None:
     network = Network(scheduler)
     client, server = Process(scheduler, "client"), Process(scheduler, "server")
     hearing = Hearing()
-    link = Link(network, client, server, 1, asyncio.Protocol())
+    link = TcpConnection(network, client, server, 1, asyncio.Protocol())
     network.accept(link, lambda: hearing)
     link.client.write(b"before")
     link.server.into.cut(after)
