@@ -505,4 +505,14 @@ def durable(body: object, **fields: object) -> Message:
     return Message(body, durable=True, **fields)  # type: ignore[arg-type]
 
 
-__all__ = ["SMALL", "START_US", "Client", "World", "after_kill", "check_accounts", "durable", "live_of"]
+def posted(
+    address: str, *messages: Message, options: BrokerOptions | None = None, journal: JournalOptions = SMALL
+) -> tuple[World, Client]:
+    """Return a broker whose queue has these messages, and the client that has sent them."""
+    world = World(options, journal=journal)
+    client = world.client()
+    client.post_all(client.sender(address), *messages)
+    return world, client
+
+
+__all__ = ["SMALL", "START_US", "Client", "World", "after_kill", "check_accounts", "durable", "live_of", "posted"]

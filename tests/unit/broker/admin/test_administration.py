@@ -16,7 +16,7 @@ from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.message import Message
 from acquit.store.options import JournalOptions
 from acquit.testing.simulation.disk import FaultyDisk
-from tests.support.broker_world import World, durable, live_of
+from tests.support.broker_world import World, durable, live_of, posted
 from tests.support.transacting import Controller
 
 
@@ -57,9 +57,7 @@ def taken(world: World, name: str) -> list[Message]:
 
 
 def test_what_waits_is_moved_in_order() -> None:
-    world = World()
-    client = world.client()
-    client.post_all(client.sender("a"), *[durable(number) for number in range(STEP + 50)], Message("volatile"))
+    world, _ = posted("a", *[durable(number) for number in range(STEP + 50)], Message("volatile"))
     assert move(world, "a", "b") == STEP + 51
     assert (live_of(world, "a"), live_of(world, "b")) == (0, STEP + 51)
     assert counts(world, "a", EventKind.MOVED_OUT) == counts(world, "b", EventKind.MOVED_IN) == STEP + 51
@@ -69,9 +67,7 @@ def test_what_waits_is_moved_in_order() -> None:
 
 
 def test_both_name_each_other() -> None:
-    world = World()
-    client = world.client()
-    client.post_all(client.sender("a"), durable("x", message_id="m"))
+    world, _ = posted("a", durable("x", message_id="m"))
     (old,) = world.core.life.live
     move(world, "a", "b")
     (new,) = world.core.life.live
@@ -99,9 +95,7 @@ def test_a_message_keeps_what_it_is() -> None:
 
 
 def test_a_delivery_time_that_has_not_come_is_moved_along() -> None:
-    world = World()
-    client = world.client()
-    client.post_all(client.sender("a"), durable("x", annotations={"x-opt-delivery-delay": 60_000}))
+    world, _ = posted("a", durable("x", annotations={"x-opt-delivery-delay": 60_000}))
     assert move(world, "a", "b") == 1
     assert len(world.core.queues.by_name["b"].scheduled) == 1
     world.advance(60_001)
@@ -110,9 +104,7 @@ def test_a_delivery_time_that_has_not_come_is_moved_along() -> None:
 
 
 def test_what_is_acquired_stays() -> None:
-    world = World()
-    client = world.client()
-    client.post_all(client.sender("a"), durable(1), durable(2))
+    world, client = posted("a", durable(1), durable(2))
     link = client.receiver("a", credit=1)
     world.settle()
     assert move(world, "a", "b") == 1
@@ -122,9 +114,7 @@ def test_what_is_acquired_stays() -> None:
 
 
 def test_no_more_than_asked_for() -> None:
-    world = World()
-    client = world.client()
-    client.post_all(client.sender("a"), *[durable(number) for number in range(5)])
+    world, _ = posted("a", *[durable(number) for number in range(5)])
     assert move(world, "a", "b", messages_max=2) == 2
     assert [message.body for message in taken(world, "b")] == [0, 1]
 
@@ -141,9 +131,7 @@ def test_only_what_a_selector_matches() -> None:
 
 
 def test_only_those_that_are_named_by_sequence() -> None:
-    world = World()
-    client = world.client()
-    client.post_all(client.sender("a"), *[durable(number) for number in range(6)])
+    world, _ = posted("a", *[durable(number) for number in range(6)])
     first, *others = [message.sequence for message in world.core.queues.by_name["a"].backlog.next_messages()]
     chosen = frozenset({others[1], others[3], others[3] + 1_000})
     assert move(world, "a", "b", sequences=chosen) == 2
@@ -155,9 +143,8 @@ def test_only_those_that_are_named_by_sequence() -> None:
 
 
 def test_bodies_are_read_back_first() -> None:
-    world = World(BrokerOptions(address=(AddressRule("a", {"memory_bytes_max": 65_536}),)))
-    client = world.client()
-    client.post_all(client.sender("a"), *[durable(b"%05d" % number + bytes(3_000)) for number in range(300)])
+    options = BrokerOptions(address=(AddressRule("a", {"memory_bytes_max": 65_536}),))
+    world, _ = posted("a", *[durable(b"%05d" % number + bytes(3_000)) for number in range(300)], options=options)
     assert world.core.queues.by_name["a"].memory_bytes < 100_000
     assert move(world, "a", "b") == 300
     world.check_journal()
@@ -178,9 +165,7 @@ def test_moves_bypass_duplicates_and_limits() -> None:
 
 
 def test_answer_comes_when_the_disk_has_it() -> None:
-    world = World()
-    client = world.client()
-    client.post_all(client.sender("a"), durable(1))
+    world, _ = posted("a", durable(1))
     world.settle()
     later = world.core.administration.move("a", "b", None, messages_max=None, selector=None)
     world.carry()
@@ -190,9 +175,8 @@ def test_answer_comes_when_the_disk_has_it() -> None:
 
 
 def test_a_queue_that_goes_ends_the_move() -> None:
-    world = World(BrokerOptions(address=(AddressRule("a", {"memory_bytes_max": 65_536}),)))
-    client = world.client()
-    client.post_all(client.sender("a"), *[durable(bytes(3_000)) for _ in range(600)])
+    options = BrokerOptions(address=(AddressRule("a", {"memory_bytes_max": 65_536}),))
+    world, _ = posted("a", *[durable(bytes(3_000)) for _ in range(600)], options=options)
     later = world.core.administration.move("a", "b", None, messages_max=None, selector=None)
     world.core.administration.delete("b", None)
     world.settle()
@@ -212,9 +196,7 @@ def test_no_target_where_none_is_made() -> None:
 
 
 def test_a_move_of_whole_steps_is_answered_although_all_of_it_is_durable_before_its_end() -> None:
-    world = World()
-    client = world.client()
-    client.post_all(client.sender("a"), *[durable(number) for number in range(STEP)])
+    world, _ = posted("a", *[durable(number) for number in range(STEP)])
     later = world.core.administration.move("a", "b", None, messages_max=None, selector=None)
     while world.sync():  # no turn in between
         pass
@@ -226,9 +208,7 @@ def test_a_move_of_whole_steps_is_answered_although_all_of_it_is_durable_before_
 
 
 def test_a_purge_is_answered_when_the_disk_has_it() -> None:
-    world = World()
-    client = world.client()
-    client.post_all(client.sender("q"), durable(1), Message("volatile"), durable(2))
+    world, _ = posted("q", durable(1), Message("volatile"), durable(2))
     later = world.core.administration.purge("q", "ada")
     world.carry()
     assert result(later) is None
@@ -241,9 +221,7 @@ def test_a_purge_is_answered_when_the_disk_has_it() -> None:
 
 @pytest.mark.parametrize("count", [PURGE_STEP, PURGE_STEP + 5])
 def test_a_purge_of_many_is_answered_after_its_last_step(count: int) -> None:
-    world = World(journal=JournalOptions())
-    client = world.client()
-    client.post_all(client.sender("q"), *[durable("")] * count)
+    world, _ = posted("q", *[durable("")] * count, journal=JournalOptions())
     later = world.core.administration.purge("q", None)
     while world.sync():  # what the first step did is durable before the second
         pass
@@ -254,9 +232,7 @@ def test_a_purge_of_many_is_answered_after_its_last_step(count: int) -> None:
 
 @pytest.mark.parametrize("messages", [(), (Message("volatile"),)], ids=["nothing", "volatile"])
 def test_a_purge_of_what_no_disk_has_waits_for_no_disk(messages: tuple[Message, ...]) -> None:
-    world = World()
-    client = world.client()
-    client.post_all(client.sender("q"), *messages)
+    world, _ = posted("q", *messages)
     assert result(world.core.administration.purge("q", None)) == len(messages)
 
 
@@ -317,9 +293,7 @@ def test_a_deleted_address_remembers_no_ids() -> None:
 
 
 def test_a_deleted_queue_can_be_made_again() -> None:
-    world = World()
-    client = world.client()
-    client.post_all(client.sender("q"), durable(1))
+    world, client = posted("q", durable(1))
     world.core.administration.delete("q", None)
     world.settle()
     client.post_all(client.sender("q", "again"), durable(2))
@@ -344,9 +318,7 @@ def test_what_is_made_is_said_to_be_when_it_is_durable(topic: bool) -> None:
 
 
 def test_what_is_deleted_is_said_to_be_when_it_is_durable() -> None:
-    world = World()
-    client = world.client()
-    client.post_all(client.sender("q"), durable(1))
+    world, _ = posted("q", durable(1))
     deleted = world.core.administration.delete("q", "ada")
     world.carry()
     assert result(deleted) is None
@@ -357,9 +329,7 @@ def test_what_is_deleted_is_said_to_be_when_it_is_durable() -> None:
 
 
 def test_a_deletion_of_many_is_answered_after_its_last_step() -> None:
-    world = World(journal=JournalOptions())
-    client = world.client()
-    client.post_all(client.sender("q"), *[durable("")] * (PURGE_STEP + 5))
+    world, _ = posted("q", *[durable("")] * (PURGE_STEP + 5), journal=JournalOptions())
     deleted = world.core.administration.delete("q", "ada")
     while world.sync():
         pass
@@ -384,9 +354,7 @@ def test_a_deletion_waits_for_postings_that_are_on_their_way_to_the_disk() -> No
 
 
 def test_a_deletion_waits_for_no_transaction() -> None:
-    world = World()
-    client = world.client()
-    client.post_all(client.sender("q"), durable(1), durable(2))
+    world, client = posted("q", durable(1), durable(2))
     link = client.receiver("q", credit=1)
     world.settle()
     controller = Controller(client)

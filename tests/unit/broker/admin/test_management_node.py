@@ -9,7 +9,7 @@ from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.delivery import Delivery
 from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.message import Message
-from tests.support.broker_world import Client, World, durable, live_of
+from tests.support.broker_world import Client, World, durable, live_of, posted
 
 MANAGER = Security(
     users={"ada": User(roles=("r",))},
@@ -56,9 +56,7 @@ def rights(world: World, client: Client) -> None:
 
 
 def test_answers_come_to_a_node_made_for_them() -> None:
-    world = World()
-    client = world.client()
-    client.post_all(client.sender("q"), durable(1))
+    world, client = posted("q", durable(1))
     replies = replies_to(client)
     requests = client.sender("$management", "requests")
     sent = ask(client, requests, address_of(replies), correlation_id="17", message_id="other")
@@ -77,9 +75,7 @@ def test_answers_come_to_a_node_made_for_them() -> None:
 
 
 def test_an_answer_that_waits_for_the_disk_waits_for_it_on_this_way_too() -> None:
-    world = World()
-    client = world.client()
-    client.post_all(client.sender("q"), durable(1))
+    world, client = posted("q", durable(1))
     replies = replies_to(client)
     requests = client.sender("$management", "requests")
     world.settle()
@@ -124,9 +120,11 @@ def test_no_queue_is_made_for_an_answer_and_subscriptions_are_none() -> None:
 
 
 def test_nothing_is_done_where_the_answer_finds_no_room() -> None:
-    world = World(BrokerOptions(address=(AddressRule("answers", {"messages_max": 2, "full_policy": "reject"}),)))
-    client = world.client()
-    client.post_all(client.sender("q"), durable(1))
+    world, client = posted(
+        "q",
+        durable(1),
+        options=BrokerOptions(address=(AddressRule("answers", {"messages_max": 2, "full_policy": "reject"}),)),
+    )
     client.post_all(client.sender("answers", "to answers"), durable(1))
     requests = client.sender("$management", "requests")
     first, second = ask(client, requests, "answers"), ask(client, requests, "answers", "PURGE")
@@ -137,9 +135,7 @@ def test_nothing_is_done_where_the_answer_finds_no_room() -> None:
 
 
 def test_an_answer_whose_queue_has_gone_meanwhile_is_nobodys() -> None:
-    world = World()
-    client = world.client()
-    client.post_all(client.sender("q"), durable(1))
+    world, client = posted("q", durable(1))
     replies = replies_to(client)
     requests = client.sender("$management", "requests")
     world.settle()

@@ -22,7 +22,7 @@ from acquit.ledger.events import EventKind
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.extensions import BROKER
 from acquit.store.options import JournalOptions
-from tests.support.broker_world import World, durable, live_of
+from tests.support.broker_world import World, durable, live_of, posted
 
 OLD = """
 [limits]
@@ -136,9 +136,7 @@ def apply(core: Core, *rules: AddressRule, **limits: int) -> None:
 
 
 def test_a_lower_limit_displaces_what_is_there() -> None:
-    world = World()
-    client = world.client()
-    client.post_all(client.sender("q"), *[durable(number) for number in range(20)])
+    world, _ = posted("q", *[durable(number) for number in range(20)])
     apply(world.core, AddressRule("q", {"ring_size": 5}))
     world.settle()
     assert live_of(world, "q") == 5
@@ -202,9 +200,7 @@ def test_a_smaller_window_forgets_at_once() -> None:
 
 
 def test_a_dead_letter_address_counts_for_the_next_outcome() -> None:
-    world = World()
-    client = world.client()
-    client.post_all(client.sender("q"), durable(1))
+    world, client = posted("q", durable(1))
     apply(world.core, AddressRule("q", {"max_delivery_attempts": 1, "dead_letter_address": "elsewhere"}))
     link = client.receiver("q", credit=1)
     world.settle()

@@ -13,7 +13,7 @@ from acquit.protocol._definitions import Modified, Source, Target
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.message import Message
 from acquit.protocol.types import ULong
-from tests.support.broker_world import Client, World, durable, live_of
+from tests.support.broker_world import Client, World, durable, live_of, posted
 
 DELAY_MS = 60_000
 
@@ -97,10 +97,7 @@ def test_what_waits_is_listed_in_order_and_by_pages() -> None:
 
 
 def test_by_sequence_and_all_of_them() -> None:
-    world = World()
-    client = world.client()
-    client.post(client.sender("q"), *(later(b"x", "same") for _ in range(4)), durable(b"at once", message_id="same"))
-    world.settle()
+    world, client = posted("q", *(later(b"x", "same") for _ in range(4)), durable(b"at once", message_id="same"))
     sequences = sorted(world.core.queues.by_name["q"].scheduled)
     assert ask(client, "CANCEL", {"sequence": sequences[2]}) == (200, {"cancelled": 1})
     assert ask(client, "CANCEL", {"sequence": sequences[2]})[0] == 404
@@ -142,10 +139,7 @@ def test_what_waits_for_another_attempt_is_listed_and_not_cancelled() -> None:
     ids=repr,
 )  # fmt: skip
 def test_a_request_that_names_nothing_is_refused(body: object) -> None:
-    world = World()
-    client = world.client()
-    client.post(client.sender("q"), later(b"x"))
-    world.settle()
+    world, client = posted("q", later(b"x"))
     assert ask(client, "CANCEL", body) == (400, None)
     assert live_of(world, "q") == 1
 
@@ -154,10 +148,7 @@ def test_a_request_that_names_nothing_is_refused(body: object) -> None:
     "body", [{"limit": 0}, {"limit": LISTED_MAX + 1}, {"limit": "9"}, {"after": -1}, {"after": None}], ids=repr
 )
 def test_a_listing_has_bounds(body: Mapping[str, object]) -> None:
-    world = World()
-    client = world.client()
-    client.post(client.sender("q"), later(b"x"))
-    world.settle()
+    _, client = posted("q", later(b"x"))
     assert ask(client, "QUERY", body)[0] == 400
 
 
@@ -182,10 +173,7 @@ def test_many_are_cancelled_over_some_turns() -> None:
 
 def test_it_is_said_although_all_of_it_is_durable_before_the_last_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("acquit.broker.admin.schedule.STEP", 2)
-    world = World()
-    client = world.client()
-    client.post(client.sender("q"), later(b"x"), later(b"y"))
-    world.settle()
+    world, _ = posted("q", later(b"x"), later(b"y"))
     told: list[object] = []
     world.core.administration.cancel("q", None).when_finished(told.append)
     while world.sync():  # no turn in between
@@ -196,10 +184,7 @@ def test_it_is_said_although_all_of_it_is_durable_before_the_last_step(monkeypat
 
 
 def test_it_is_said_when_it_is_durable() -> None:
-    world = World()
-    client = world.client()
-    client.post(client.sender("q"), later(b"x"))
-    world.settle()
+    world, _ = posted("q", later(b"x"))
     told: list[object] = []
     world.core.administration.cancel("q", None).when_finished(told.append)
     world.carry()
