@@ -12,7 +12,7 @@ from acquit.cli.exits import Exit
 from acquit.cli.jsonform import to_json
 from acquit.cli.lazy import WholeGroup
 from acquit.cli.management import management
-from acquit.cli.options import json_option, seconds
+from acquit.cli.options import json_option, own_data_option, seconds
 from acquit.cli.output import counted, emit_json, table
 from acquit.protocol.extensions import BROKER
 
@@ -24,16 +24,7 @@ def config() -> None:
 
 @config.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option(
-    "--data",
-    type=click.Path(file_okay=False, path_type=Path),
-    default="acquit-data",
-    show_default=True,
-    envvar="ACQUIT_DATA",
-    show_envvar=True,
-    metavar="DIR",
-    help="The broker's folder, whose users are checked with it.",
-)
+@own_data_option("The broker's folder, whose users are checked with it.")
 @json_option
 def check(file: Path, data: Path, as_json: bool) -> int:
     """Say whether a broker would take FILE: its keys and values, whether its rules fit together, and the files that it

@@ -102,6 +102,20 @@ def data_option(*, required: bool) -> Callable[[Command], Command]:
     return decorate
 
 
+def own_data_option(text: str) -> Callable[[Command], Command]:
+    """``--data``: a broker's folder, which may not be there yet; `text` says what for."""
+    return click.option(
+        "--data",
+        type=click.Path(file_okay=False, path_type=Path),
+        default="acquit-data",
+        show_default=True,
+        envvar="ACQUIT_DATA",
+        show_envvar=True,
+        metavar="DIR",
+        help=text,
+    )
+
+
 def config_option(text: str) -> Callable[[Command], Command]:
     """``--config``: a broker's configuration."""
     return click.option(

@@ -19,7 +19,7 @@ from click.core import ParameterSource
 from acquit._version import version
 from acquit.cli import logs
 from acquit.cli.exits import Exit
-from acquit.cli.options import config_option
+from acquit.cli.options import config_option, own_data_option
 
 if TYPE_CHECKING:
     from acquit.broker.options import BrokerOptions
@@ -28,16 +28,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=5672, show_default=True, help="The port; 0: a free one.")
-@click.option(
-    "--data",
-    type=click.Path(file_okay=False, path_type=Path),
-    default="acquit-data",
-    show_default=True,
-    envvar="ACQUIT_DATA",
-    show_envvar=True,
-    metavar="DIR",
-    help="The folder of the journal, made if it is not there.",
-)
+@own_data_option("The folder of the journal, made if it is not there.")
 @config_option("Options in TOML: policies by address, users, limits.")
 @click.option(
     "--accept-loss",

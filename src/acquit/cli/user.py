@@ -15,7 +15,7 @@ import click
 
 from acquit.cli.exits import Exit
 from acquit.cli.lazy import WholeGroup
-from acquit.cli.options import config_option, json_option
+from acquit.cli.options import config_option, json_option, own_data_option
 from acquit.cli.output import emit_json, remark, table
 from acquit.errors import ConfigurationError
 
@@ -36,16 +36,7 @@ def file_options(command: Command) -> Command:
         metavar="FILE",
         help="The users file, where the broker's configuration names one (users_file).",
     )(command)
-    return click.option(
-        "--data",
-        type=click.Path(file_okay=False, path_type=Path),
-        default="acquit-data",
-        show_default=True,
-        envvar="ACQUIT_DATA",
-        show_envvar=True,
-        metavar="DIR",
-        help="The broker's folder of data, whose users.toml is meant.",
-    )(command)
+    return own_data_option("The broker's folder of data, whose users.toml is meant.")(command)
 
 
 def stdin_option(command: Command) -> Command:

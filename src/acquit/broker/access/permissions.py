@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from acquit.broker.nodes.addresses import matches
 from acquit.broker.options import PERMISSIONS, Security
 from acquit.broker.refusal import Refused
 from acquit.errors import ConfigurationError
@@ -58,7 +59,7 @@ class Rights:
             if len(self._known) >= KNOWN_MAX:
                 self._known.clear()
             node = address.partition("::")[0]
-            known = any(covers(pattern, node) for pattern in self._patterns.get(permission, ()))
+            known = any(matches(pattern, node) for pattern in self._patterns.get(permission, ()))
             self._known[key] = known
         return known
 
@@ -87,28 +88,6 @@ class Rights:
         """Raise Refused, with amqp:unauthorized-access and the reason, unless it may."""
         if (reason := self.refusal(permission, address)) is not None:
             raise Refused(reason, condition=AmqpCondition.UNAUTHORIZED_ACCESS)
-
-
-def covers(pattern: str, address: str) -> bool:
-    """True if the pattern matches the address. An address that is a pattern itself, as a subscription's may be, is
-    covered if all that it matches is: so ``*`` covers no ``#``, and no word covers a ``*``."""
-    wanted, words = pattern.split("."), address.split(".")
-    # Two pointers and one point of return, the last ``#``, as in `addresses.matches`.
-    at = word = 0
-    back, resume = -1, 0
-    while word < len(words):
-        if at < len(wanted) and wanted[at] == "#":
-            back, resume = at, word
-            at += 1
-        elif at < len(wanted) and words[word] != "#" and wanted[at] in ("*", words[word]):
-            at += 1
-            word += 1
-        elif back >= 0:
-            resume += 1
-            at, word = back + 1, resume
-        else:
-            return False
-    return all(rest == "#" for rest in wanted[at:])
 
 
 EVERYTHING: Final = Rights("anybody", None)
@@ -175,4 +154,4 @@ def _rights(who: str, names: tuple[str, ...], security: Security, *, user_id: by
     return Rights(who, patterns, user_id=user_id)
 
 
-__all__ = ["ANONYMOUS_ROLE", "EVERYTHING", "Permissions", "Rights", "build_permissions", "covers"]
+__all__ = ["ANONYMOUS_ROLE", "EVERYTHING", "Permissions", "Rights", "build_permissions"]
