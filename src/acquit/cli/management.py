@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from acquit.cli.connecting import BrokerAt
 from acquit.client.management import Management, ManagementFailed, converse
@@ -45,7 +45,14 @@ def no_queue(node: Management, name: str) -> str:
     return f"there is no queue {name!r}" + (f"; did you mean {' or '.join(like)}?" if like else "")
 
 
+def table_of(answer: object) -> tuple[list[str], list[list[Any]]]:
+    """Return the column names and rows of the answer to a QUERY. Raises ManagementFailed for what is no table."""
+    if not isinstance(answer, Mapping) or not {"attributeNames", "results"} <= answer.keys():
+        raise ManagementFailed("QUERY: the answer is not the table that the management draft describes")
+    return [str(name) for name in answer["attributeNames"]], [list(row) for row in answer["results"]]
+
+
 def meant(connection: Connection, name: str, timeout_s: float) -> str:
-    """The same, for a command that has a connection."""
+    """Return the sentence of `no_queue`, for a command that has a connection."""
     with converse(connection, timeout_s) as node:
         return no_queue(node, name)

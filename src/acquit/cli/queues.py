@@ -17,10 +17,9 @@ from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.exits import Exit
 from acquit.cli.jsonform import to_json
 from acquit.cli.lazy import WholeGroup
-from acquit.cli.management import management
+from acquit.cli.management import management, table_of
 from acquit.cli.options import data_option, json_option, seconds
 from acquit.cli.output import cell, counted, emit_json, remark
-from acquit.client.management import ManagementFailed
 from acquit.protocol.extensions import QUEUE
 
 COLUMNS: Final = ("name", "kind", "depth", "available", "acquired", "consumers", "body_bytes", "entered")
@@ -151,11 +150,10 @@ def _from_broker(broker: BrokerAt, timeout_s: float) -> tuple[list[str], list[li
     """Column names and rows, as the broker gives them."""
     with management(broker, timeout_s) as node:
         answer = node.request("QUERY", QUEUE)
-    if not isinstance(answer, Mapping) or not {"attributeNames", "results"} <= answer.keys():
-        raise ManagementFailed("QUERY: the answer is not the table that the management draft describes")
-    for warning in answer.get("warnings", ()):
+    found = table_of(answer)
+    for warning in answer.get("warnings", ()) if isinstance(answer, Mapping) else ():
         remark(f"acquit: {warning}")
-    return [str(name) for name in answer["attributeNames"]], [list(row) for row in answer["results"]]
+    return found
 
 
 def _kind(flags: int) -> str:

@@ -11,10 +11,10 @@ from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.exits import Exit
 from acquit.cli.jsonform import to_json
 from acquit.cli.lazy import WholeGroup
-from acquit.cli.management import management
+from acquit.cli.management import management, table_of
 from acquit.cli.options import json_option, seconds
 from acquit.cli.output import counted, emit_json, table, time_text
-from acquit.client.management import Management, ManagementFailed
+from acquit.client.management import Management
 from acquit.protocol.extensions import MESSAGE
 from acquit.protocol.types import ULong, Value
 
@@ -92,10 +92,7 @@ def _listed(node: Management, queue: str, limit: int) -> tuple[list[str], list[l
     while True:
         page = min(PAGE, limit - len(rows))
         answer = node.request("QUERY", MESSAGE, name=queue, body={"after": ULong(after), "limit": page})
-        if not isinstance(answer, Mapping) or not {"attributeNames", "results"} <= answer.keys():
-            raise ManagementFailed("QUERY: the answer is not the table that the management draft describes")
-        columns = [str(name) for name in answer["attributeNames"]]
-        found = [list(row) for row in answer["results"]]
+        columns, found = table_of(answer)
         rows += found
         if len(found) < page or len(rows) == limit:
             return columns, rows

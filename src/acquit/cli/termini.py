@@ -11,10 +11,9 @@ from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.exits import Exit
 from acquit.cli.jsonform import to_json
 from acquit.cli.lazy import WholeGroup
-from acquit.cli.management import management
+from acquit.cli.management import management, table_of
 from acquit.cli.options import json_option, seconds
 from acquit.cli.output import counted, emit_json, table
-from acquit.client.management import ManagementFailed
 from acquit.protocol.extensions import TERMINUS_ENTITY
 
 COLUMNS: Final = ("identity", "role", "node", "container", "link", "user", "state", "messages", "tags")
@@ -34,12 +33,11 @@ def termini(ctx: click.Context, timeout_s: float, broker: BrokerAt, as_json: boo
         return Exit.OK
     with management(broker, timeout_s) as node:
         answer = node.request("QUERY", TERMINUS_ENTITY)
-    if not isinstance(answer, Mapping) or not {"attributeNames", "results"} <= answer.keys():
-        raise ManagementFailed("QUERY: the answer is not the table that the management draft describes")
-    rows = [dict(zip(answer["attributeNames"], row, strict=True)) for row in answer["results"]]
+    columns, found = table_of(answer)
+    rows = [dict(zip(columns, row, strict=True)) for row in found]
     if as_json:
         for row in rows:
-            emit_json({str(name): to_json(value) for name, value in row.items()})
+            emit_json({name: to_json(value) for name, value in row.items()})
     elif rows:
         table(COLUMNS, [[_state(row) if name == "state" else row.get(name) for name in COLUMNS] for row in rows])
     else:
