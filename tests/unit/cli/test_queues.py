@@ -7,6 +7,8 @@ import pytest
 
 import acquit
 from acquit.cli.exits import Exit
+from acquit.cli.management import table_of
+from acquit.client.management import ManagementFailed
 from acquit.store.journal import SegmentedJournal
 from tests.support.shell import Shell
 
@@ -148,3 +150,9 @@ def test_who_may_see_no_queue_is_told_so(shell: Shell) -> None:
         nobody = shell("queues", "--url", f"amqp:{at.replace('@', '//')}")
         assert nobody.code == Exit.FAILED
         assert "--user" in nobody.err and "security.anonymous" in nobody.err
+
+
+@pytest.mark.parametrize("answer", [None, {}, {"results": []}, ["attributeNames", "results"]], ids=repr)
+def test_an_answer_that_is_no_table(answer: object) -> None:
+    with pytest.raises(ManagementFailed, match="not the table"):
+        table_of(answer)
