@@ -49,6 +49,7 @@ class Artemis(JavaBroker):
         no_local=True,
         unknown_address="makes a queue",
         temporary_node=True,
+        resumes=False,
         anonymous_terminus=True,
         topic=True,
         durable_subscription=True,

@@ -50,6 +50,7 @@ class BrokerJ(JavaBroker):
         no_local=True,
         unknown_address="refused",
         temporary_node=True,
+        resumes=False,
         anonymous_terminus=True,
         topic=True,
         durable_subscription=True,

@@ -79,6 +79,7 @@ class Capabilities:
     no_local: bool = _row("Choosing", "`no_local`")
     unknown_address: str = _row("Nodes", "an address that nobody made")
     temporary_node: bool = _row("Nodes", "temporary nodes: `receiver(None)`")
+    resumes: bool = _row("Settlement", "`exactly_once`: deliveries are resumed after a lost connection")
     anonymous_terminus: bool = _row("Nodes", "the anonymous terminus: `sender(None)`")
     topic: bool = _row("Nodes", "topics: each subscriber has a copy")
     durable_subscription: bool = _row("Nodes", "durable subscriptions")

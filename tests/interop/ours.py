@@ -64,6 +64,7 @@ class Acquit(ForeignBroker):
         no_local=True,
         unknown_address="makes a queue",
         temporary_node=True,
+        resumes=True,
         anonymous_terminus=True,
         topic=True,
         durable_subscription=True,

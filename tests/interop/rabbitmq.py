@@ -111,6 +111,7 @@ class RabbitMQ(ForeignBroker):
         no_local=False,
         unknown_address="ends the session",
         temporary_node=False,
+        resumes=False,
         anonymous_terminus=True,
         topic=True,
         durable_subscription=False,

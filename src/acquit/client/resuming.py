@@ -137,7 +137,7 @@ class _Held:
 class ResumingReceiver(ReceiverCore):
     """A receiver whose deliveries are resumed."""
 
-    __slots__ = ("_again", "_expected", "_held", "_identity", "_receipts", "_store", "_told")
+    __slots__ = ("_again", "_expected", "_held", "_identity", "_receipts", "_refusal", "_store", "_told")
 
     resumes = True
 
@@ -152,6 +152,8 @@ class ResumingReceiver(ReceiverCore):
         """The map of our last attach."""
         self._receipts: dict[SettlementReceipt, None] = {}
         """Receipts that may be open."""
+        self._refusal: Failure | None = None
+        """Why we detach a link that the peer has granted; whoever waits hears it when that is done."""
         self._again = False
         """The link is being detached to be attached once more."""
         self._expected: set[bytes] = set()
@@ -181,7 +183,7 @@ class ResumingReceiver(ReceiverCore):
     # -- loop side: life -----------------------------------------------------------------------------------------------
 
     def attach(self) -> None:
-        """Attach with what is unsettled here, or, where nothing was ever unsettled, without a map (2.7.3)."""
+        """Attach with what is unsettled here, or, where nothing can ever have been, without a map (2.7.3)."""
         spec, mode, engine = self.spec, self.mode, self.session.engine
         ours: dict[bytes, DeliveryState | None] = {tag: held.outcome for tag, held in self._held.items()}
         room = self.session.core.engine.peer_frame_size_max - _ATTACH_BYTES
@@ -196,7 +198,7 @@ class ResumingReceiver(ReceiverCore):
             target=Target(address=spec.target),
             snd_settle_mode=SndSettleMode.UNSETTLED,
             rcv_settle_mode=RcvSettleMode.SECOND,
-            unsettled=named if self._identity or named else None,
+            unsettled=named if named or self._identity or self._store.durable else None,
             incomplete_unsettled=incomplete,
             desired_capabilities=(RESUME,),
             properties=spec.properties,
@@ -207,7 +209,7 @@ class ResumingReceiver(ReceiverCore):
     def on_attached(self) -> None:
         """Compare the two maps."""
         if (refused := refusal(self.link)) is not None:
-            self._end(Failure(LinkDetached, f"{self.spec.what} was detached by us: {refused}"))
+            self._refusal = Failure(LinkDetached, f"{self.spec.what} was detached by us: {refused}")
             self.link.detach(Error(AmqpCondition.NOT_IMPLEMENTED, refused))
             return
         identity = identity_of(self.link)
@@ -411,7 +413,7 @@ class ResumingReceiver(ReceiverCore):
         """The link is over: what was decided and not answered stays in the store."""
         for receipt in self.open_receipts():
             receipt.expire(failure.message)
-        super().on_ended(failure)
+        super().on_ended(self._refusal or failure)
 
 
 OUTCOMES_ASKED: Final = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
@@ -420,7 +422,7 @@ OUTCOMES_ASKED: Final = ("amqp:accepted:list", "amqp:rejected:list", "amqp:relea
 class ResumingSender(SenderCore):
     """A sender whose sends are resumed: the outcome of each is heard, and none is posted twice."""
 
-    __slots__ = ("_again", "_identity", "_named", "_store", "_storing", "_unsettled")
+    __slots__ = ("_again", "_identity", "_named", "_refusal", "_store", "_storing", "_unsettled")
 
     resumes = True
 
@@ -435,6 +437,8 @@ class ResumingSender(SenderCore):
         """Sends that may have been transferred and have no outcome, by delivery-tag."""
         self._named: set[bytes] = set()
         """Tags that our last attach had in its map."""
+        self._refusal: Failure | None = None
+        """Why we detach a link that the peer has granted; whoever waits hears it when that is done."""
         self._again = False
         """The link is being detached to be attached once more."""
         self._storing = 0
@@ -499,7 +503,7 @@ class ResumingSender(SenderCore):
     # -- loop side -----------------------------------------------------------------------------------------------------
 
     def attach(self) -> None:
-        """Attach with the sends that have no outcome, or, where there never were any, without a map."""
+        """Attach with the sends that have no outcome, or, where there never can have been any, without a map."""
         spec = self.spec
         ours: dict[bytes, DeliveryState | None] = dict.fromkeys(self._unsettled)
         room = self.session.core.engine.peer_frame_size_max - _ATTACH_BYTES
@@ -517,7 +521,7 @@ class ResumingSender(SenderCore):
             ),
             snd_settle_mode=SndSettleMode.MIXED,
             rcv_settle_mode=RcvSettleMode.SECOND,
-            unsettled=named if self._identity or named else None,
+            unsettled=named if named or self._identity or self._store.durable else None,
             incomplete_unsettled=incomplete,
             desired_capabilities=(RESUME,),
             properties=spec.properties,
@@ -534,9 +538,7 @@ class ResumingSender(SenderCore):
                 f"of {len(self._unsettled)} messages: `forget_terminus` of the store says what to do with them"
             )
         if refused is not None:
-            failure = Failure(LinkDetached, f"{self.spec.what} was detached by us: {refused}")
-            self.failure = failure
-            self.attached.fail(failure)
+            self._refusal = Failure(LinkDetached, f"{self.spec.what} was detached by us: {refused}")
             self.link.detach(Error(AmqpCondition.NOT_IMPLEMENTED, refused))
             return
         if identity != self._identity:
@@ -660,6 +662,7 @@ class ResumingSender(SenderCore):
 
     def on_ended(self, failure: Failure, lost: list[Delivery]) -> None:
         """The link is over: sends without an outcome stay in the store, and those who wait hear so."""
+        failure = self._refusal or failure
         for promise in list(self._unsettled.values()):
             if not promise.done:
                 self._failed.append(promise)

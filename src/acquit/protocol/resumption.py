@@ -132,6 +132,8 @@ def action(sender: object, receiver: object, *, complete: bool = True) -> Resume
     `complete`: the receiver's map is; where it is not, a tag that it lacks is left for the next attach.
     """
     ours, theirs = known(sender), known(receiver)
+    if ours is MapState.PARTIAL:
+        ours = MapState.UNSETTLED  # a sender that says so has the whole message all the same
     if theirs is MapState.ABSENT and not complete:
         return ResumeAction.WAIT
     return TABLE[ours, theirs, ours is theirs is MapState.OUTCOME and sender == receiver]
