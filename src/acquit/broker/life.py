@@ -128,7 +128,7 @@ class Life:
         if row.next is not row.state:
             message.state = row.next
             self._leave(message, row.state)
-        effects = row.effects
+        effects = int(row.effects)  # what is done with an IntFlag costs a call each time
         left = 1 if effects & _LEFT else 0
         counted = row.attempts > 0 and message.attempt < ATTEMPT_MAX
         if counted:

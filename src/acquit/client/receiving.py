@@ -362,7 +362,7 @@ class ReceiverCore(ReceiverBase):
             self.session.engine.settle_all(deliveries, ACCEPTED)
         number = self.session.number
         kind = self.session.kinds.message
-        self.buffer.extend([kind(self, delivery, n) for n, delivery in enumerate(deliveries, number)])
+        self._take_in([kind(self, delivery, n) for n, delivery in enumerate(deliveries, number)])
         count = len(deliveries)
         self.session.number = number + count
         self.held += count
@@ -372,6 +372,10 @@ class ReceiverCore(ReceiverBase):
         if self.held_bytes + self.link.credit * self._average_bytes > self.spec.prefetch_bytes:
             self.top_up()
         self.notify()
+
+    def _take_in(self, messages: list[MessageCore]) -> None:
+        """Put messages into the buffer, where the user's thread may take them at once."""
+        self.buffer.extend(messages)
 
     def _return_to_sender(self, deliveries: list[Delivery]) -> None:
         if self._reliable or self._settles_for_peer:

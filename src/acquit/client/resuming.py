@@ -149,7 +149,7 @@ class ResumingReceiver(ReceiverCore):
         self._identity = known.identity
         self._held: dict[bytes, _Held] = {tag: _Held(None, outcome) for tag, outcome in known.outcomes.items()}
         self._told: dict[bytes, DeliveryState | None] = {}
-        """The map of our last attach."""
+        """The map of our last attach, without what is settled since."""
         self._receipts: dict[SettlementReceipt, None] = {}
         """Receipts that may be open."""
         self._refusal: Failure | None = None
@@ -188,7 +188,7 @@ class ResumingReceiver(ReceiverCore):
         ours: dict[bytes, DeliveryState | None] = {tag: held.outcome for tag, held in self._held.items()}
         room = self.session.core.engine.peer_frame_size_max - _ATTACH_BYTES
         named, incomplete = first_fitting(ours, (), max(room, 0))
-        self._told = named
+        self._told = dict(named)
         source = make_source(spec, OUTCOMES_ASKED, named=self.session.core.named, default_outcome=mode.default_outcome)
         source.durable = TerminusDurability.UNSETTLED_STATE
         source.expiry_policy = TerminusExpiryPolicy.NEVER
@@ -235,6 +235,7 @@ class ResumingReceiver(ReceiverCore):
                 entries += forget(EntryKind.OUTCOME, name, [tag])
                 self._lost(held)
             self._held.clear()
+            self._told.clear()
         self._identity = identity
         self._store.write([*entries, StoreEntry(EntryKind.IDENTITY, name, b"", identity)])
 
@@ -300,13 +301,14 @@ class ResumingReceiver(ReceiverCore):
             else:
                 self._resumed(delivery, held)
         if fresh:
-            before = len(self.buffer)
             super().on_deliveries(fresh)
-            if not (self.closing or self.returning):
-                for message in list(self.buffer)[before - len(self.buffer) :]:
-                    self._held.setdefault(message.delivery_tag, _Held(message))
         self.session.say_all()  # outcomes that were decided since the attach
         self.session.core.short_of_credit[self] = None
+
+    def _take_in(self, messages: list[MessageCore]) -> None:
+        for message in messages:
+            self._held[message.delivery_tag] = _Held(message)
+        super()._take_in(messages)
 
     def _resumed(self, delivery: Delivery, held: _Held) -> None:
         message = held.message
@@ -340,9 +342,7 @@ class ResumingReceiver(ReceiverCore):
     def on_settled(self, deliveries: list[Delivery]) -> None:
         """The broker has settled deliveries: nobody asks for them again."""
         known = [delivery.tag for delivery in deliveries if delivery.tag in self._held]
-        for tag in known:
-            del self._held[tag]
-        self._write_forgotten(known)
+        self._forget(known)
         self._attach_again()
 
     def settle(self, message: MessageCore, outcome: Outcome, receipt: SettlementReceipt) -> None:
@@ -377,6 +377,7 @@ class ResumingReceiver(ReceiverCore):
     def _forget(self, tags: Sequence[bytes]) -> None:
         for tag in tags:
             self._held.pop(tag, None)
+            self._told.pop(tag, None)
         self._write_forgotten(tags)
 
     def _write_forgotten(self, tags: Sequence[bytes]) -> None:
@@ -392,7 +393,7 @@ class ResumingReceiver(ReceiverCore):
         """Attach once more, where not all of a map fitted its frame and what was named is settled."""
         attaches = self.link.local_attach, self.link.remote_attach
         incomplete = any(one is not None and one.incomplete_unsettled for one in attaches)
-        if incomplete and not self._expected and not self._held.keys() & self._told.keys():
+        if incomplete and not self._expected and not self._told:
             self._again = True
             self.link.detach(closed=False)
 

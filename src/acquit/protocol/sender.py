@@ -33,7 +33,7 @@ _SETTLED = int(Phase.SETTLED)
 
 
 class Template:
-    """The constant bytes of our transfers with a tag of one length, settled or not."""
+    """The constant bytes of our transfers with a tag of one length, settled or not, new or resumed."""
 
     __slots__ = (
         "before_id",
@@ -47,7 +47,7 @@ class Template:
         "unsettled",
     )
 
-    def __init__(self, link: SendingLink, tag_bytes: int, settled: bool) -> None:
+    def __init__(self, link: SendingLink, tag_bytes: int, settled: bool, resume: bool) -> None:
         channel, handle = link.session.channel, link.handle
         encoded_handle = (
             b"\x43"
@@ -59,8 +59,11 @@ class Template:
         self.tag_bytes = tag_bytes
         self.between = bytes([0xA0, tag_bytes])
         self.tail = b"\x43\x41" if settled else b"\x43"
-        fields = len(encoded_handle) + 5 + 2 + tag_bytes + len(self.tail)
         count = 5 if settled else 4
+        if resume:
+            self.tail = self.tail.ljust(5, b"\x40") + b"\x41"
+            count = 9
+        fields = len(encoded_handle) + 5 + 2 + tag_bytes + len(self.tail)
         self.before_id = (
             b"\x02\x00"
             + channel.to_bytes(2, "big")
@@ -196,7 +199,7 @@ class SendingLink(Link):
         self.delivery_count = 0
         self.available = 0
         self.half_written: HalfWritten | None = None
-        self._templates: dict[int, Template] = {}  # by length of tag and settled, see `fastpath`
+        self._templates: dict[int, Template] = {}  # by length of tag, resumed and settled, see `fastpath`
 
     @property
     def sendable(self) -> bool:
@@ -225,12 +228,11 @@ class SendingLink(Link):
         if settled is None:
             settled = self.snd_settle_mode is SndSettleMode.SETTLED
         session = self.session
-        template = self._templates.get(2 * len(tag) + settled)
+        template = self._templates.get(4 * len(tag) + 2 * resume + settled)
         if (
             template is not None
             and state is None
             and not message_format
-            and not resume
             and len(payload) <= template.payload_bytes_max
             and self.credit > 0
             and self.half_written is None
@@ -273,7 +275,7 @@ class SendingLink(Link):
             settled = self.snd_settle_mode is SndSettleMode.SETTLED
         sent, count = 0, len(payloads)
         while sent < count and self.sendable:
-            template = self._templates.get(2 * len(tags[sent]) + settled)
+            template = self._templates.get(4 * len(tags[sent]) + settled)
             before = sent
             if template is not None:
                 sent = template.send_run(self, tags, payloads, contexts, sent)
@@ -397,8 +399,8 @@ class SendingLink(Link):
             session.add_half_written(self.half_written)
         else:
             session.write_transfer(head, payload)
-        if not resume and not (self.remote_attach and self.remote_attach.incomplete_unsettled):
-            self._templates[2 * len(tag) + settled] = Template(self, len(tag), settled)
+        if resume or not (self.remote_attach and self.remote_attach.incomplete_unsettled):
+            self._templates[4 * len(tag) + 2 * resume + settled] = Template(self, len(tag), settled, resume)
         return delivery
 
     def _sent(self, tag: bytes, message_format: int, phase: int, context: object) -> Delivery:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 
 import acquit
 from acquit import ConfigurationError, LinkDetached, MemoryStore, ReceiptStatus, SqliteStore
+from acquit.client.receiving import ReceiverCore
+from acquit.protocol.delivery import Delivery
 from acquit.testing import Proxy
 
 pytestmark = pytest.mark.promise("exactly-once")
@@ -55,6 +58,27 @@ def test_what_was_handed_out_stays_ours_over_a_lost_connection(broker: acquit.Br
         proxy.cut()
         assert message.accept().status is ReceiptStatus.APPLIED
         assert not message.redelivered
+        assert receiver.receive(timeout=0.2) is None
+        assert depth(broker) == 0
+
+
+def test_a_message_that_is_taken_as_it_arrives_is_resumed(
+    broker: acquit.Broker, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user's thread takes a message out of the buffer before the loop has come back from telling it so."""
+    on_deliveries = ReceiverCore.on_deliveries
+
+    def slowly(self: ReceiverCore, deliveries: list[Delivery]) -> None:
+        on_deliveries(self, deliveries)
+        time.sleep(0.05)
+
+    with connect(proxy.url) as connection:
+        receiver = receiver_of(connection, MemoryStore())
+        monkeypatch.setattr(ReceiverCore, "on_deliveries", slowly)
+        connection.session().sender("q").send("one")
+        (message,) = bodies(receiver, 1)
+        proxy.cut()
+        assert message.accept().status is ReceiptStatus.APPLIED
         assert receiver.receive(timeout=0.2) is None
         assert depth(broker) == 0
 

@@ -41,6 +41,20 @@ def test_a_transfer_as_it_is_written() -> None:
     assert (link.credit, link.delivery_count) == (99, 1)
 
 
+@pytest.mark.parametrize("settled", [False, True])
+@pytest.mark.parametrize("resume", [False, True])
+def test_transfers_after_the_first_are_written_from_a_template_and_are_no_different(
+    settled: bool, resume: bool
+) -> None:
+    peer, link = sending_engine()
+    for number, tag in enumerate((b"t", b"u", b"v")):
+        assert link.send(tag, b"x", settled=settled, resume=resume).settled is settled
+        (heard,) = peer.hear()
+        assert (heard.delivery_id, heard.delivery_tag, heard.message_format) == (number, tag, 0)
+        assert (bool(heard.settled), bool(heard.resume), bool(heard.more)) == (settled, resume, False)
+        assert (heard.rcv_settle_mode, heard.state) == (None, None)
+
+
 def test_a_presettled_transfer_is_forgotten_before_it_is_sent() -> None:
     peer, link = sending_engine()
     sent = link.send(b"t", b"x", settled=True)
