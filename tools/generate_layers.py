@@ -69,6 +69,8 @@ def drawn(page: str, imports: Mapping[str, set[str]]) -> str:
 
     def picture(found: re.Match[str]) -> str:
         text = "\n".join(lines(layers(imports, f"acquit.{found[2]}")))
+        if not text:
+            raise SystemExit(f"{PAGE.name}: layers of {found[2]}: there is no such package in acquit")
         return f"{found[1]}```text\n{text}\n```\n{found[3]}"
 
     return PICTURE.sub(picture, page)

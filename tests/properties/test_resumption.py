@@ -37,6 +37,8 @@ from acquit.protocol.resumption import MapState, ResumeAction
 from acquit.testing import Simulation
 from acquit.testing.simulation.system import Program
 
+pytestmark = pytest.mark.promise("exactly-once")
+
 COUNT = 3
 """Messages that are sent, received and accepted."""
 LATE_S = 0.004
