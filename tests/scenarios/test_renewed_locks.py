@@ -108,8 +108,8 @@ def test_a_renewal_that_loses_against_an_outcome_of_ours_is_stale_and_not_said()
         stage = Stage()
         message = await stage.receive()
         settled = stage.session._core.settle_all([message], ACCEPTED)
-        stage.session._core.handed_out[message._number] = message  # as it was when it was looked at
-        receipt = message._renew()
+        stage.session._core.handed_out[message.number] = message  # as it was when it was looked at
+        receipt = message.renew()
         stage.rig.run()
         assert (settled.status, receipt.status) == (ReceiptStatus.ANSWERED, ReceiptStatus.STALE)
         assert receipt.reason == "it was accepted meanwhile"
