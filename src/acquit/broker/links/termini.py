@@ -62,6 +62,8 @@ if TYPE_CHECKING:
     from acquit.protocol.constants import Outcome
     from acquit.protocol.delivery import Delivery, DeliveryState
 
+GROUP_MAX: Final = 500
+"""Tags that one entry of the journal remembers."""
 STEP: Final = 200
 """Messages of an ending terminus that are given back in one turn."""
 
@@ -185,7 +187,7 @@ class Termini:
         """Keep the outcome of deliveries whose message was taken from the peer, until it has heard of it."""
         for tag in tags:
             terminus.taken[tag] = outcome
-            self._remember(terminus, tag, encode_composite(outcome))
+            self._remember(terminus.tag_key(tag), encode_composite(outcome))
 
     def heard(self, terminus: SourceTerminus | TargetTerminus, deliveries: Iterable[Delivery]) -> None:
         """Forget the tags of deliveries that the peer has settled, or whose outcome it has heard."""
@@ -195,22 +197,23 @@ class Termini:
 
     def forget(self, terminus: SourceTerminus | TargetTerminus, tags: Iterable[bytes]) -> None:
         """Forget tags: the peer does not ask for them any more."""
-        known = terminus.taken if isinstance(terminus, SourceTerminus) else terminus.answered
-        recorded = self._scribe.recorder.table.state
         for tag in tags:
-            if known.pop(tag, None) is not None:
-                key = terminus.tag_key(tag)
-                if (Namespace.RESUMABLE, key) in recorded:
-                    self._keep(StateDeleted(self._scribe.time_us, Namespace.RESUMABLE, key))
+            key: bytes | None
+            if isinstance(terminus, SourceTerminus):
+                key = terminus.tag_key(tag) if terminus.taken.pop(tag, None) is not None else None
+            else:
+                key = terminus.forget(tag) if terminus.answered.pop(tag, None) is not None else None
+            if key is not None:
+                self._keep(StateDeleted(self._scribe.time_us, Namespace.RESUMABLE, key))
 
     # -- postings -----------------------------------------------------------------------------------------------------
 
     def posted(self, terminus: TargetTerminus, tags: Iterable[bytes], *, durable: bool) -> None:
         """Record the tags of postings, in the batch with the postings themselves."""
-        for tag in tags:
-            terminus.answered[tag] = ACCEPTED
-            if durable:
-                self._remember(terminus, tag, b"")
+        posted = list(tags)
+        terminus.answered.update(dict.fromkeys(posted, ACCEPTED))
+        for at in range(0, len(posted) if durable else 0, GROUP_MAX):
+            self._remember(*terminus.record(posted[at : at + GROUP_MAX]))
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
@@ -289,25 +292,25 @@ class Termini:
     def restore(self) -> dict[int, SourceTerminus]:
         """Take over what the journal tells of. Return the sources, which hold what their links had, by number."""
         by_identity: dict[bytes, SourceTerminus | TargetTerminus] = {}
-        tags: list[tuple[bytes, bytes, bytes]] = []
+        tags: list[tuple[bytes, bytes]] = []
         now_ms = max(1, self._scribe.time_us // 1000)
         for (namespace, key), entry in self._scribe.recorder.table.state.items():
             if namespace != Namespace.RESUMABLE:
                 continue
             if key.startswith(TAG_KEY):
-                tag_at = len(TAG_KEY) + IDENTITY_BYTES
-                tags.append((key[len(TAG_KEY) : tag_at], key[tag_at:], entry.value))
+                tags.append((key, entry.value))
             else:
                 terminus = decode_terminus(key, entry.value)
                 terminus.since_ms = min(terminus.since_ms, now_ms) or now_ms
                 by_identity[terminus.identity] = self._by_name[terminus.name] = terminus
                 self._expire_later(terminus)
-        for identity, tag, value in tags:
-            owner = by_identity.get(identity)
+        tag_at = len(TAG_KEY) + IDENTITY_BYTES
+        for key, value in tags:
+            owner = by_identity.get(key[len(TAG_KEY) : tag_at])
             if isinstance(owner, TargetTerminus):
-                owner.answered[tag] = ACCEPTED
+                owner.restore(key, value)
             elif owner is not None:
-                owner.taken[tag] = decode_composite(value)[0]  # type: ignore[assignment]  # as `take` wrote it
+                owner.taken[key[tag_at:]] = decode_composite(value)[0]  # type: ignore[assignment]  # as `take` wrote it
         return {one.number: one for one in self._by_name.values() if isinstance(one, SourceTerminus)}
 
     def recovered(self, terminus: SourceTerminus, message: Message) -> None:
@@ -325,8 +328,8 @@ class Termini:
     def _record(self, terminus: SourceTerminus | TargetTerminus) -> None:
         self._keep(State(self._scribe.time_us, Namespace.RESUMABLE, terminus.name.encode(), terminus.encode()))
 
-    def _remember(self, terminus: SourceTerminus | TargetTerminus, tag: bytes, value: bytes) -> None:
-        self._keep(State(self._scribe.time_us, Namespace.RESUMABLE, terminus.tag_key(tag), value))
+    def _remember(self, key: bytes, value: bytes) -> None:
+        self._keep(State(self._scribe.time_us, Namespace.RESUMABLE, key, value))
 
     def _keep(self, entry: State | StateDeleted) -> None:
         try:

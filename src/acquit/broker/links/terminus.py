@@ -32,10 +32,11 @@ from acquit.protocol._definitions import (
     TerminusExpiryPolicy,
 )
 from acquit.protocol.composite import decode_composite, encode_composite
+from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.extensions import RESUME
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from acquit.protocol.constants import Outcome
     from acquit.protocol.delivery import DeliveryState
@@ -55,6 +56,7 @@ TAG_KEY: Final = b"t"
 _ANSWER_BYTES: Final = 320
 """Bytes of an answer to an attach that were not asked for: outcomes, properties, capabilities."""
 _FLAGS: Final = Struct("<BB")
+_GROUP: Final = Struct("<Q")
 _OUTCOMES: Final = (Accepted, Rejected, Released, Modified)
 _LAYOUT: Final = Struct("<16sIQq")
 """Identity, number in the journal, timeout in ms, and since when it is suspended, in ms since the epoch."""
@@ -150,15 +152,57 @@ class SourceTerminus(Terminus):
         return {**dict.fromkeys(self.messages), **self.taken}
 
 
+class TagGroup:
+    """The tags of one batch of postings: one entry of the journal, until the peer has settled all of them. So after a
+    restart some may be back that the peer has settled; its next map does not have them, and they are forgotten then."""
+
+    __slots__ = ("key", "left")
+
+    def __init__(self, key: bytes, left: int) -> None:
+        self.key = key
+        self.left = left
+        """Tags that the peer has not settled."""
+
+
 class TargetTerminus(Terminus):
     """A terminus that messages arrive at: it remembers the tags that it has answered and the peer has not settled."""
 
-    __slots__ = ("answered",)
+    __slots__ = ("answered", "group_number", "groups")
 
     def __init__(self, name: TerminusName, identity: bytes, number: int, node: str, timeout_ms: int) -> None:
         super().__init__(name, identity, number, node, timeout_ms)
         self.answered: dict[bytes, DeliveryState] = {}
         """The outcome of each. An *accepted* that waits for its sync is here already: attaches wait for syncs too."""
+        self.groups: dict[bytes, TagGroup] = {}
+        """The entry of the journal that remembers each, if one does."""
+        self.group_number = 0
+        """The number of the latest."""
+
+    def record(self, tags: Sequence[bytes]) -> tuple[bytes, bytes]:
+        """Return key and value of an entry that remembers tags."""
+        self.group_number += 1
+        key = self.tag_key(_GROUP.pack(self.group_number))
+        self.groups.update(dict.fromkeys(tags, TagGroup(key, len(tags))))
+        return key, b"".join(map(blob_field, tags))
+
+    def restore(self, key: bytes, value: bytes) -> None:
+        """Take over what an entry remembers."""
+        (number,) = _GROUP.unpack(key[-_GROUP.size :])
+        self.group_number = max(self.group_number, number)
+        reader = FieldReader(value)
+        tags = []
+        while reader.left:
+            tags.append(reader.blob())
+        self.answered.update(dict.fromkeys(tags, ACCEPTED))
+        self.groups.update(dict.fromkeys(tags, TagGroup(key, len(tags))))
+
+    def forget(self, tag: bytes) -> bytes | None:
+        """Forget a tag; return the key of its entry if that remembers nothing any more."""
+        group = self.groups.pop(tag, None)
+        if group is None:
+            return None
+        group.left -= 1
+        return None if group.left else group.key
 
     def encode(self) -> bytes:
         """Return its state for the journal."""
