@@ -477,8 +477,7 @@ class ResumingSender(SenderCore):
         self._queued_bytes += len(promise.payload)
         if isinstance(promise.payload, StoredPayload):
             promise.tag = promise.payload.tag
-            self.queue.append(promise)
-            self.session.core.post((self.pump,))
+            self._enter(promise)
             return
         promise.tag = next(self._tags)
         entry = StoreEntry(EntryKind.SEND, self.spec.name, promise.tag, promise.payload)
@@ -490,10 +489,15 @@ class ResumingSender(SenderCore):
                 failure = Failure(LinkDetached, f"the message could not be stored, and was not sent: {error}")
                 self.session.core.post((promise.fail, failure))
                 return
-            self.queue.append(promise)
-            self.session.core.post((self.pump,))
+            self._enter(promise)
 
         self._store.write([entry], safe)
+
+    def _enter(self, promise: SendPromise) -> None:
+        self.queue.append(promise)
+        if not self._is_awake:
+            self._is_awake = True
+            self.session.core.post((self.pump,))
 
     def withdraw(self, promise: SendPromise, timeout_s: float | None = None) -> None:
         """Do nothing: what is stored will be sent, whoever has stopped waiting."""
@@ -575,6 +579,7 @@ class ResumingSender(SenderCore):
 
     def pump(self) -> None:
         """Transfer what the peer gives credit for, while both maps are complete (2.7.3)."""
+        self._is_awake = False  # before the queue is looked at: what comes after this wakes us again
         if self.failure is not None:
             self.on_ended(self.failure, [])
             return
@@ -584,13 +589,16 @@ class ResumingSender(SenderCore):
         incomplete = link.remote_attach is not None and link.remote_attach.incomplete_unsettled
         incomplete = incomplete or (link.local_attach is not None and link.local_attach.incomplete_unsettled)
         while queue and link.sendable and not incomplete:
-            promise = queue.popleft()
-            assert promise.tag is not None
-            self._unsettled[promise.tag] = promise
-            link.send(promise.tag, promise.payload, context=promise)
-            promise.transferred = True
-            self._sent_bytes += len(promise.payload)
-            self.in_flight += 1
+            promises = [queue.popleft() for _ in range(min(len(queue), link.room or 1))]
+            tags = [promise.tag or b"" for promise in promises]
+            payloads = [promise.payload for promise in promises]
+            sent = link.send_all(tags, payloads, promises)
+            queue.extendleft(reversed(promises[sent:]))
+            for promise in promises[:sent]:
+                promise.transferred = True
+            self._unsettled.update(zip(tags[:sent], promises, strict=False))
+            self._sent_bytes += sum(map(len, payloads[:sent]))
+            self.in_flight += sent
         if len(queue) <= self.spec.buffer_messages // 2:
             self.notify()
 
