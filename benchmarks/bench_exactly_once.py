@@ -40,8 +40,13 @@ import acquit
 
 CREDIT = 500
 """Prefetch of every receiver."""
-CLAIMS = {"memory": 0.5, "file": 0.5}
-"""The least ratio to INDIVIDUAL, of sending and of receiving."""
+CLAIMS = {
+    ("send", "memory"): 0.5,
+    ("send", "file"): 0.5,
+    ("receive and accept", "memory"): 0.5,
+    ("receive and accept", "file"): 0.33,
+}
+"""The least ratio to INDIVIDUAL."""
 LINKS = 4
 """Receivers that hold them, each in a session of its own: a session has at most 65,536 unsettled deliveries."""
 RESUMED_WITHIN_S = 5.0
@@ -228,8 +233,9 @@ def main() -> int:
             mine = [pair[at] for pair in pairs]
             print("  " + line(contestant, mine, beside))
             ratio = statistics.median(one / other for one, other in zip(mine, beside, strict=True))
-            if ratio < CLAIMS.get(contestant, 0):
-                print(f"    less than the {CLAIMS[contestant]} x that are claimed")
+            least = CLAIMS.get((what, contestant), 0)
+            if ratio < least:
+                print(f"    less than the {least} x that are claimed")
                 missed += 1
     print(f"{suspended:,} suspended deliveries resumed and confirmed in {resumed_s:.2f} s")
     if resumed_s > RESUMED_WITHIN_S:
