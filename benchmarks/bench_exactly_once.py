@@ -44,7 +44,7 @@ CLAIMS = {
     ("send", "memory"): 0.5,
     ("send", "file"): 0.5,
     ("receive and accept", "memory"): 0.5,
-    ("receive and accept", "file"): 0.33,
+    ("receive and accept", "file"): 0.5,
 }
 """The least ratio to INDIVIDUAL."""
 LINKS = 4

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from acquit.errors import ConfigurationError
 from acquit.protocol._definitions import Accepted, Modified, Rejected, Released
 from acquit.protocol.composite import decode_composite, encode_composite
-from acquit.protocol.constants import Outcome
+from acquit.protocol.constants import ACCEPTED, Outcome
 
 
 class EntryKind(IntEnum):
@@ -69,6 +69,7 @@ class DeliveryStore(Protocol):
 
 
 _OUTCOMES: Final = (Accepted, Rejected, Released, Modified)
+_ACCEPTED: Final = encode_composite(ACCEPTED)
 
 
 def apply_entry(links: dict[str, LinkEntries], entry: StoreEntry) -> None:
@@ -85,7 +86,7 @@ def apply_entry(links: dict[str, LinkEntries], entry: StoreEntry) -> None:
     elif value is None:
         entries.outcomes.pop(tag, None)
     else:
-        outcome, _ = decode_composite(value)
+        outcome = ACCEPTED if value == _ACCEPTED else decode_composite(value)[0]
         if not isinstance(outcome, _OUTCOMES):
             raise ConfigurationError(f"a store of deliveries has {type(outcome).__name__} for an outcome")
         entries.outcomes[tag] = outcome
