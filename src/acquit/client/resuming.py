@@ -335,7 +335,7 @@ class ResumingReceiver(ReceiverCore):
         self._expected.discard(tag)
         held = self._held.get(tag)
         if held is not None:
-            self._over(tag, held, None, taken=True)
+            self._over(tag, held, None)
             self._forget((tag,))
         self.session.core.short_of_credit[self] = None
 
@@ -361,10 +361,10 @@ class ResumingReceiver(ReceiverCore):
             delivery.context = receipt
             self.session.say(outcome, delivery)
 
-    def _over(self, tag: bytes, held: _Held, theirs: object, *, taken: bool = False) -> None:
+    def _over(self, tag: bytes, held: _Held, theirs: object) -> None:
         """A delivery is settled: by our outcome, or, if the broker says another, by that."""
         told = self._told.get(tag)
-        agreed = told is not None and not taken and (theirs is None or type(theirs) is type(told))
+        agreed = told is not None and (theirs is None or type(theirs) is type(told))
         if held.receipt is not None:
             if agreed:
                 held.receipt.note(self.session.core.answer_means, 1)

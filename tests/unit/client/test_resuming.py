@@ -11,6 +11,7 @@ import pytest
 
 import acquit
 from acquit import ConfigurationError, LinkDetached, MemoryStore, ReceiptStatus, SqliteStore
+from acquit.broker.configuration import parse_options
 from acquit.client.receiving import ReceiverCore
 from acquit.protocol.delivery import Delivery
 from acquit.testing import Proxy
@@ -218,6 +219,30 @@ def test_a_message_is_prepared_in_the_users_transaction(broker: acquit.Broker, t
         sender = connection.session().sender("q", name="out", exactly_once=store)
         sender.flush(5)
         assert depth(broker) == 2
+
+
+@pytest.mark.parametrize("decided", [True, False])
+def test_what_was_taken_away_meanwhile_is_stale_and_comes_again(decided: bool) -> None:
+    """Its lock ran out while nothing arrived any more. Examples 13 and 14 of the specification."""
+    options = parse_options('[[address]]\nmatch = "q"\nlock_duration_ms = 200\n')
+    with acquit.Broker(config=options) as broker, Proxy(broker.url) as proxy, connect(proxy.url) as connection:
+        connection.session().sender("q").send("one")
+        receiver = receiver_of(connection, MemoryStore(), prefetch=2)
+        (message,) = bodies(receiver, 1)
+        proxy.stall()
+        receipt = message.accept(sync=False) if decided else None
+        while (queue := broker.inspect().queue("q")) is not None and queue.acquired:
+            time.sleep(0.02)
+        proxy.cut()
+        proxy.resume()
+        (again,) = bodies(receiver, 1)
+        assert again.body == "one"
+        assert again.delivery_count  # by then the broker may have given it to the silent link, and taken it, once more
+        told = receipt or message.accept(sync=False)
+        assert told.result(timeout=10) is ReceiptStatus.STALE
+        assert told.reason
+        assert again.accept().status is ReceiptStatus.APPLIED
+        assert depth(broker) == 0
 
 
 def test_a_terminus_that_the_broker_has_ended_is_no_silent_end(broker: acquit.Broker, proxy: Proxy) -> None:
