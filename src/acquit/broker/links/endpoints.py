@@ -20,18 +20,19 @@ if TYPE_CHECKING:
     from acquit.broker.nodes.node import Queue
     from acquit.broker.nodes.topics import Topic
     from acquit.protocol.delivery import DeliveryState
-    from acquit.protocol.link import ReceivingLink
+    from acquit.protocol.link import Link, ReceivingLink
 
 
 class WaitingLink(Actor):
     """A link that is answered later; what it asked for is being recorded."""
 
-    __slots__ = ("resumable",)
+    __slots__ = ("link", "resumable")
 
     def __init__(
-        self, peer: Peer, link_name: str, address: str, resumable: SourceTerminus | TargetTerminus | None = None
+        self, peer: Peer, link: Link, address: str, resumable: SourceTerminus | TargetTerminus | None = None
     ) -> None:
-        super().__init__(peer, link_name, address)
+        super().__init__(peer, link.name, address)
+        self.link = link
         self.resumable = resumable
         """The terminus that it is to stand on, where that outlives it."""
 

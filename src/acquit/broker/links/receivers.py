@@ -197,7 +197,7 @@ class Receivers:
     ) -> WaitingLink:
         """Accept a link when what was recorded for it is on the disk: a subscription that is said to be durable is, and
         so is a terminus that outlives its link, with all that becomes of what it holds."""
-        waiting = WaitingLink(peer, link.name, queue.address, terminus)
+        waiting = WaitingLink(peer, link, queue.address, terminus)
 
         def synced() -> None:
             if link.context is not waiting:

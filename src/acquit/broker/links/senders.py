@@ -119,7 +119,7 @@ class Senders:
         asked = link.remote_attach
         assert asked is not None
         terminus = self._termini.open_target(peer, link.name, address, granted_ms, anew=asked.unsettled is None)
-        waiting = terminus.attached = WaitingLink(peer, link.name, address, terminus)
+        waiting = terminus.attached = WaitingLink(peer, link, address, terminus)
 
         def synced() -> None:
             if link.context is not waiting:

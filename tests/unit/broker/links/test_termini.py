@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -23,7 +23,7 @@ from acquit.protocol._definitions import (
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.delivery import DeliveryState
 from acquit.protocol.extensions import RESUME, TERMINUS
-from acquit.protocol.link import ReceivingLink, SendingLink
+from acquit.protocol.link import LinkState, ReceivingLink, SendingLink
 from acquit.protocol.message import Message
 from tests.support.broker_world import Client, World, durable
 
@@ -565,3 +565,20 @@ def test_a_refusal_is_told_again() -> None:
     known = map_of(resume_to(client, {first.tag: None, second.tag: None}))
     assert known[first.tag] == Accepted()
     assert isinstance(known[second.tag], Rejected)
+
+
+@pytest.mark.parametrize("attach", [resume_from, resume_to])
+def test_a_terminus_that_is_ended_while_its_attach_waits_is_not_attached(
+    attach: Callable[..., ReceivingLink | SendingLink],
+) -> None:
+    world = posted("one")
+    link = attach(world.client(), {}, settle=False)
+    (terminus,) = world.core.administration.termini()
+    world.core.administration.end_terminus(terminus.identity)
+    world.settle()
+    assert link.state is LinkState.DETACHED
+    assert world.core.administration.termini() == []
+    assert queue_of(world) == (1, 0, 0)
+    world = world.crash()
+    again = attach(world.client(), {})
+    assert again.state is LinkState.ATTACHED
