@@ -104,6 +104,7 @@ READS = re.compile(
 """How bytes and texts from outside begin to be values."""
 ELSEWHERE = {
     "broker.intake.marks": "values that the broker itself recorded; `records` reads what may stand around them",
+    "broker.links.terminus": "values that the broker itself recorded; `records` reads what may stand around them",
     "ledger.duplicates": "through `records`: its state is set by records of one namespace",
     "demo": "what the demo's own processes tell one another",
     "spark.audit.kept": "tables that the audit wrote, held to the SHA-256 in its log",

@@ -21,7 +21,7 @@ from acquit.broker.options import BrokerOptions, Security, Tls, User
 from acquit.client.tls import make_ssl_context
 from acquit.protocol.message import Message
 from tests.support.guarded import ADA, CA, FILES
-from tests.support.secrets import found, key_lines
+from tests.support.spilled import found, key_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 USER, PASSWORD, WRONG = "spark-reader", "Xyzzy-4711-plugh", "Frobozz-0815-quux"

@@ -29,8 +29,8 @@ from acquit.client.tls import make_ssl_context
 from acquit.errors import ConfigurationError
 from tests.support import guarded
 from tests.support.pages import ROOT
-from tests.support.secrets import found, found_below, key_lines, make_secret
 from tests.support.served import Served
+from tests.support.spilled import found, found_below, key_lines, make_secret
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

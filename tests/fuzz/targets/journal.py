@@ -18,7 +18,9 @@ from zlib import crc32
 
 import numpy as np
 
-from acquit.errors import StoreCorrupt, StoreVersionUnsupported
+from acquit.client.entries import EntryKind, LinkEntries, StoreEntry, apply_entry
+from acquit.client.stores import _HEADER, _RECORD, _read_records, _record
+from acquit.errors import ConfigurationError, DecodeError, StoreCorrupt, StoreVersionUnsupported
 from acquit.ledger.events import EventKind, pack_event
 from acquit.ledger.fold import Fold
 from acquit.ledger.records import (
@@ -47,6 +49,8 @@ from acquit.ledger.records import (
 )
 from acquit.ledger.table import DECODERS
 from acquit.ledger.totals import Summary, Totals
+from acquit.protocol.composite import encode_composite
+from acquit.protocol.constants import ACCEPTED
 from acquit.spark.ledger.segments import DTYPE, sums_by
 from acquit.store.disk import Disk, DiskFile
 from acquit.store.folder import Folder, Identity
@@ -379,6 +383,17 @@ def written() -> bytes:
 
 ONE = ENTRIES[1]
 
+
+def deliveries(data: bytes) -> None:
+    """A client's file of deliveries: as it is, and in a record whose checksum is right."""
+    links: dict[str, LinkEntries] = {}
+    size = _RECORD.size - 4
+    framed_rightly = crc32(data).to_bytes(4, "little") + data if len(data) >= size else b""
+    for file in (data, _HEADER + framed_rightly):
+        for found in _read_records(file):
+            apply_entry(links, found)
+
+
 TARGETS = (
     Target(
         "segment",
@@ -421,6 +436,16 @@ TARGETS = (
         (StoreVersionUnsupported, ValueError),
         (b"\0" + Summary().encode(), b"\1sid", b"\2" + encode_fate(decode_fate(b"\1\0\0")[0], "ada"), b"\5" + bytes(8)),
         length_max=300,
+    ),
+    Target(
+        "deliveries",
+        deliveries,
+        ("client.stores",),
+        (ConfigurationError, DecodeError, ValueError),
+        (
+            _HEADER + _record(StoreEntry(EntryKind.OUTCOME, "in", b"1.0", encode_composite(ACCEPTED))),
+            _record(StoreEntry(EntryKind.SEND, "out", b"t", b"body"))[4:],
+        ),
     ),
     Target("first_page", first_page, (), (StoreCorrupt, StoreVersionUnsupported), (b"\0" + FRONT[:200],)),
     Target(

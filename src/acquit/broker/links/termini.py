@@ -24,10 +24,10 @@ an unsettled map (null) begins anew and ends the old terminus at once (2.7.3).
 
 from __future__ import annotations
 
+import secrets
 from collections import deque
 from heapq import heapify, heappop, heappush
 from itertools import islice
-from secrets import token_bytes
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from acquit.broker.inspect import TerminusSnapshot
@@ -98,7 +98,9 @@ class Termini:
         name = TerminusName(peer.user, peer.container, link_name, receives=False)
         known = self._known(name, node, SourceTerminus, anew=anew)
         if known is None:
-            known = SourceTerminus(name, token_bytes(IDENTITY_BYTES), self._number(name, node), node, timeout_ms)
+            known = SourceTerminus(
+                name, secrets.token_bytes(IDENTITY_BYTES), self._number(name, node), node, timeout_ms
+            )
         known.default_outcome = default_outcome
         return self._open(known, timeout_ms)
 
@@ -107,7 +109,9 @@ class Termini:
         name = TerminusName(peer.user, peer.container, link_name, receives=True)
         known = self._known(name, node, TargetTerminus, anew=anew)
         if known is None:
-            known = TargetTerminus(name, token_bytes(IDENTITY_BYTES), self._number(name, node), node, timeout_ms)
+            known = TargetTerminus(
+                name, secrets.token_bytes(IDENTITY_BYTES), self._number(name, node), node, timeout_ms
+            )
         return self._open(known, timeout_ms)
 
     def _known(self, name: TerminusName, node: str, kind: type[_T], *, anew: bool) -> _T | None:
@@ -336,6 +340,10 @@ class Termini:
             self._scribe.recorder.keep(entry)
         except StoreFull:
             self._scribe.exhausted = True  # the recorder keeps it, and no batch is taken without it
+
+
+def _new_identity() -> bytes:
+    return secrets.token_bytes(IDENTITY_BYTES)
 
 
 def _snapshot(terminus: SourceTerminus | TargetTerminus, now_ms: int) -> TerminusSnapshot:
