@@ -135,7 +135,7 @@ def test_other_outcomes_are_resumed_too(broker: acquit.Broker, proxy: Proxy) -> 
 
 
 @pytest.mark.parametrize("frame", range(1, 34))
-@pytest.mark.parametrize("moment", ["before", "within", "after"])
+@pytest.mark.parametrize("moment", ["before", "within", pytest.param("after", marks=pytest.mark.slow)])
 def test_cut_at_any_frame_everything_happens_once(broker: acquit.Broker, proxy: Proxy, moment: str, frame: int) -> None:
     """All frames of a connection on which two messages are sent, received and accepted, exactly once."""
     point = getattr(proxy, moment)(None, frame)
