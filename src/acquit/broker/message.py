@@ -48,6 +48,21 @@ class Holder(Protocol):
         """Wait for more, where it may have more."""
 
 
+class Former:
+    """Who had messages acquired when the last run ended. They are in nobody's hands any more, but what becomes of them
+    may have to wait until their bodies are read: until then a copy of the message says who had it, so that another
+    restart knows as well."""
+
+    __slots__ = ("held", "number")
+
+    def __init__(self, number: int) -> None:
+        self.held = 0
+        self.number = number
+
+    def stand_in_line(self) -> None:
+        """Do nothing: it is gone."""
+
+
 class Extra:
     """What few messages have."""
 
@@ -348,6 +363,7 @@ __all__ = [
     "OVERHEAD_BYTES",
     "TOLD_DURABLE",
     "Extra",
+    "Former",
     "Holder",
     "Message",
     "QueueBase",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from acquit.broker.message import COPY, DISPATCHED, DURABLE, Message
+from acquit.broker.message import COPY, DISPATCHED, DURABLE, Former, Message
 from acquit.broker.nodes.node import Queue
 from acquit.broker.nodes.subscription import Subscription
 from acquit.broker.queue import NodeState
@@ -56,6 +56,7 @@ def recover(
     _restore_totals(fold, nodes, life)
     returned = _take_over(fold, by_number, life)
     sources = termini.restore()
+    former: dict[int, Former] = {}
     for message, actor in returned:
         if message.state is NodeState.SUSPENDED:
             message.queue.suspended += 1
@@ -65,6 +66,8 @@ def recover(
         if terminus is not None and terminus.node == message.queue.name:
             termini.recovered(terminus, message)
         else:
+            message.holder = holder = former.setdefault(actor, Former(actor))
+            holder.held += 1
             settling.restarted(message, actor)
     for entry in entries:
         _go_on(entry, nodes[entry.number], topics, subscriptions, removal)

@@ -582,6 +582,21 @@ def test_annotations_and_history_survive_a_restart() -> None:
     assert len(letter.annotations["x-opt-acquit-attempts"]) >= 2  # type: ignore[arg-type]
 
 
+def test_who_had_a_message_is_known_until_it_is_recorded_what_becomes_of_it() -> None:
+    """Its dead letter takes its body, which is read after the start: a checkpoint, or another crash, may come first."""
+    world = World(rules(max_delivery_attempts=1, connection_loss="dead-letter"))
+    client = world.client()
+    client.receiver("q", credit=1)
+    client.post(client.sender("q"), durable(b"x"))
+    world.settle()
+    world = world.crash()
+    assert world.core.live(1) == world.fold().messages[1]
+    world = world.crash()
+    world.settle()
+    assert (live_of(world, "q"), live_of(world, "DLQ")) == (0, 1)
+    world.check_journal()
+
+
 # -- purging, managing ------------------------------------------------------------------------------------------------
 
 
