@@ -26,7 +26,9 @@ from functools import partial
 from typing import Final
 
 import acquit
-from acquit.protocol._definitions import (
+from acquit.protocol.composite import encode_composite
+from acquit.protocol.constants import AMQP_HEADER
+from acquit.protocol.definitions import (
     Accepted,
     Attach,
     Begin,
@@ -44,8 +46,6 @@ from acquit.protocol._definitions import (
     Target,
     Transfer,
 )
-from acquit.protocol.composite import encode_composite
-from acquit.protocol.constants import AMQP_HEADER
 from acquit.protocol.frames import FrameDecoder, encode_frame
 from acquit.protocol.types import Described, Symbol
 

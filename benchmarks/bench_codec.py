@@ -13,9 +13,9 @@ import time
 import timeit
 from collections.abc import Callable
 
-from acquit.protocol._definitions import Disposition, Flow, Role, Transfer
 from acquit.protocol.composite import decode_composite, encode_composite
 from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.definitions import Disposition, Flow, Role, Transfer
 from acquit.protocol.frames import FrameDecoder, encode_frame
 from acquit.protocol.message import Message
 from acquit.protocol.sections import PropertyIndex, encode_header, map_value, scan_sections, splice_annotations

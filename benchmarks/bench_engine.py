@@ -14,9 +14,9 @@ import gc
 import time
 from dataclasses import dataclass
 
-from acquit.protocol._definitions import RcvSettleMode, Source, Target
 from acquit.protocol.connection import Connection
 from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.definitions import RcvSettleMode, Source, Target
 from acquit.protocol.events import DeliveriesReceived, Event, LinkRequested, StatesReceived
 from acquit.protocol.fastpath import Predictions
 from acquit.protocol.link import ReceivingLink, SendingLink

@@ -26,7 +26,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from acquit.protocol._definitions import (
+from acquit.protocol.composite import encode_composite
+from acquit.protocol.connection import Connection
+from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.definitions import (
     Accepted,
     Coordinator,
     Declare,
@@ -39,9 +42,6 @@ from acquit.protocol._definitions import (
     TerminusExpiryPolicy,
     TransactionalState,
 )
-from acquit.protocol.composite import encode_composite
-from acquit.protocol.connection import Connection
-from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.delivery import Delivery, DeliveryState
 from acquit.protocol.events import ConnectionEnded, DeliveriesReceived, Event, LinkDetached, StatesReceived
 from acquit.protocol.link import ReceivingLink, SendingLink

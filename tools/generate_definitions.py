@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write src/acquit/protocol/_definitions.py from the specification's XML in spec/.
+"""Write src/acquit/protocol/definitions.py from the specification's XML in spec/.
 
 One class for each composite, with its fields in wire order; an enum for each closed choice; the error conditions by
 scope. ``--check`` writes nothing and exits with 1 when the committed file is not what the XML gives.
@@ -19,7 +19,7 @@ from xml.etree import ElementTree as ET
 
 ROOT = Path(__file__).resolve().parent.parent
 SPEC = ROOT / "spec"
-OUTPUT = ROOT / "src" / "acquit" / "protocol" / "_definitions.py"
+OUTPUT = ROOT / "src" / "acquit" / "protocol" / "definitions.py"
 NAMESPACE = {"a": "http://www.amqp.org/schema/amqp.xsd"}
 
 SECTIONS = {  # (file, section of the XML): (number in the OASIS text, subsections of prose before the first type)

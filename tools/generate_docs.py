@@ -22,7 +22,7 @@ from acquit.broker import queue as node
 from acquit.broker.queue import ENDINGS, Ending, NodeEvent, NodeState
 from acquit.ledger.events import EventKind
 from acquit.protocol import settlement
-from acquit.protocol._definitions import Role
+from acquit.protocol.definitions import Role
 from acquit.protocol.settlement import ROWS, Effect, Input, Phase, Row
 from promises import Unproven
 from promises import page as how_it_is_tested

@@ -81,8 +81,8 @@ from acquit.errors import (
     Unauthorized,
     Unreliable,
 )
-from acquit.protocol._definitions import Accepted, Error, Modified, Rejected, Released
 from acquit.protocol.body import AmqpSequence, AmqpValue, Data, FileBody
+from acquit.protocol.definitions import Accepted, Error, Modified, Rejected, Released
 from acquit.protocol.jms import JmsKind
 from acquit.protocol.message import Message
 

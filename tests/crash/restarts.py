@@ -27,7 +27,7 @@ from pathlib import Path
 
 from acquit.demo.broker import BrokerProcess
 from acquit.demo.children import Children
-from acquit.protocol._definitions import (
+from acquit.protocol.definitions import (
     Accepted,
     Coordinator,
     Declare,

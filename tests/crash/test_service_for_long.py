@@ -22,7 +22,7 @@ from typing import Final
 import pytest
 
 import acquit
-from acquit.protocol._definitions import Source, Target
+from acquit.protocol.definitions import Source, Target
 from tests.crash.test_kills import assert_ledger_holds
 from tests.support.draining import take_all
 from tests.support.raw_socket import RawSocket

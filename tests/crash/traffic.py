@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from acquit.protocol._definitions import (
+from acquit.protocol.definitions import (
     Accepted,
     Coordinator,
     Declare,

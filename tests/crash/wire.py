@@ -6,8 +6,8 @@ import socket
 import time
 from collections.abc import Callable
 
-from acquit.protocol._definitions import Rejected, Source, Target
 from acquit.protocol.connection import Connection
+from acquit.protocol.definitions import Rejected, Source, Target
 from acquit.protocol.delivery import Delivery, DeliveryState
 from acquit.protocol.events import ConnectionEnded, DeliveriesReceived, LinkDetached, LinkDrained, StatesReceived
 from acquit.protocol.link import Link, SendingLink

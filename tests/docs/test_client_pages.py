@@ -12,8 +12,8 @@ import acquit
 from acquit.client.modes import FAILED, MODES, SYNONYMS, AckMode, CreditReturn, Mode, Scope
 from acquit.client.reconnecting import ConnectionEventKind, Reconnect
 from acquit.client.url import FAILOVER_OPTIONS
-from acquit.protocol._definitions import RcvSettleMode
 from acquit.protocol.constants import RELEASED
+from acquit.protocol.definitions import RcvSettleMode
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

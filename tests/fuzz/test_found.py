@@ -6,7 +6,9 @@ import pytest
 
 from acquit.broker.admin.schedule import found_by_id, listed
 from acquit.broker.options import AddressRule, BrokerOptions
-from acquit.protocol._definitions import (
+from acquit.protocol.composite import encode_composite
+from acquit.protocol.constants import RELEASED
+from acquit.protocol.definitions import (
     Accepted,
     AmqpCondition,
     Attach,
@@ -24,8 +26,6 @@ from acquit.protocol._definitions import (
     TerminusExpiryPolicy,
     Transfer,
 )
-from acquit.protocol.composite import encode_composite
-from acquit.protocol.constants import RELEASED
 from acquit.protocol.message import AmqpValue, Message
 from acquit.store.options import JournalOptions
 from tests.support.broker_world import World, durable

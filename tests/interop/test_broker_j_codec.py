@@ -6,7 +6,8 @@ import subprocess
 
 import pytest
 
-from acquit.protocol._definitions import (
+from acquit.protocol.composite import encode_composite
+from acquit.protocol.definitions import (
     Attach,
     Begin,
     Coordinator,
@@ -19,7 +20,6 @@ from acquit.protocol._definitions import (
     Source,
     Target,
 )
-from acquit.protocol.composite import encode_composite
 from acquit.protocol.types import Symbol
 from tests.interop.java import BROKER_J, QUICK_START, PeerMissing, in_ci
 from tests.support.broker_world import World

@@ -14,7 +14,7 @@ import pytest
 
 import acquit
 from acquit import Accepted, AckMode, ReceiptStatus, TransactionInDoubt, TransactionRolledBack
-from acquit.protocol._definitions import Declared, TransactionalState
+from acquit.protocol.definitions import Declared, TransactionalState
 from acquit.testing import Proxy
 from tests.interop.all_brokers import BROKERS
 from tests.interop.foreign import ForeignBroker

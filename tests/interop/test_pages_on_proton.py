@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import acquit
-from acquit.protocol._definitions import Accepted, Received
+from acquit.protocol.definitions import Accepted, Received
 from acquit.testing import Proxy
 from tests.docs.test_blocks_that_others_run import block
 

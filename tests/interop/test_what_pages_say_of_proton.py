@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import acquit
-from acquit.protocol._definitions import Disposition, Modified, Released, Role
+from acquit.protocol.definitions import Disposition, Modified, Released, Role
 from acquit.testing import Proxy
 
 pytestmark = pytest.mark.interop

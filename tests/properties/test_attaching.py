@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acquit.ledger.balance import balance
-from acquit.protocol._definitions import (
+from acquit.protocol.definitions import (
     Accepted,
     DeleteOnClose,
     DeleteOnNoLinks,

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.ledger.events import EventKind
-from acquit.protocol._definitions import Error, Modified, Rejected, SndSettleMode
 from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.definitions import Error, Modified, Rejected, SndSettleMode
 from acquit.protocol.delivery import Delivery, DeliveryState
 from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.message import Message

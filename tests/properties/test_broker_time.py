@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.ledger.balance import balance
-from acquit.protocol._definitions import Modified, Received, Rejected
 from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.definitions import Modified, Received, Rejected
 from acquit.protocol.link import ReceivingLink
 from acquit.protocol.message import Message
 from tests.support.broker_world import Client, World

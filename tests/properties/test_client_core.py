@@ -16,8 +16,8 @@ from acquit import errors
 from acquit.client.options import ConnectOptions
 from acquit.client.receipts import ReceiptStatus, SendPromise, SettlementReceipt
 from acquit.client.received import MessageCore
-from acquit.protocol._definitions import Accepted, Modified, Rejected, Released
 from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.definitions import Accepted, Modified, Rejected, Released
 from acquit.protocol.delivery import Delivery, Outcome
 from acquit.protocol.message import Message
 from tests.support.server import Rig, Server

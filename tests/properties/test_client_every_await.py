@@ -18,8 +18,8 @@ from acquit import aio, errors
 from acquit.client.options import ConnectOptions
 from acquit.client.receipts import ReceiptStatus
 from acquit.client.reconnecting import Reconnect
-from acquit.protocol._definitions import Discharge, Released, TransactionalState
 from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.definitions import Discharge, Released, TransactionalState
 from acquit.protocol.delivery import DeliveryState
 from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.message import Message

@@ -27,7 +27,9 @@ from acquit.client.session import SessionCore
 from acquit.client.transacting import Transaction
 from acquit.errors import AcquitError, LocalProtocolError
 from acquit.protocol import sasl
-from acquit.protocol._definitions import (
+from acquit.protocol.connection import Connection
+from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.definitions import (
     Declared,
     Discharge,
     Error,
@@ -37,8 +39,6 @@ from acquit.protocol._definitions import (
     SndSettleMode,
     TransactionalState,
 )
-from acquit.protocol.connection import Connection
-from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.delivery import Delivery, DeliveryState
 from acquit.protocol.events import ConnectionOpened
 from acquit.protocol.extensions import DURABLE_SETTLEMENT

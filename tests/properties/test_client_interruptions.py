@@ -15,8 +15,8 @@ from acquit.client.options import DeliveryMode
 from acquit.client.receipts import ReceiptStatus, SendPromise, SettlementReceipt
 from acquit.client.received import MessageCore
 from acquit.client.transacting import Fate, Transaction
-from acquit.protocol._definitions import Modified
 from acquit.protocol.constants import ACCEPTED, RELEASED, Outcome
+from acquit.protocol.definitions import Modified
 from tests.support.joined import Joined
 from tests.support.server import receiver_spec, sender_spec
 

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from acquit import aio, errors
 from acquit.client.aio import KINDS
 from acquit.client.driver import Driver
-from acquit.protocol._definitions import (
+from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.definitions import (
     Declare,
     DeliveryState,
     Discharge,
@@ -28,7 +29,6 @@ from acquit.protocol._definitions import (
     Released,
     TransactionalState,
 )
-from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.message import Message
 from tests.support.server import RigDriver
 from tests.support.stepping import SlowRig, turns

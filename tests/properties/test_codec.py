@@ -12,18 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acquit.errors import DecodeError, FramingError
-from acquit.protocol._definitions import (
-    COMPOSITES,
-    Accepted,
-    Declared,
-    Error,
-    LifetimePolicy,
-    Modified,
-    Received,
-    Rejected,
-    Released,
-    TransactionalState,
-)
 from acquit.protocol._schema import Field
 from acquit.protocol.codec import (
     Array,
@@ -47,6 +35,18 @@ from acquit.protocol.codec import (
     skip,
 )
 from acquit.protocol.composite import decode_composite, encode_composite
+from acquit.protocol.definitions import (
+    COMPOSITES,
+    Accepted,
+    Declared,
+    Error,
+    LifetimePolicy,
+    Modified,
+    Received,
+    Rejected,
+    Released,
+    TransactionalState,
+)
 from acquit.protocol.frames import FrameDecoder, encode_frame
 from acquit.protocol.message import AmqpSequence, AmqpValue, Data, Message
 from acquit.protocol.sections import MESSAGE_ANNOTATIONS, map_value, scan_sections, splice_annotations

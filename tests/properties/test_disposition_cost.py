@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acquit.protocol._definitions import Accepted, AmqpCondition, Disposition, End, Flow, Received, Role
+from acquit.protocol.definitions import Accepted, AmqpCondition, Disposition, End, Flow, Received, Role
 from acquit.protocol.events import SessionEnded, StatesReceived
 from acquit.protocol.link import SendingLink
 from acquit.protocol.options import ConnectionOptions

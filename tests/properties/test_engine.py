@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acquit.protocol._definitions import Accepted, Modified, RcvSettleMode, Received
 from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.definitions import Accepted, Modified, RcvSettleMode, Received
 from acquit.protocol.delivery import Delivery, DeliveryState
 from acquit.protocol.events import (
     ConnectionEnded,

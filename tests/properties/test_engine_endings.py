@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from acquit.errors import LocalProtocolError
-from acquit.protocol._definitions import Close, Disposition, RcvSettleMode
 from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.definitions import Close, Disposition, RcvSettleMode
 from acquit.protocol.delivery import Delivery
 from acquit.protocol.events import DeliveriesReceived
 from acquit.protocol.session import Session

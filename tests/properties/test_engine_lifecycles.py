@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acquit.errors import LocalProtocolError
-from acquit.protocol._definitions import Error, RcvSettleMode, Source, Target
 from acquit.protocol.connection import Connection
 from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.definitions import Error, RcvSettleMode, Source, Target
 from acquit.protocol.delivery import Delivery
 from acquit.protocol.events import (
     ConnectionEnded,

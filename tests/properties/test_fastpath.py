@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acquit.protocol._definitions import SndSettleMode
+from acquit.protocol.definitions import SndSettleMode
 from acquit.protocol.endpoint import LinkState
 from acquit.protocol.fastpath import Predictions
 from acquit.protocol.link import SendingLink

@@ -15,7 +15,7 @@ import pytest
 
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.ledger.balance import balance
-from acquit.protocol._definitions import Accepted, Error, Modified, Rejected, Released
+from acquit.protocol.definitions import Accepted, Error, Modified, Rejected, Released
 from acquit.protocol.delivery import Delivery
 from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.message import Message

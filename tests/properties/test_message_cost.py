@@ -11,7 +11,7 @@ from acquit.broker.intake.shaping import check_cost, read_posting
 from acquit.broker.options import ConnectionLimits
 from acquit.broker.refusal import Refused
 from acquit.errors import DecodeError
-from acquit.protocol._definitions import AmqpCondition
+from acquit.protocol.definitions import AmqpCondition
 from acquit.protocol.sections import map_value, scan_sections
 
 pytestmark = pytest.mark.promise("fairness")

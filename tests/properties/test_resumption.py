@@ -29,9 +29,9 @@ from acquit.client.entries import Done, EntryKind, LinkEntries, StoreEntry, appl
 from acquit.client.receipts import ReceiptStatus
 from acquit.client.resuming import ResumingReceiver, ResumingSender
 from acquit.protocol import resumption
-from acquit.protocol._definitions import Released
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.definitions import Released
 from acquit.protocol.delivery import is_outcome
 from acquit.protocol.resumption import MapState, ResumeAction
 from acquit.testing import Simulation

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from acquit.errors import LocalProtocolError
-from acquit.protocol._definitions import RcvSettleMode, Role
+from acquit.protocol.definitions import RcvSettleMode, Role
 from acquit.protocol.settlement import RECEIVER_STEPS, ROWS, SENDER_STEPS, TABLE, Effect, Input, Phase, apply
 
 IN_FLIGHT_MAX = 4

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from acquit.broker.nodes.addresses import matches
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.ledger.balance import balance
-from acquit.protocol._definitions import Accepted, Modified, Rejected, Released
+from acquit.protocol.definitions import Accepted, Modified, Rejected, Released
 from acquit.protocol.delivery import Delivery
 from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.message import Message

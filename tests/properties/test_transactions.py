@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from acquit.broker.options import AddressRule, BrokerOptions, TransactionLimits
 from acquit.ledger.balance import balance
-from acquit.protocol._definitions import (
+from acquit.protocol.definitions import (
     Accepted,
     Declare,
     Declared,

@@ -13,8 +13,8 @@ import pytest
 
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.ledger.events import EventFlag, EventKind
-from acquit.protocol._definitions import Modified, Rejected, Released, Target
 from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.definitions import Modified, Rejected, Released, Target
 from acquit.protocol.delivery import Delivery
 from acquit.protocol.link import Link, ReceivingLink
 from acquit.protocol.message import Message

@@ -12,8 +12,8 @@ import pytest
 
 from acquit.broker.inspect import QueueSnapshot
 from acquit.broker.options import AddressRule, BrokerOptions
-from acquit.protocol._definitions import Error, Modified, Rejected
 from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.definitions import Error, Modified, Rejected
 from acquit.protocol.delivery import DeliveryState
 from acquit.protocol.link import ReceivingLink
 from acquit.protocol.message import Message

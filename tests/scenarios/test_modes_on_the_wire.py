@@ -50,8 +50,8 @@ from acquit.client.modes import AckMode, find_mode
 from acquit.client.options import DeliveryMode
 from acquit.client.receipts import ReceiptStatus
 from acquit.protocol import events as ev
-from acquit.protocol._definitions import RcvSettleMode, Released
 from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.definitions import RcvSettleMode, Released
 from acquit.protocol.extensions import DURABLE_SETTLEMENT
 from acquit.protocol.message import Message
 from tests.support.server import Server

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from acquit.broker.options import BrokerLimits, BrokerOptions, Role, Security, User
-from acquit.protocol._definitions import Accepted, Error, Rejected, Source, Target
+from acquit.protocol.definitions import Accepted, Error, Rejected, Source, Target
 from acquit.protocol.extensions import MANAGEMENT_NODE
 from acquit.protocol.link import Link, ReceivingLink, SendingLink
 from acquit.protocol.message import Message

@@ -8,7 +8,7 @@ import pytest
 from acquit.broker.dispatching.consumers import AHEAD_MAX
 from acquit.broker.message import ASIDE
 from acquit.broker.options import AddressRule, BrokerOptions, ConnectionLimits
-from acquit.protocol._definitions import Modified
+from acquit.protocol.definitions import Modified
 from acquit.protocol.link import ReceivingLink
 from acquit.protocol.message import Message
 from tests.support.broker_world import Client, World

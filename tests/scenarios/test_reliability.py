@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from acquit.broker.server import CAPABILITIES
-from acquit.protocol._definitions import Modified, RcvSettleMode, SndSettleMode
 from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.definitions import Modified, RcvSettleMode, SndSettleMode
 from acquit.protocol.message import Message
 from tests.support.broker_world import World, durable, live_of
 

@@ -13,8 +13,8 @@ from acquit.broker.configuration import parse_options
 from acquit.client.aio import KINDS
 from acquit.client.driver import Driver
 from acquit.client.receipts import ReceiptStatus
-from acquit.protocol._definitions import Modified, Received
 from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.definitions import Modified, Received
 from tests.support.server import Rig, RigDriver
 
 LONG = 30.0

@@ -22,7 +22,9 @@ from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from acquit.protocol._definitions import (
+from acquit.protocol.composite import encode_composite
+from acquit.protocol.constants import AMQP_HEADER, SASL_HEADER
+from acquit.protocol.definitions import (
     Accepted,
     Attach,
     Begin,
@@ -51,8 +53,6 @@ from acquit.protocol._definitions import (
     TransactionalState,
     Transfer,
 )
-from acquit.protocol.composite import encode_composite
-from acquit.protocol.constants import AMQP_HEADER, SASL_HEADER
 from acquit.protocol.frames import SASL_FRAME, FrameDecoder, encode_frame
 from acquit.protocol.message import Message
 from tests.simulation.facts import Sent, Transaction, Violation

@@ -22,7 +22,8 @@ from acquit.ledger.checkpoint import Checkpointer
 from acquit.ledger.fold import Fold
 from acquit.ledger.live import Notes
 from acquit.ledger.recovery import OpenedJournal, close_journal, open_journal
-from acquit.protocol._definitions import (
+from acquit.protocol.connection import Connection
+from acquit.protocol.definitions import (
     RcvSettleMode,
     SndSettleMode,
     Source,
@@ -30,7 +31,6 @@ from acquit.protocol._definitions import (
     TerminusDurability,
     TerminusExpiryPolicy,
 )
-from acquit.protocol.connection import Connection
 from acquit.protocol.delivery import Delivery, DeliveryState
 from acquit.protocol.events import (
     ConnectionEnded,

@@ -11,7 +11,10 @@ import random
 import struct
 from collections.abc import Iterator
 
-from acquit.protocol._definitions import (
+from acquit.protocol.codec import encode
+from acquit.protocol.composite import encode_composite
+from acquit.protocol.connection import Connection
+from acquit.protocol.definitions import (
     Accepted,
     Attach,
     Begin,
@@ -32,9 +35,6 @@ from acquit.protocol._definitions import (
     TransactionalState,
     Transfer,
 )
-from acquit.protocol.codec import encode
-from acquit.protocol.composite import encode_composite
-from acquit.protocol.connection import Connection
 from acquit.protocol.delivery import Delivery, DeliveryState
 from acquit.protocol.events import (
     CreditChanged,

@@ -23,7 +23,7 @@ import pytest
 import acquit
 from acquit import ConnectOptions, Message
 from acquit.client.reconnecting import ConnectionEvent, ConnectionEventKind, Reconnect
-from acquit.protocol._definitions import Accepted, Disposition, Role, TransactionalState, Transfer
+from acquit.protocol.definitions import Accepted, Disposition, Role, TransactionalState, Transfer
 from acquit.testing import PassedFrame, Proxy, Rule
 
 LONG = 20.0

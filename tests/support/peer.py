@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from acquit.protocol._definitions import (
+from acquit.protocol.composite import encode_composite
+from acquit.protocol.connection import Connection
+from acquit.protocol.constants import AMQP_HEADER
+from acquit.protocol.definitions import (
     Attach,
     Begin,
     Close,
@@ -22,9 +25,6 @@ from acquit.protocol._definitions import (
     Target,
     Transfer,
 )
-from acquit.protocol.composite import encode_composite
-from acquit.protocol.connection import Connection
-from acquit.protocol.constants import AMQP_HEADER
 from acquit.protocol.events import Event, LinkRequested
 from acquit.protocol.frames import AMQP_FRAME, encode_frame
 from acquit.protocol.link import Link, ReceivingLink, SendingLink

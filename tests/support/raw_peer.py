@@ -14,7 +14,10 @@ from typing import Final
 
 from acquit.broker.options import AddressRule
 from acquit.errors import EncodeError
-from acquit.protocol._definitions import (
+from acquit.protocol.composite import encode_composite
+from acquit.protocol.connection import Connection
+from acquit.protocol.constants import AMQP_HEADER
+from acquit.protocol.definitions import (
     Accepted,
     Attach,
     Begin,
@@ -48,9 +51,6 @@ from acquit.protocol._definitions import (
     TransactionalState,
     Transfer,
 )
-from acquit.protocol.composite import encode_composite
-from acquit.protocol.connection import Connection
-from acquit.protocol.constants import AMQP_HEADER
 from acquit.protocol.frames import encode_frame
 from acquit.protocol.message import AmqpValue, Message
 from acquit.protocol.options import ConnectionOptions

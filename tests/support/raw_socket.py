@@ -13,7 +13,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, Self, TypeVar
 
-from acquit.protocol._definitions import (
+from acquit.protocol.composite import encode_composite
+from acquit.protocol.constants import AMQP_HEADER, SASL_HEADER
+from acquit.protocol.definitions import (
     Attach,
     Begin,
     Close,
@@ -30,8 +32,6 @@ from acquit.protocol._definitions import (
     Target,
     Transfer,
 )
-from acquit.protocol.composite import encode_composite
-from acquit.protocol.constants import AMQP_HEADER, SASL_HEADER
 from acquit.protocol.delivery import DeliveryState
 from acquit.protocol.frames import SASL_FRAME, FrameDecoder, encode_frame
 

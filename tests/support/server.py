@@ -26,7 +26,10 @@ from acquit.client.sending import SenderCore
 from acquit.client.session import SessionCore
 from acquit.protocol import events as ev
 from acquit.protocol import sasl
-from acquit.protocol._definitions import (
+from acquit.protocol.composite import decode_composite
+from acquit.protocol.connection import Connection
+from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.definitions import (
     Coordinator,
     Declare,
     Declared,
@@ -36,9 +39,6 @@ from acquit.protocol._definitions import (
     Source,
     TransactionalState,
 )
-from acquit.protocol.composite import decode_composite
-from acquit.protocol.connection import Connection
-from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.delivery import Delivery, DeliveryState, is_outcome
 from acquit.protocol.link import Link, ReceivingLink, SendingLink
 from acquit.protocol.message import Message

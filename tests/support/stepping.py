@@ -21,7 +21,7 @@ from acquit.client.aio import KINDS
 from acquit.client.driver import Driver
 from acquit.client.options import ConnectOptions
 from acquit.protocol import events as ev
-from acquit.protocol._definitions import Accepted, TransactionalState
+from acquit.protocol.definitions import Accepted, TransactionalState
 from acquit.protocol.delivery import Delivery, is_outcome
 from acquit.protocol.link import SendingLink
 from acquit.protocol.settlement import Phase

@@ -19,7 +19,8 @@ from acquit import aio
 from acquit.client.aio import KINDS
 from acquit.client.driver import Driver
 from acquit.client.options import ConnectOptions
-from acquit.protocol._definitions import (
+from acquit.protocol.constants import AMQP_HEADER
+from acquit.protocol.definitions import (
     Accepted,
     Attach,
     Begin,
@@ -34,7 +35,6 @@ from acquit.protocol._definitions import (
     TransactionalState,
     Transfer,
 )
-from acquit.protocol.constants import AMQP_HEADER
 from acquit.protocol.message import Message
 from tests.support.server import Rig, RigDriver, Server
 from tests.support.wire import frames_in

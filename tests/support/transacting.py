@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from acquit.protocol._definitions import (
+from acquit.protocol.composite import encode_composite
+from acquit.protocol.constants import ACCEPTED, Outcome
+from acquit.protocol.definitions import (
     Accepted,
     Coordinator,
     Declare,
@@ -13,8 +15,6 @@ from acquit.protocol._definitions import (
     Source,
     TransactionalState,
 )
-from acquit.protocol.composite import encode_composite
-from acquit.protocol.constants import ACCEPTED, Outcome
 from acquit.protocol.delivery import Delivery, DeliveryState
 from acquit.protocol.link import SendingLink
 from acquit.protocol.message import Message

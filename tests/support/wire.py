@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from acquit.protocol._definitions import Performative, RcvSettleMode, SaslPerformative, SndSettleMode, Source, Target
 from acquit.protocol.connection import Connection
+from acquit.protocol.definitions import Performative, RcvSettleMode, SaslPerformative, SndSettleMode, Source, Target
 from acquit.protocol.events import (
     ConnectionOpened,
     Event,

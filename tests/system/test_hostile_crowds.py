@@ -26,7 +26,9 @@ from typing import Final
 import pytest
 
 import acquit
-from acquit.protocol._definitions import (
+from acquit.protocol.composite import encode_composite
+from acquit.protocol.constants import AMQP_HEADER, SASL_HEADER
+from acquit.protocol.definitions import (
     Accepted,
     Attach,
     Begin,
@@ -53,8 +55,6 @@ from acquit.protocol._definitions import (
     TransactionalState,
     Transfer,
 )
-from acquit.protocol.composite import encode_composite
-from acquit.protocol.constants import AMQP_HEADER, SASL_HEADER
 from acquit.protocol.frames import SASL_FRAME, encode_frame
 from acquit.protocol.message import AmqpValue, Message
 from acquit.protocol.types import Described, ULong

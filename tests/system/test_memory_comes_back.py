@@ -24,9 +24,9 @@ from acquit import aio
 from acquit.broker.options import BrokerOptions, Security, Tls, User
 from acquit.broker.server import Server
 from acquit.errors import ConnectionFailed
-from acquit.protocol._definitions import Attach, Begin, Detach, End, Flow, Role, SaslInit, Source, Target
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import AMQP_HEADER, SASL_HEADER, TLS_HEADER
+from acquit.protocol.definitions import Attach, Begin, Detach, End, Flow, Role, SaslInit, Source, Target
 from acquit.protocol.frames import SASL_FRAME, encode_frame
 from acquit.store.options import JournalOptions
 from tests.support.raw_socket import WINDOW, RawSocket

@@ -13,7 +13,7 @@ import pytest
 
 import acquit
 from acquit.errors import AcquitError
-from acquit.protocol._definitions import Detach, Target
+from acquit.protocol.definitions import Detach, Target
 from tests.support.raw_socket import RawSocket
 from tests.support.served import Served
 

@@ -25,7 +25,7 @@ from acquit import (
 )
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.protocol import events as ev
-from acquit.protocol._definitions import Error
+from acquit.protocol.definitions import Error
 from acquit.testing import Proxy
 from tests.support.outages import (
     CONNECTED,

@@ -10,7 +10,7 @@ import pytest
 
 import acquit
 from acquit import AckMode, ReceiptStatus, errors
-from acquit.protocol._definitions import Accepted
+from acquit.protocol.definitions import Accepted
 from acquit.testing import Proxy
 from tests.support.outages import (
     INTERRUPTED,

@@ -10,7 +10,7 @@ import pytest
 
 import acquit
 from acquit import AckMode, ReceiptStatus
-from acquit.protocol._definitions import Accepted, Role
+from acquit.protocol.definitions import Accepted, Role
 from acquit.testing import Proxy
 from tests.support.outages import (
     CONNECTED,

@@ -8,7 +8,7 @@ import pytest
 
 import acquit
 from acquit import AckMode, TransactionInDoubt, TransactionRolledBack
-from acquit.protocol._definitions import Coordinator, Declared, Role, TransactionalState
+from acquit.protocol.definitions import Coordinator, Declared, Role, TransactionalState
 from acquit.testing import PassedFrame, Proxy
 from tests.support.outages import (
     CONNECTED,
@@ -37,7 +37,7 @@ DECLARED: dict[str, object] = {"state": Declared}
 ATTACHED = cuts(
     ("client", "attach", 1, {"target": Coordinator}),
     ("broker", "attach", 1, {"target": Coordinator}),
-    ("client", "attach", 1, {"role": Role.SENDER, "target": acquit.protocol._definitions.Target}),
+    ("client", "attach", 1, {"role": Role.SENDER, "target": acquit.protocol.definitions.Target}),
 )
 FIRST = [
     *cuts(("client", "declare", 1), ("broker", "disposition", 1, DECLARED), ("client", "transfer", 1, IN)),

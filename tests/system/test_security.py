@@ -30,7 +30,9 @@ from acquit.broker.options import BrokerLimits, BrokerOptions, ConnectionLimits,
 from acquit.broker.server import Server
 from acquit.client.options import ConnectOptions
 from acquit.client.scram import Scram
-from acquit.protocol._definitions import (
+from acquit.protocol.composite import encode_composite
+from acquit.protocol.constants import AMQP_HEADER, SASL_HEADER, TLS_HEADER
+from acquit.protocol.definitions import (
     SaslChallenge,
     SaslCode,
     SaslInit,
@@ -38,8 +40,6 @@ from acquit.protocol._definitions import (
     SaslOutcome,
     SaslResponse,
 )
-from acquit.protocol.composite import encode_composite
-from acquit.protocol.constants import AMQP_HEADER, SASL_HEADER, TLS_HEADER
 from acquit.protocol.frames import SASL_FRAME, FrameDecoder, encode_frame
 from acquit.store.options import JournalOptions
 

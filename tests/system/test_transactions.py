@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import acquit
-from acquit.protocol._definitions import (
+from acquit.protocol.definitions import (
     Accepted,
     Coordinator,
     Declare,

@@ -31,7 +31,7 @@ from enum import IntEnum
 from typing import Final, Self
 
 import acquit
-from acquit.protocol._definitions import (
+from acquit.protocol.definitions import (
     Attach,
     Coordinator,
     Declare,

@@ -83,15 +83,15 @@ from acquit.ledger.fold import Fold
 from acquit.ledger.live import LiveMessage
 from acquit.ledger.recorder import Recorder
 from acquit.ledger.sequences import Sequences
-from acquit.protocol._definitions import (
+from acquit.protocol.connection import Connection
+from acquit.protocol.connection_base import ConnectionBase
+from acquit.protocol.definitions import (
     AmqpCondition,
     ConnectionCondition,
     Error,
     Role,
     TransactionalState,
 )
-from acquit.protocol.connection import Connection
-from acquit.protocol.connection_base import ConnectionBase
 from acquit.protocol.delivery import Delivery, DeliveryState, LinkBase
 from acquit.protocol.endpoint import LinkState
 from acquit.protocol.events import (

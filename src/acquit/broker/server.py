@@ -47,8 +47,8 @@ from acquit.broker.sockets import PeerSocket
 from acquit.errors import ConfigurationError, StoreError, StoreFull
 from acquit.ledger.checkpoint import BodyRead, Checkpointer
 from acquit.ledger.recovery import OpenedJournal, close_journal, open_journal
-from acquit.protocol._definitions import AmqpCondition, ConnectionCondition, Error
 from acquit.protocol.connection import Connection
+from acquit.protocol.definitions import AmqpCondition, ConnectionCondition, Error
 from acquit.protocol.events import Event
 from acquit.protocol.extensions import BROKER_ID, DURABLE_SETTLEMENT, SENDER_MARK
 from acquit.protocol.options import ConnectionOptions

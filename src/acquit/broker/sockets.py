@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from acquit.broker.access.logins import LOGINS, Challenge, Login, Proven
-from acquit.protocol._definitions import AmqpCondition, Error, SaslCode
+from acquit.protocol.definitions import AmqpCondition, Error, SaslCode
 from acquit.protocol.events import ConnectionEnded, ConnectionOpened, Event, SaslInitiated, SaslResponded
 from acquit.transport.pump import Pump, PumpOptions
 

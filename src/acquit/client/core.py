@@ -52,8 +52,8 @@ from acquit.client.session import Removal, SessionCore
 from acquit.client.transacting import Control
 from acquit.errors import ConnectionClosed, ConnectionLost
 from acquit.protocol import events as ev
-from acquit.protocol._definitions import AmqpCondition, Error, Open
 from acquit.protocol.connection import Connection
+from acquit.protocol.definitions import AmqpCondition, Error, Open
 from acquit.protocol.extensions import DURABLE_SETTLEMENT
 
 

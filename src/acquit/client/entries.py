@@ -8,9 +8,9 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from acquit.errors import ConfigurationError
-from acquit.protocol._definitions import Accepted, Modified, Rejected, Released
 from acquit.protocol.composite import decode_composite, encode_composite
 from acquit.protocol.constants import ACCEPTED, Outcome
+from acquit.protocol.definitions import Accepted, Modified, Rejected, Released
 
 
 class EntryKind(IntEnum):

@@ -12,7 +12,7 @@ from typing import Final
 
 from acquit import errors
 from acquit.protocol import events
-from acquit.protocol._definitions import AmqpCondition, Error, LinkCondition
+from acquit.protocol.definitions import AmqpCondition, Error, LinkCondition
 
 LINK_ERRORS: Final[dict[str, type[errors.LinkDetached]]] = {
     AmqpCondition.NOT_FOUND: errors.NotFound,

@@ -27,8 +27,8 @@ from acquit.client.options import link_name
 from acquit.client.receipts import Milestone
 from acquit.client.received import SessionBase
 from acquit.errors import ConfigurationError, DecodeError, LinkDetached
-from acquit.protocol._definitions import Source, Target
 from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.definitions import Source, Target
 from acquit.protocol.delivery import Delivery, DeliveryState, is_outcome
 from acquit.protocol.extensions import BROKER_ID, MANAGEMENT_NODE, TRANSACTION
 from acquit.protocol.message import Message

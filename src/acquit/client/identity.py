@@ -43,7 +43,7 @@ from typing import Final
 
 from acquit.client.received import MessageCore
 from acquit.errors import ConfigurationError
-from acquit.protocol._definitions import MessageId
+from acquit.protocol.definitions import MessageId
 from acquit.protocol.extensions import BROKER_ID
 from acquit.protocol.sections import BODY, PropertyIndex
 

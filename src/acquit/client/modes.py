@@ -16,8 +16,8 @@ from enum import IntEnum
 from typing import Final
 
 from acquit.errors import ConfigurationError
-from acquit.protocol._definitions import Modified, RcvSettleMode, SndSettleMode
 from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.definitions import Modified, RcvSettleMode, SndSettleMode
 from acquit.protocol.delivery import Outcome
 
 FAILED: Final = Modified(delivery_failed=True)

@@ -15,8 +15,8 @@ from acquit.client.entries import DeliveryStore
 from acquit.client.reconnecting import Reconnect
 from acquit.client.subscriptions import Subscription
 from acquit.errors import ConfigurationError
-from acquit.protocol._definitions import Accepted, Modified, Rejected, Released
 from acquit.protocol.constants import Outcome
+from acquit.protocol.definitions import Accepted, Modified, Rejected, Released
 
 
 class DeliveryMode(IntEnum):

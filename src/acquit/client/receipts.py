@@ -29,7 +29,7 @@ from acquit.errors import (
     NotSent,
     SendFailed,
 )
-from acquit.protocol._definitions import Accepted, Modified, Rejected, Released
+from acquit.protocol.definitions import Accepted, Modified, Rejected, Released
 from acquit.protocol.delivery import DeliveryState, Outcome
 
 logger = logging.getLogger("acquit.client")

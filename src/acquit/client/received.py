@@ -22,10 +22,10 @@ from acquit.client.modes import MODES, AckMode, Mode, Scope
 from acquit.client.options import ReceiverSpec, check_flag
 from acquit.client.receipts import ReceiptStatus, SettlementReceipt
 from acquit.errors import AlreadySettled, ConfigurationError, DecodeError, LocalProtocolError, SessionEnded, Unreliable
-from acquit.protocol._definitions import Accepted, AmqpCondition, Error, Modified, Received, Rejected
 from acquit.protocol.body import Body
 from acquit.protocol.codec import decode
 from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.definitions import Accepted, AmqpCondition, Error, Modified, Received, Rejected
 from acquit.protocol.delivery import Delivery, Outcome
 from acquit.protocol.extensions import SEQUENCE
 from acquit.protocol.link import ReceivingLink

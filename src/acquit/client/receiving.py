@@ -34,8 +34,8 @@ from acquit.client.receipts import Milestone, ReceiptStatus, SettlementReceipt
 from acquit.client.received import MessageCore, ReceiverBase, SessionBase
 from acquit.client.sources import asked_filters, make_source, not_applied
 from acquit.errors import CreditExhausted, EndpointError, LinkDetached
-from acquit.protocol._definitions import AmqpCondition, Error, RcvSettleMode, SndSettleMode, StdDistMode, Target
 from acquit.protocol.constants import ACCEPTED, RELEASED, Outcome
+from acquit.protocol.definitions import AmqpCondition, Error, RcvSettleMode, SndSettleMode, StdDistMode, Target
 from acquit.protocol.delivery import Delivery
 from acquit.protocol.extensions import LOCK_DURATION
 

@@ -24,7 +24,7 @@ from enum import Enum
 from typing import Final
 
 from acquit.errors import AuthenticationFailed, ConfigurationError, EndpointError
-from acquit.protocol._definitions import AmqpCondition, ConnectionCondition
+from acquit.protocol.definitions import AmqpCondition, ConnectionCondition
 from acquit.protocol.events import ConnectionEnded
 
 RETRIED: Final = frozenset(

@@ -59,9 +59,9 @@ from acquit.errors import (
     RequestTimeout,
     SendFailed,
 )
-from acquit.protocol._definitions import MessageId
 from acquit.protocol.body import Body
 from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.definitions import MessageId
 from acquit.protocol.message import Message
 from acquit.protocol.types import Byte
 

@@ -42,7 +42,8 @@ from acquit.client.receiving import ReceiverCore
 from acquit.client.sending import PreparedMessage, SenderCore, StoredPayload
 from acquit.client.sources import make_source
 from acquit.errors import ConfigurationError, LinkDetached
-from acquit.protocol._definitions import (
+from acquit.protocol.composite import encode_composite
+from acquit.protocol.definitions import (
     AmqpCondition,
     Error,
     RcvSettleMode,
@@ -52,7 +53,6 @@ from acquit.protocol._definitions import (
     TerminusDurability,
     TerminusExpiryPolicy,
 )
-from acquit.protocol.composite import encode_composite
 from acquit.protocol.delivery import Delivery, DeliveryState, is_outcome
 from acquit.protocol.extensions import RESUME, TERMINUS
 from acquit.protocol.resumption import first_fitting

@@ -35,10 +35,10 @@ from acquit.client.received import MessageCore, SessionBase
 from acquit.client.receiving import OUTCOMES
 from acquit.client.tags import delivery_tags
 from acquit.errors import ConfigurationError, LinkDetached, LocalProtocolError, MessageTooLarge
-from acquit.protocol._definitions import Properties, SndSettleMode, Source, Target
 from acquit.protocol.body import Body
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.definitions import Properties, SndSettleMode, Source, Target
 from acquit.protocol.delivery import Delivery, DeliveryState, is_outcome
 from acquit.protocol.link import SendingLink
 from acquit.protocol.message import Message

@@ -29,8 +29,8 @@ from acquit.client.sending import SenderCore
 from acquit.client.subscriptions import Subscription
 from acquit.client.transacting import TransactedSender, Transactions
 from acquit.errors import LocalProtocolError, SessionEnded
-from acquit.protocol._definitions import Modified, Target
 from acquit.protocol.constants import ACCEPTED, RELEASED, Outcome
+from acquit.protocol.definitions import Modified, Target
 from acquit.protocol.delivery import Delivery, is_outcome
 from acquit.protocol.settlement import Phase
 

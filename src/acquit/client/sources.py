@@ -9,14 +9,14 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from acquit.client.options import ReceiverSpec
-from acquit.protocol._definitions import (
+from acquit.protocol.constants import Outcome
+from acquit.protocol.definitions import (
     DeleteOnClose,
     Source,
     StdDistMode,
     TerminusDurability,
     TerminusExpiryPolicy,
 )
-from acquit.protocol.constants import Outcome
 from acquit.protocol.types import Described, Symbol, ULong
 
 SELECTOR: Final = "jms-selector"

@@ -57,7 +57,9 @@ from acquit.client.sending import SenderCore
 from acquit.client.tags import delivery_tags
 from acquit.client.transaction_stages import DISCHARGING, FATES, Event, Fate, Stage, step
 from acquit.errors import TransactionFailed, TransactionInDoubt, TransactionRolledBack
-from acquit.protocol._definitions import (
+from acquit.protocol.composite import encode_composite
+from acquit.protocol.constants import ACCEPTED, RELEASED, Outcome
+from acquit.protocol.definitions import (
     Coordinator,
     Declare,
     Declared,
@@ -67,8 +69,6 @@ from acquit.protocol._definitions import (
     TransactionalState,
     TxnCapability,
 )
-from acquit.protocol.composite import encode_composite
-from acquit.protocol.constants import ACCEPTED, RELEASED, Outcome
 from acquit.protocol.delivery import Delivery, DeliveryState, is_outcome
 from acquit.protocol.sections import VALUE_HEAD
 

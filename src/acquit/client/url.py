@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from acquit.client.reconnecting import Reconnect
 from acquit.errors import ConfigurationError
-from acquit.protocol._definitions import PORT, SECURE_PORT
+from acquit.protocol.definitions import PORT, SECURE_PORT
 
 PORTS: Final = {"amqp": PORT, "amqps": SECURE_PORT}
 

@@ -24,7 +24,7 @@ from typing import IO, Final, Protocol, TypeAlias, cast
 
 from acquit.errors import BodyError, EncodeError
 from acquit.protocol import _decoder as d
-from acquit.protocol._definitions import SectionCode
+from acquit.protocol.definitions import SectionCode
 from acquit.protocol.sections import BODY, Sections
 from acquit.protocol.types import Value
 

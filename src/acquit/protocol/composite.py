@@ -24,11 +24,11 @@ from uuid import UUID
 
 from acquit.errors import DecodeError, EncodeError
 from acquit.protocol import _decoder as d
-from acquit.protocol import _definitions as definitions
 from acquit.protocol import _encoder as e
+from acquit.protocol import definitions
 from acquit.protocol._decoder import DEPTH_MAX, FLAT, MALFORMED, READERS, Scope, malformed
-from acquit.protocol._definitions import Composite
 from acquit.protocol._schema import Field
+from acquit.protocol.definitions import Composite
 from acquit.protocol.types import Array, Described, Symbol, ULong
 
 FieldReader: TypeAlias = Callable[[bytes, int, Scope], tuple[Any, int]]

@@ -31,16 +31,6 @@ from acquit.errors import (
     RemoteProtocolError,
     ResourceLimitExceeded,
 )
-from acquit.protocol._definitions import (
-    AmqpCondition,
-    Begin,
-    Close,
-    Disposition,
-    Error,
-    Open,
-    SaslCode,
-    Transfer,
-)
 from acquit.protocol.allocation import LowestFree
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.connection_base import (
@@ -51,6 +41,16 @@ from acquit.protocol.connection_base import (
     Event,
 )
 from acquit.protocol.costs import FRAME_COSTS, HEAD_BYTES_PER_COST
+from acquit.protocol.definitions import (
+    AmqpCondition,
+    Begin,
+    Close,
+    Disposition,
+    Error,
+    Open,
+    SaslCode,
+    Transfer,
+)
 from acquit.protocol.fastpath import Predictions
 from acquit.protocol.frames import HEARTBEAT, FrameBody, FrameDecoder, encode_frame
 from acquit.protocol.handshake import Handshake, HandshakeEnded

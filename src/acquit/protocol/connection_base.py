@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from acquit.errors import FrameTooLarge
-from acquit.protocol._definitions import Error, Open
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.costs import Turn
+from acquit.protocol.definitions import Error, Open
 from acquit.protocol.frames import AMQP_FRAME, encode_frame
 from acquit.protocol.options import MAX_FRAME_SIZE_MIN, ConnectionOptions
 

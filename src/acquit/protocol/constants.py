@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, TypeAlias
 
-from acquit.protocol._definitions import Accepted, Modified, Rejected, Released
+from acquit.protocol.definitions import Accepted, Modified, Rejected, Released
 
 Outcome: TypeAlias = Accepted | Rejected | Released | Modified
 """How a message can be settled (3.4). *Declared* is formally an outcome too, but only of a coordinator (4.5.5)."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-from acquit.protocol._definitions import Attach, Begin, Close, Detach, Disposition, End, Flow, Open, Transfer
+from acquit.protocol.definitions import Attach, Begin, Close, Detach, Disposition, End, Flow, Open, Transfer
 
 FRAME_COSTS: Final[dict[type, int]] = {
     type(None): 5,  # a heartbeat: nothing is decoded, nothing follows

@@ -18,7 +18,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from acquit.errors import LocalProtocolError
-from acquit.protocol._definitions import (
+from acquit.protocol.connection_base import ConnectionBase, Event
+from acquit.protocol.constants import Outcome
+from acquit.protocol.costs import ACCEPTED_COST, DELIVERY_COST
+from acquit.protocol.definitions import (
     Accepted,
     AmqpCondition,
     Coordinator,
@@ -35,9 +38,6 @@ from acquit.protocol._definitions import (
     Target,
     TransactionalState,
 )
-from acquit.protocol.connection_base import ConnectionBase, Event
-from acquit.protocol.constants import Outcome
-from acquit.protocol.costs import ACCEPTED_COST, DELIVERY_COST
 from acquit.protocol.dispositions import FRAME_OVERHEAD, DispositionRuns, encode_state
 from acquit.protocol.serial import MASK, distance
 from acquit.protocol.settlement import RECEIVER_STEPS, SENDER_STEPS, Effect, Input, Phase, Steps, apply

@@ -15,8 +15,8 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
-from acquit.protocol._definitions import Accepted, DeliveryState, Released, Role
 from acquit.protocol.composite import encode_composite
+from acquit.protocol.definitions import Accepted, DeliveryState, Released, Role
 from acquit.protocol.serial import MASK
 
 _STATE_BYTES: Final[dict[type, bytes]] = {

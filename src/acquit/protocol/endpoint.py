@@ -18,7 +18,8 @@ from enum import IntEnum
 from typing import Final, TypeAlias
 
 from acquit.errors import FrameTooLarge, LocalProtocolError
-from acquit.protocol._definitions import (
+from acquit.protocol.connection_base import Event
+from acquit.protocol.definitions import (
     AmqpCondition,
     Attach,
     Coordinator,
@@ -32,7 +33,6 @@ from acquit.protocol._definitions import (
     Target,
     Transfer,
 )
-from acquit.protocol.connection_base import Event
 from acquit.protocol.delivery import Delivery, DeliveryState, LinkBase
 from acquit.protocol.session_base import Properties, SessionBase
 from acquit.protocol.types import Described

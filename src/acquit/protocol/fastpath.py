@@ -21,7 +21,9 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from acquit.protocol._definitions import (
+from acquit.protocol.connection_base import ConnectionBase
+from acquit.protocol.costs import PREDICTED_COST
+from acquit.protocol.definitions import (
     Accepted,
     Disposition,
     RcvSettleMode,
@@ -30,8 +32,6 @@ from acquit.protocol._definitions import (
     TransactionalState,
     Transfer,
 )
-from acquit.protocol.connection_base import ConnectionBase
-from acquit.protocol.costs import PREDICTED_COST
 from acquit.protocol.delivery import Delivery
 from acquit.protocol.frames import FrameDecoder
 from acquit.protocol.receiver import ReceivingLink

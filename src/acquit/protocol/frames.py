@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple, NoReturn, TypeAlias
 
 from acquit.errors import FramingError
-from acquit.protocol._definitions import MIN_MAX_FRAME_SIZE, Performative, SaslPerformative
 from acquit.protocol.composite import decode_composite
+from acquit.protocol.definitions import MIN_MAX_FRAME_SIZE, Performative, SaslPerformative
 
 AMQP_FRAME: Final = 0x00
 SASL_FRAME: Final = 0x01

@@ -14,10 +14,10 @@ from __future__ import annotations
 from typing import Final
 
 from acquit.errors import AuthenticationFailed, FramingError, LocalProtocolError, ResourceLimitExceeded
-from acquit.protocol._definitions import AmqpCondition, Error, SaslCode, SaslOutcome, SaslPerformative
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.connection_base import Event
 from acquit.protocol.constants import AMQP_HEADER, SASL_HEADER
+from acquit.protocol.definitions import AmqpCondition, Error, SaslCode, SaslOutcome, SaslPerformative
 from acquit.protocol.frames import SASL_FRAME, FrameDecoder, encode_frame
 from acquit.protocol.options import ConnectionOptions
 from acquit.protocol.sasl import ClientExchange, SaslChallenged, SaslClient, SaslServerOptions, ServerExchange

@@ -29,9 +29,9 @@ from acquit.protocol import _encoder as e
 from acquit.protocol import body as b
 from acquit.protocol import jms
 from acquit.protocol import sections as s
-from acquit.protocol._definitions import Header, MessageId, Properties, SectionCode
 from acquit.protocol.body import AmqpSequence, AmqpValue, Body, Data, FileBody
 from acquit.protocol.composite import encode_composite
+from acquit.protocol.definitions import Header, MessageId, Properties, SectionCode
 from acquit.protocol.jms import JmsKind
 from acquit.protocol.sections import Sections, encode_header, scan_sections
 from acquit.protocol.types import Array, Byte, Described, Symbol, Timestamp, ULong, Value

@@ -10,7 +10,9 @@ from operator import lt
 from typing import Final
 
 from acquit.errors import LocalProtocolError
-from acquit.protocol._definitions import (
+from acquit.protocol.connection_base import Event
+from acquit.protocol.credit import receiver_credit
+from acquit.protocol.definitions import (
     AmqpCondition,
     Attach,
     Flow,
@@ -19,8 +21,6 @@ from acquit.protocol._definitions import (
     Role,
     Transfer,
 )
-from acquit.protocol.connection_base import Event
-from acquit.protocol.credit import receiver_credit
 from acquit.protocol.delivery import Delivery, DeliveryState, ResumedDelivery, is_outcome, transaction_of
 from acquit.protocol.endpoint import TAG_BYTES_MAX, UINT_MAX, FlowReceived, Link, LinkState
 from acquit.protocol.serial import MASK, add, distance

@@ -29,8 +29,8 @@ from enum import IntEnum
 from itertools import chain
 from typing import Final, NamedTuple
 
-from acquit.protocol._definitions import DeliveryState, Received, TransactionalState
 from acquit.protocol.composite import encode_composite
+from acquit.protocol.definitions import DeliveryState, Received, TransactionalState
 from acquit.protocol.delivery import is_outcome
 
 

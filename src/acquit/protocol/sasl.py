@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, TypeAlias
 
 from acquit.errors import AuthenticationFailed, ConfigurationError, DecodeError, LocalProtocolError, RemoteProtocolError
-from acquit.protocol._definitions import (
+from acquit.protocol.connection_base import Event
+from acquit.protocol.definitions import (
     SaslChallenge,
     SaslCode,
     SaslInit,
@@ -23,7 +24,6 @@ from acquit.protocol._definitions import (
     SaslOutcome,
     SaslResponse,
 )
-from acquit.protocol.connection_base import Event
 
 ROUNDS_MAX = 16
 """Challenges that a client answers before it gives up: SCRAM takes two."""

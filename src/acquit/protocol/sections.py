@@ -25,8 +25,8 @@ from typing import Final, cast
 from acquit.errors import DecodeError, EncodeError
 from acquit.protocol import _decoder as d
 from acquit.protocol import _encoder as e
-from acquit.protocol._definitions import Header, Properties, SectionCode
 from acquit.protocol.composite import decode_composite, encode_composite, field_readers
+from acquit.protocol.definitions import Header, Properties, SectionCode
 from acquit.protocol.types import Symbol, ULong, Value
 
 HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES, BODY, FOOTER = range(7)

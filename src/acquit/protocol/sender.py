@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from acquit.errors import LocalProtocolError
-from acquit.protocol._definitions import (
+from acquit.protocol.composite import encode_composite
+from acquit.protocol.connection_base import Event
+from acquit.protocol.credit import sender_credit
+from acquit.protocol.definitions import (
     AmqpCondition,
     Attach,
     Flow,
@@ -17,9 +20,6 @@ from acquit.protocol._definitions import (
     TransactionalState,
     Transfer,
 )
-from acquit.protocol.composite import encode_composite
-from acquit.protocol.connection_base import Event
-from acquit.protocol.credit import sender_credit
 from acquit.protocol.delivery import Delivery, DeliveryState, is_outcome
 from acquit.protocol.endpoint import TAG_BYTES_MAX, UINT_MAX, FlowReceived, Link, LinkState
 from acquit.protocol.serial import MASK, add

@@ -14,7 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from acquit.errors import FramingError, LocalProtocolError
-from acquit.protocol._definitions import (
+from acquit.protocol.allocation import LowestFree
+from acquit.protocol.connection_base import ConnectionBase, Event
+from acquit.protocol.credit import remote_window
+from acquit.protocol.definitions import (
     AmqpCondition,
     Attach,
     Begin,
@@ -33,9 +36,6 @@ from acquit.protocol._definitions import (
     Target,
     Transfer,
 )
-from acquit.protocol.allocation import LowestFree
-from acquit.protocol.connection_base import ConnectionBase, Event
-from acquit.protocol.credit import remote_window
 from acquit.protocol.endpoint import Link, LinkState, Unsettled
 from acquit.protocol.receiver import ReceivingLink
 from acquit.protocol.sender import SendingLink

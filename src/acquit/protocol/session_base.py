@@ -16,9 +16,9 @@ from contextlib import suppress
 from enum import IntEnum
 from typing import Protocol, TypeAlias
 
-from acquit.protocol._definitions import Begin, Error, Flow, Performative
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.connection_base import ConnectionBase, Event
+from acquit.protocol.definitions import Begin, Error, Flow, Performative
 from acquit.protocol.delivery import LinkBase, SessionDeliveries
 from acquit.protocol.serial import MASK
 

@@ -29,7 +29,7 @@ from enum import IntEnum, IntFlag
 from typing import Final, NamedTuple, TypeAlias
 
 from acquit.errors import LocalProtocolError
-from acquit.protocol._definitions import Role
+from acquit.protocol.definitions import Role
 
 
 class Phase(IntEnum):

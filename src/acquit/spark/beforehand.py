@@ -29,7 +29,7 @@ from typing import Final
 from acquit.client.blocking import Connection
 from acquit.client.management import Management, ManagementFailed, converse
 from acquit.errors import ConfigurationError, ConnectTimeout, LinkDetached, SessionEnded
-from acquit.protocol._definitions import AmqpCondition
+from acquit.protocol.definitions import AmqpCondition
 from acquit.protocol.extensions import QUEUE
 from acquit.protocol.types import Value
 from acquit.spark.read_options import ReadOptions

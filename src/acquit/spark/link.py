@@ -29,8 +29,8 @@ from acquit.errors import (
     LimitReached,
     LinkDetached,
 )
-from acquit.protocol._definitions import AmqpCondition, Error, Rejected
 from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.definitions import AmqpCondition, Error, Rejected
 from acquit.protocol.delivery import Outcome as WireOutcome
 from acquit.protocol.extensions import LAST_SEQUENCE, SEQUENCE
 from acquit.spark.beforehand import check_beforehand

@@ -18,8 +18,8 @@ from uuid import UUID
 
 from acquit.errors import DecodeError
 from acquit.protocol import sections as s
-from acquit.protocol._definitions import Header
 from acquit.protocol.codec import Described, Symbol, Timestamp, skip
+from acquit.protocol.definitions import Header
 from acquit.protocol.extensions import POSTED_AT, SEQUENCE
 from acquit.protocol.message import AmqpSequence, AmqpValue, Data, Message
 from acquit.protocol.sections import PropertyIndex, Sections, decode_header, map_value, scan_sections

@@ -19,8 +19,8 @@ from functools import cached_property
 from typing import Final, Literal, TypeAlias, get_args
 
 from acquit.errors import DecodeError
-from acquit.protocol._definitions import Composite, Declare, Discharge, Performative, SaslPerformative, Transfer
 from acquit.protocol.composite import decode_composite
+from acquit.protocol.definitions import Composite, Declare, Discharge, Performative, SaslPerformative, Transfer
 
 Side: TypeAlias = Literal["client", "broker"]
 """The sender of a frame."""

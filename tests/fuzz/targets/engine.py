@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from acquit.errors import AuthenticationFailed
-from acquit.protocol._definitions import (
+from acquit.protocol.composite import encode_composite
+from acquit.protocol.connection import Connection
+from acquit.protocol.constants import AMQP_HEADER, SASL_HEADER
+from acquit.protocol.definitions import (
     Accepted,
     Close,
     Flow,
@@ -12,9 +15,6 @@ from acquit.protocol._definitions import (
     SaslCode,
     Transfer,
 )
-from acquit.protocol.composite import encode_composite
-from acquit.protocol.connection import Connection
-from acquit.protocol.constants import AMQP_HEADER, SASL_HEADER
 from acquit.protocol.events import ConnectionEnded, Event, SaslChallenged, SaslInitiated, SaslResponded
 from acquit.protocol.fastpath import Predictions
 from acquit.protocol.frames import AMQP_FRAME, SASL_FRAME, encode_frame

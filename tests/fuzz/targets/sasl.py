@@ -11,7 +11,10 @@ from acquit.broker.access.users import Users, Verifier
 from acquit.client.credentials import make_sasl
 from acquit.client.url import parse_url
 from acquit.errors import AuthenticationFailed
-from acquit.protocol._definitions import (
+from acquit.protocol.composite import encode_composite
+from acquit.protocol.connection import Connection
+from acquit.protocol.constants import AMQP_HEADER, SASL_HEADER
+from acquit.protocol.definitions import (
     SaslChallenge,
     SaslCode,
     SaslInit,
@@ -20,9 +23,6 @@ from acquit.protocol._definitions import (
     SaslPerformative,
     SaslResponse,
 )
-from acquit.protocol.composite import encode_composite
-from acquit.protocol.connection import Connection
-from acquit.protocol.constants import AMQP_HEADER, SASL_HEADER
 from acquit.protocol.events import (
     ConnectionEnded,
     ConnectionOpened,

@@ -20,7 +20,9 @@ from acquit.broker.intake.shaping import (
 from acquit.broker.refusal import Refused
 from acquit.client.received import rejected
 from acquit.errors import BodyError, DecodeError, EncodeError, FramingError
-from acquit.protocol._definitions import (
+from acquit.protocol.codec import decode, encode, skip
+from acquit.protocol.composite import decode_composite, encode_composite
+from acquit.protocol.definitions import (
     Accepted,
     Attach,
     Begin,
@@ -37,11 +39,9 @@ from acquit.protocol._definitions import (
     TransactionalState,
     Transfer,
 )
-from acquit.protocol._definitions import (
+from acquit.protocol.definitions import (
     Target as Terminus,
 )
-from acquit.protocol.codec import decode, encode, skip
-from acquit.protocol.composite import decode_composite, encode_composite
 from acquit.protocol.frames import AMQP_FRAME, SASL_FRAME, Frame, FrameDecoder, encode_frame
 from acquit.protocol.message import AmqpSequence, AmqpValue, Data, Message
 from acquit.protocol.numbered import place_section, take_place
@@ -283,7 +283,7 @@ TARGETS = (
     Target(
         "composite",
         composite,
-        ("protocol.composite", "protocol._definitions"),
+        ("protocol.composite", "protocol.definitions"),
         (DecodeError,),
         tuple(map(encode_composite, PERFORMATIVES)),
         words=(*CODES, *(b"\0\x53" + bytes((code,)) for code in (*range(0x10, 0x19), *range(0x23, 0x2C)))),

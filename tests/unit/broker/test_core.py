@@ -10,8 +10,8 @@ from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions, Conn
 from acquit.broker.outcomes.leaving import GIVEN_BACK_MAX
 from acquit.broker.selector import Fields
 from acquit.ledger.census import Census
-from acquit.protocol._definitions import Error, Modified, Rejected, Source, Target
 from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.definitions import Error, Modified, Rejected, Source, Target
 from acquit.protocol.message import Message
 from acquit.protocol.types import ULong
 from acquit.store.interface import Position
@@ -639,7 +639,7 @@ def test_the_management_node_answers_on_the_links_of_its_asker() -> None:
     client = world.client()
     client.post(client.sender("q"), durable(b"x"))
     world.settle()
-    from acquit.protocol._definitions import Source, Target
+    from acquit.protocol.definitions import Source, Target
 
     answers = client.begun.attach_receiver("answers", source=Source("$management"), target=Target("me"))  # type: ignore[attr-defined]
     answers.grant(5)

@@ -16,8 +16,8 @@ from acquit.client.modes import AckMode
 from acquit.client.options import ConnectOptions
 from acquit.client.receipts import ReceiptStatus
 from acquit.protocol import events as ev
-from acquit.protocol._definitions import Accepted, Discharge, Error, Modified, Rejected, Released
 from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.definitions import Accepted, Discharge, Error, Modified, Rejected, Released
 from acquit.protocol.message import Message
 from tests.support.server import Rig, RigDriver, Server, serve
 

@@ -21,7 +21,7 @@ from acquit.client.blocking import sender as blocking_sender
 from acquit.client.options import ConnectOptions
 from acquit.client.receipts import ReceiptStatus
 from acquit.protocol import events as ev
-from acquit.protocol._definitions import Accepted, Error, Modified, Rejected, Released
+from acquit.protocol.definitions import Accepted, Error, Modified, Rejected, Released
 from tests.support.server import Server, ThreadedServer, serving
 
 LONG = 30.0

@@ -15,8 +15,8 @@ from acquit.client.options import ConnectOptions
 from acquit.client.receipts import ReceiptStatus, SettlementReceipt
 from acquit.client.received import MessageCore
 from acquit.protocol import events as ev
-from acquit.protocol._definitions import Error, Modified, Rejected, Released, SndSettleMode
 from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.definitions import Error, Modified, Rejected, Released, SndSettleMode
 from acquit.protocol.extensions import DURABLE_SETTLEMENT
 from acquit.protocol.link import SendingLink
 from tests.support.joined import Joined

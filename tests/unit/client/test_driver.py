@@ -18,7 +18,7 @@ from acquit.client.options import ConnectOptions
 from acquit.client.receipts import ReceiptStatus
 from acquit.client.reconnecting import ConnectionEvent, ConnectionEventKind
 from acquit.client.url import parse_url
-from acquit.protocol._definitions import Accepted, AmqpCondition, Error
+from acquit.protocol.definitions import Accepted, AmqpCondition, Error
 from acquit.protocol.events import ConnectionOpened, Event
 from tests.support.outages import fast
 from tests.support.server import Server, serve

@@ -7,7 +7,7 @@ import pytest
 from acquit import errors
 from acquit.client.failures import connection_failure, link_failure, session_failure
 from acquit.protocol import events as ev
-from acquit.protocol._definitions import Error
+from acquit.protocol.definitions import Error
 from acquit.protocol.link import Link
 from acquit.protocol.session import Session
 

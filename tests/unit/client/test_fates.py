@@ -11,7 +11,7 @@ from acquit import errors
 from acquit.client.fates import FateQuery, Origin, TransactionFate, check_txn_id
 from acquit.client.options import ConnectOptions
 from acquit.protocol import events as ev
-from acquit.protocol._definitions import Error, Rejected
+from acquit.protocol.definitions import Error, Rejected
 from acquit.protocol.extensions import BROKER_ID
 from acquit.protocol.message import Message
 from tests.support.server import Rig, Server

@@ -17,8 +17,8 @@ from acquit.client.aio import KINDS
 from acquit.client.driver import Driver
 from acquit.client.listening import ListeningCore
 from acquit.client.options import ConnectOptions
-from acquit.protocol._definitions import Accepted, Error, Modified, Rejected, Released
 from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.definitions import Accepted, Error, Modified, Rejected, Released
 from tests.support.server import Rig, RigDriver, Server, ThreadedServer, serving
 
 LONG = 30.0

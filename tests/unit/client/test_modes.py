@@ -4,7 +4,7 @@ import pytest
 
 from acquit.client.modes import MODES, AckMode, CreditReturn, Scope, find_mode
 from acquit.errors import ConfigurationError
-from acquit.protocol._definitions import RcvSettleMode, SndSettleMode
+from acquit.protocol.definitions import RcvSettleMode, SndSettleMode
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from acquit.client.options import ConnectOptions, check_max_messages, check_text, link_name
 from acquit.errors import ConfigurationError
-from acquit.protocol._definitions import Released
+from acquit.protocol.definitions import Released
 from tests.support.server import receiver_spec, sender_spec
 
 

@@ -5,7 +5,7 @@ import pytest
 from acquit import errors
 from acquit.client.failures import Failure
 from acquit.client.receipts import Milestone, Promise, ReceiptStatus, SendPromise, SettlementReceipt
-from acquit.protocol._definitions import Accepted, Error, Rejected
+from acquit.protocol.definitions import Accepted, Error, Rejected
 
 LOST = Failure(errors.ConnectionLost, "lost")
 

@@ -6,7 +6,7 @@ import pytest
 
 from acquit import errors
 from acquit.client.received import MessageCore, modified, rejected
-from acquit.protocol._definitions import Error, Modified, Rejected
+from acquit.protocol.definitions import Error, Modified, Rejected
 from acquit.protocol.message import Message
 from acquit.protocol.sections import encode_header
 from acquit.protocol.types import ULong

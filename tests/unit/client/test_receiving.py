@@ -8,8 +8,8 @@ from acquit import errors
 from acquit.client.receiving import ReceiverCore
 from acquit.client.subscriptions import Subscription
 from acquit.protocol import events as ev
-from acquit.protocol._definitions import Accepted, RcvSettleMode, Source, Target
 from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.definitions import Accepted, RcvSettleMode, Source, Target
 from acquit.protocol.types import Described, Symbol
 from tests.support.server import Rig, Server
 

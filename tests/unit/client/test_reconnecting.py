@@ -7,7 +7,7 @@ import pytest
 from acquit import ConnectOptions, Reconnect
 from acquit.client.reconnecting import HELD, RETRIED, Backoff, is_final, worth_another_try
 from acquit.errors import AuthenticationFailed, ConfigurationError, ConnectionClosed, ConnectionLost, ConnectTimeout
-from acquit.protocol._definitions import AmqpCondition, ConnectionCondition, Error
+from acquit.protocol.definitions import AmqpCondition, ConnectionCondition, Error
 from acquit.protocol.events import ConnectionEnded
 
 

@@ -18,8 +18,8 @@ from acquit.client import requests
 from acquit.client.aio import KINDS
 from acquit.client.driver import Driver
 from acquit.client.requests import Requester
-from acquit.protocol._definitions import Error, Rejected
 from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.definitions import Error, Rejected
 from acquit.protocol.types import Byte, ULong
 from acquit.testing import Proxy
 from tests.support.server import Rig, RigDriver, Server

@@ -6,8 +6,8 @@ from acquit import errors
 from acquit.client.options import ConnectOptions, DeliveryMode
 from acquit.client.sending import encode
 from acquit.protocol import events as ev
-from acquit.protocol._definitions import Accepted, Error, Modified, Received, Rejected, Released, Source, Target
 from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.definitions import Accepted, Error, Modified, Received, Rejected, Released, Source, Target
 from acquit.protocol.message import AmqpValue, Data, Message
 from tests.support.joined import Joined
 from tests.support.server import Rig, Server, sender_spec

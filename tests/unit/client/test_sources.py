@@ -6,7 +6,7 @@ import pytest
 
 from acquit.client.sources import NO_LOCAL, SELECTOR, make_source, not_applied
 from acquit.client.subscriptions import Subscription
-from acquit.protocol._definitions import DeleteOnClose
+from acquit.protocol.definitions import DeleteOnClose
 from acquit.protocol.types import Described, Symbol, ULong
 from tests.support.server import receiver_spec
 

@@ -20,8 +20,8 @@ from acquit import (
     SqlStore,
     StoreEntry,
 )
-from acquit.protocol._definitions import Accepted, Error, Rejected
 from acquit.protocol.composite import encode_composite
+from acquit.protocol.definitions import Accepted, Error, Rejected
 
 REJECTED = Rejected(Error("app:no", "not this one"))
 

@@ -17,7 +17,7 @@ from acquit.client.core import ClientCore
 from acquit.client.receipts import Promise, ReceiptStatus
 from acquit.client.threads import Gate, loop_thread, wait
 from acquit.protocol import events as ev
-from acquit.protocol._definitions import Accepted
+from acquit.protocol.definitions import Accepted
 from acquit.testing import Proxy
 from tests.support.server import Server, serving
 

@@ -15,7 +15,8 @@ from acquit.client.transacting import Transaction, Transactions
 from acquit.client.transaction_stages import Fate
 from acquit.client.transaction_stages import Stage as LifeStage
 from acquit.protocol import events as ev
-from acquit.protocol._definitions import (
+from acquit.protocol.constants import ACCEPTED, Outcome
+from acquit.protocol.definitions import (
     Declare,
     Declared,
     Discharge,
@@ -25,7 +26,6 @@ from acquit.protocol._definitions import (
     Released,
     TransactionalState,
 )
-from acquit.protocol.constants import ACCEPTED, Outcome
 from acquit.protocol.link import ReceivingLink, SendingLink
 from tests.support.broker_world import live_of
 from tests.support.joined import Joined

@@ -9,7 +9,10 @@ from uuid import UUID
 import pytest
 
 from acquit.errors import DecodeError, EncodeError
-from acquit.protocol._definitions import (
+from acquit.protocol.codec import Array, Described, Symbol, UInt, ULong, decode, encode
+from acquit.protocol.composite import decode_composite, encode_composite, several
+from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.definitions import (
     COMPOSITES,
     Accepted,
     Attach,
@@ -50,9 +53,6 @@ from acquit.protocol._definitions import (
     TransactionalState,
     Transfer,
 )
-from acquit.protocol.codec import Array, Described, Symbol, UInt, ULong, decode, encode
-from acquit.protocol.composite import decode_composite, encode_composite, several
-from acquit.protocol.constants import ACCEPTED, RELEASED
 
 SPECIFICATION = Path(__file__).parents[3] / "spec"
 AN_ERROR = Error("amqp:not-found", "no such queue", {"key": [1, {"nested": None}]})

@@ -5,7 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from acquit.errors import FrameTooLarge, LocalProtocolError
-from acquit.protocol._definitions import (
+from acquit.protocol.connection import ConnectionState
+from acquit.protocol.constants import AMQP_HEADER
+from acquit.protocol.definitions import (
     AmqpCondition,
     Attach,
     Begin,
@@ -19,8 +21,6 @@ from acquit.protocol._definitions import (
     Performative,
     Role,
 )
-from acquit.protocol.connection import ConnectionState
-from acquit.protocol.constants import AMQP_HEADER
 from acquit.protocol.events import ConnectionEnded, ConnectionOpened, SessionBegun
 from acquit.protocol.frames import HEARTBEAT, encode_frame
 from acquit.protocol.options import ConnectionOptions

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from acquit.protocol._definitions import (
+from acquit.protocol.composite import encode_composite
+from acquit.protocol.costs import ACCEPTED_COST, DELIVERY_COST, FRAME_COSTS, PREDICTED_COST, UNBOUNDED, Turn
+from acquit.protocol.definitions import (
     Accepted,
     Begin,
     Close,
@@ -16,8 +18,6 @@ from acquit.protocol._definitions import (
     Role,
     Transfer,
 )
-from acquit.protocol.composite import encode_composite
-from acquit.protocol.costs import ACCEPTED_COST, DELIVERY_COST, FRAME_COSTS, PREDICTED_COST, UNBOUNDED, Turn
 from acquit.protocol.delivery import DeliveryState
 from acquit.protocol.events import (
     ConnectionEnded,

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acquit.protocol._definitions import Flow
 from acquit.protocol.credit import receiver_credit, remote_window, sender_credit
+from acquit.protocol.definitions import Flow
 from acquit.protocol.serial import MASK, add
 from tests.support.peer import sending_engine
 

@@ -12,8 +12,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from acquit import errors
-from acquit.protocol import _definitions as definitions
-from acquit.protocol._definitions import (
+from acquit.protocol import definitions
+from acquit.protocol.definitions import (
     COMPOSITES,
     AmqpCondition,
     ConnectionCondition,
@@ -76,7 +76,7 @@ def test_the_committed_module_is_what_the_xml_gives() -> None:
 def test_check_tells_a_difference(tmp_path: Path) -> None:
     """The generator, copied to a tree whose generated module is another, exits with 1 and writes nothing."""
     (tmp_path / "tools").mkdir()
-    module = tmp_path / "src" / "acquit" / "protocol" / "_definitions.py"
+    module = tmp_path / "src" / "acquit" / "protocol" / "definitions.py"
     module.parent.mkdir(parents=True)
     module.write_text("# other\n")
     (tmp_path / "spec").symlink_to(ROOT / "spec")
@@ -84,7 +84,7 @@ def test_check_tells_a_difference(tmp_path: Path) -> None:
     script.write_text((ROOT / "tools" / "generate_definitions.py").read_text())
     done = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "_definitions.py" in done.stderr
+    assert "definitions.py" in done.stderr
     assert module.read_text() == "# other\n"
     subprocess.run([sys.executable, str(script)], check=True)
     assert module.read_text() == Path(definitions.__file__).read_text()

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acquit.errors import EncodeError
-from acquit.protocol._definitions import (
+from acquit.protocol.composite import encode_composite
+from acquit.protocol.definitions import (
     Accepted,
     Disposition,
     Error,
@@ -16,7 +17,6 @@ from acquit.protocol._definitions import (
     Role,
     TransactionalState,
 )
-from acquit.protocol.composite import encode_composite
 from acquit.protocol.dispositions import FRAME_OVERHEAD, DispositionRuns, encode_state, ranges
 from acquit.protocol.serial import MASK
 from tests.support.wire import frames_in

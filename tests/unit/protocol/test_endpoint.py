@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from acquit.errors import LocalProtocolError
-from acquit.protocol._definitions import (
+from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.definitions import (
     AmqpCondition,
     Attach,
     Coordinator,
@@ -20,7 +21,6 @@ from acquit.protocol._definitions import (
     Source,
     Target,
 )
-from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.events import (
     DeliveriesReceived,
     LinkAttached,

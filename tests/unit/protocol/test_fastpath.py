@@ -3,7 +3,9 @@ from __future__ import annotations
 import pytest
 
 from acquit.protocol import frames
-from acquit.protocol._definitions import (
+from acquit.protocol.composite import encode_composite
+from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.definitions import (
     Detach,
     Disposition,
     End,
@@ -14,8 +16,6 @@ from acquit.protocol._definitions import (
     Role,
     Transfer,
 )
-from acquit.protocol.composite import encode_composite
-from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.delivery import Delivery, DeliveryState
 from acquit.protocol.events import DeliveriesReceived, LinkDetached, LinkDrained, StatesReceived
 from acquit.protocol.frames import encode_frame

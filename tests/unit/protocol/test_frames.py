@@ -8,9 +8,9 @@ import tracemalloc
 import pytest
 
 from acquit.errors import DecodeError, FramingError
-from acquit.protocol._definitions import Begin, Close, Open, SaslInit, SaslMechanisms, SaslOutcome, Transfer
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import ACCEPTED, AMQP_HEADER
+from acquit.protocol.definitions import Begin, Close, Open, SaslInit, SaslMechanisms, SaslOutcome, Transfer
 from acquit.protocol.frames import (
     AMQP_FRAME,
     HEARTBEAT,

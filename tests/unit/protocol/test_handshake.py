@@ -3,7 +3,10 @@ from __future__ import annotations
 import pytest
 
 from acquit.errors import AuthenticationFailed, LocalProtocolError
-from acquit.protocol._definitions import (
+from acquit.protocol.composite import encode_composite
+from acquit.protocol.connection import Connection
+from acquit.protocol.constants import AMQP_HEADER, SASL_HEADER, TLS_HEADER
+from acquit.protocol.definitions import (
     AmqpCondition,
     Begin,
     Close,
@@ -15,9 +18,6 @@ from acquit.protocol._definitions import (
     SaslOutcome,
     SaslResponse,
 )
-from acquit.protocol.composite import encode_composite
-from acquit.protocol.connection import Connection
-from acquit.protocol.constants import AMQP_HEADER, SASL_HEADER, TLS_HEADER
 from acquit.protocol.events import ConnectionEnded, SaslChallenged, SaslInitiated, SaslResponded
 from acquit.protocol.frames import SASL_FRAME, encode_frame
 from acquit.protocol.sasl import Anonymous, Plain, SaslServerOptions

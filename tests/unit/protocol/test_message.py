@@ -12,8 +12,8 @@ from uuid import UUID
 import pytest
 
 from acquit.errors import DecodeError, EncodeError
-from acquit.protocol._definitions import Header, Properties, SectionCode
 from acquit.protocol.codec import Array, Decimal32, Described, Symbol, UInt, ULong, Value, encode
+from acquit.protocol.definitions import Header, Properties, SectionCode
 from acquit.protocol.message import AmqpSequence, AmqpValue, Body, Data, Message, MessageFields
 from acquit.protocol.sections import scan_sections
 

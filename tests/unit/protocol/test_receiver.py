@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acquit.errors import LocalProtocolError
-from acquit.protocol._definitions import (
+from acquit.protocol.composite import encode_composite
+from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.definitions import (
     Accepted,
     AmqpCondition,
     Detach,
@@ -23,8 +25,6 @@ from acquit.protocol._definitions import (
     TransactionalState,
     Transfer,
 )
-from acquit.protocol.composite import encode_composite
-from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.delivery import Delivery, DeliveryState
 from acquit.protocol.events import (
     DeliveriesReceived,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acquit.protocol._definitions import Accepted, DeliveryState, Received, Rejected, Released, TransactionalState
+from acquit.protocol.definitions import Accepted, DeliveryState, Received, Rejected, Released, TransactionalState
 from acquit.protocol.resumption import MISSING, ROWS, MapState, ResumeAction, action, first_fitting, known, plan
 
 BEGUN, HALF = Received(section_number=0, section_offset=0), Received(section_number=2, section_offset=100)

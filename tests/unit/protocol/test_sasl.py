@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from acquit.errors import AuthenticationFailed, ConfigurationError, DecodeError, LocalProtocolError, RemoteProtocolError
-from acquit.protocol._definitions import (
+from acquit.protocol.definitions import (
     SaslChallenge,
     SaslCode,
     SaslInit,

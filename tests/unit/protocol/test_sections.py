@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from acquit.errors import DecodeError, EncodeError
-from acquit.protocol._definitions import Header, Properties, SectionCode
 from acquit.protocol.codec import Described, Symbol, Timestamp, UByte, UInt, ULong, encode
 from acquit.protocol.composite import encode_composite
+from acquit.protocol.definitions import Header, Properties, SectionCode
 from acquit.protocol.sections import (
     APPLICATION_PROPERTIES,
     BODY,

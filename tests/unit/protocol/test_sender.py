@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from acquit.errors import LocalProtocolError
-from acquit.protocol._definitions import (
+from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.definitions import (
     Accepted,
     Detach,
     Disposition,
@@ -14,7 +15,6 @@ from acquit.protocol._definitions import (
     TransactionalState,
     Transfer,
 )
-from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.delivery import DeliveryState
 from acquit.protocol.events import CreditChanged, DeliveriesReceived, DeliveryAborted, FlowReceived
 from acquit.protocol.options import ConnectionOptions

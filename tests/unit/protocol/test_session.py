@@ -6,7 +6,9 @@ from dataclasses import replace
 import pytest
 
 from acquit.errors import FrameTooLarge, LocalProtocolError
-from acquit.protocol._definitions import (
+from acquit.protocol.composite import encode_composite
+from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.definitions import (
     Accepted,
     AmqpCondition,
     Attach,
@@ -30,8 +32,6 @@ from acquit.protocol._definitions import (
     TransactionalState,
     Transfer,
 )
-from acquit.protocol.composite import encode_composite
-from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.delivery import Delivery, DeliveryState
 from acquit.protocol.events import (
     CreditChanged,

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acquit.errors import DecodeError
-from acquit.protocol._definitions import Properties
 from acquit.protocol.codec import encode
+from acquit.protocol.definitions import Properties
 from acquit.protocol.message import AmqpSequence, AmqpValue, Data, Message
 from acquit.protocol.sections import scan_sections
 from acquit.protocol.types import (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from acquit.protocol._definitions import Close, Discharge, Open, SaslMechanisms, Transfer
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import AMQP_HEADER, SASL_HEADER, TLS_HEADER
+from acquit.protocol.definitions import Close, Discharge, Open, SaslMechanisms, Transfer
 from acquit.protocol.frames import HEARTBEAT, SASL_FRAME, encode_frame
 from acquit.testing.frames import NAMES, PassedFrame, Selection, Splitter
 

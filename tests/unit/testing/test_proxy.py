@@ -13,9 +13,9 @@ import pytest
 
 import acquit
 from acquit.errors import AcquitError, ConfigurationError
-from acquit.protocol._definitions import Accepted, Begin, Declare, Disposition, End, Open, Role, TransactionalState
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import AMQP_HEADER
+from acquit.protocol.definitions import Accepted, Begin, Declare, Disposition, End, Open, Role, TransactionalState
 from acquit.protocol.frames import HEARTBEAT, encode_frame
 from acquit.testing import PassedFrame, Proxy
 

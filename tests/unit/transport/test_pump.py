@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from acquit.errors import ConfigurationError
-from acquit.protocol._definitions import Begin
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.connection import Connection
 from acquit.protocol.costs import FRAME_COSTS
+from acquit.protocol.definitions import Begin
 from acquit.protocol.events import ConnectionEnded, ConnectionOpened, Event, SaslInitiated
 from acquit.protocol.frames import encode_frame
 from acquit.protocol.options import ConnectionOptions

@@ -16,9 +16,9 @@ import pytest
 from acquit import transport
 from acquit.errors import ConfigurationError, ConnectionFailed, ConnectTimeout
 from acquit.protocol import events as ev
-from acquit.protocol._definitions import Source, Target
 from acquit.protocol.connection import Connection
 from acquit.protocol.constants import ACCEPTED, AMQP_HEADER, TLS_HEADER
+from acquit.protocol.definitions import Source, Target
 from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.options import ConnectionOptions
 from acquit.transport.sockets import ACCEPTS_PER_TURN, Acceptor, HeaderReader, Landing, bind

@@ -16,14 +16,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.links.peers import Enforcement
-from acquit.protocol._definitions import AmqpCondition, Error
+from acquit.protocol.definitions import AmqpCondition, Error
 from acquit.protocol.types import Symbol, UInt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from acquit.broker.links.peers import Peer
-    from acquit.protocol._definitions import Open
+    from acquit.protocol.definitions import Open
 
 SOLE_CONNECTION: Final = "sole-connection-for-container"
 """Open capability, asked for and offered."""

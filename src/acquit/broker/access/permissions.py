@@ -16,7 +16,7 @@ from acquit.broker.nodes.addresses import matches
 from acquit.broker.options import PERMISSIONS, Security
 from acquit.broker.refusal import Refused
 from acquit.errors import ConfigurationError
-from acquit.protocol._definitions import AmqpCondition
+from acquit.protocol.definitions import AmqpCondition
 
 ANONYMOUS_ROLE: Final = "anonymous"
 _NOBODY: Final = "who comes in anonymously"

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from acquit.protocol._definitions import AmqpCondition, Error
+from acquit.protocol.definitions import AmqpCondition, Error
 
 if TYPE_CHECKING:
     from acquit.broker.access.permissions import Permissions

@@ -20,7 +20,7 @@ from acquit.broker.nodes.finding import SEPARATOR
 from acquit.broker.nodes.queues import check_address
 from acquit.broker.refusal import Refused
 from acquit.broker.selector import compile_selector
-from acquit.protocol._definitions import AmqpCondition, Error
+from acquit.protocol.definitions import AmqpCondition, Error
 from acquit.protocol.extensions import MANAGEMENT_NODE
 from acquit.protocol.types import Value
 

@@ -25,8 +25,8 @@ from acquit.broker.message import OVERHEAD_BYTES
 from acquit.broker.nodes.node import Queue
 from acquit.broker.refusal import Refused
 from acquit.errors import DecodeError, StoreFull
-from acquit.protocol._definitions import AmqpCondition, Error, LinkCondition, Rejected
 from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.definitions import AmqpCondition, Error, LinkCondition, Rejected
 from acquit.protocol.extensions import MANAGEMENT_NODE
 
 if TYPE_CHECKING:

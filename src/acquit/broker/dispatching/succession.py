@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from acquit.broker.dispatching.aside import BEYOND
 from acquit.broker.dispatching.consumers import Interest, ServedQueue, Wants
 from acquit.broker.refusal import Refused
-from acquit.protocol._definitions import AmqpCondition
+from acquit.protocol.definitions import AmqpCondition
 from acquit.protocol.types import whole_number
 
 if TYPE_CHECKING:

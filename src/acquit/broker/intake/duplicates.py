@@ -29,7 +29,7 @@ from acquit.ledger.duplicates import BLOCK_IDS, ENTRY_BYTES, Entry, Known, Windo
 from acquit.ledger.events import EventFlag, EventKind
 from acquit.ledger.recorder import RECORD_BYTES
 from acquit.ledger.records import Extra, Namespace, State, StateDeleted, encode_extras
-from acquit.protocol._definitions import AmqpCondition
+from acquit.protocol.definitions import AmqpCondition
 from acquit.protocol.sections import BODY
 from acquit.store.interface import Position
 

@@ -34,7 +34,7 @@ from acquit.broker.nodes.node import whole
 from acquit.broker.queue import NodeEvent, NodeState
 from acquit.broker.refusal import Refused
 from acquit.ledger.records import Extra, encode_extras, encode_id
-from acquit.protocol._definitions import AmqpCondition
+from acquit.protocol.definitions import AmqpCondition
 from acquit.protocol.sections import APPLICATION_PROPERTIES, BODY, map_value
 
 if TYPE_CHECKING:

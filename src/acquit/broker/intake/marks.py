@@ -38,7 +38,7 @@ from acquit.broker.refusal import Refused
 from acquit.errors import StoreFull
 from acquit.ledger.events import EventKind
 from acquit.ledger.records import Namespace, State, StateDeleted
-from acquit.protocol._definitions import AmqpCondition
+from acquit.protocol.definitions import AmqpCondition
 from acquit.protocol.extensions import SENDER_MARK
 from acquit.protocol.numbered import Place
 from acquit.protocol.sections import BODY, scan_sections

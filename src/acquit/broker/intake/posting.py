@@ -34,7 +34,8 @@ from acquit.broker.refusal import Refused
 from acquit.errors import DecodeError, RemoteProtocolError, StoreFull
 from acquit.ledger.recorder import RECORD_BYTES
 from acquit.ledger.records import encode_posting_meta
-from acquit.protocol._definitions import (
+from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.definitions import (
     AmqpCondition,
     Error,
     RcvSettleMode,
@@ -43,7 +44,6 @@ from acquit.protocol._definitions import (
     TransactionalState,
     TransactionCondition,
 )
-from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.extensions import RESUME
 from acquit.protocol.numbered import take_place
 from acquit.protocol.sections import MESSAGE_ANNOTATIONS, PROPERTIES, map_value, scan_sections

@@ -25,8 +25,8 @@ from uuid import UUID
 from acquit.broker.refusal import Refused
 from acquit.errors import DecodeError
 from acquit.ledger.records import Extra, encode_extras, encode_id
-from acquit.protocol._definitions import AmqpCondition
 from acquit.protocol.codec import decode
+from acquit.protocol.definitions import AmqpCondition
 from acquit.protocol.extensions import ACQUIRED_COUNT, POSTED_AT, SEQUENCE
 from acquit.protocol.sections import (
     APPLICATION_PROPERTIES,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from acquit.broker.denials import Denials
 from acquit.broker.refusal import Refused
-from acquit.protocol._definitions import AmqpCondition, Error, LinkCondition
+from acquit.protocol.definitions import AmqpCondition, Error, LinkCondition
 from acquit.protocol.delivery import LinkBase
 from acquit.protocol.link import Link, ReceivingLink, SendingLink
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from acquit.broker.links.peers import Actor, Peer
 from acquit.broker.queue import Verdict
-from acquit.protocol._definitions import Accepted, Modified, Rejected, Released, Source
+from acquit.protocol.definitions import Accepted, Modified, Rejected, Released, Source
 
 if TYPE_CHECKING:
     from acquit.broker.intake.marks import Claim

@@ -11,7 +11,7 @@ from acquit.broker.links.endpoints import Producer, WaitingLink
 from acquit.broker.message import Message
 from acquit.broker.nodes.node import whole
 from acquit.broker.transact.retirement import Retirement
-from acquit.protocol._definitions import TerminusExpiryPolicy
+from acquit.protocol.definitions import TerminusExpiryPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -27,7 +27,7 @@ from acquit.broker.nodes.node import Queue
 from acquit.broker.options import UINT_MAX
 from acquit.broker.refusal import Refused
 from acquit.errors import SelectorError
-from acquit.protocol._definitions import (
+from acquit.protocol.definitions import (
     AmqpCondition,
     Error,
     SndSettleMode,
@@ -60,8 +60,8 @@ if TYPE_CHECKING:
     from acquit.broker.nodes.queues import Queues
     from acquit.broker.nodes.subscriptions import Subscriptions
     from acquit.broker.nodes.temporary import TemporaryNodes
-    from acquit.protocol._definitions import Attach
     from acquit.protocol.constants import Outcome
+    from acquit.protocol.definitions import Attach
     from acquit.protocol.delivery import DeliveryState
     from acquit.protocol.endpoint import Unsettled
     from acquit.protocol.link import SendingLink

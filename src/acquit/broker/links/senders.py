@@ -15,7 +15,7 @@ from acquit.broker.nodes import temporary
 from acquit.broker.nodes.finding import Nodes, asks_creation, wants_topic
 from acquit.broker.nodes.node import Queue
 from acquit.broker.refusal import Refused
-from acquit.protocol._definitions import (
+from acquit.protocol.definitions import (
     AmqpCondition,
     Coordinator,
     Target,
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from acquit.broker.nodes.topics import Topic
     from acquit.broker.scribe import Scribe
     from acquit.broker.transact.coordinator import Coordinator as Coordinating
-    from acquit.protocol._definitions import Attach
     from acquit.protocol.connection_base import ConnectionBase
+    from acquit.protocol.definitions import Attach
     from acquit.protocol.link import ReceivingLink
 
 

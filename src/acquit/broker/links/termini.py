@@ -47,9 +47,9 @@ from acquit.broker.queue import NodeEvent, NodeState
 from acquit.broker.refusal import Refused
 from acquit.errors import StoreFull
 from acquit.ledger.records import Namespace, State, StateDeleted
-from acquit.protocol._definitions import AmqpCondition, Attach
 from acquit.protocol.composite import decode_composite, encode_composite
 from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.definitions import AmqpCondition, Attach
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -15,7 +15,9 @@ from acquit.broker.message import Message
 from acquit.broker.refusal import Refused
 from acquit.errors import DecodeError
 from acquit.ledger.fields import FieldReader, blob_field, text_field
-from acquit.protocol._definitions import (
+from acquit.protocol.composite import decode_composite, encode_composite
+from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.definitions import (
     Accepted,
     AmqpCondition,
     Attach,
@@ -31,8 +33,6 @@ from acquit.protocol._definitions import (
     TerminusDurability,
     TerminusExpiryPolicy,
 )
-from acquit.protocol.composite import decode_composite, encode_composite
-from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.extensions import RESUME
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from acquit.broker.nodes.addresses import is_pattern
 from acquit.broker.nodes.node import Queue
 from acquit.broker.refusal import Refused
 from acquit.broker.selector import fields_of_posting
-from acquit.protocol._definitions import AmqpCondition
+from acquit.protocol.definitions import AmqpCondition
 from acquit.protocol.extensions import CREATE_ON_DEMAND
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from acquit.broker.refusal import Refused
 from acquit.errors import StoreFull
 from acquit.ledger import records
 from acquit.ledger.records import QueueFlag
-from acquit.protocol._definitions import AmqpCondition
+from acquit.protocol.definitions import AmqpCondition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

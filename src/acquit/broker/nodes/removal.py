@@ -16,7 +16,7 @@ from acquit.broker.admin.purging import Purge
 from acquit.broker.nodes.node import Queue
 from acquit.errors import StoreFull
 from acquit.ledger.records import QueueFlag
-from acquit.protocol._definitions import AmqpCondition, Error
+from acquit.protocol.definitions import AmqpCondition, Error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -32,7 +32,7 @@ from acquit.broker.nodes.node import whole
 from acquit.broker.nodes.queues import check_address
 from acquit.broker.nodes.subscription import NAME_MAX, Subscription, shown, subscription_name
 from acquit.broker.refusal import Refused
-from acquit.protocol._definitions import (
+from acquit.protocol.definitions import (
     AmqpCondition,
     Source,
     StdDistMode,

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final
 from acquit.broker.nodes.finding import wants_topic
 from acquit.broker.nodes.lifetime import Lifetime, Temporary
 from acquit.broker.refusal import Refused
-from acquit.protocol._definitions import (
+from acquit.protocol.composite import several
+from acquit.protocol.definitions import (
     AmqpCondition,
     DeleteOnClose,
     DeleteOnNoLinks,
@@ -23,7 +24,6 @@ from acquit.protocol._definitions import (
     DeleteOnNoMessages,
     StdDistMode,
 )
-from acquit.protocol.composite import several
 from acquit.protocol.types import Described
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from acquit.broker.nodes.queues import Queues
     from acquit.broker.nodes.topics import Topic, Topics
     from acquit.broker.scribe import Scribe
-    from acquit.protocol._definitions import Source, Target
+    from acquit.protocol.definitions import Source, Target
 
 LIFETIME_POLICY: Final = "lifetime-policy"
 DIST_MODES: Final = "supported-dist-modes"

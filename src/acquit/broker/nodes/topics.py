@@ -21,7 +21,7 @@ from acquit.broker.nodes.queues import check_address
 from acquit.broker.refusal import Refused
 from acquit.ledger import records
 from acquit.ledger.records import QueueFlag
-from acquit.protocol._definitions import AmqpCondition
+from acquit.protocol.definitions import AmqpCondition
 
 if TYPE_CHECKING:
     from acquit.broker.links.peers import Peer

@@ -26,7 +26,7 @@ from acquit.broker.message import Message
 from acquit.errors import DecodeError
 from acquit.ledger.events import EventKind
 from acquit.ledger.records import AttemptNote, Cause
-from acquit.protocol._definitions import Error, SectionCode
+from acquit.protocol.definitions import Error, SectionCode
 from acquit.protocol.extensions import ACQUIRED_COUNT, ATTEMPTS, ORIGIN, POSTED_AT, SEQUENCE
 from acquit.protocol.sections import (
     MESSAGE_ANNOTATIONS,

@@ -41,7 +41,9 @@ from acquit.broker.transact.retirement import Retirement
 from acquit.errors import StoreFull
 from acquit.ledger.events import EventKind
 from acquit.ledger.records import AttemptNote, Cause
-from acquit.protocol._definitions import (
+from acquit.protocol.codec import encode
+from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.definitions import (
     Accepted,
     AmqpCondition,
     Error,
@@ -49,8 +51,6 @@ from acquit.protocol._definitions import (
     Received,
     Rejected,
 )
-from acquit.protocol.codec import encode
-from acquit.protocol.constants import ACCEPTED
 
 if TYPE_CHECKING:
     from acquit.broker.life import Life

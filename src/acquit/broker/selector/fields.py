@@ -23,7 +23,7 @@ from uuid import UUID
 
 from acquit.errors import DecodeError
 from acquit.protocol import _decoder as d
-from acquit.protocol._definitions import SectionCode
+from acquit.protocol.definitions import SectionCode
 from acquit.protocol.sections import (
     APPLICATION_PROPERTIES,
     MESSAGE_ANNOTATIONS,

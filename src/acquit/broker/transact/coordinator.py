@@ -17,7 +17,10 @@ from acquit.broker.links.peers import Actor, Peer
 from acquit.broker.queue import Ending
 from acquit.broker.refusal import Refused
 from acquit.errors import DecodeError, RemoteProtocolError
-from acquit.protocol._definitions import (
+from acquit.protocol.codec import decode
+from acquit.protocol.composite import decode_composite
+from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.definitions import (
     AmqpCondition,
     Declare,
     Declared,
@@ -29,10 +32,7 @@ from acquit.protocol._definitions import (
     TransactionCondition,
     TxnCapability,
 )
-from acquit.protocol._definitions import Coordinator as CoordinatorTarget
-from acquit.protocol.codec import decode
-from acquit.protocol.composite import decode_composite
-from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.definitions import Coordinator as CoordinatorTarget
 from acquit.protocol.link import ReceivingLink
 from acquit.protocol.sections import BODY, scan_sections
 

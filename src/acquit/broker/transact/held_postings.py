@@ -20,7 +20,7 @@ from acquit.errors import StoreFull
 from acquit.ledger import records
 from acquit.ledger.events import Event, EventKind
 from acquit.ledger.live import LiveMessage
-from acquit.protocol._definitions import AmqpCondition
+from acquit.protocol.definitions import AmqpCondition
 from acquit.protocol.sections import MESSAGE_ANNOTATIONS, PROPERTIES
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from acquit.broker.queue import NodeState
-from acquit.protocol._definitions import AmqpCondition, Error
+from acquit.protocol.definitions import AmqpCondition, Error
 
 if TYPE_CHECKING:
     from acquit.broker.dispatching.consumers import Consumer

@@ -6,8 +6,8 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from acquit.broker.message import OVERHEAD_BYTES
-from acquit.protocol._definitions import Error, TransactionalState
 from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.definitions import Error, TransactionalState
 from acquit.store.interface import Position
 
 if TYPE_CHECKING:

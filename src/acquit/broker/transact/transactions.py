@@ -43,7 +43,8 @@ from acquit.ledger import records
 from acquit.ledger.events import ATTEMPT_MAX, EVENT, Event, EventKind
 from acquit.ledger.recorder import RECORD_BYTES
 from acquit.ledger.records import Verdict as Fate
-from acquit.protocol._definitions import (
+from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.definitions import (
     Accepted,
     AmqpCondition,
     Error,
@@ -54,7 +55,6 @@ from acquit.protocol._definitions import (
     TransactionalState,
     TransactionCondition,
 )
-from acquit.protocol.constants import ACCEPTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,8 +12,8 @@ from acquit.client.options import check_timeout
 from acquit.client.receipts import ReceiptStatus, SendPromise, SettlementReceipt, call_when_done
 from acquit.client.received import Kinds, MessageCore, SessionBase, modified, rejected
 from acquit.client.waiting import wait
-from acquit.protocol._definitions import Accepted, Error
 from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.definitions import Accepted, Error
 
 
 class Receipt(SettlementReceipt):

@@ -19,8 +19,8 @@ from acquit.client.options import (
 from acquit.client.sending import PreparedMessage, SenderCore
 from acquit.client.waiting import Deadline, Waiters, wait
 from acquit.errors import NotSent
-from acquit.protocol._definitions import Accepted
 from acquit.protocol.body import Body
+from acquit.protocol.definitions import Accepted
 from acquit.protocol.message import Message
 
 

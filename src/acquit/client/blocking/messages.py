@@ -10,8 +10,8 @@ from acquit.client.options import check_timeout
 from acquit.client.receipts import ReceiptStatus, SendPromise, SettlementReceipt
 from acquit.client.received import Kinds, MessageCore, SessionBase, modified, rejected
 from acquit.client.threads import loop_thread, wait, when_done
-from acquit.protocol._definitions import Accepted, Error
 from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.definitions import Accepted, Error
 
 
 class Receipt(SettlementReceipt):

@@ -16,8 +16,8 @@ from acquit.client.options import DeliveryMode, check_timeout
 from acquit.client.sending import PreparedMessage
 from acquit.client.threads import Gate, LoopThread, wait
 from acquit.errors import NotSent
-from acquit.protocol._definitions import Accepted
 from acquit.protocol.body import Body
+from acquit.protocol.definitions import Accepted
 from acquit.protocol.message import Message
 
 

@@ -39,8 +39,8 @@ from acquit.compat.qpid.messaging.exceptions import (
 from acquit.compat.qpid.messaging.message import Message
 from acquit.compat.qpid.resolving import Plan, plan
 from acquit.errors import AcquitError, ConnectionFailed, DecodeError, SendFailed, SessionEnded
-from acquit.protocol._definitions import Accepted
 from acquit.protocol.constants import RELEASED
+from acquit.protocol.definitions import Accepted
 
 if TYPE_CHECKING:
     from acquit.client.failures import Failure

@@ -35,9 +35,9 @@ from acquit.compat.qpid.messaging.exceptions import (
 )
 from acquit.compat.qpid.messaging.message import Disposition, Message
 from acquit.errors import AcquitError
-from acquit.protocol._definitions import Error, Rejected
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.constants import RELEASED as RELEASED_OUTCOME
+from acquit.protocol.definitions import Error, Rejected
 
 if TYPE_CHECKING:
     from acquit.client.receiving import ReceiverCore

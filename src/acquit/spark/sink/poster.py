@@ -51,7 +51,7 @@ from acquit.errors import (
     SendFailed,
     SessionEnded,
 )
-from acquit.protocol._definitions import Accepted, AmqpCondition
+from acquit.protocol.definitions import Accepted, AmqpCondition
 from acquit.protocol.extensions import SENDER_MARK
 from acquit.protocol.numbered import place_section
 from acquit.spark.connecting import CLOSE_TIMEOUT_S, broker_id, connect_patiently

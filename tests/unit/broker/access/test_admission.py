@@ -7,8 +7,8 @@ import pytest
 from acquit.broker.access.admission import ENFORCEMENT_POLICY, SOLE_CONNECTION
 from acquit.broker.links.peers import Peer
 from acquit.broker.server import CAPABILITIES
-from acquit.protocol._definitions import Open
 from acquit.protocol.connection import ESTABLISHMENT_FAILED, Connection
+from acquit.protocol.definitions import Open
 from acquit.protocol.options import ConnectionOptions
 from acquit.protocol.types import UInt
 from tests.support.broker_world import Client, World, durable

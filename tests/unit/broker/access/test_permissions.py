@@ -11,7 +11,7 @@ from acquit.broker.configuration import parse_options
 from acquit.broker.nodes.addresses import matches
 from acquit.broker.options import PERMISSIONS, BrokerOptions, Role, Security, User
 from acquit.errors import ConfigurationError
-from acquit.protocol._definitions import Accepted, AmqpCondition, Rejected, Source, Target
+from acquit.protocol.definitions import Accepted, AmqpCondition, Rejected, Source, Target
 from acquit.protocol.extensions import EXISTING
 from acquit.protocol.link import Link
 from acquit.protocol.message import Message

@@ -11,8 +11,8 @@ from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.broker.refusal import Refused
 from acquit.errors import SelectorError
 from acquit.ledger.events import EventKind
-from acquit.protocol._definitions import Modified
 from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.definitions import Modified
 from acquit.protocol.message import Message
 from acquit.store.options import JournalOptions
 from acquit.testing.simulation.disk import FaultyDisk

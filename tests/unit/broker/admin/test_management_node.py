@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from acquit.broker.access.permissions import Permissions
 from acquit.broker.options import AddressRule, BrokerOptions, Role, Security, User
-from acquit.protocol._definitions import Rejected, Source, Target
 from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.definitions import Rejected, Source, Target
 from acquit.protocol.delivery import Delivery
 from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.message import Message

@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 
 from acquit.broker.admin.schedule import LISTED_MAX, STEP
-from acquit.protocol._definitions import Modified, Source, Target
 from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.definitions import Modified, Source, Target
 from acquit.protocol.message import Message
 from acquit.protocol.types import ULong
 from tests.support.broker_world import Client, World, durable, live_of, posted

@@ -8,8 +8,8 @@ import pytest
 
 from acquit.broker.dispatching import choosing, dispatch
 from acquit.broker.selector import Selector
-from acquit.protocol._definitions import Modified, Source, Target
 from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.definitions import Modified, Source, Target
 from acquit.protocol.message import Message
 from acquit.protocol.types import Described, Symbol, ULong
 from tests.support.broker_world import World, durable

@@ -9,8 +9,8 @@ import pytest
 from acquit.broker.dispatching import groups as groups_module
 from acquit.broker.dispatching.groups import CLOSING, Groups
 from acquit.broker.options import AddressRule, BrokerOptions
-from acquit.protocol._definitions import Modified
 from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.definitions import Modified
 from acquit.protocol.link import ReceivingLink
 from acquit.protocol.message import Message
 from tests.support.broker_world import Client, World

@@ -7,8 +7,8 @@ import pytest
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.ledger.events import EventKind
 from acquit.ledger.history import history
-from acquit.protocol._definitions import Accepted, Modified, Rejected, TransactionCondition
 from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.definitions import Accepted, Modified, Rejected, TransactionCondition
 from acquit.protocol.message import Message
 from tests.support.broker_world import DATA, World, durable, live_of
 from tests.support.transacting import Controller

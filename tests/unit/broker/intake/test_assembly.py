@@ -6,9 +6,9 @@ from acquit.broker.intake.assembly import Assembly
 from acquit.broker.links.peers import Peer
 from acquit.broker.memory import Memory
 from acquit.broker.options import BrokerLimits, BrokerOptions, Security, User
-from acquit.protocol._definitions import AmqpCondition, Target, Transfer
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.connection import Connection
+from acquit.protocol.definitions import AmqpCondition, Target, Transfer
 from acquit.protocol.frames import encode_frame
 from acquit.protocol.options import ConnectionOptions
 from acquit.store.options import MIB

@@ -12,8 +12,8 @@ from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions
 from acquit.broker.queue import NodeState
 from acquit.broker.refusal import Refused
 from acquit.ledger.events import EventFlag, EventKind
-from acquit.protocol._definitions import Modified
 from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.definitions import Modified
 from acquit.protocol.message import Message
 from tests.support.broker_world import World, durable, live_of
 

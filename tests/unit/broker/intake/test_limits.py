@@ -7,8 +7,8 @@ import pytest
 from acquit.broker.intake.limits import STEP, VALUE_BYTES_MAX
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.ledger.events import EventKind
-from acquit.protocol._definitions import Modified, Rejected
 from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.definitions import Modified, Rejected
 from acquit.protocol.message import Message
 from tests.support.broker_world import Client, World, durable, live_of
 

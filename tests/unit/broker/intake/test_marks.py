@@ -11,8 +11,8 @@ from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions
 from acquit.ledger.events import EventKind
 from acquit.ledger.records import Namespace
 from acquit.ledger.sequences import Sequences
-from acquit.protocol._definitions import AmqpCondition, Rejected, Released, Target, TransactionalState
 from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.definitions import AmqpCondition, Rejected, Released, Target, TransactionalState
 from acquit.protocol.extensions import PLACE, SENDER_MARK
 from acquit.protocol.link import SendingLink
 from acquit.protocol.message import Message

@@ -7,7 +7,7 @@ import pytest
 from acquit.broker.access.permissions import Permissions
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.broker.options.security import Role, Security, User
-from acquit.protocol._definitions import Accepted, Rejected, Source, Target, TransactionalState
+from acquit.protocol.definitions import Accepted, Rejected, Source, Target, TransactionalState
 from acquit.protocol.link import SendingLink
 from acquit.protocol.message import Message
 from tests.support.broker_world import Client, World, durable, live_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from acquit.broker.options import AddressRule, BrokerOptions
-from acquit.protocol._definitions import Accepted
+from acquit.protocol.definitions import Accepted
 from acquit.protocol.message import Message
 from tests.support.broker_world import World
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions
-from acquit.protocol._definitions import AmqpCondition, Target
+from acquit.protocol.definitions import AmqpCondition, Target
 from acquit.protocol.extensions import SENDER_MARK
 from acquit.protocol.link import Link
 from tests.support.broker_world import Client, World

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions
-from acquit.protocol._definitions import (
+from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.definitions import (
     Accepted,
     Modified,
     RcvSettleMode,
@@ -20,7 +21,6 @@ from acquit.protocol._definitions import (
     TerminusDurability,
     TerminusExpiryPolicy,
 )
-from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.delivery import DeliveryState
 from acquit.protocol.extensions import RESUME, TERMINUS
 from acquit.protocol.link import LinkState, ReceivingLink, SendingLink

@@ -9,7 +9,7 @@ import pytest
 from acquit.broker.access.permissions import Permissions
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.broker.options.security import Role, Security, User
-from acquit.protocol._definitions import Source, Target
+from acquit.protocol.definitions import Source, Target
 from acquit.protocol.extensions import CREATE_ON_DEMAND
 from acquit.protocol.link import Link
 from tests.support.broker_world import Client, World

@@ -6,8 +6,8 @@ import pytest
 
 from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions, Security, User
 from acquit.ledger.records import Queue, QueueDeleted, RecordKind
-from acquit.protocol._definitions import AmqpCondition, Target
 from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.definitions import AmqpCondition, Target
 from acquit.protocol.link import Link
 from acquit.store.reading import FolderReader
 from acquit.store.record import walk

@@ -11,7 +11,7 @@ from acquit.broker.options import AddressRule, BrokerOptions, Role, Security, Us
 from acquit.errors import StoreVersionUnsupported
 from acquit.ledger.balance import balance
 from acquit.ledger.events import EventKind
-from acquit.protocol._definitions import (
+from acquit.protocol.definitions import (
     Accepted,
     AmqpCondition,
     LinkCondition,
@@ -593,7 +593,7 @@ def test_an_end_that_we_make_ourselves_ends_no_subscription() -> None:
 
 
 def _error() -> object:
-    from acquit.protocol._definitions import Error
+    from acquit.protocol.definitions import Error
 
     return Error(AmqpCondition.INTERNAL_ERROR, "a test")
 

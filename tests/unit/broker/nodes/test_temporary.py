@@ -10,7 +10,7 @@ import pytest
 from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions
 from acquit.ledger.balance import balance
 from acquit.ledger.events import EventKind
-from acquit.protocol._definitions import (
+from acquit.protocol.definitions import (
     Accepted,
     AmqpCondition,
     DeleteOnClose,

@@ -7,8 +7,8 @@ import pytest
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.broker.outcomes.expiry import COPIES_MAX, READS_MAX, RETRY_MS
 from acquit.errors import StoreFull
-from acquit.protocol._definitions import Modified, Target
 from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.definitions import Modified, Target
 from acquit.protocol.message import Message
 from acquit.protocol.types import Timestamp
 from tests.support.broker_world import World, durable, live_of

@@ -8,7 +8,7 @@ import pytest
 
 from acquit.broker.outcomes import leaving
 from acquit.broker.outcomes.settling import Settling
-from acquit.protocol._definitions import Accepted
+from acquit.protocol.definitions import Accepted
 from acquit.protocol.message import Message
 from tests.support.broker_world import Client, World, durable
 from tests.support.transacting import Controller

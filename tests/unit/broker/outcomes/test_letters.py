@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from acquit.broker.options import AddressRule, BrokerOptions
-from acquit.protocol._definitions import AmqpCondition, Error, Modified, Rejected
+from acquit.protocol.definitions import AmqpCondition, Error, Modified, Rejected
 from acquit.protocol.message import Message
 from tests.support.broker_world import World, durable, live_of
 

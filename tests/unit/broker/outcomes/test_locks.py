@@ -10,8 +10,8 @@ from acquit.broker.dispatching.consumers import Consumer
 from acquit.broker.nodes.locks import _SWEEP_MIN, Locks
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.ledger.records import Cause
-from acquit.protocol._definitions import Modified, Received
 from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.definitions import Modified, Received
 from acquit.protocol.message import Message
 from tests.support.broker_world import World, durable, live_of
 from tests.support.transacting import Controller

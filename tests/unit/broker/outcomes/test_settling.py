@@ -18,9 +18,9 @@ from acquit.broker.outcomes.settling import (
 from acquit.ledger.events import RETIRING
 from acquit.ledger.history import history
 from acquit.ledger.records import Cause
-from acquit.protocol._definitions import Error, Modified, Rejected
 from acquit.protocol.codec import encode
 from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.definitions import Error, Modified, Rejected
 from acquit.protocol.message import Message
 from tests.support.broker_world import DATA, Client, World, durable, live_of
 

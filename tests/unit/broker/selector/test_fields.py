@@ -11,8 +11,8 @@ import pytest
 
 from acquit.broker.selector import Fields, compile_selector, fields_of, fields_of_posting
 from acquit.broker.selector.fields import OPAQUE, stands_in_body
-from acquit.protocol._definitions import SectionCode
 from acquit.protocol.codec import encode
+from acquit.protocol.definitions import SectionCode
 from acquit.protocol.message import Message
 from acquit.protocol.sections import scan_sections, splice_annotations
 from acquit.protocol.types import (

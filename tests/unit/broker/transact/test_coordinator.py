@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from acquit.broker.transact.coordinator import CAPABILITIES, CREDIT
-from acquit.protocol._definitions import (
+from acquit.protocol.definitions import (
     Accepted,
     Coordinator,
     Declare,

@@ -10,7 +10,7 @@ from acquit.broker.options import BrokerOptions, TransactionLimits
 from acquit.broker.transact.fates import Fates
 from acquit.errors import StoreFull
 from acquit.ledger.records import FATES_KNOWN, Namespace, Start, Verdict
-from acquit.protocol._definitions import Accepted, Source, Target
+from acquit.protocol.definitions import Accepted, Source, Target
 from acquit.protocol.message import Message
 from tests.support.broker_world import START_US, Client, World, durable, live_of
 from tests.support.transacting import Controller
@@ -99,7 +99,7 @@ def test_to_ask_about_a_live_one_fences_it(world: World, asker: Asker) -> None:
     controller.post(sender, txn, durable("a"))
     controller.retire(txn, *client.held(receiver))
     # A commit that was sent, and that the broker has not read.
-    from acquit.protocol._definitions import Discharge
+    from acquit.protocol.definitions import Discharge
     from tests.support.transacting import control_message
 
     controller.link.send(b"commit", control_message(Discharge(txn, False)))

@@ -7,7 +7,7 @@ import pytest
 from acquit.broker.message import OVERHEAD_BYTES
 from acquit.broker.options import BrokerLimits, BrokerOptions
 from acquit.ledger.events import EventKind
-from acquit.protocol._definitions import Accepted, Rejected, Target
+from acquit.protocol.definitions import Accepted, Rejected, Target
 from acquit.protocol.message import Message
 from tests.support.broker_world import World, durable, live_of
 from tests.support.transacting import Controller

@@ -11,7 +11,7 @@ from acquit.ledger.events import EventKind
 from acquit.ledger.fold import Fold
 from acquit.ledger.history import history
 from acquit.ledger.verify import verify
-from acquit.protocol._definitions import (
+from acquit.protocol.definitions import (
     Accepted,
     Declare,
     Discharge,

@@ -22,8 +22,8 @@ from acquit.errors import (
     RowRejected,
     RowsChanged,
 )
-from acquit.protocol._definitions import Error
 from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.definitions import Error
 from acquit.protocol.delivery import Delivery, DeliveryState
 from acquit.spark.connecting import connect_patiently
 from acquit.spark.sink import poster as module
