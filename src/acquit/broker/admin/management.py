@@ -38,312 +38,24 @@ commit is on the way to the disk already, which is then awaited.
 
 What changes something is answered when it is done, to its last step, and durable.
 
-This module is pure: bytes of a request in, bytes of an answer out, some of them only `Later`. Links and replies are the
-core's.
+This module is pure: bytes of a request in, bytes of an answer out, some of them only `Later`. What is done stands in
+`operations`. Links and replies are the core's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, TypeGuard
-from uuid import UUID
+from typing import TYPE_CHECKING
 
 from acquit.broker.admin.later import Later, RequestFailure
-from acquit.broker.admin.schedule import LISTED_MAX, Scheduled
-from acquit.broker.inspect import QUEUE_COLUMNS, BrokerSnapshot, QueueSnapshot, TerminusSnapshot
-from acquit.broker.refusal import Refused
-from acquit.errors import DecodeError, SelectorError
+from acquit.broker.admin.operations import Deleted, ManagementRequest, operation, perform
+from acquit.errors import DecodeError
 from acquit.ledger.records import MessageId
-from acquit.protocol.extensions import BROKER, MESSAGE, QUEUE, TERMINUS_ENTITY, TRANSACTION
 from acquit.protocol.message import AmqpValue, Message
 from acquit.protocol.types import Value
 
 if TYPE_CHECKING:
     from acquit.broker.access.permissions import Rights
     from acquit.broker.admin.administration import Administration
-
-MOVED_BY_SEQUENCE_MAX: Final = 10_000
-"""Sequences in one request to move, at most."""
-
-
-@dataclass(frozen=True, slots=True)
-class Deleted:
-    """The messages and links that went with a deleted node. The draft leaves no room for them in the body of the
-    answer."""
-
-    messages: int
-    links: int
-
-
-@dataclass(frozen=True, slots=True)
-class ManagementRequest:
-    """A request of a user with these rights, who sees the queues that they may browse or manage."""
-
-    broker: Administration
-    user: str | None
-    rights: Rights
-    name: str | None
-    body: object
-
-    def snapshot(self) -> BrokerSnapshot:
-        """Return a snapshot of the broker, with the queues that the user may see."""
-        whole = self.broker.snapshot()
-        if self.rights.unlimited:
-            return whole
-        return replace(whole, queues=tuple(queue for queue in whole.queues if self._may_see(queue)))
-
-    def find(self, name: str) -> QueueSnapshot | None:
-        """Return a snapshot of one queue or topic; None if there is none that the user may see."""
-        queue = self.broker.queue(name)
-        return queue if queue is not None and self._may_see(queue) else None
-
-    def queue(self) -> QueueSnapshot:
-        """Return a snapshot of the queue or topic that the request names. Raises RequestFailure."""
-        if self.name is None:
-            raise RequestFailure(400, "the application property 'name' must be the name of a queue")
-        found = self.find(self.name)
-        if found is None:
-            raise RequestFailure(404, f"there is no queue {self.name!r}")
-        return found
-
-    def termini(self) -> list[TerminusSnapshot]:
-        """Return snapshots of the termini that outlive their links, of nodes that the user may see."""
-        may = self.rights.may
-        return [one for one in self.broker.termini() if may("browse", one.node) or may("manage", one.node)]
-
-    def holder(self) -> QueueSnapshot:
-        """Return a snapshot of the queue that the request names. Raises RequestFailure, for a topic as well."""
-        found = self.queue()
-        if "topic" in found.kind:
-            raise RequestFailure(
-                400, f"{self.name!r} is a topic: what is posted to it is in the queues of its subscriptions"
-            )
-        return found
-
-    def options(self, known: Mapping[str, type]) -> dict[str, object]:
-        """Return the options of a request, whose body is a map or nothing. Raises RequestFailure for unknown ones."""
-        if self.body is None:
-            return {}
-        if not isinstance(self.body, Mapping) or not all(
-            key in known and isinstance(value, known[key]) for key, value in self.body.items()
-        ):
-            raise RequestFailure(400, f"the body must be a map of some of: {', '.join(known)}")
-        return {str(key): value for key, value in self.body.items()}
-
-    def _may_see(self, queue: QueueSnapshot) -> bool:
-        return self.rights.may("browse", queue.address) or self.rights.may("manage", queue.address)
-
-
-def _columns(body: object) -> list[str]:
-    """Return the attributes that a QUERY asks for; all where it names none."""
-    wanted = body.get("attributeNames") if isinstance(body, Mapping) else None
-    if not wanted:
-        return list(QUEUE_COLUMNS)
-    if not isinstance(wanted, list) or not all(name in QUEUE_COLUMNS for name in wanted):
-        raise RequestFailure(400, f"attributeNames must be a list of some of: {', '.join(QUEUE_COLUMNS)}")
-    return [str(name) for name in wanted]
-
-
-def _query_queues(request: ManagementRequest) -> Value:
-    columns = _columns(request.body)
-    broker = request.snapshot()
-    rows: list[Value] = [[getattr(queue, column) for column in columns] for queue in broker.queues]
-    return {"attributeNames": list[Value](columns), "results": rows, "warnings": list[Value](broker.warnings)}
-
-
-def _read_queue(request: ManagementRequest) -> Value:
-    queue = request.queue()
-    return {column: getattr(queue, column) for column in QUEUE_COLUMNS}
-
-
-def _read_broker(request: ManagementRequest) -> Value:
-    broker = request.snapshot()
-    return {
-        "broker_id": broker.broker_id,
-        "last_sequence": broker.last_sequence,
-        "accepting": broker.accepting,
-        "warnings": list[Value](broker.warnings),
-    }
-
-
-def _purge_queue(request: ManagementRequest) -> Later[Value]:
-    queue = request.holder()
-    return request.broker.purge(queue.name, request.user).then(lambda count: {"purged": count})
-
-
-def _create_queue(request: ManagementRequest) -> Later[Value]:
-    kind = request.options({"kind": str}).get("kind", "queue")
-    name = request.name
-    if name is None:
-        raise RequestFailure(400, "the application property 'name' must be the name of a queue")
-    if kind not in ("queue", "topic"):
-        raise RequestFailure(400, f"kind must be 'queue' or 'topic', not {kind!r:.64}")
-    if request.find(name) and any(
-        row.name == name and ("topic" in row.kind) == (kind == "topic") for row in request.snapshot().queues
-    ):
-        raise RequestFailure(409, f"there is a {kind} {name!r} already")
-    return request.broker.create(name, request.user, topic=kind == "topic").then(lambda made: {"name": made})
-
-
-def _delete_queue(request: ManagementRequest) -> Later[Deleted]:
-    options = request.options({"if_unused": bool, "if_empty": bool})
-    queue = request.queue()
-    if options.get("if_unused") and queue.links:
-        raise RequestFailure(409, f"{queue.name!r} is in use: it has {queue.links} links")
-    if options.get("if_empty") and queue.depth:
-        raise RequestFailure(409, f"{queue.name!r} is not empty: it has {queue.depth} messages")
-    return request.broker.delete(queue.name, request.user).then(lambda _: Deleted(queue.depth, queue.links))
-
-
-def _move_messages(request: ManagementRequest) -> Later[Value]:
-    options = request.options({"to": str, "max": int, "selector": str, "sequences": list})
-    source = request.holder()
-    target, messages_max, selector = options.get("to"), options.get("max"), options.get("selector")
-    if not isinstance(target, str):
-        raise RequestFailure(400, "the body must be a map that says where: {to: queue}")
-    if target == source.name:
-        raise RequestFailure(400, f"{target!r} cannot be moved into itself: expected another queue")
-    if messages_max is not None and not (_is_number(messages_max) and messages_max):
-        raise RequestFailure(400, f"max must be a number above 0, not {messages_max!r:.64}")
-    sequences = options.get("sequences")
-    if isinstance(sequences, list) and not (
-        len(sequences) <= MOVED_BY_SEQUENCE_MAX and all(_is_number(sequence) for sequence in sequences)
-    ):
-        raise RequestFailure(400, f"sequences must be at most {MOVED_BY_SEQUENCE_MAX} numbers")
-    if reason := request.rights.refusal("manage", target):
-        raise RequestFailure(403, reason)
-    moved = request.broker.move(
-        source.name,
-        target,
-        request.user,
-        messages_max=messages_max,
-        selector=None if selector is None else str(selector),
-        sequences=frozenset(map(int, sequences)) if isinstance(sequences, list) else None,
-    )
-    return moved.then(lambda count: {"moved": count})
-
-
-def _reload(request: ManagementRequest) -> Later[Value]:
-    return request.broker.reload().then(lambda changes: {"changes": changes})
-
-
-def _query_messages(request: ManagementRequest) -> Value:
-    queue = request.holder()
-    after, limit, body = 0, 100, request.body
-    if isinstance(body, Mapping):
-        after, limit = body.get("after", after), body.get("limit", limit)
-    if not _is_number(after) or not _is_number(limit) or not 1 <= limit <= LISTED_MAX:
-        raise RequestFailure(400, f"after must be a sequence, and limit a number from 1 to {LISTED_MAX}")
-    rows = [list[Value](message) for message in request.broker.scheduled(queue.name, after, limit)]
-    return {"attributeNames": list[Value](Scheduled._fields), "results": list[Value](rows)}
-
-
-def _cancel_messages(request: ManagementRequest) -> Later[Value]:
-    queue = request.holder()
-    match request.body:
-        case {"sequence": int() as sequence, **rest} if not rest and _is_number(sequence):
-            cancelled = request.broker.cancel(queue.name, request.user, sequence=sequence)
-        case {"message_id": str() | int() | bytes() | UUID() as message_id, **rest} if not rest and _is_id(message_id):
-            cancelled = request.broker.cancel(queue.name, request.user, message_id=message_id)
-        case {"all": True, **rest} if not rest:
-            return request.broker.cancel(queue.name, request.user).then(lambda count: {"cancelled": count})
-        case _:
-            raise RequestFailure(400, "the body must be a map: {sequence: number}, {message_id: id} or {all: true}")
-    unknown = RequestFailure(404, f"nothing in {queue.name!r} that waits for its delivery time is named so")
-    return cancelled.then(lambda count: {"cancelled": count} if count else unknown)
-
-
-def _is_number(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 64
-
-
-def _is_id(value: object) -> bool:
-    return not isinstance(value, int) or _is_number(value)
-
-
-Operation = Callable[[ManagementRequest], Value | Later[Value] | Later[Deleted]]
-
-
-def _query_termini(request: ManagementRequest) -> Value:
-    rows = [list[Value](terminus) for terminus in request.termini()]
-    return {"attributeNames": list[Value](TerminusSnapshot._fields), "results": list[Value](rows)}
-
-
-def _delete_terminus(request: ManagementRequest) -> Later[Value]:
-    found = next((terminus for terminus in request.termini() if terminus.identity == request.name), None)
-    if found is None:
-        raise RequestFailure(404, f"there is no terminus {request.name!r}")
-    if not request.rights.unlimited and (reason := request.rights.refusal("manage", found.node)):
-        raise RequestFailure(403, reason)
-    return request.broker.end_terminus(found.identity).then(lambda count: {"returned": count})
-
-
-def _read_transaction(request: ManagementRequest) -> Later[Value]:
-    try:
-        txn_id = bytes.fromhex(request.name or "")
-    except ValueError:
-        txn_id = b""
-    if not txn_id:
-        raise RequestFailure(400, "the application property 'name' must be the id of a transaction, in hex")
-    return request.broker.fate(txn_id, request.user).then(lambda told: {"fate": told[0], "kept_ms": told[1]})
-
-
-_OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
-    ("QUERY", QUEUE): _query_queues,
-    ("READ", QUEUE): _read_queue,
-    ("READ", BROKER): _read_broker,
-    ("CREATE", QUEUE): _create_queue,
-    ("DELETE", QUEUE): _delete_queue,
-    ("PURGE", QUEUE): _purge_queue,
-    ("MOVE", QUEUE): _move_messages,
-    ("RELOAD", BROKER): _reload,
-    ("QUERY", MESSAGE): _query_messages,
-    ("CANCEL", MESSAGE): _cancel_messages,
-    ("READ", TRANSACTION): _read_transaction,
-    ("QUERY", TERMINUS_ENTITY): _query_termini,
-    ("DELETE", TERMINUS_ENTITY): _delete_terminus,
-}
-
-
-_SEEING: Final = frozenset(
-    (
-        ("QUERY", QUEUE),
-        ("READ", QUEUE),
-        ("READ", BROKER),
-        ("QUERY", MESSAGE),
-        ("READ", TRANSACTION),
-        ("QUERY", TERMINUS_ENTITY),
-    )
-)
-"""Operations that change nothing, on what may be seen. All others need the permission to manage, or what is here:"""
-_ALSO_BY: Final[Mapping[tuple[str, str], str]] = {("CREATE", QUEUE): "create", ("DELETE", QUEUE): "delete"}
-
-
-def _check_permission(request: ManagementRequest, operation: tuple[str, str]) -> None:
-    """Raise RequestFailure unless the user of the request may perform the operation."""
-    rights, name = request.rights, request.name
-    if operation in (("READ", QUEUE), ("QUERY", MESSAGE)) and name is not None:
-        found = request.broker.queue(name)
-        address = name if found is None else found.address
-        if not rights.may("manage", address) and (reason := rights.refusal("browse", address)):
-            raise RequestFailure(403, reason)
-    if operation == ("QUERY", QUEUE) and not (rights.anywhere("browse") or rights.anywhere("manage")):
-        raise RequestFailure(
-            403, f"{rights.who} may not see any queue: no role gives the permission to browse or to manage"
-        )
-    if operation in _SEEING or operation[1] == TERMINUS_ENTITY:
-        return  # whoever ends a terminus is asked for what its node takes
-    if name is None or operation[1] == BROKER:
-        if not rights.everywhere("manage"):
-            raise RequestFailure(403, "this needs the permission to manage '#', which no role gives")
-        return
-    found = request.broker.queue(name)
-    address = name if found is None else found.address
-    if operation in _ALSO_BY and rights.may(_ALSO_BY[operation], address):
-        return
-    if reason := rights.refusal("manage", address):
-        raise RequestFailure(403, reason)
 
 
 def reply_address(payload: bytes) -> str | None:
@@ -360,42 +72,24 @@ def answer(payload: bytes, broker: Administration, user: str | None, rights: Rig
         message = Message.decode(payload)
         correlation_id = message.message_id if message.correlation_id is None else message.correlation_id
         properties = message.application_properties
-        operation, kind, name = (properties.get(key) for key in ("operation", "type", "name"))
-        perform = _OPERATIONS.get((str(operation), str(kind)))
-        if perform is None:
-            known = ", ".join(f"{known_operation} {known_kind}" for known_operation, known_kind in _OPERATIONS)
-            raise RequestFailure(501, f"{operation!s:.64} {kind!s:.64} is not among: {known}")
+        wanted = operation(properties.get("operation"), properties.get("type"))
+        name = properties.get("name")
         body = getattr(message.body, "value", message.body)
         request = ManagementRequest(broker, user, rights, None if name is None else str(name), body)
-        if not rights.unlimited:
-            _check_permission(request, (str(operation), str(kind)))
-        result = perform(request)
-        status = _SUCCESS.get((str(operation), str(kind)), _OK)
+        result = perform(wanted, request)
     except RequestFailure as exc:
         return _encode(exc, correlation_id)
-    except (DecodeError, SelectorError) as exc:
+    except DecodeError as exc:
         return _encode(RequestFailure(400, str(exc)), correlation_id)
-    except Refused as exc:
-        return _encode(RequestFailure(_STATUS.get(str(exc.condition), 400), exc.description), correlation_id)
     if isinstance(result, Later):
         encoded = Later[bytes]()
-        result.when_finished(lambda value: encoded.finish(_encode(value, correlation_id, status)))
+        result.when_finished(lambda value: encoded.finish(_encode(value, correlation_id, wanted.success)))
         return encoded
-    return _encode(result, correlation_id)
-
-
-_OK: Final = 200, "OK"
-_SUCCESS: Final = {("CREATE", QUEUE): (201, "Created"), ("DELETE", QUEUE): (204, "No Content")}
-"""Statuses of what went well, where they are not 200."""
-_STATUS: Final = {
-    "amqp:not-found": 404,
-    "amqp:unauthorized-access": 403,
-    "amqp:resource-limit-exceeded": 507,
-}
+    return _encode(result, correlation_id, wanted.success)
 
 
 def _encode(
-    result: Value | Deleted | RequestFailure, correlation_id: MessageId | None, success: tuple[int, str] = _OK
+    result: Value | Deleted | RequestFailure, correlation_id: MessageId | None, success: tuple[int, str] = (200, "OK")
 ) -> bytes:
     body: Value = None
     properties: dict[str, object] = {}
