@@ -47,7 +47,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from acquit.broker.admin.later import Later, RequestFailure
-from acquit.broker.admin.operations import Deleted, ManagementRequest, operation, perform
+from acquit.broker.admin.operations import operation, perform
+from acquit.broker.admin.requests import Deleted, ManagementRequest
 from acquit.errors import DecodeError
 from acquit.ledger.records import MessageId
 from acquit.protocol.message import AmqpValue, Message

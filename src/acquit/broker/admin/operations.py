@@ -11,115 +11,26 @@ and the HTTP interface say the same in their own form. All of it runs on the bro
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from acquit.broker.admin.later import Later, RequestFailure
+from acquit.broker.admin.queue_operations import (
+    create_queue,
+    delete_queue,
+    move_messages,
+    purge_queue,
+    query_queues,
+    read_queue,
+)
+from acquit.broker.admin.requests import Deleted, ManagementRequest, is_number
 from acquit.broker.admin.schedule import LISTED_MAX, Scheduled
-from acquit.broker.inspect import QUEUE_COLUMNS, BrokerSnapshot, QueueSnapshot, TerminusSnapshot
+from acquit.broker.inspect import TerminusSnapshot
 from acquit.broker.refusal import Refused
 from acquit.errors import SelectorError
 from acquit.protocol.extensions import BROKER, MESSAGE, QUEUE, TERMINUS_ENTITY, TRANSACTION
 from acquit.protocol.types import Value
-
-if TYPE_CHECKING:
-    from acquit.broker.access.permissions import Rights
-    from acquit.broker.admin.administration import Administration
-
-MOVED_BY_SEQUENCE_MAX: Final = 10_000
-"""Sequences in one request to move, at most."""
-
-
-@dataclass(frozen=True, slots=True)
-class Deleted:
-    """The messages and links that went with a deleted node. The draft leaves no room for them in the body of the
-    answer."""
-
-    messages: int
-    links: int
-
-
-@dataclass(frozen=True, slots=True)
-class ManagementRequest:
-    """A request of a user with these rights, who sees the queues that they may browse or manage."""
-
-    broker: Administration
-    user: str | None
-    rights: Rights
-    name: str | None
-    body: object
-
-    def snapshot(self) -> BrokerSnapshot:
-        """Return a snapshot of the broker, with the queues that the user may see."""
-        whole = self.broker.snapshot()
-        if self.rights.unlimited:
-            return whole
-        return replace(whole, queues=tuple(queue for queue in whole.queues if self._may_see(queue)))
-
-    def find(self, name: str) -> QueueSnapshot | None:
-        """Return a snapshot of one queue or topic; None if there is none that the user may see."""
-        queue = self.broker.queue(name)
-        return queue if queue is not None and self._may_see(queue) else None
-
-    def queue(self) -> QueueSnapshot:
-        """Return a snapshot of the queue or topic that the request names. Raises RequestFailure."""
-        if self.name is None:
-            raise RequestFailure(400, "the application property 'name' must be the name of a queue")
-        found = self.find(self.name)
-        if found is None:
-            raise RequestFailure(404, f"there is no queue {self.name!r}")
-        return found
-
-    def termini(self) -> list[TerminusSnapshot]:
-        """Return snapshots of the termini that outlive their links, of nodes that the user may see."""
-        may = self.rights.may
-        return [one for one in self.broker.termini() if may("browse", one.node) or may("manage", one.node)]
-
-    def holder(self) -> QueueSnapshot:
-        """Return a snapshot of the queue that the request names. Raises RequestFailure, for a topic as well."""
-        found = self.queue()
-        if "topic" in found.kind:
-            raise RequestFailure(
-                400, f"{self.name!r} is a topic: what is posted to it is in the queues of its subscriptions"
-            )
-        return found
-
-    def options(self, known: Mapping[str, type]) -> dict[str, object]:
-        """Return the options of a request, whose body is a map or nothing. Raises RequestFailure for unknown ones."""
-        if self.body is None:
-            return {}
-        if not isinstance(self.body, Mapping) or not all(
-            key in known and isinstance(value, known[key]) for key, value in self.body.items()
-        ):
-            raise RequestFailure(400, f"the body must be a map of some of: {', '.join(known)}")
-        return {str(key): value for key, value in self.body.items()}
-
-    def _may_see(self, queue: QueueSnapshot) -> bool:
-        return self.rights.may("browse", queue.address) or self.rights.may("manage", queue.address)
-
-
-def _columns(body: object) -> list[str]:
-    """Return the attributes that a QUERY asks for; all where it names none."""
-    wanted = body.get("attributeNames") if isinstance(body, Mapping) else None
-    if not wanted:
-        return list(QUEUE_COLUMNS)
-    if not isinstance(wanted, list) or not all(name in QUEUE_COLUMNS for name in wanted):
-        raise RequestFailure(400, f"attributeNames must be a list of some of: {', '.join(QUEUE_COLUMNS)}")
-    return [str(name) for name in wanted]
-
-
-def _query_queues(request: ManagementRequest) -> Value:
-    columns = _columns(request.body)
-    broker = request.snapshot()
-    rows: list[Value] = [[getattr(queue, column) for column in columns] for queue in broker.queues]
-    return {"attributeNames": list[Value](columns), "results": rows, "warnings": list[Value](broker.warnings)}
-
-
-def _read_queue(request: ManagementRequest) -> Value:
-    queue = request.queue()
-    return {column: getattr(queue, column) for column in QUEUE_COLUMNS}
 
 
 def _read_broker(request: ManagementRequest) -> Value:
@@ -132,63 +43,6 @@ def _read_broker(request: ManagementRequest) -> Value:
     }
 
 
-def _purge_queue(request: ManagementRequest) -> Later[Value]:
-    queue = request.holder()
-    return request.broker.purge(queue.name, request.user).then(lambda count: {"purged": count})
-
-
-def _create_queue(request: ManagementRequest) -> Later[Value]:
-    kind = request.options({"kind": str}).get("kind", "queue")
-    name = request.name
-    if name is None:
-        raise RequestFailure(400, "the application property 'name' must be the name of a queue")
-    if kind not in ("queue", "topic"):
-        raise RequestFailure(400, f"kind must be 'queue' or 'topic', not {kind!r:.64}")
-    if request.find(name) and any(
-        row.name == name and ("topic" in row.kind) == (kind == "topic") for row in request.snapshot().queues
-    ):
-        raise RequestFailure(409, f"there is a {kind} {name!r} already")
-    return request.broker.create(name, request.user, topic=kind == "topic").then(lambda made: {"name": made})
-
-
-def _delete_queue(request: ManagementRequest) -> Later[Deleted]:
-    options = request.options({"if_unused": bool, "if_empty": bool})
-    queue = request.queue()
-    if options.get("if_unused") and queue.links:
-        raise RequestFailure(409, f"{queue.name!r} is in use: it has {queue.links} links")
-    if options.get("if_empty") and queue.depth:
-        raise RequestFailure(409, f"{queue.name!r} is not empty: it has {queue.depth} messages")
-    return request.broker.delete(queue.name, request.user).then(lambda _: Deleted(queue.depth, queue.links))
-
-
-def _move_messages(request: ManagementRequest) -> Later[Value]:
-    options = request.options({"to": str, "max": int, "selector": str, "sequences": list})
-    source = request.holder()
-    target, messages_max, selector = options.get("to"), options.get("max"), options.get("selector")
-    if not isinstance(target, str):
-        raise RequestFailure(400, "the body must be a map that says where: {to: queue}")
-    if target == source.name:
-        raise RequestFailure(400, f"{target!r} cannot be moved into itself: expected another queue")
-    if messages_max is not None and not (_is_number(messages_max) and messages_max):
-        raise RequestFailure(400, f"max must be a number above 0, not {messages_max!r:.64}")
-    sequences = options.get("sequences")
-    if isinstance(sequences, list) and not (
-        len(sequences) <= MOVED_BY_SEQUENCE_MAX and all(_is_number(sequence) for sequence in sequences)
-    ):
-        raise RequestFailure(400, f"sequences must be at most {MOVED_BY_SEQUENCE_MAX} numbers")
-    if reason := request.rights.refusal("manage", target):
-        raise RequestFailure(403, reason)
-    moved = request.broker.move(
-        source.name,
-        target,
-        request.user,
-        messages_max=messages_max,
-        selector=None if selector is None else str(selector),
-        sequences=frozenset(map(int, sequences)) if isinstance(sequences, list) else None,
-    )
-    return moved.then(lambda count: {"moved": count})
-
-
 def _reload(request: ManagementRequest) -> Later[Value]:
     return request.broker.reload().then(lambda changes: {"changes": changes})
 
@@ -198,7 +52,7 @@ def _query_messages(request: ManagementRequest) -> Value:
     after, limit, body = 0, 100, request.body
     if isinstance(body, Mapping):
         after, limit = body.get("after", after), body.get("limit", limit)
-    if not _is_number(after) or not _is_number(limit) or not 1 <= limit <= LISTED_MAX:
+    if not is_number(after) or not is_number(limit) or not 1 <= limit <= LISTED_MAX:
         raise RequestFailure(400, f"after must be a sequence, and limit a number from 1 to {LISTED_MAX}")
     rows = [list[Value](message) for message in request.broker.scheduled(queue.name, after, limit)]
     return {"attributeNames": list[Value](Scheduled._fields), "results": list[Value](rows)}
@@ -207,7 +61,7 @@ def _query_messages(request: ManagementRequest) -> Value:
 def _cancel_messages(request: ManagementRequest) -> Later[Value]:
     queue = request.holder()
     match request.body:
-        case {"sequence": int() as sequence, **rest} if not rest and _is_number(sequence):
+        case {"sequence": int() as sequence, **rest} if not rest and is_number(sequence):
             cancelled = request.broker.cancel(queue.name, request.user, sequence=sequence)
         case {"message_id": str() | int() | bytes() | UUID() as message_id, **rest} if not rest and _is_id(message_id):
             cancelled = request.broker.cancel(queue.name, request.user, message_id=message_id)
@@ -219,12 +73,8 @@ def _cancel_messages(request: ManagementRequest) -> Later[Value]:
     return cancelled.then(lambda count: {"cancelled": count} if count else unknown)
 
 
-def _is_number(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 64
-
-
 def _is_id(value: object) -> bool:
-    return not isinstance(value, int) or _is_number(value)
+    return not isinstance(value, int) or is_number(value)
 
 
 def _query_termini(request: ManagementRequest) -> Value:
@@ -286,13 +136,13 @@ class Operation(NamedTuple):
 
 
 OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
-    ("QUERY", QUEUE): Operation(_query_queues, Needs.BROWSE_ANY),
-    ("READ", QUEUE): Operation(_read_queue, Needs.BROWSE),
+    ("QUERY", QUEUE): Operation(query_queues, Needs.BROWSE_ANY),
+    ("READ", QUEUE): Operation(read_queue, Needs.BROWSE),
     ("READ", BROKER): Operation(_read_broker, Needs.NOTHING),
-    ("CREATE", QUEUE): Operation(_create_queue, Needs.CREATE, (201, "Created")),
-    ("DELETE", QUEUE): Operation(_delete_queue, Needs.DELETE, (204, "No Content")),
-    ("PURGE", QUEUE): Operation(_purge_queue, Needs.MANAGE),
-    ("MOVE", QUEUE): Operation(_move_messages, Needs.MANAGE),
+    ("CREATE", QUEUE): Operation(create_queue, Needs.CREATE, (201, "Created")),
+    ("DELETE", QUEUE): Operation(delete_queue, Needs.DELETE, (204, "No Content")),
+    ("PURGE", QUEUE): Operation(purge_queue, Needs.MANAGE),
+    ("MOVE", QUEUE): Operation(move_messages, Needs.MANAGE),
     ("RELOAD", BROKER): Operation(_reload, Needs.MANAGE_ALL),
     ("QUERY", MESSAGE): Operation(_query_messages, Needs.BROWSE),
     ("CANCEL", MESSAGE): Operation(_cancel_messages, Needs.MANAGE),
@@ -358,10 +208,7 @@ def _check_permission(request: ManagementRequest, needs: Needs) -> None:
 
 
 __all__ = [
-    "MOVED_BY_SEQUENCE_MAX",
     "OPERATIONS",
-    "Deleted",
-    "ManagementRequest",
     "Needs",
     "Operation",
     "Result",

@@ -1,0 +1,110 @@
+"""The operations on queues, and on what becomes of the messages in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from acquit.broker.admin.later import Later, RequestFailure
+from acquit.broker.admin.requests import Deleted, ManagementRequest, is_number
+from acquit.broker.inspect import QUEUE_COLUMNS
+from acquit.protocol.types import Value
+
+MOVED_BY_SEQUENCE_MAX: Final = 10_000
+"""Sequences in one request to move, at most."""
+
+
+def _columns(body: object) -> list[str]:
+    """Return the attributes that a QUERY asks for; all where it names none."""
+    wanted = body.get("attributeNames") if isinstance(body, Mapping) else None
+    if not wanted:
+        return list(QUEUE_COLUMNS)
+    if not isinstance(wanted, list) or not all(name in QUEUE_COLUMNS for name in wanted):
+        raise RequestFailure(400, f"attributeNames must be a list of some of: {', '.join(QUEUE_COLUMNS)}")
+    return [str(name) for name in wanted]
+
+
+def query_queues(request: ManagementRequest) -> Value:
+    """Return a table of the queues that the user may see."""
+    columns = _columns(request.body)
+    broker = request.snapshot()
+    rows: list[Value] = [[getattr(queue, column) for column in columns] for queue in broker.queues]
+    return {"attributeNames": list[Value](columns), "results": rows, "warnings": list[Value](broker.warnings)}
+
+
+def read_queue(request: ManagementRequest) -> Value:
+    """Return what one queue or topic holds and counts."""
+    queue = request.queue()
+    return {column: getattr(queue, column) for column in QUEUE_COLUMNS}
+
+
+def purge_queue(request: ManagementRequest) -> Later[Value]:
+    """Remove what waits in a queue."""
+    queue = request.holder()
+    return request.broker.purge(queue.name, request.user).then(lambda count: {"purged": count})
+
+
+def create_queue(request: ManagementRequest) -> Later[Value]:
+    """Make a queue or topic."""
+    kind = request.options({"kind": str}).get("kind", "queue")
+    name = request.name
+    if name is None:
+        raise RequestFailure(400, "the application property 'name' must be the name of a queue")
+    if kind not in ("queue", "topic"):
+        raise RequestFailure(400, f"kind must be 'queue' or 'topic', not {kind!r:.64}")
+    if request.find(name) and any(
+        row.name == name and ("topic" in row.kind) == (kind == "topic") for row in request.snapshot().queues
+    ):
+        raise RequestFailure(409, f"there is a {kind} {name!r} already")
+    return request.broker.create(name, request.user, topic=kind == "topic").then(lambda made: {"name": made})
+
+
+def delete_queue(request: ManagementRequest) -> Later[Deleted]:
+    """Delete a queue or topic with everything in it."""
+    options = request.options({"if_unused": bool, "if_empty": bool})
+    queue = request.queue()
+    if options.get("if_unused") and queue.links:
+        raise RequestFailure(409, f"{queue.name!r} is in use: it has {queue.links} links")
+    if options.get("if_empty") and queue.depth:
+        raise RequestFailure(409, f"{queue.name!r} is not empty: it has {queue.depth} messages")
+    return request.broker.delete(queue.name, request.user).then(lambda _: Deleted(queue.depth, queue.links))
+
+
+def move_messages(request: ManagementRequest) -> Later[Value]:
+    """Move messages from one queue into another."""
+    options = request.options({"to": str, "max": int, "selector": str, "sequences": list})
+    source = request.holder()
+    target, messages_max, selector = options.get("to"), options.get("max"), options.get("selector")
+    if not isinstance(target, str):
+        raise RequestFailure(400, "the body must be a map that says where: {to: queue}")
+    if target == source.name:
+        raise RequestFailure(400, f"{target!r} cannot be moved into itself: expected another queue")
+    if messages_max is not None and not (is_number(messages_max) and messages_max):
+        raise RequestFailure(400, f"max must be a number above 0, not {messages_max!r:.64}")
+    sequences = options.get("sequences")
+    if isinstance(sequences, list) and not (
+        len(sequences) <= MOVED_BY_SEQUENCE_MAX and all(is_number(sequence) for sequence in sequences)
+    ):
+        raise RequestFailure(400, f"sequences must be at most {MOVED_BY_SEQUENCE_MAX} numbers")
+    if reason := request.rights.refusal("manage", target):
+        raise RequestFailure(403, reason)
+    moved = request.broker.move(
+        source.name,
+        target,
+        request.user,
+        messages_max=messages_max,
+        selector=None if selector is None else str(selector),
+        sequences=frozenset(map(int, sequences)) if isinstance(sequences, list) else None,
+    )
+    return moved.then(lambda count: {"moved": count})
+
+
+__all__ = [
+    "MOVED_BY_SEQUENCE_MAX",
+    "create_queue",
+    "delete_queue",
+    "move_messages",
+    "purge_queue",
+    "query_queues",
+    "read_queue",
+]

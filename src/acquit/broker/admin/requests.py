@@ -1,0 +1,90 @@
+"""A request for an operation: who asks, for what, and what they may see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeGuard
+
+from acquit.broker.admin.later import RequestFailure
+from acquit.broker.inspect import BrokerSnapshot, QueueSnapshot, TerminusSnapshot
+
+if TYPE_CHECKING:
+    from acquit.broker.access.permissions import Rights
+    from acquit.broker.admin.administration import Administration
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """The messages and links that went with a deleted node. The draft leaves no room for them in the body of the
+    answer."""
+
+    messages: int
+    links: int
+
+
+@dataclass(frozen=True, slots=True)
+class ManagementRequest:
+    """A request of a user with these rights, who sees the queues that they may browse or manage."""
+
+    broker: Administration
+    user: str | None
+    rights: Rights
+    name: str | None
+    body: object
+
+    def snapshot(self) -> BrokerSnapshot:
+        """Return a snapshot of the broker, with the queues that the user may see."""
+        whole = self.broker.snapshot()
+        if self.rights.unlimited:
+            return whole
+        return replace(whole, queues=tuple(queue for queue in whole.queues if self._may_see(queue)))
+
+    def find(self, name: str) -> QueueSnapshot | None:
+        """Return a snapshot of one queue or topic; None if there is none that the user may see."""
+        queue = self.broker.queue(name)
+        return queue if queue is not None and self._may_see(queue) else None
+
+    def queue(self) -> QueueSnapshot:
+        """Return a snapshot of the queue or topic that the request names. Raises RequestFailure."""
+        if self.name is None:
+            raise RequestFailure(400, "the application property 'name' must be the name of a queue")
+        found = self.find(self.name)
+        if found is None:
+            raise RequestFailure(404, f"there is no queue {self.name!r}")
+        return found
+
+    def termini(self) -> list[TerminusSnapshot]:
+        """Return snapshots of the termini that outlive their links, of nodes that the user may see."""
+        may = self.rights.may
+        return [one for one in self.broker.termini() if may("browse", one.node) or may("manage", one.node)]
+
+    def holder(self) -> QueueSnapshot:
+        """Return a snapshot of the queue that the request names. Raises RequestFailure, for a topic as well."""
+        found = self.queue()
+        if "topic" in found.kind:
+            raise RequestFailure(
+                400, f"{self.name!r} is a topic: what is posted to it is in the queues of its subscriptions"
+            )
+        return found
+
+    def options(self, known: Mapping[str, type]) -> dict[str, object]:
+        """Return the options of a request, whose body is a map or nothing. Raises RequestFailure for unknown ones."""
+        if self.body is None:
+            return {}
+        if not isinstance(self.body, Mapping) or not all(
+            key in known and isinstance(value, known[key]) for key, value in self.body.items()
+        ):
+            raise RequestFailure(400, f"the body must be a map of some of: {', '.join(known)}")
+        return {str(key): value for key, value in self.body.items()}
+
+    def _may_see(self, queue: QueueSnapshot) -> bool:
+        return self.rights.may("browse", queue.address) or self.rights.may("manage", queue.address)
+
+
+def is_number(value: object) -> TypeGuard[int]:
+    """True if it is a number that can be a sequence, or a count."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 64
+
+
+__all__ = ["Deleted", "ManagementRequest", "is_number"]
