@@ -30,6 +30,8 @@ _OFFER: Final = int(Effect.OFFER)
 _RETIRE: Final = int(Effect.RETIRE)
 _SCHEDULE: Final = int(Effect.SCHEDULE)
 _LEFT: Final = int(Effect.LEFT)
+_HOLDING_BACK: Final = frozenset({NodeState.SCHEDULED, NodeState.SUSPENDED})
+"""States of a message in which its group may wait for it."""
 _RETURNING: Final = frozenset({EventKind.RELEASED, EventKind.MODIFIED})
 LEARNING_MAX: Final = 256
 """Bodies that are read at a time to learn of which group they are."""
@@ -157,7 +159,7 @@ class Life:
         elif effects & _OFFER:
             self.offer(message)
         elif row.next is NodeState.SUSPENDED and row.state is not row.next:
-            message.queue.suspended += 1
+            self.suspended(message)
 
     def offer(self, message: Message) -> None:
         """Put an AVAILABLE message in its place."""
@@ -197,11 +199,22 @@ class Life:
         extra.due_at_ms, extra.due_shift_ms = due_at_ms, 0
         queue.schedule(message)
         self.timers.add(due_at_ms, message)
-        if message.came_back and queue.policy.redelivery_blocks == "group" and queue.policy.message_groups:
-            if extra.group is not None:
-                self._block_group(message, extra.group)
-            elif message.body is None:
-                self._learn_group(message)
+        if message.came_back and queue.policy.redelivery_blocks == "group":
+            self._hold_back_group(message)
+
+    def suspended(self, message: Message) -> None:
+        """Count a message that is SUSPENDED, and hold back its group: what comes after it goes to the same consumer."""
+        message.queue.suspended += 1
+        self._hold_back_group(message)
+
+    def _hold_back_group(self, message: Message) -> None:
+        if not message.queue.policy.message_groups:
+            return
+        extra = message.extra
+        if extra is not None and extra.group is not None:
+            self._block_group(message, extra.group)
+        elif message.body is None:
+            self._learn_group(message)
 
     def _block_group(self, message: Message, group: str) -> None:
         message.need_extra().blocks = True
@@ -221,7 +234,7 @@ class Life:
         queue, extra = message.queue, message.need_extra()
         queue.learning -= 1
         self._learning -= 1
-        if message.state is NodeState.SCHEDULED and extra.group is not None and not extra.blocks:
+        if message.state in _HOLDING_BACK and extra.group is not None and not extra.blocks:
             self._block_group(message, extra.group)
         if self.memory.crowded(queue):
             self.memory.drop(message)
@@ -231,9 +244,13 @@ class Life:
         self.dirty[queue] = None
 
     def _unschedule(self, message: Message) -> None:
-        queue, extra = message.queue, message.extra
+        queue = message.queue
         if queue.unschedule(message):
             self.dirty[queue] = None
+        self._let_group_go(message)
+
+    def _let_group_go(self, message: Message) -> None:
+        queue, extra = message.queue, message.extra
         if extra is not None and extra.blocks:
             extra.blocks = False
             assert extra.group is not None
@@ -305,6 +322,7 @@ class Life:
                     message.extra.transaction = None
             case NodeState.SUSPENDED:
                 queue.suspended -= 1
+                self._let_group_go(message)
                 if message.holder is not None:
                     message.holder.held -= 1
                     message.holder = None

@@ -59,7 +59,7 @@ def recover(
     former: dict[int, Former] = {}
     for message, actor in returned:
         if message.state is NodeState.SUSPENDED:
-            message.queue.suspended += 1
+            life.suspended(message)
         else:
             message.queue.acquired += 1
         terminus = sources.get(actor)

@@ -181,7 +181,7 @@ class _Writing(_Forgetting):
 _HEADER: Final = b"acquit deliveries 1\n"
 _RECORD: Final = Struct("<IBBHHI")
 """CRC-32 of the rest, kind, whether it is forgotten, and the lengths of link, tag and value."""
-_COMPACT_BYTES_MIN: Final = 1 << 20
+_COMPACT_BYTES_MIN: Final = 16 << 20
 
 
 class FileStore(_Writing):

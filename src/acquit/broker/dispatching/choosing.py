@@ -341,8 +341,8 @@ class Choosing:
                 self._set_aside(queue, message, place, fields)
                 return
             if fields.accepted(interest):
-                if group is not None:
-                    self._bind(queue, message, group, consumer)
+                if group is not None and queue.groups is not None:
+                    queue.groups.hand_out(message, consumer)
                 pass_.give(consumer, message)
                 return
         self._set_aside(queue, message, place, fields)
@@ -381,7 +381,7 @@ class Choosing:
             return False
         # What is kept for it already goes first, in `_from_aside`.
         if pass_.seat(owner) and ((first := self._first(owner)) is None or rank(first) > place):
-            self._bind(queue, message, group, owner)
+            groups.hand_out(message, owner)
             pass_.give(owner, message)
             return True
         queue.aside.add(message)
@@ -392,15 +392,6 @@ class Choosing:
     def _keep_for(self, queue: Queue, owner: Consumer, message: Message) -> None:
         heappush(owner.own, (rank(message), message))
         queue.owing[owner] = None
-
-    @staticmethod
-    def _bind(queue: Queue, message: Message, group: str, consumer: Consumer) -> None:
-        groups, extra = queue.groups, message.extra
-        assert groups is not None and extra is not None
-        if extra.closes_group:
-            groups.close(group)
-        elif groups.owner(group) is None:
-            groups.bind(group, consumer)
 
     # -- aside --------------------------------------------------------------------------------------------------------
 
@@ -496,7 +487,7 @@ class Choosing:
             self._forget(consumer, message)
             self._keep_for(queue, owner, message)
             return False
-        self._bind(queue, message, group, consumer)
+        groups.hand_out(message, consumer)
         return True
 
     @staticmethod

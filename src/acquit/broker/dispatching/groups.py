@@ -52,6 +52,15 @@ class Groups(Generic[Consumer]):
         """The consumer gets the first message of the group."""
         self._owners[self._key(group)] = consumer
 
+    def hand_out(self, message: Message, consumer: Consumer) -> None:
+        """Bind the group of a message to the consumer that gets it, or free the group if the message is its last."""
+        extra = message.extra
+        assert extra is not None and extra.group is not None
+        if extra.closes_group:
+            self.close(extra.group)
+        elif self.owner(extra.group) is None:
+            self.bind(extra.group, consumer)
+
     def close(self, group: str) -> None:
         """The group's last message is on its way. In a bucket, others may not have ended: then nothing happens."""
         self._owners.pop(group, None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from acquit.broker.dispatching.groups import Groups
 from acquit.protocol.resumption import MISSING, ResumeAction, action
 
 if TYPE_CHECKING:
@@ -92,10 +93,21 @@ class Resuming:
         assert consumer.resumable is not None
         message = self._termini.resume(consumer.resumable, consumer, tag)
         assert message is not None
+        self._bind_group(message, consumer)
         payload = self._sending.payload(message) if with_message else b""
         delivery = self._sending.send_acquired(consumer, message, tag, payload, resume=resume or not with_message)
         if not with_message:  # its outcome came with the peer's map, as if by a disposition just now
             self._heard(consumer, [delivery], theirs, False)  # type: ignore[arg-type]  # `resumption` has looked at it
+
+    @staticmethod
+    def _bind_group(message: Message, consumer: Consumer) -> None:
+        """Its group was held back while it was suspended, and goes on with this consumer."""
+        queue, extra = consumer.queue, message.extra
+        if extra is None or extra.group is None or not queue.policy.message_groups:
+            return
+        if queue.groups is None:
+            queue.groups = Groups()
+        queue.groups.hand_out(message, consumer)
 
     def _tell(self, consumer: Consumer, terminus: SourceTerminus, tag: bytes, ours: object, what: object) -> None:
         """Say, or forget, the outcome of a delivery whose message was taken from the peer."""

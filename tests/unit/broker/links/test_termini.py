@@ -279,6 +279,36 @@ def test_what_waits_for_credit_goes_before_anything_new() -> None:
     assert [one.resumed for one in client.received[link]] == [True, True, False]
 
 
+@pytest.mark.parametrize("end", ["resumed", "its time", "restarted, resumed", "restarted, its time"])
+def test_the_group_of_a_suspended_message_waits_for_it(end: str) -> None:
+    world = World(BrokerOptions(limits=BrokerLimits(terminus_kept_ms_max=60_000)))
+    client = world.client("first")
+    sender = client.sender("q")
+    client.post(sender, durable(b"a1", group_id="a"))
+    world.settle()
+    link = resume_from(client, {}, credit=1)
+    tag = client.received[link][0].tag
+    client.post(sender, durable(b"a2", group_id="a"), durable(b"b1", group_id="b"), durable(b"a3", group_id="a"))
+    world.settle()
+    client.lose()
+    world.settle()
+    if end.startswith("restarted"):
+        world = world.crash()
+    other = world.client("other").receiver("q", credit=10)
+    world.settle()
+    assert world.clients[-1].bodies(other) == [b"b1"]
+    if end.endswith("its time"):
+        world.advance(60_001)
+        world.settle()
+        assert world.clients[-1].bodies(other) == [b"b1", b"a1", b"a2", b"a3"]
+    else:
+        again = world.client("first")
+        link = resume_from(again, {tag: None})
+        assert again.bodies(link) == [b"a1", b"a2", b"a3"]
+    world.check()
+    world.check_journal()
+
+
 def test_an_attach_without_a_map_begins_anew() -> None:
     world = posted("one")
     client = world.client()
