@@ -39,6 +39,7 @@ ALLOWED: dict[str, tuple[frozenset[str], frozenset[str]]] = {
         ("aio", "client", ""),
         ("types", "protocol", ""),
         ("embedded", "errors broker client", ""),
+        ("bench", "errors protocol client", ""),
         ("compat", "errors protocol client", ""),
         ("testing", "errors store protocol transport broker client embedded", "pytest"),
         (
@@ -49,7 +50,7 @@ ALLOWED: dict[str, tuple[frozenset[str], frozenset[str]]] = {
         ("demo", "acquit errors protocol store ledger client embedded spark", "deltalake rich"),
         (
             "cli",
-            "acquit _version errors protocol store ledger broker client spark demo",
+            "acquit _version errors protocol store ledger broker client bench spark demo",
             "click rich structlog",
         ),
         ("__main__", "cli", ""),

@@ -7,15 +7,17 @@ without looking at the broker's certificate: one that no authority has signed is
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import socket
 import ssl
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -24,9 +26,10 @@ from acquit.cli.output import remark
 from acquit.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
-    from acquit import Connection, ConnectionEvent
+    from acquit import Connection, ConnectionEvent, Reconnect
+    from acquit.client.aio import Connection as AioConnection
 
 DELAY_MAX_MS: Final = 1_000
 """Milliseconds between two attempts to restore a connection, at most: somebody is watching."""
@@ -50,22 +53,50 @@ class BrokerAt:
         it is restored within `outage_max_s` seconds (0: not at all), with a remark about each such outage."""
         import acquit
 
-        logging.getLogger("acquit.client").addHandler(_UNTOLD)
         reconnect = (
             acquit.Reconnect(delay_max_ms=DELAY_MAX_MS, outage_max_ms=max(1, int(outage_max_s * 1000)))
             if outage_max_s
             else None
         )
+        arguments = self._arguments(reconnect)
+        with self._explaining():
+            return acquit.connect(container_id=_container_id(), **arguments)
+
+    def connector(self) -> Callable[[], Awaitable[AioConnection]]:
+        """Return a function that makes connections of the asyncio API, each with a container id of its own. None of
+        them is restored. A password is asked for once, now."""
+        import acquit
+
+        arguments = self._arguments(None)
+        numbers = itertools.count(1)
+
+        async def connect() -> AioConnection:
+            with self._explaining():
+                return await acquit.aio.connect(container_id=f"{_container_id()}-{next(numbers)}", **arguments)
+
+        return connect
+
+    def _arguments(self, reconnect: Reconnect | None) -> dict[str, Any]:
+        """The arguments of `connect`, for both APIs."""
+        import acquit
+
+        logging.getLogger("acquit.client").addHandler(_UNTOLD)
+        return {
+            "url": list(self.urls) if len(self.urls) > 1 else self.urls[0],
+            "username": self.user,
+            "password": self._password(),
+            "ssl_context": self._ssl_context(),
+            "options": acquit.ConnectOptions(reconnect=reconnect),
+            "on_event": _tell,
+        }
+
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        """Say in the error of a connection that does not open which option would help."""
+        import acquit
+
         try:
-            return acquit.connect(
-                list(self.urls) if len(self.urls) > 1 else self.urls[0],
-                container_id=f"acquit-{os.getpid()}@{socket.gethostname()}",
-                username=self.user,
-                password=self._password(),
-                ssl_context=self._ssl_context(),
-                options=acquit.ConnectOptions(reconnect=reconnect),
-                on_event=_tell,
-            )
+            yield
         except acquit.AuthenticationFailed as error:
             if self.user is not None or self.cert is not None or any("@" in url for url in self.urls):
                 raise
@@ -102,6 +133,11 @@ class BrokerAt:
         from acquit.client.tls import make_ssl_context
 
         return make_ssl_context(self.ca, self.cert, self.key, said="--{} {}", asks=True)
+
+
+def _container_id() -> str:
+    """Return who this process is to brokers."""
+    return f"acquit-{os.getpid()}@{socket.gethostname()}"
 
 
 def _asks() -> bool:

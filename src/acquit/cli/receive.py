@@ -141,17 +141,23 @@ def browse(
             capabilities=(EXISTING,),
         ) as receiver,
     ):
-        show, shown = _printer(as_json), 0
-        while limit is None or shown < limit:
-            # Drained: whatever there is for our credit has come (2.6.7), so an empty buffer is the end of the queue.
-            receiver.drain(timeout_s)
-            messages = receiver.receive_many(PREFETCH_MAX if limit is None else limit - shown, timeout=0)
-            if not messages:
-                break
-            for message in messages:
-                show(message)
-            shown += len(messages)
+        show = _printer(as_json)
+        for message in waiting(receiver, limit, timeout_s):
+            show(message)
     return Exit.OK
+
+
+def waiting(receiver: Receiver, limit: int | None, timeout_s: float) -> Iterator[ReceivedMessage]:
+    """Yield what waits at the source of a browsing receiver, up to `limit` messages."""
+    shown = empty = 0
+    # Drained: whatever there is for our credit has come (2.6.7). A drain leaves no credit, and the receive that finds
+    # nothing then grants some: so the end of the queue is the second time that nothing came.
+    while empty < 2 and (limit is None or shown < limit):
+        receiver.drain(timeout_s)
+        messages = receiver.receive_many(PREFETCH_MAX if limit is None else limit - shown, timeout=0)
+        yield from messages
+        shown += len(messages)
+        empty = 0 if messages else empty + 1
 
 
 @contextmanager

@@ -69,6 +69,12 @@ def test_browsing_leaves_messages_where_they_are(at_broker: Shell, address: str)
     assert [document["body"] for document in at_broker("browse", address, "--json", "--limit", 1).documents] == ["one"]
 
 
+def test_browsing_goes_to_the_end_of_a_long_queue(at_broker: Shell, address: str) -> None:
+    at_broker("send", address, "--lines", stdin="x\n" * 250)
+    assert len(at_broker("browse", address, "--json").documents) == 250
+    assert len(at_broker("browse", address, "--json", "--limit", 180).documents) == 180
+
+
 def test_a_long_body_is_cut_for_people_only(at_broker: Shell, address: str) -> None:
     at_broker("send", address, "x" * 5000)
     assert "3000 characters more; --json shows all" in at_broker("browse", address).out

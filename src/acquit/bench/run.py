@@ -1,0 +1,332 @@
+"""A measurement, performed: connections, senders and receivers on one event loop.
+
+The node that is measured is a temporary one of the first connection, so that the broker removes it whatever becomes of
+us. What is durable needs a durable queue: one that the caller names, or, on acquit, one that is made here and deleted.
+A queue that the caller names must be empty, and is left empty.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+import uuid
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Final
+
+from acquit.bench.plan import STAMP_BYTES, BenchPlan, BenchResult, BenchStalled, Scenario
+from acquit.client.aio import Connection, ReceivedMessage, Receiver, Sender, SendReceipt, Session
+from acquit.client.management import ManagementFailed
+from acquit.client.modes import AckMode
+from acquit.client.options import DeliveryMode
+from acquit.errors import AcquitError, ConfigurationError
+from acquit.protocol.definitions import Accepted
+from acquit.protocol.extensions import EXISTING, MANAGEMENT_NODE, QUEUE
+from acquit.protocol.message import Message
+
+Progress = Callable[[int, int], object]
+"""Called with how much is done and how much there is to do: messages, or seconds."""
+
+_TICK_S: Final = 0.05
+_BATCH: Final = 200
+"""Messages that are taken from a receiver, and acknowledged, at once."""
+_ANSWER_S: Final = 10.0
+_OK: Final = range(200, 300)
+_NS: Final = 1_000_000_000
+
+
+async def measure(
+    connect: Callable[[], Awaitable[Connection]],
+    plan: BenchPlan,
+    *,
+    queue: str | None = None,
+    progress: Progress = lambda done, total: None,
+) -> BenchResult:
+    """Measure as `plan` says, over connections made by `connect`, through `queue` or a node of its own.
+
+    Leaves nothing behind, also when it is cancelled. Raises BenchStalled when nothing moves for the plan's `stall_s`,
+    ConfigurationError where the queue is not empty or the broker can make none, and what a connection raises.
+    """
+    if plan.scenario is Scenario.FAN_OUT and queue is not None:
+        raise ConfigurationError("fan-out has a topic of its own, and takes no queue")
+    async with AsyncExitStack() as stack:
+        connections = [await stack.enter_async_context(await connect()) for _ in range(plan.connections)]
+        session = await stack.enter_async_context(connections[0].session(AckMode.INDIVIDUAL))
+        if queue is not None:
+            await _check_empty(session, queue)
+            await stack.enter_async_context(_left_empty(connections[0], queue))
+        elif plan.durable:
+            queue = await stack.enter_async_context(_made(connections[0]))
+        elif plan.scenario is not Scenario.FAN_OUT:
+            # A temporary node lives as long as the link that had it made: this one, which takes no message.
+            queue = (await stack.enter_async_context(session.receiver(None, prefetch=0))).address
+        return await _Run(plan, queue).perform(connections, progress)
+
+
+@asynccontextmanager
+async def _made(connection: Connection) -> AsyncIterator[str]:
+    """Give a durable queue of acquit that is there meanwhile."""
+    product = connection.remote_properties.get("product")
+    if product != "acquit":
+        raise ConfigurationError(
+            f"durable messages need a durable queue, which {product or 'this broker'} cannot be asked to make and "
+            "delete: name one that is there (--queue)"
+        )
+    name = f"acquit-bench.{uuid.uuid4().hex}"
+    await _manage(connection, "CREATE", name)
+    try:
+        yield name
+    finally:
+        await _manage(connection, "DELETE", name)
+
+
+async def _manage(connection: Connection, operation: str, name: str) -> None:
+    """Ask the broker to make or delete a queue. Raises ManagementFailed where it does not."""
+    request = Message(None, application_properties={"operation": operation, "type": QUEUE, "name": name})
+    async with connection.session() as session, session.requester(MANAGEMENT_NODE) as requester:
+        answer = await requester.request(request, timeout=_ANSWER_S)
+    status = answer.application_properties.get("statusCode")
+    if status not in _OK:
+        raise ManagementFailed(f"{operation} {name}: {answer.application_properties.get('statusDescription')}")
+
+
+async def _check_empty(session: Session, queue: str) -> None:
+    """Raise ConfigurationError where there is a message in the queue, which is released."""
+    async with session.receiver(queue, prefetch=1, capabilities=(EXISTING,)) as receiver:
+        _ = await receiver.drain(_ANSWER_S)
+        message = await receiver.receive(0)
+        if message is not None:
+            _ = await message.release()
+            raise ConfigurationError(f"{queue!r} is not empty, and a measurement would take what is in it")
+
+
+@asynccontextmanager
+async def _left_empty(connection: Connection, queue: str) -> AsyncIterator[None]:
+    """Take what is in the queue when the measurement is over, however it ended."""
+    try:
+        yield
+    finally:
+        async with connection.session() as session, session.receiver(queue, prefetch=_BATCH) as receiver:
+            empty = 0
+            while empty < 2:  # after a drain, the first receive that waits grants credit for the next
+                _ = await receiver.drain(_ANSWER_S)
+                empty = 0 if await receiver.receive_many(_BATCH, 0) else empty + 1
+
+
+class _Run:
+    """The measurement while it is under way, and the only writer of its result."""
+
+    def __init__(self, plan: BenchPlan, address: str | None) -> None:
+        self._plan = plan
+        self._address = address
+        """None until the first subscriber has had a topic made."""
+        self._result = BenchResult(plan)
+        self._posted = asyncio.Event()
+        """Set when all is posted, and answered."""
+        self._posting = plan.connections
+        """Senders that are not done."""
+        self._begun_ns = self._last_ns = 0
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def perform(self, connections: list[Connection], progress: Progress) -> BenchResult:
+        """Post, receive, and wait for all of it."""
+        plan, result = self._plan, self._result
+        shown = connections[0].remote_properties
+        result.peer = f"{shown.get('product', 'unknown')} {shown.get('version', '')}".strip()
+        before = plan.scenario is Scenario.RECEIVE
+        try:
+            async with AsyncExitStack() as stack:
+                work: list[Coroutine[object, object, None]] = []
+                if before:
+                    senders = [await self._sender(stack, connection) for connection in connections]
+                    self._begin([self._post(sender, index) for index, sender in enumerate(senders)])
+                    await self._finish(self._posted.is_set, lambda done, total: None)
+                sharing = itertools.islice(itertools.cycle(connections), plan.receivers)
+                work += [self._take(*await self._receiver(stack, connection)) for connection in sharing]
+                if not before:
+                    senders = [await self._sender(stack, connection) for connection in connections]
+                    work += [self._post(sender, index) for index, sender in enumerate(senders)]
+                used_s = time.process_time()
+                self._begin(work)
+                await self._finish(self._all_there, progress)
+                result.seconds = max(1, self._last_ns - self._begun_ns) / _NS
+                result.cpu_share = (time.process_time() - used_s) / result.seconds
+        finally:
+            await self._end()
+        return result
+
+    async def _sender(self, stack: AsyncExitStack, connection: Connection) -> Sender:
+        session = await stack.enter_async_context(connection.session())
+        delivery = DeliveryMode.PERSISTENT if self._plan.durable else DeliveryMode.NON_PERSISTENT
+        sender = session.sender(self._address, delivery_mode=delivery, topic=self._plan.scenario is Scenario.FAN_OUT)
+        return await stack.enter_async_context(sender)
+
+    async def _receiver(self, stack: AsyncExitStack, connection: Connection) -> tuple[Session, Receiver]:
+        plan = self._plan
+        session = await stack.enter_async_context(connection.session(plan.mode))
+        receiver = await stack.enter_async_context(
+            session.receiver(self._address, prefetch=plan.credit, topic=plan.scenario is Scenario.FAN_OUT)
+        )
+        self._address = receiver.address
+        return session, receiver
+
+    def _begin(self, work: list[Coroutine[object, object, None]]) -> None:
+        self._begun_ns = self._last_ns = time.perf_counter_ns()
+        self._tasks += [asyncio.create_task(job) for job in work]
+
+    async def _end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _all_there(self) -> bool:
+        """Return whether all is posted, answered and received."""
+        return self._posted.is_set() and self._result.received >= self._result.expected
+
+    async def _finish(self, over: Callable[[], bool], progress: Progress) -> None:
+        """Wait until it is `over`. Raises what a task raised, and BenchStalled."""
+        plan, result = self._plan, self._result
+        stall_ns = int(max(plan.stall_s, 2 / plan.rate if plan.rate else 0.0) * _NS)
+        while not over():
+            await asyncio.sleep(_TICK_S)
+            for task in self._tasks:
+                if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                    raise error
+            now = time.perf_counter_ns()
+            if plan.seconds is not None:
+                progress(min(int((now - self._begun_ns) / _NS), int(plan.seconds)), int(plan.seconds))
+            elif plan.count is not None:
+                done = result.received if plan.copies else result.accepted
+                progress(done, plan.count * (plan.copies or 1))
+            if now - self._last_ns > stall_ns:
+                raise BenchStalled(
+                    f"nothing came for {stall_ns / _NS:g} s: {result.sent} sent, {result.accepted} accepted, "
+                    f"{result.received} received of {result.expected}"
+                )
+
+    async def _post(self, sender: Sender, index: int) -> None:
+        """Post this sender's share, and hear of its outcomes."""
+        plan, result = self._plan, self._result
+        clock = time.perf_counter_ns
+        padding = bytes(plan.size_bytes - STAMP_BYTES)
+        share = itertools.count() if plan.count is None else range(index, plan.count, plan.connections)
+        until_ns = None if plan.seconds is None else self._begun_ns + int(plan.seconds * _NS)
+        outcomes = _Outcomes(self)
+        hearing = asyncio.create_task(outcomes.hear())
+        self._tasks.append(hearing)
+        pause_ns = 0.0 if plan.rate is None else _NS * plan.connections / plan.rate
+        woke_ns = self._begun_ns
+        for number, _ in enumerate(share):
+            await outcomes.room(plan.in_flight)
+            stamp_ns = clock()
+            if pause_ns:
+                # When it is due, or, where the timer was late, when that woke us. What keeps us from posting after that
+                # is time that the message has spent waiting.
+                due_ns = self._begun_ns + int(number * pause_ns)
+                if stamp_ns < due_ns:
+                    await asyncio.sleep((due_ns - stamp_ns) / _NS)
+                    woke_ns = clock()
+                stamp_ns = max(due_ns, woke_ns)
+            if until_ns is not None and stamp_ns >= until_ns:
+                break
+            receipt = await sender.send(stamp_ns.to_bytes(STAMP_BYTES, "big") + padding, wait=False)
+            result.sent += 1
+            outcomes.expect(receipt, stamp_ns)
+        await outcomes.room(1)
+        hearing.cancel()
+        self._posting -= 1
+        if not self._posting:
+            self._posted.set()
+
+    def heard(self, receipt: SendReceipt, stamp_ns: int, now_ns: int) -> bool:
+        """Count the outcome of a message; False if it was not accepted."""
+        self._last_ns = now_ns
+        if not isinstance(receipt.outcome, Accepted):
+            self._result.refused += 1
+            return False
+        self._result.accepted += 1
+        if not self._plan.copies:
+            self._result.latency.add(now_ns - stamp_ns)
+        return True
+
+    def refused(self, error: AcquitError) -> None:
+        """Keep the reason of the first message that was not accepted."""
+        self._result.refusal = self._result.refusal or str(error)
+
+    async def _take(self, session: Session, receiver: Receiver) -> None:
+        """Receive and acknowledge until it is over."""
+        result = self._result
+        timed = self._plan.scenario is not Scenario.RECEIVE
+        acknowledge = _ACKNOWLEDGE.get(self._plan.mode)
+        while True:
+            messages = await receiver.receive_many(_BATCH)
+            now_ns = time.perf_counter_ns()
+            for message in messages:
+                body = message.body
+                if not isinstance(body, bytes) or len(body) < STAMP_BYTES:
+                    raise ConfigurationError(f"{self._address!r} has messages of others")
+                if timed:
+                    result.latency.add(now_ns - int.from_bytes(body[:STAMP_BYTES], "big"))
+            result.received += len(messages)
+            self._last_ns = now_ns
+            if acknowledge is not None:
+                await acknowledge(session, messages)
+
+
+class _Outcomes:
+    """Sends of one sender that are not answered yet, in their order."""
+
+    def __init__(self, run: _Run) -> None:
+        self._run = run
+        self._waiting: deque[tuple[SendReceipt, int]] = deque()
+        self._more = asyncio.Event()
+        self._fewer = asyncio.Event()
+
+    async def room(self, limit: int) -> None:
+        """Wait until fewer than `limit` are not answered."""
+        while len(self._waiting) >= limit:
+            self._fewer.clear()
+            await self._fewer.wait()
+
+    def expect(self, receipt: SendReceipt, stamp_ns: int) -> None:
+        """Add one that was sent."""
+        self._waiting.append((receipt, stamp_ns))
+        self._more.set()
+
+    async def hear(self) -> None:
+        """Tell the run of each outcome as it comes."""
+        waiting = self._waiting
+        while True:
+            while not waiting:
+                self._more.clear()
+                await self._more.wait()
+            try:
+                await waiting[0][0].result()
+            except AcquitError as error:
+                self._run.refused(error)
+            now_ns = time.perf_counter_ns()
+            while waiting and waiting[0][0].done:
+                receipt, stamp_ns = waiting.popleft()
+                if not self._run.heard(receipt, stamp_ns, now_ns):
+                    try:
+                        await receipt.result()
+                    except AcquitError as error:
+                        self._run.refused(error)
+            self._fewer.set()
+
+
+async def _settle(session: Session, messages: list[ReceivedMessage]) -> None:
+    _ = await session.settle(messages, Accepted(), sync=False)
+
+
+async def _acknowledge(session: Session, messages: list[ReceivedMessage]) -> None:
+    _ = await session.acknowledge(messages[-1], sync=False)
+
+
+_ACKNOWLEDGE: Final[dict[AckMode, Callable[[Session, list[ReceivedMessage]], Awaitable[None]]]] = {
+    AckMode.INDIVIDUAL: _settle,
+    AckMode.CLIENT: _acknowledge,
+}
+"""Calls that a mode takes beside receiving."""
