@@ -50,6 +50,8 @@ MACHINE_PATH = re.compile(r"(?<![\w.])/(?:work|root|home/\w+|Users/\w+)/|(?<![\w
 UNFINISHED = re.compile(r"\b(?:TO(?#)DO|FIX(?#)ME|XX(?#)X|HA(?#)CK)\b")
 CONFLICT = re.compile(r"^(?:<{7} |={7}$|>{7} )")
 
+SECTION = re.compile(rb"\x00\x53[\x70-\x78]")
+
 LINK = re.compile(r"\]\(([^()\s]+)\)")
 
 Faults = Iterator[tuple[int, str]]
@@ -106,6 +108,15 @@ def readable_size(path: Path, text: str) -> Faults:
         yield lines, f"{lines} lines, more than {MODULE_LINES_MAX}"
 
 
+def section_octets(path: Path, text: str) -> Faults:
+    """How a section of a message begins is known in `protocol.sections` alone."""
+    if path.is_relative_to("src/acquit/protocol"):
+        return
+    for node in ast.walk(ast.parse(text, str(path))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, bytes) and SECTION.search(node.value):
+            yield node.lineno, "octets of a section: use protocol.sections.section_head"
+
+
 def reasoned_exceptions(path: Path, text: str) -> Faults:
     """A check that is switched off names the check."""
     for number, line in enumerate(text.splitlines(), 1):
@@ -137,6 +148,7 @@ RULES: list[tuple[str, Callable[[Path, str], Faults]]] = [
     ("tools/*.py", well_opened),
     ("src/*.py", readable_size),
     ("tools/*.py", readable_size),
+    ("src/*.py", section_octets),
     ("*.py", reasoned_exceptions),
     ("*.md", links_lead_somewhere),
     ("*package-lock.json", lock_without_hosts),

@@ -358,6 +358,7 @@ def test_a_double_of_nothing_is_named(source: str) -> None:
         ("src/acquit/a.py", '"""Why."""\n\nimport sys\n', "annotations"),
         ("src/acquit/a.py", '"""Why."""\n' + "\n" * 900 + "x = 1\n", "lines, more than"),
         ("src/acquit/a.py", '"""Why."""\nx = f()  # type' + ": ignore\n", "without naming it"),
+        ("src/acquit/a.py", '"""Why."""\n\nx = b"\\x00\\x53\\x77"\n', "octets of a section"),
         ("docs/a.md", "[there](nowhere.md#part)\n", "does not exist"),
         ("x/package-lock.json", '{"packages": {"a": {"resolved": "there"}}}\n', "where it was fetched"),
     ],

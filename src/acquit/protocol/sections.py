@@ -65,7 +65,21 @@ _CODES_BY_SYMBOL: Final = {
 _DESCRIPTORS: Final = (0x53, 0x80, 0x44, 0xA3, 0xB3)
 """How a ulong or a symbol can be encoded."""
 
-VALUE_HEAD: Final = b"\x00\x53\x77"
+SHORT_DESCRIPTOR: Final = 0x53
+"""The constructor (smallulong) of a section's descriptor, as nearly everybody writes it."""
+BINARY8, STRING8, BINARY32, STRING32, LIST8, MAP8 = 0xA0, 0xA1, 0xB0, 0xB1, 0xC0, 0xC1
+"""Constructors (1.6) of what sections hold most often."""
+
+
+def section_head(code: int, *constructor: int) -> bytes:
+    """Return the octets with which a section begins in its shortest form: up to its descriptor, a `SectionCode`, or up
+    to the `constructor` of its value. Fast paths compare with them."""
+    return bytes((0x00, SHORT_DESCRIPTOR, code, *constructor))
+
+
+HEADER_HEAD: Final = section_head(SectionCode.HEADER, LIST8)
+"""The octets before the size of a short header section (3.2.1)."""
+VALUE_HEAD: Final = section_head(SectionCode.AMQP_VALUE)
 """The octets before the value of an amqp-value section (3.2.8)."""
 
 _VALUE_ITEMS_MAX: Final = 1_024

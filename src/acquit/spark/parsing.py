@@ -19,10 +19,23 @@ from uuid import UUID
 from acquit.errors import DecodeError
 from acquit.protocol import sections as s
 from acquit.protocol.codec import Described, Symbol, Timestamp, skip
-from acquit.protocol.definitions import Header
+from acquit.protocol.definitions import Header, SectionCode
 from acquit.protocol.extensions import POSTED_AT, SEQUENCE
 from acquit.protocol.message import AmqpSequence, AmqpValue, Data, Message
-from acquit.protocol.sections import PropertyIndex, Sections, decode_header, map_value, scan_sections
+from acquit.protocol.sections import (
+    BINARY8,
+    BINARY32,
+    MAP8,
+    SHORT_DESCRIPTOR,
+    STRING8,
+    STRING32,
+    PropertyIndex,
+    Sections,
+    decode_header,
+    map_value,
+    scan_sections,
+    section_head,
+)
 from acquit.protocol.types import Value
 from acquit.spark.exact import exact_of, lost_of_map
 
@@ -42,8 +55,12 @@ def _symbol(text: str) -> bytes:
 
 
 _OWN_SECTION: Final = re.compile(
-    b"\x00\x53\x72\xc1.\x04%b\x80([\x00-\x7f].{7})%b\x83(.{8})"
-    % (re.escape(_symbol(SEQUENCE)), re.escape(_symbol(POSTED_AT))),
+    b"%b.\x04%b\x80([\x00-\x7f].{7})%b\x83(.{8})"
+    % (
+        re.escape(section_head(SectionCode.MESSAGE_ANNOTATIONS, MAP8)),
+        re.escape(_symbol(SEQUENCE)),
+        re.escape(_symbol(POSTED_AT)),
+    ),
     re.DOTALL,
 )
 """A message-annotations section with these two and nothing else (a map8 of 4 items)."""
@@ -204,12 +221,12 @@ def _body(sections: Sections) -> tuple[bytes, bytes | None, bytes | None, str | 
     if offset == end:
         return payload, None, None, None
     # One piece of bytes or text, by far the most common: 0x00 0x53 code, constructor, size, content.
-    if payload[offset + 1] == 0x53:
+    if payload[offset + 1] == SHORT_DESCRIPTOR:
         form = payload[offset + 3]
         name = _PLAIN_FORMS.get((payload[offset + 2], form))
         if name is not None:
-            start = offset + 5 if form < 0xB0 else offset + 8
-            size = payload[offset + 4] if form < 0xB0 else _UINT32(payload, offset + 4)[0]
+            start = offset + 5 if form < BINARY32 else offset + 8
+            size = payload[offset + 4] if form < BINARY32 else _UINT32(payload, offset + 4)[0]
             if start + size == end:
                 content = payload[start:end]
                 if name == "string":
@@ -237,12 +254,12 @@ def _body(sections: Sections) -> tuple[bytes, bytes | None, bytes | None, str | 
 
 
 _PLAIN_FORMS: Final = {
-    (0x75, 0xA0): "data",
-    (0x75, 0xB0): "data",
-    (0x77, 0xA0): "binary",
-    (0x77, 0xB0): "binary",
-    (0x77, 0xA1): "string",
-    (0x77, 0xB1): "string",
+    (SectionCode.DATA, BINARY8): "data",
+    (SectionCode.DATA, BINARY32): "data",
+    (SectionCode.AMQP_VALUE, BINARY8): "binary",
+    (SectionCode.AMQP_VALUE, BINARY32): "binary",
+    (SectionCode.AMQP_VALUE, STRING8): "string",
+    (SectionCode.AMQP_VALUE, STRING32): "string",
 }
 
 

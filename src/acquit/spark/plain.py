@@ -29,6 +29,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from acquit.protocol.definitions import SectionCode
+from acquit.protocol.sections import BINARY8, BINARY32, HEADER_HEAD, LIST8, MAP8, STRING8, STRING32, section_head
 from acquit.spark.parsing import TIME_MAX_MS
 from acquit.spark.spool.drain import Identified
 
@@ -36,18 +38,27 @@ Places: TypeAlias = NDArray[np.int64]
 Mask: TypeAlias = NDArray[np.bool_]
 _Words: TypeAlias = NDArray[np.uint64]
 
-_SEQUENCE_NAME: Final = b"\x00\x53\x72\xc1\x42\x04\xa3\x15x-opt-acquit-sequence\x80"
+_SEQUENCE_NAME: Final = (
+    section_head(SectionCode.MESSAGE_ANNOTATIONS, MAP8) + b"\x42\x04\xa3\x15x-opt-acquit-sequence\x80"
+)
 _TIME_NAME: Final = b"\xa3\x16x-opt-acquit-posted-at\x83"
 _OWN_BYTES: Final = len(_SEQUENCE_NAME) + 8 + len(_TIME_NAME) + 8
 assert _SEQUENCE_NAME[4] == _OWN_BYTES - 5
-_HEADER: Final = b"\x00\x53\x70\xc0"
-_PROPERTIES: Final = b"\x00\x53\x73\xc0"
-_APPLICATION_PROPERTIES: Final = b"\x00\x53\x74"
+_PROPERTIES: Final = section_head(SectionCode.PROPERTIES, LIST8)
+_APPLICATION_PROPERTIES: Final = section_head(SectionCode.APPLICATION_PROPERTIES)
 _STR8: Final = 0xA1
 _MAP8: Final = 0xC1
 _MAP32: Final = 0xD1
-_SHORT_BODIES: Final = (b"\x00\x53\x75\xa0", b"\x00\x53\x77\xa0", b"\x00\x53\x77\xa1")
-_LONG_BODIES: Final = (b"\x00\x53\x75\xb0", b"\x00\x53\x77\xb0", b"\x00\x53\x77\xb1")
+_SHORT_BODIES: Final = (
+    section_head(SectionCode.DATA, BINARY8),
+    section_head(SectionCode.AMQP_VALUE, BINARY8),
+    section_head(SectionCode.AMQP_VALUE, STRING8),
+)
+_LONG_BODIES: Final = (
+    section_head(SectionCode.DATA, BINARY32),
+    section_head(SectionCode.AMQP_VALUE, BINARY32),
+    section_head(SectionCode.AMQP_VALUE, STRING32),
+)
 """How a body of one piece begins; its size follows, in one byte or in four."""
 _TEXTS: Final = (0xA1, 0xB1)
 _PADDING: Final = bytes(128)
@@ -120,7 +131,7 @@ def read_lot(payloads: Sequence[bytes]) -> Lot:
     def within(places: Places) -> Places:
         return np.minimum(places, last)
 
-    headed = _begins(words, starts, _HEADER)
+    headed = _begins(words, starts, HEADER_HEAD)
     own_at = within(starts + np.where(headed, 5 + octets[starts + 4].astype(np.int64), 0))
     plain = _begins(words, own_at, _SEQUENCE_NAME)
     sequences = numbers[own_at + len(_SEQUENCE_NAME)].astype(np.int64)

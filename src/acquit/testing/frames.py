@@ -21,6 +21,7 @@ from typing import Final, Literal, TypeAlias, get_args
 from acquit.errors import DecodeError
 from acquit.protocol.composite import decode_composite
 from acquit.protocol.definitions import Composite, Declare, Discharge, Performative, SaslPerformative, Transfer
+from acquit.protocol.sections import VALUE_HEAD
 
 Side: TypeAlias = Literal["client", "broker"]
 """The sender of a frame."""
@@ -32,7 +33,6 @@ FRAME_BYTES_MAX: Final = 1 << 28
 
 _MAGIC: Final = b"AMQP"
 _PREFIX = struct.Struct(">IBBH")
-_AMQP_VALUE: Final = b"\x00\x53\x77"  # the descriptor of the section that holds a declare or discharge (3.2.8)
 
 
 def _name(kind: type[Composite]) -> str:
@@ -138,10 +138,10 @@ class PassedFrame:
     @cached_property
     def control(self) -> Composite | None:
         """The declare or discharge that a transfer brings to a coordinator (4.5); None for any other frame."""
-        if not isinstance(self.performative, Transfer) or not self.payload.startswith(_AMQP_VALUE):
+        if not isinstance(self.performative, Transfer) or not self.payload.startswith(VALUE_HEAD):
             return None
         try:
-            found, _ = decode_composite(self.payload, len(_AMQP_VALUE))
+            found, _ = decode_composite(self.payload, len(VALUE_HEAD))
         except DecodeError:
             return None
         return found if isinstance(found, Declare | Discharge) else None

@@ -46,7 +46,7 @@ from acquit.protocol.definitions import (
 )
 from acquit.protocol.extensions import RESUME
 from acquit.protocol.numbered import take_place
-from acquit.protocol.sections import MESSAGE_ANNOTATIONS, PROPERTIES, map_value, scan_sections
+from acquit.protocol.sections import HEADER_HEAD, MESSAGE_ANNOTATIONS, PROPERTIES, map_value, scan_sections
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -551,7 +551,7 @@ def _naming(error: Error, delivery: Delivery) -> Error:
 
 def _says_durable(payload: bytes) -> bool:
     """Surely a durable message: one look at its header, as most senders write it."""
-    return payload.startswith(b"\x00\x53\x70\xc0") and payload[6:7] == b"\x41"
+    return payload.startswith(HEADER_HEAD) and payload[6:7] == b"\x41"
 
 
 __all__ = ["Poster", "Refused"]

@@ -26,15 +26,19 @@ from acquit.broker.refusal import Refused
 from acquit.errors import DecodeError
 from acquit.ledger.records import Extra, encode_extras, encode_id
 from acquit.protocol.codec import decode
-from acquit.protocol.definitions import AmqpCondition
+from acquit.protocol.definitions import AmqpCondition, SectionCode
 from acquit.protocol.extensions import ACQUIRED_COUNT, POSTED_AT, SEQUENCE
 from acquit.protocol.sections import (
     APPLICATION_PROPERTIES,
     BODY,
     DELIVERY_ANNOTATIONS,
     FOOTER,
+    HEADER_HEAD,
+    LIST8,
+    MAP8,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
+    SHORT_DESCRIPTOR,
     PropertyIndex,
     Sections,
     count_entries,
@@ -42,6 +46,7 @@ from acquit.protocol.sections import (
     map_value,
     map_values,
     scan_sections,
+    section_head,
     splice_annotations,
 )
 from acquit.protocol.types import Timestamp, ULong, whole_number
@@ -77,7 +82,7 @@ def transfer_header(durable: bool, priority: int, first_acquirer: bool, attempt:
         fields += bytes((0x52, attempt))
     else:
         fields += b"\x70" + attempt.to_bytes(4, "big")
-    return b"\x00\x53\x70\xc0" + bytes((len(fields) + 1, 5)) + fields
+    return HEADER_HEAD + bytes((len(fields) + 1, 5)) + fields
 
 
 # -- our annotations --------------------------------------------------------------------------------------------------
@@ -90,7 +95,7 @@ def _symbol(text: str) -> bytes:
 _BEFORE_SEQUENCE: Final = _symbol(SEQUENCE) + b"\x80"
 _BEFORE_POSTED_AT: Final = _symbol(POSTED_AT) + b"\x83"
 _MAP_BYTES: Final = 1 + len(_BEFORE_SEQUENCE) + 8 + len(_BEFORE_POSTED_AT) + 8
-_BEFORE: Final = b"\x00\x53\x72\xc1" + bytes((_MAP_BYTES, 4)) + _BEFORE_SEQUENCE
+_BEFORE: Final = section_head(SectionCode.MESSAGE_ANNOTATIONS, MAP8) + bytes((_MAP_BYTES, 4)) + _BEFORE_SEQUENCE
 _ANNOTATIONS: Final = Struct(f">{len(_BEFORE)}sQ{len(_BEFORE_POSTED_AT)}sq")
 
 
@@ -113,9 +118,18 @@ def make_body(sections: Sections, sequence: int, posted_ms: int) -> bytes:
     return payload[bounds[1] : start] + ours + payload[end:]
 
 
-_HEADER: Final = b"\x00\x53\x70\xc0"
-_PROPERTIES: Final = b"\x00\x53\x73\xc0"
-_BEHIND_PROPERTIES: Final = (b"\x00\x53\x74", b"\x00\x53\x75", b"\x00\x53\x76", b"\x00\x53\x77")
+_PROPERTIES: Final = section_head(SectionCode.PROPERTIES, LIST8)
+_BEHIND_PROPERTIES: Final = tuple(
+    map(
+        section_head,
+        (
+            SectionCode.APPLICATION_PROPERTIES,
+            SectionCode.DATA,
+            SectionCode.AMQP_SEQUENCE,
+            SectionCode.AMQP_VALUE,
+        ),
+    )
+)
 
 
 def make_plain_body(payload: bytes, sequence: int, posted_ms: int) -> bytes | None:
@@ -125,7 +139,7 @@ def make_plain_body(payload: bytes, sequence: int, posted_ms: int) -> bytes | No
     go between header and properties. The properties have their number of fields at a fixed place, and a group-id is one
     of the last.
     """
-    start = 5 + payload[4] if payload.startswith(_HEADER) else 0
+    start = 5 + payload[4] if payload.startswith(HEADER_HEAD) else 0
     if payload.startswith(_PROPERTIES, start):
         if payload[start + 5] > PropertyIndex.GROUP_ID:
             return None
@@ -242,7 +256,7 @@ def read_plain(sections: Sections) -> tuple[bool, int, bytes] | None:
     message_id = b""
     if properties != after:
         # A list8 of no more fields than come before absolute-expiry-time, of which the first is a str8, or null.
-        if payload[properties + 1] != 0x53 or payload[properties + 3] != 0xC0:
+        if not payload.startswith(_PROPERTIES, properties):
             return None
         if 0 < payload[properties + 5] <= PropertyIndex.ABSOLUTE_EXPIRY_TIME:
             first = properties + 6
@@ -488,7 +502,7 @@ def learn_template(sections: Sections) -> Template | None:
     header_end, properties, after, body_at = bounds[1], bounds[PROPERTIES], bounds[APPLICATION_PROPERTIES], bounds[BODY]
     if header_end != properties or after != body_at or bounds[BODY + 1] != len(payload) or len(payload) < body_at + 5:
         return None
-    if payload[body_at + 1] != 0x53 or payload[body_at + 3] not in _LENGTHS:
+    if payload[body_at + 1] != SHORT_DESCRIPTOR or payload[body_at + 3] not in _LENGTHS:
         return None
     durable, priority, ttl_ms = _read_header(payload[:header_end]) if header_end else _NO_HEADER
     if ttl_ms is not None:

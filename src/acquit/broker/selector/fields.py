@@ -28,9 +28,11 @@ from acquit.protocol.sections import (
     APPLICATION_PROPERTIES,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
+    SHORT_DESCRIPTOR,
     PropertyIndex,
     Sections,
     scan_sections,
+    section_head,
 )
 from acquit.protocol.types import Byte, Char, Float, Int, Short, Symbol, Timestamp, UByte, UInt, ULong, UShort
 
@@ -230,7 +232,7 @@ def _places_in(payload: bytes) -> dict[int, tuple[int, int]] | None:
     offset = 0
     length = len(payload)
     while offset < length:
-        if payload[offset] or payload[offset + 1] != 0x53:
+        if payload[offset] or payload[offset + 1] != SHORT_DESCRIPTOR:
             return None
         code = payload[offset + 2]
         if code > SectionCode.APPLICATION_PROPERTIES:
@@ -255,7 +257,7 @@ def _plainly_described(payload: bytes) -> bytes:
     plain = b""
     for rank, code in _RANKS:
         if section := sections.section(rank):
-            plain += bytes((0x00, 0x53, code)) + section[d.skip(section, 1, len(section)) :]
+            plain += section_head(code) + section[d.skip(section, 1, len(section)) :]
     return plain
 
 

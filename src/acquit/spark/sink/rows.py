@@ -24,7 +24,8 @@ import pyarrow as pa
 from acquit.errors import ConfigurationError, DecodeError, EncodeError
 from acquit.protocol._encoder import compound_bytes
 from acquit.protocol.codec import encode
-from acquit.protocol.sections import encode_header
+from acquit.protocol.definitions import SectionCode
+from acquit.protocol.sections import BINARY8, BINARY32, STRING8, STRING32, VALUE_HEAD, encode_header, section_head
 from acquit.protocol.types import UInt, Value
 from acquit.spark.exact import read_exact
 from acquit.spark.parsing import body_of, id_text, text_of
@@ -103,9 +104,14 @@ PASSED_OVER: Final = frozenset(("sequence", "delivery_count", "redelivered", "po
 """Columns of the source that say what only a broker can, or say the body again."""
 _BY_NAME: Final = {column.name: column for column in COLUMNS}
 _NAMES: Final = tuple(_BY_NAME)
-_BODY_SIZED: Final = (b"\x00\x53\x75\xa0", b"\x00\x53\x75\xb0")
-_TEXT_SIZED: Final = (b"\x00\x53\x77\xa1", b"\x00\x53\x77\xb1")
-_OCTETS_SIZED: Final = (b"\x00\x53\x77\xa0", b"\x00\x53\x77\xb0")
+_BODY_SIZED: Final = section_head(SectionCode.DATA, BINARY8), section_head(SectionCode.DATA, BINARY32)
+_TEXT_SIZED: Final = section_head(SectionCode.AMQP_VALUE, STRING8), section_head(SectionCode.AMQP_VALUE, STRING32)
+_ANNOTATIONS_HEAD: Final = section_head(SectionCode.MESSAGE_ANNOTATIONS)
+_PROPERTIES_HEAD: Final = section_head(SectionCode.PROPERTIES)
+_APPLICATION_PROPERTIES_HEAD: Final = section_head(SectionCode.APPLICATION_PROPERTIES)
+_SEQUENCE_HEAD: Final = section_head(SectionCode.AMQP_SEQUENCE)
+_NULL_BODY: Final = VALUE_HEAD + _NULL
+_OCTETS_SIZED: Final = section_head(SectionCode.AMQP_VALUE, BINARY8), section_head(SectionCode.AMQP_VALUE, BINARY32)
 
 
 class BadRow(ValueError):
@@ -237,7 +243,7 @@ class RowEncoder:
             parts = []
             if row.annotations:
                 annotations = _entries(row.annotations, exact.get("annotations"))
-                parts.append(_map_section(b"\x00\x53\x72", _pairs(annotations, symbols=True)))
+                parts.append(_map_section(_ANNOTATIONS_HEAD, _pairs(annotations, symbols=True)))
             parts.append(_properties(row, exact, own_id, address))
             properties = row.application_properties
             if properties is not None and "application_properties" in exact:
@@ -247,7 +253,7 @@ class RowEncoder:
                 others = [pair for pair in properties or () if pair[0] != DUPLICATE_ID]
                 properties = [*others, (DUPLICATE_ID, duplicate_id)]
             if properties:
-                parts.append(_map_section(b"\x00\x53\x74", _pairs(properties)))
+                parts.append(_map_section(_APPLICATION_PROPERTIES_HEAD, _pairs(properties)))
             parts.append(_exact_body(row, exact.get("body")) or _body(row.body, row.body_type))
             footer = exact.get("footer")
             if isinstance(footer, bytes):
@@ -338,7 +344,7 @@ def _properties(row: Values, exact: Mapping[str, Value], own_id: str, address: s
     ]
     while fields[-1] is _NULL:
         fields.pop()
-    return b"\x00\x53\x73" + compound_bytes(0, len(fields), b"".join(fields))
+    return _PROPERTIES_HEAD + compound_bytes(0, len(fields), b"".join(fields))
 
 
 def _pairs(entries: Sequence[tuple[object, object]], *, symbols: bool = False) -> list[bytes]:
@@ -358,7 +364,7 @@ def _map_section(head: bytes, pairs: list[bytes]) -> bytes:
 
 def _body(body: bytes | str | None, body_type: str | None) -> bytes:
     if body is None:
-        return b"\x00\x53\x77\x40"
+        return _NULL_BODY
     octets = body.encode() if isinstance(body, str) else body
     match body_type:
         case None if octets is body:
@@ -379,9 +385,9 @@ def _body(body: bytes | str | None, body_type: str | None) -> bytes:
             except (ValueError, RecursionError) as error:
                 raise BadRow(f"the body is no JSON, which body_type {body_type} takes it for: {error}") from error
             if body_type == "value":
-                return b"\x00\x53\x77" + encode(value)
+                return VALUE_HEAD + encode(value)
             if not isinstance(value, list):
                 raise BadRow("the body is no JSON array, which body_type sequence takes it for")
-            return b"\x00\x53\x76" + encode(value)
+            return _SEQUENCE_HEAD + encode(value)
         case _:
             raise BadRow(f"the column body_type is {body_type!r:.40}, expected one of {', '.join(_BODY_TYPES)}")
