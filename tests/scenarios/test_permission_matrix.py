@@ -239,6 +239,8 @@ WAYS = [
     Way("read the broker", command("READ", "broker", named=False), [""]),
     Way("read a queue", command("READ"), ["browse", "manage"]),
     Way("list scheduled", command("QUERY", "message"), ["browse", "manage"]),
+    Way("look at messages", command("QUERY", "message", {"state": "all"}), ["browse", "manage"]),
+    Way("read a message", command("READ", "message", {"sequence": 1}), ["browse", "manage"]),
     Way("cancel scheduled", command("CANCEL", "message", {"sequence": 1}), ["manage"]),
     Way("purge", command("PURGE"), ["manage"]),
     Way("create", command("CREATE"), None, ["create", "manage"]),

@@ -482,7 +482,7 @@ def check_accounts(core: Core) -> None:
     arriving = core._assembly._by_peer  # one of them may be put out, and keep it until its close is answered
     assert all(not peer.engine.closed and count == peer.engine.assembled_bytes for peer, count in arriving.items())
     assert all(peer in arriving for peer in core._peers.values() if peer.engine.assembled_bytes)
-    elsewhere = postings.memory_bytes + sum(arriving.values())
+    elsewhere = postings.memory_bytes + sum(arriving.values()) + core._management.waiting_bytes
     assert core.memory.bytes == memory + without_body * OBJECT_BYTES + elsewhere
     assert min(memory, postings.memory_bytes) >= 0
     live_bytes += sum(held.size_bytes for held in postings.durable.values())

@@ -48,6 +48,8 @@ REQUESTS = (
     request("DELETE", "acquit:queue", None, name="q"),
     request("PURGE", "acquit:queue", None, name="q"),
     request("MOVE", "acquit:queue", {"target": "p", "selector": "a = 1", "limit": 5}, name="q"),
+    request("QUERY", "acquit:message", {"state": "all", "selector": "a = 1", "after": 1, "limit": 5}, name="q"),
+    request("READ", "acquit:message", {"sequence": 1}, name="q"),
     request("READ", "acquit:broker"),
     request("READ", "acquit:transaction", None, name="00" * 16),
 )

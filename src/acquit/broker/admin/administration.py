@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from acquit.broker.admin.examining import STATES, Examination, Examinations, Examined, MessagePage, examined, in_full
 from acquit.broker.admin.later import Later, RequestFailure
 from acquit.broker.admin.moving import Move, Moves
 from acquit.broker.admin.purging import Purge
@@ -75,12 +76,14 @@ class Administration:
         self._duplicates = duplicates
         self._purges: list[Purge | Cancel] = []
         self._moves = Moves()
+        self._examinations = Examinations()
 
     def run(self) -> bool:
         """Go on with what has been begun. True if there is more that can be done at once."""
         if self._purges:
             self._purges = [purge for purge in self._purges if not purge.step()]
-        return self._moves.run() or bool(self._purges)
+        more = self._examinations.run()
+        return self._moves.run() or bool(self._purges) or more
 
     # -- queues -------------------------------------------------------------------------------------------------------
 
@@ -141,6 +144,45 @@ class Administration:
     def scheduled(self, queue: str, after: int, limit: int) -> list[Scheduled]:
         """The next messages of the queue, above this sequence, that wait for their time."""
         return listed(self._queues.by_name[queue], after, limit)
+
+    def examine(
+        self, queue: str, *, states: str, after: int, limit: int, selector: str | None
+    ) -> Later[MessagePage[Examined]]:
+        """Return the next messages of the queue that are in these states (a key of `examining.STATES`), above this
+        sequence. Raises SelectorError."""
+        actors = self._scribe.recorder.table.actors
+        examination = Examination(
+            self._life,
+            self._queues.by_name[queue],
+            self._termini.held_of,
+            lambda message: examined(message, actors),
+            states=STATES[states],
+            after=after,
+            limit=limit,
+            selector=None if selector is None else compile_selector(selector),
+        )
+        return self._examinations.begin(examination)
+
+    @property
+    def room_bytes(self) -> int:
+        """The memory that is left for an answer."""
+        return self._life.memory.left
+
+    def read_message(self, queue: str, sequence: int, bytes_max: int) -> Later[MessagePage[dict[Value, Value]]]:
+        """Return one message of the queue in full, whoever has it (`examining.in_full`); an empty page where it is not
+        there."""
+        scribe, known = self._scribe, self._life.live.get(sequence)
+        examination = Examination(
+            self._life,
+            self._queues.by_name[queue],
+            self._termini.held_of,
+            lambda message: in_full(message, scribe.recorder.table.actors, scribe.time_us // 1000, bytes_max),
+            states=STATES["all"],
+            after=sequence - 1,
+            limit=1,
+            among=None if known is None else (known,),
+        )
+        return self._examinations.begin(examination)
 
     def cancel(
         self, queue: str, user: str | None, *, sequence: int | None = None, message_id: MessageId | None = None

@@ -21,6 +21,11 @@ MOVE       acquit:queue   name: the queue; body: {to: another queue,   {moved: n
 RELOAD     acquit:broker                                               {changes: [{key, old, new, applies}...]}
 QUERY      acquit:message name: the queue; body, optional: {after:     {attributeNames: [...], results: [[...]...]}:
                           sequence, limit: number of messages}         what waits for its time, by sequence
+QUERY      acquit:message name: the queue; body: {state: which, after: {attributeNames: [...], results: [[...]...],
+                          sequence, limit: number, selector: text},    next_after: sequence or null}: messages that are
+                          all but state or selector optional           available, acquired, suspended or scheduled
+READ       acquit:message name: the queue; body: {sequence: number,    {attribute: value, ..., attempts: [...],
+                          bytes_max: number}, the second optional      message: binary}: one in full, whoever has it
 CANCEL     acquit:message name: the queue; body: {sequence: number},   {cancelled: number of messages}
                           {message_id: id} or {all: true}
 QUERY      acquit:                                                     {attributeNames: [...], results: [[...]...]}:

@@ -6,7 +6,7 @@ itself (a dynamic source, as most clients ask for replies): it gets the answer a
 own it is not needs the permission to send there.
 
 Answers that wait are bounded, for credit as in a queue: a client that asks on and never takes an answer is refused,
-before anything is done for it.
+before anything is done for it. Their bytes count as memory, and where none is left requests are refused as well.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class RequestLink(Actor):
 class ReplyLink(Actor):
     """A client's link for answers."""
 
-    __slots__ = ("awaited", "link", "outbox", "tag", "target")
+    __slots__ = ("awaited", "link", "outbox", "tag", "target", "waiting_bytes")
 
     def __init__(self, peer: Peer, link: SendingLink, target: str | None) -> None:
         super().__init__(peer, link.name, MANAGEMENT_NODE)
@@ -65,6 +65,8 @@ class ReplyLink(Actor):
         self.awaited = 0
         """Answers that will be there later."""
         self.outbox: deque[bytes] = deque()
+        self.waiting_bytes = 0
+        """The bytes of what is in the outbox."""
 
     def send(self) -> bool:
         """Send what waits, as far as credit reaches. True if more could go once this is written."""
@@ -74,8 +76,10 @@ class ReplyLink(Actor):
             if limit and len(self.outbox[0]) > limit:
                 link.detach(Error(LinkCondition.MESSAGE_SIZE_EXCEEDED, f"an answer has {len(self.outbox[0])} bytes"))
                 self.outbox.clear()
+                self.waiting_bytes = 0
                 break
             self.tag = self.tag + tags.STEP & tags.MASK
+            self.waiting_bytes -= len(self.outbox[0])
             link.send(tags.encode(self.tag), self.outbox.popleft())
         if link.drain and link.credit and not self.outbox:
             link.drained()
@@ -94,6 +98,8 @@ class ManagementNode:
         self._entering = entering
         self._queues = queues
         self._answerable: dict[ReplyLink, None] = {}
+        self.waiting_bytes = 0
+        """The bytes of all answers that wait on links."""
 
     def requests(self, peer: Peer, link: ReceivingLink) -> RequestLink:
         """A client attached to ask."""
@@ -120,6 +126,8 @@ class ManagementNode:
             waiting = len(mailbox.outbox) + mailbox.awaited if isinstance(mailbox, ReplyLink) else requests.awaited
             if waiting >= self.requests_max:
                 raise Refused("too many answers wait", condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED)
+            if self.waiting_bytes and self._life.memory.left <= 0:
+                raise Refused("answers that wait fill the memory", condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED)
         except (DecodeError, Refused) as exc:
             return Error(exc.condition, exc.description)
         answered = answer(payload, self._broker, peer.user, peer.rights)
@@ -159,6 +167,8 @@ class ManagementNode:
         if isinstance(mailbox, ReplyLink):
             if mailbox in mailbox.peer.links:
                 mailbox.outbox.append(encoded)
+                mailbox.waiting_bytes += len(encoded)
+                self._count(len(encoded))
                 self.answerable(mailbox)
         elif self._queues.by_name.get(mailbox.name) is mailbox:
             with suppress(Refused, StoreFull):  # it has become full meanwhile: what was asked for is done all the same
@@ -171,6 +181,14 @@ class ManagementNode:
     def forget(self, replies: ReplyLink) -> None:
         """Forget a link that has ended."""
         self._answerable.pop(replies, None)
+        self._count(-replies.waiting_bytes)
+        replies.outbox.clear()
+        replies.waiting_bytes = 0
+
+    def _count(self, size: int) -> None:
+        """Count bytes that wait from now on, or (negative) wait no more."""
+        self.waiting_bytes += size
+        self._life.memory.bytes += size
 
     def send_answers(self) -> bool:
         """Send what can be sent, once a turn. True if more can be after what was produced is written."""
@@ -178,8 +196,10 @@ class ManagementNode:
             return False
         answerable, self._answerable = self._answerable, {}
         for replies in answerable:
+            before = replies.waiting_bytes
             if replies.send():
                 self._answerable[replies] = None
+            self._count(replies.waiting_bytes - before)
             self._life.touch(replies.peer.engine)
         return bool(self._answerable)
 

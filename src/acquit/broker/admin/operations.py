@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import Final, NamedTuple
-from uuid import UUID
 
 from acquit.broker.admin.later import Later, RequestFailure
+from acquit.broker.admin.message_operations import cancel_messages, query_messages, read_message
 from acquit.broker.admin.queue_operations import (
     create_queue,
     delete_queue,
@@ -24,8 +24,7 @@ from acquit.broker.admin.queue_operations import (
     query_queues,
     read_queue,
 )
-from acquit.broker.admin.requests import Deleted, ManagementRequest, is_number
-from acquit.broker.admin.schedule import LISTED_MAX, Scheduled
+from acquit.broker.admin.requests import Deleted, ManagementRequest
 from acquit.broker.inspect import TerminusSnapshot
 from acquit.broker.refusal import Refused
 from acquit.errors import SelectorError
@@ -45,36 +44,6 @@ def _read_broker(request: ManagementRequest) -> Value:
 
 def _reload(request: ManagementRequest) -> Later[Value]:
     return request.broker.reload().then(lambda changes: {"changes": changes})
-
-
-def _query_messages(request: ManagementRequest) -> Value:
-    queue = request.holder()
-    after, limit, body = 0, 100, request.body
-    if isinstance(body, Mapping):
-        after, limit = body.get("after", after), body.get("limit", limit)
-    if not is_number(after) or not is_number(limit) or not 1 <= limit <= LISTED_MAX:
-        raise RequestFailure(400, f"after must be a sequence, and limit a number from 1 to {LISTED_MAX}")
-    rows = [list[Value](message) for message in request.broker.scheduled(queue.name, after, limit)]
-    return {"attributeNames": list[Value](Scheduled._fields), "results": list[Value](rows)}
-
-
-def _cancel_messages(request: ManagementRequest) -> Later[Value]:
-    queue = request.holder()
-    match request.body:
-        case {"sequence": int() as sequence, **rest} if not rest and is_number(sequence):
-            cancelled = request.broker.cancel(queue.name, request.user, sequence=sequence)
-        case {"message_id": str() | int() | bytes() | UUID() as message_id, **rest} if not rest and _is_id(message_id):
-            cancelled = request.broker.cancel(queue.name, request.user, message_id=message_id)
-        case {"all": True, **rest} if not rest:
-            return request.broker.cancel(queue.name, request.user).then(lambda count: {"cancelled": count})
-        case _:
-            raise RequestFailure(400, "the body must be a map: {sequence: number}, {message_id: id} or {all: true}")
-    unknown = RequestFailure(404, f"nothing in {queue.name!r} that waits for its delivery time is named so")
-    return cancelled.then(lambda count: {"cancelled": count} if count else unknown)
-
-
-def _is_id(value: object) -> bool:
-    return not isinstance(value, int) or is_number(value)
 
 
 def _query_termini(request: ManagementRequest) -> Value:
@@ -144,8 +113,9 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ("PURGE", QUEUE): Operation(purge_queue, Needs.MANAGE),
     ("MOVE", QUEUE): Operation(move_messages, Needs.MANAGE),
     ("RELOAD", BROKER): Operation(_reload, Needs.MANAGE_ALL),
-    ("QUERY", MESSAGE): Operation(_query_messages, Needs.BROWSE),
-    ("CANCEL", MESSAGE): Operation(_cancel_messages, Needs.MANAGE),
+    ("QUERY", MESSAGE): Operation(query_messages, Needs.BROWSE),
+    ("READ", MESSAGE): Operation(read_message, Needs.BROWSE),
+    ("CANCEL", MESSAGE): Operation(cancel_messages, Needs.MANAGE),
     ("READ", TRANSACTION): Operation(_read_transaction, Needs.NOTHING),
     ("QUERY", TERMINUS_ENTITY): Operation(_query_termini, Needs.NOTHING),
     ("DELETE", TERMINUS_ENTITY): Operation(_delete_terminus, Needs.NOTHING),

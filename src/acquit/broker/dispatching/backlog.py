@@ -11,6 +11,7 @@ longer AVAILABLE); when there are more of them than of the others, the lane is s
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, merge, nsmallest
@@ -154,6 +155,14 @@ class Backlog:
         """What `take` would give, in order, without taking it. Nothing may be added meanwhile."""
         waiting = (message for lane in self._lanes for message in lane.in_order(limit) if message.state is _AVAILABLE)
         return islice(waiting, limit)
+
+    def lanes_above(self, sequence: int, limit: int) -> Iterator[list[Message]]:
+        """Return, of each priority, the messages with higher sequences: the first ones, at most `limit`, of what was
+        posted, and all of what has returned to its place, in no order. They stay where they are."""
+        for lane in list(self._lanes):
+            behind = islice(lane.line, bisect_right(lane.line, sequence, key=_sequence), None)
+            yield list(islice((message for message in behind if message.state is _AVAILABLE), limit))
+            yield [message for _, message in lane.returned]
 
     def _sweep(self) -> None:
         for lane in self._lanes:

@@ -71,10 +71,10 @@ class Sending:
             if header is None:
                 if len(self._headers) >= _HEADERS_MAX:
                     self._headers.clear()
-                header = self._headers[key] = _header(message, None)
+                header = self._headers[key] = current_header(message, None)
             return header + body
         ttl_ms = max(0, message.expires_at_ms - self._scribe.time_us // 1000)
-        return _header(message, ttl_ms) + body
+        return current_header(message, ttl_ms) + body
 
     def hand(self, queue: Queue, consumer: Consumer, messages: list[Message]) -> None:
         """These, out of the backlog already, are for this consumer, which has room for them. What its session has no
@@ -218,9 +218,10 @@ class Sending:
         self._life.touch(link.session.connection)
 
 
-def _header(message: Message, ttl_ms: int | None) -> bytes:
+def current_header(message: Message, ttl_ms: int | None) -> bytes:
+    """Return the header of a message as it is transferred now."""
     flags = message.flags
     return transfer_header(message.told_durable, message.priority, not flags & DISPATCHED, message.attempt, ttl_ms)
 
 
-__all__ = ["Sending"]
+__all__ = ["Sending", "current_header"]

@@ -52,7 +52,7 @@ from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.definitions import AmqpCondition, Attach
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from acquit.broker.dispatching.consumers import Consumer
     from acquit.broker.life import Life
@@ -290,6 +290,12 @@ class Termini:
     def find(self, identity: str) -> SourceTerminus | TargetTerminus | None:
         """Return the terminus of an identity, 32 hexadecimal digits; None where there is none."""
         return next((one for one in self._by_name.values() if one.identity.hex() == identity), None)
+
+    def held_of(self, node: str) -> Iterator[Message]:
+        """Return the messages of a queue that suspended sources hold."""
+        for terminus in self._by_name.values():
+            if terminus.node == node and isinstance(terminus, SourceTerminus):
+                yield from terminus.messages.values()
 
     # -- the journal --------------------------------------------------------------------------------------------------
 

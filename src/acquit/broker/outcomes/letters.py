@@ -39,11 +39,12 @@ from acquit.protocol.sections import (
 from acquit.protocol.types import Described, Symbol, Timestamp, ULong, Value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from acquit.broker.intake.entering import Entering
     from acquit.broker.nodes.node import Queue
     from acquit.broker.scribe import Scribe
+    from acquit.ledger.records import Actor
 
 ORIG_ADDRESS = "x-opt-ORIG-ADDRESS"
 ORIG_QUEUE = "x-opt-ORIG-QUEUE"
@@ -96,7 +97,9 @@ class Letters:
         if last is not None:
             attempts = (*attempts, last)
         if attempts:
-            annotations[ATTEMPTS] = [self._describe(attempt) for attempt in attempts]
+            annotations[ATTEMPTS] = [
+                describe_attempt(attempt, self._scribe.recorder.table.actors) for attempt in attempts
+            ]
         start, end = sections.bounds[MESSAGE_ANNOTATIONS], sections.bounds[PROPERTIES]
         # A delivery time of the original has passed; what it was is not what the copy waits for.
         spliced = splice_annotations(
@@ -120,20 +123,31 @@ class Letters:
             bare = without_property(body[end:behind], PropertyIndex.ABSOLUTE_EXPIRY_TIME) + body[behind:]
         return header + before + spliced + bare
 
-    def _describe(self, attempt: AttemptNote) -> dict[Value, Value]:
-        known = self._scribe.recorder.table.actors.get(attempt.actor)
-        outcome = _OUTCOMES.get(Cause(attempt.cause), "modified")
-        told: dict[Value, Value] = {
-            "when": Timestamp(attempt.time_us // 1000),
-            "consumer": "" if known is None else f"{known.container}/{known.link}",
-            "outcome": Symbol(outcome),
-            "cause": Cause(attempt.cause).name.lower().replace("_", "-"),
-        }
-        if attempt.condition:
-            told["condition"] = Symbol(attempt.condition) if attempt.condition.isascii() else attempt.condition
-        if attempt.description:
-            told["description"] = attempt.description
-        return told
+
+def describe_attempt(attempt: AttemptNote, actors: Mapping[int, Actor]) -> dict[Value, Value]:
+    """Return what is told of an attempt that ended without success. `actors`: those that the journal names."""
+    known = actors.get(attempt.actor)
+    outcome = _OUTCOMES.get(Cause(attempt.cause), "modified")
+    told: dict[Value, Value] = {
+        "when": Timestamp(attempt.time_us // 1000),
+        "consumer": "" if known is None else f"{known.container}/{known.link}",
+        "outcome": Symbol(outcome),
+        "cause": Cause(attempt.cause).name.lower().replace("_", "-"),
+    }
+    if attempt.condition:
+        told["condition"] = Symbol(attempt.condition) if attempt.condition.isascii() else attempt.condition
+    if attempt.description:
+        told["description"] = attempt.description
+    return told
 
 
-__all__ = ["ACTUAL_EXPIRY", "ATTEMPTS", "ORIGIN", "ORIG_ADDRESS", "ORIG_MESSAGE_ID", "ORIG_QUEUE", "Letters"]
+__all__ = [
+    "ACTUAL_EXPIRY",
+    "ATTEMPTS",
+    "ORIGIN",
+    "ORIG_ADDRESS",
+    "ORIG_MESSAGE_ID",
+    "ORIG_QUEUE",
+    "Letters",
+    "describe_attempt",
+]
