@@ -22,6 +22,7 @@ from acquit.broker.queue import NodeState
 
 _AVAILABLE = NodeState.AVAILABLE
 _SWEEP_MIN = 1_000
+_PORTION = 5_000
 
 
 class _Lane:
@@ -158,11 +159,13 @@ class Backlog:
 
     def lanes_above(self, sequence: int, limit: int) -> Iterator[list[Message]]:
         """Return, of each priority, the messages with higher sequences: the first ones, at most `limit`, of what was
-        posted, and all of what has returned to its place, in no order. They stay where they are."""
+        posted, and by portions all of what has returned to its place, in no order. They stay where they are."""
         for lane in list(self._lanes):
             behind = islice(lane.line, bisect_right(lane.line, sequence, key=_sequence), None)
             yield list(islice((message for message in behind if message.state is _AVAILABLE), limit))
-            yield [message for _, message in lane.returned]
+            returned = list(lane.returned)
+            for at in range(0, len(returned), _PORTION):
+                yield [message for _, message in returned[at : at + _PORTION]]
 
     def _sweep(self) -> None:
         for lane in self._lanes:
