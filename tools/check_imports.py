@@ -40,6 +40,7 @@ ALLOWED: dict[str, tuple[frozenset[str], frozenset[str]]] = {
         ("types", "protocol", ""),
         ("embedded", "errors broker client", ""),
         ("bench", "errors protocol client", ""),
+        ("doctor", "errors store ledger transport broker", ""),
         ("compat", "errors protocol client", ""),
         ("testing", "errors store protocol transport broker client embedded", "pytest"),
         (
@@ -50,7 +51,7 @@ ALLOWED: dict[str, tuple[frozenset[str], frozenset[str]]] = {
         ("demo", "acquit errors protocol store ledger client embedded spark", "deltalake rich"),
         (
             "cli",
-            "acquit _version errors protocol store ledger broker client bench spark demo",
+            "acquit _version errors protocol store ledger broker client bench doctor spark demo",
             "click rich structlog",
         ),
         ("__main__", "cli", ""),

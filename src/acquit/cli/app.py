@@ -34,6 +34,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "restore": ("backup", "Make a copy of a broker's folder ready for a broker."),
     "pipeline": ("pipelines", "Queues, tables and the ledger, with Spark."),
     "spool": ("spool", "Look at the spool of a Spark query, check it, and repair it."),
+    "doctor": ("doctor", "Look at machine, configuration and disk, and say what to change."),
     "bench": ("bench", "Measure how fast a broker is, and how late its messages come."),
     "demo": ("demo", "Post real files, kill what can be killed, and show that nothing was lost or doubled."),
 }

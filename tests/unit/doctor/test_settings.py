@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from acquit.broker.admin.reload import load
+from acquit.broker.configuration import load_options
+from acquit.broker.options import BrokerOptions
+from acquit.doctor import settings
+from acquit.doctor.findings import Diagnosis, Severity
+
+
+def examined(folder: Path, text: str) -> list[Diagnosis]:
+    config = folder / "acquit.toml"
+    config.write_text(text)
+    config.chmod(0o600)
+    options, keys = load(config, BrokerOptions(), folder)
+    return list(settings.examine(config, options, keys))
+
+
+def test_the_defaults_are_no_risk(tmp_path: Path) -> None:
+    options, keys = load(None, BrokerOptions(), tmp_path)
+    (found,) = settings.examine(None, options, keys)
+    assert (found.severity, found.found) == (Severity.OK, "no file (--config): the defaults")
+
+
+def test_a_careful_file(tmp_path: Path) -> None:
+    (found,) = examined(tmp_path, '[users.ada]\npassword = "x"\nroles = ["all"]\n[roles.all]\nsend = ["#"]\n')
+    assert found.severity is Severity.OK
+    assert "users: 1, roles: 1, no TLS" in found.found
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[security]\nanonymous = "always"', "security.anonymous"),
+        ('[security]\nplain = "always"', "security.plain"),
+        ('[users.a]\npassword = "x"\n[[listen]]\nhost = "0.0.0.0"', "without TLS"),
+        ('[users.a]\npassword = "x"\n[[listen]]\nhost = "broker"', "without TLS"),
+        ('[users.a]\npassword = "x"', "no roles"),
+        ("[security]\nverify_user_id = false", "verify_user_id"),
+        ("[security]\nlogin_delay_ms_max = 0", "login_delay_ms_max"),
+        ("[connection]\nidle_timeout_ms = 0", "idle_timeout_ms"),
+        ("[journal]\nreserve_segments = 0", "reserve_segments"),
+        ("[journal]\narchive_bytes_max = 0", "archive keeps nothing"),
+        ("[journal]\narchive_age_max_s = 0", "archive keeps nothing"),
+        ('[[address]]\nmatch = "a"\ndead_letter_address = ""', "dropped"),
+    ],
+)
+def test_a_risk_is_named_with_what_to_do(tmp_path: Path, text: str, said: str) -> None:
+    risks = [found for found in examined(tmp_path, text) if found.severity is Severity.WARNING]
+    assert any(said in found.found and found.advice for found in risks), risks
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
+def test_who_listens_on_this_machine_needs_no_tls(tmp_path: Path, host: str) -> None:
+    assert len(examined(tmp_path, f'[[listen]]\nhost = "{host}"')) == 1
+
+
+def test_passwords_that_others_may_read(tmp_path: Path) -> None:
+    text = '[users.ada]\npassword = "{}"\nroles = ["all"]\n[roles.all]\nsend = ["#"]\n'
+    config = tmp_path / "acquit.toml"
+    for password, risky in (("x", True), ("SCRAM-SHA-256$4096:c2FsdA==$c3RvcmVk:c2VydmVy", False)):
+        config.write_text(text.format(password))
+        config.chmod(0o644)
+        options = load_options(config)
+        _, keys = load(None, BrokerOptions(), tmp_path)
+        found = list(settings.examine(config, options, keys))
+        assert any("others may read it" in one.found for one in found) == risky
