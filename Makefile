@@ -84,9 +84,10 @@ audit-dependencies: ## ask the index what is known against that; says so where i
 	@tools/environment.sh dependencies
 	$(BIN)/python tools/dependencies.py audit
 
-# What our client and broker are tried against. Clients: python-qpid-proton (from the extras), rhea (npm), Qpid JMS (Maven).
-# Brokers: Apache Artemis and Qpid Broker-J (Maven), RabbitMQ with its Erlang (Debian's packages, unpacked). All of it goes
-# below build/interop, the environment and Maven's own repository; nothing is installed, no service started.
+# What our client and broker are tried against. Clients: python-qpid-proton (from the extras), rhea (npm), Qpid JMS (Maven),
+# fe2o3-amqp (cargo). Brokers: Apache Artemis and Qpid Broker-J (Maven), RabbitMQ with its Erlang (Debian's packages,
+# unpacked). All of it goes below build/interop, the environment, and Maven's and cargo's own folders; nothing is installed,
+# no service started.
 INTEROP := ACQUIT_INTEROP_NODE_MODULES=$(CURDIR)/build/interop/node_modules $(BIN)/python -m pytest -m interop
 FOREIGN := tests/interop/test_foreign_*.py tests/interop/test_rabbitmq.py
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.interop import rabbitmq_program
+from tests.interop import rabbitmq_program, rust
 from tests.interop.java import ARTEMIS, BROKER_J, BUILD, HERE, JMS, SPRING, PeerMissing, in_ci
 
 
@@ -45,6 +45,10 @@ def rabbitmq() -> None:
     rabbitmq_program.install()
 
 
+def fe2o3() -> None:
+    rust.build()
+
+
 def missing(get: Callable[[], None]) -> str | None:
     """Why this cannot be had, if so."""
     try:
@@ -56,7 +60,7 @@ def missing(get: Callable[[], None]) -> str | None:
 
 def main() -> int:
     with ThreadPoolExecutor() as pool:
-        reasons = [reason for reason in pool.map(missing, (rhea, java, rabbitmq)) if reason is not None]
+        reasons = [reason for reason in pool.map(missing, (rhea, java, rabbitmq, fe2o3)) if reason is not None]
     for reason in reasons:
         sys.stderr.write(f"{reason}\n")
     return 1 if reasons and in_ci() else 0
