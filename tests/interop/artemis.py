@@ -49,9 +49,12 @@ class Artemis(JavaBroker):
         no_local=True,
         unknown_address="makes a queue",
         temporary_node=True,
-        resumes=False,
         anonymous_terminus=True,
         topic=True,
         durable_subscription=True,
         shared_subscription=True,
+        resumes=False,
+        kept="unsettled-state",
+        attached_again="without a map; others get the message",
+        sent_again="accepted, and there twice",
     )

@@ -50,9 +50,12 @@ class BrokerJ(JavaBroker):
         no_local=True,
         unknown_address="refused",
         temporary_node=True,
-        resumes=False,
         anonymous_terminus=True,
         topic=True,
         durable_subscription=True,
         shared_subscription=True,
+        resumes=False,
+        kept="configuration",
+        attached_again="refused (amqp:not-implemented); others get the message",
+        sent_again="in doubt, and there once",
     )

@@ -79,11 +79,17 @@ class Capabilities:
     no_local: bool = _row("Choosing", "`no_local`")
     unknown_address: str = _row("Nodes", "an address that nobody made")
     temporary_node: bool = _row("Nodes", "temporary nodes: `receiver(None)`")
-    resumes: bool = _row("Settlement", "`exactly_once`: deliveries are resumed after a lost connection")
     anonymous_terminus: bool = _row("Nodes", "the anonymous terminus: `sender(None)`")
     topic: bool = _row("Nodes", "topics: each subscriber has a copy")
     durable_subscription: bool = _row("Nodes", "durable subscriptions")
     shared_subscription: bool = _row("Nodes", "shared subscriptions")
+    # test_foreign_resumption
+    resumes: bool = _row("Resumption", "`exactly_once`: deliveries are resumed after a lost connection")
+    kept: str = _row(
+        "Resumption", "a link that asks for durable *unsettled-state* and expiry-policy *never* is granted"
+    )
+    attached_again: str = _row("Resumption", "that link after a lost connection, attached with its unsettled map")
+    sent_again: str = _row("Resumption", "a send on such a link whose answer was lost, after that")
 
 
 class ForeignBroker(ABC):

@@ -64,11 +64,14 @@ class Acquit(ForeignBroker):
         no_local=True,
         unknown_address="makes a queue",
         temporary_node=True,
-        resumes=True,
         anonymous_terminus=True,
         topic=True,
         durable_subscription=True,
         shared_subscription=True,
+        resumes=True,
+        kept="unsettled-state",
+        attached_again="with the broker's map; the delivery is resumed; the message is kept for it",
+        sent_again="accepted, and there once",
     )
 
     def __init__(self, folder: Path) -> None:

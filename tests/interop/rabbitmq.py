@@ -111,11 +111,14 @@ class RabbitMQ(ForeignBroker):
         no_local=False,
         unknown_address="ends the session",
         temporary_node=False,
-        resumes=False,
         anonymous_terminus=True,
         topic=True,
         durable_subscription=False,
         shared_subscription=False,
+        resumes=False,
+        kept="ends the session",
+        attached_again="ends the session",
+        sent_again="ends the session",
     )
     kind = "quorum"
     """RabbitMQ's type of the queues that are made: *quorum* (replicated; what it recommends for what must not be lost)

@@ -238,20 +238,6 @@ def test_a_temporary_node(connection: acquit.Connection, observe: Observer) -> N
     observe("temporary_node", message is not None)
 
 
-def test_exactly_once_is_granted_or_refused(foreign: ForeignBroker, queue: str, observe: Observer) -> None:
-    """Never a silent downgrade: both links, or neither."""
-    refusals = []
-    for direction in ("sender", "receiver"):
-        with foreign.connect() as connection:
-            attach = getattr(connection.session(AckMode.INDIVIDUAL), direction)
-            try:
-                attach(queue, name=f"exactly-{direction}", exactly_once=acquit.MemoryStore())
-            except (EndpointError, SessionEnded) as refused:
-                refusals.append(str(refused))
-    assert len(refusals) in (0, 2)
-    observe("resumes", not refusals, "; ".join(refusals))
-
-
 def test_the_anonymous_terminus(
     foreign: ForeignBroker, connection: acquit.Connection, queue: str, name: str, observe: Observer
 ) -> None:
