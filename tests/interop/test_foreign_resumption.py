@@ -23,7 +23,7 @@ from tests.interop.foreign import ForeignBroker
 from tests.interop.foreign_looks import PATIENCE_S, rest, take
 from tests.interop.observations import Observer
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.promise("exactly-once")]
 
 NOTHING_S = 0.3
 """For what must not come: the broker has told before that it keeps it for somebody."""
