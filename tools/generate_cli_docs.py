@@ -53,6 +53,18 @@ programs write it) the first that answers is taken. `send` and `receive` restore
 as their `--timeout` says, `receive --follow` for a day, and say so in one line when it is interrupted and one when it
 is there again.
 
+## Completion
+
+The shell completes commands, options and their values, when it is told how:
+
+| shell | |
+|---|---|
+| bash (4.4 or newer) | `eval "$(acquit completion bash)"` in `~/.bashrc` |
+| zsh | `eval "$(acquit completion zsh)"` in `~/.zshrc`, after `compinit` |
+| fish | `acquit completion fish > ~/.config/fish/completions/acquit.fish` |
+
+`acquit completion bash > /usr/share/bash-completion/completions/acquit` does it for everybody on a machine.
+
 ## Exit codes
 
 | code | meaning |

@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "spool": ("spool", "Look at the spool of a Spark query, check it, and repair it."),
     "doctor": ("doctor", "Look at machine, configuration and disk, and say what to change."),
     "bench": ("bench", "Measure how fast a broker is, and how late its messages come."),
+    "completion": ("completion", "Print the script by which bash, zsh or fish completes commands."),
     "demo": ("demo", "Post real files, kill what can be killed, and show that nothing was lost or doubled."),
 }
 
