@@ -162,7 +162,7 @@ class Server:
             messages = core.restore(opened.fold)
             self._engine_options = self._make_engine_options(opened)
             core.permissions = self._keys.permissions
-            core.administration.reload = self._begin_reload
+            core.administration.reload = self.reload_soon
             core.denials.report = self._denied
             self._listeners = Listeners(
                 self._keys,
@@ -286,12 +286,8 @@ class Server:
             self._turn()
             return changes
 
-    def reload_soon(self) -> None:
-        """The same, for who does not wait for it: the log tells what came of it."""
-        self._begin_reload()
-
-    def _begin_reload(self) -> Later[list[Value]]:
-        """The same, for the management node."""
+    def reload_soon(self) -> Later[list[Value]]:
+        """The same, for who is no task: the log tells what came of it, and so does the result, encoded for peers."""
         later = Later[list[Value]]()
 
         def finish(done: asyncio.Task[list[Change]]) -> None:

@@ -3,12 +3,14 @@
 When it is ready it prints one line with its URL on standard output, so that a script can wait for it and, with
 ``--port 0``, learn the port; everything else is logged on standard error. SIGTERM and SIGINT stop it in order:
 connections are closed, what was answered is on the disk, the journal says that the stop was clean. A second signal
-does not wait. SIGHUP has the configuration read again.
+does not wait. SIGHUP has the configuration read again. A service manager, where there is one, is told all of that
+(`service_manager`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +22,7 @@ from acquit._version import version
 from acquit.cli import logs
 from acquit.cli.exits import Exit
 from acquit.cli.options import config_option, own_data_option
+from acquit.cli.service_manager import ServiceManager
 
 if TYPE_CHECKING:
     from acquit.broker.options import BrokerOptions
@@ -72,12 +75,21 @@ async def _serve(
         loop.add_signal_handler(number, stop, number)
     server = Server(data, options, host=host, port=port, config=config, accept_loss=accept_loss, own_process=True)
     await server.start()
-    loop.add_signal_handler(signal.SIGHUP, server.reload_soon)
+    manager = ServiceManager.of(os.environ)
+    place = f"{' '.join(server.urls)}, data in {data}"
+
+    def reload() -> None:
+        manager.reloading()
+        server.reload_soon().when_finished(lambda _: manager.ready(place))
+
+    loop.add_signal_handler(signal.SIGHUP, reload)
     tune_process()
-    click.echo(f"acquit {version()} ready: {' '.join(server.urls)}, data in {data}")
+    click.echo(f"acquit {version()} ready: {place}")
+    manager.ready(place)
     told = asyncio.create_task(stopping.wait())
     ended = asyncio.create_task(server.wait())  # before it is told to: its journal failed
     await asyncio.wait([told, ended], return_when=asyncio.FIRST_COMPLETED)
     told.cancel()
+    manager.stopping()
     await server.stop()
     await ended
