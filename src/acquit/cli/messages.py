@@ -101,12 +101,14 @@ UNTOLD: Final[dict[str, object]] = {"priority": 4, "properties": {}}
 """Values that go without saying."""
 TOLD: Final = ("annotations", "delivery")
 """Keys that are printed and not sent."""
+BODY_CHARACTERS_MAX: Final = 2000
+"""Characters of a body that a person is shown; `--json` prints all of it."""
 
 
 def describe(message: ReceivedMessage) -> dict[str, Json]:
     """The document of a received message."""
     document: dict[str, Json] = {}
-    document["body"], document["body_type"] = _body_to_json(message.body)
+    document["body"], document["body_type"] = body_to_json(message.body)
     for key, (attribute, _) in FIELDS.items():
         value = getattr(message, attribute)
         if value is not None and value != UNTOLD.get(key):
@@ -150,7 +152,16 @@ def _compose(document: object) -> Message:
     return Message(**values)  # type: ignore[arg-type]  # each value was read by its own row of FIELDS
 
 
-def _body_to_json(body: object) -> tuple[Json, str]:
+def body_text(form: Json) -> str:
+    """Return the JSON form of a body as a person reads it, cut after `BODY_CHARACTERS_MAX`."""
+    text = form if isinstance(form, str) else json.dumps(form, ensure_ascii=False)
+    if len(text) > BODY_CHARACTERS_MAX:
+        return f"{text[:BODY_CHARACTERS_MAX]}… ({len(text) - BODY_CHARACTERS_MAX} characters more; --json shows all)"
+    return text
+
+
+def body_to_json(body: object) -> tuple[Json, str]:
+    """Return the JSON form of a body, and its type: data, value or sequence."""
     match body:
         case bytes():
             return _data_to_json(body), "data"

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from typing import Final
 
 import click
 from rich.console import Console
@@ -21,6 +22,8 @@ from rich.text import Text
 from acquit.cli.jsonform import Json
 
 TABLE_WIDTH_MAX = 10_000
+CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
+"""Control characters, and how they are written out (C0, DEL and C1)."""
 PROGRESS_AFTER_S = 1.0
 """Work that ends sooner shows no progress."""
 
@@ -31,8 +34,20 @@ def emit_json(document: Mapping[str, Json]) -> None:
 
 
 def line(*parts: tuple[str, str] | str) -> None:
-    """Print one line of text and (text, style) parts on standard output. Nothing in it is taken for markup."""
-    Console(highlight=False, soft_wrap=True).print(Text.assemble(*parts))
+    """Print one line of text and (text, style) parts on standard output. Nothing in it is taken for markup, and on a
+    terminal nothing for a command to that: what others wrote into a message must not move its cursor."""
+    console = Console(highlight=False, soft_wrap=True)
+    text = Text.assemble(*parts)
+    if console.is_terminal and printable(text.plain) != text.plain:
+        text = Text.assemble(
+            *(printable(part) if isinstance(part, str) else (printable(part[0]), part[1]) for part in parts)
+        )
+    console.print(text)
+
+
+def printable(text: str) -> str:
+    """Return the text with control characters, but for tabs and line ends, written out: ``\\x1b``."""
+    return text.translate(CONTROLS)
 
 
 def time_text(time_us: int) -> str:
@@ -58,7 +73,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, footer: S
         foot = "" if footer is None else cell(footer[index])
         sheet.add_column(Text(name), Text(foot), justify="right" if numeric else "left", no_wrap=True)
     for row in listed:
-        sheet.add_row(*(Text(cell(value)) for value in row))
+        sheet.add_row(*(Text(printable(cell(value))) for value in row))
     console = Console(highlight=False)
     width = Measurement.get(console, console.options.update(max_width=TABLE_WIDTH_MAX), sheet).maximum
     console.width = max(console.width, width)

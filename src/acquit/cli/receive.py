@@ -6,8 +6,7 @@ the queue (mode INDIVIDUAL). With ``--mode auto`` it is accepted as it arrives, 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -16,11 +15,11 @@ import click
 from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.exits import Exit
 from acquit.cli.management import meant
-from acquit.cli.messages import describe
+from acquit.cli.messages import body_text, body_to_json, describe
 from acquit.cli.options import json_option, seconds
 from acquit.cli.output import counted, emit_json, line, remark, time_text
 from acquit.errors import AcquitError, NotFound
-from acquit.protocol.extensions import EXISTING
+from acquit.protocol.extensions import ATTEMPTS, EXISTING, ORIGIN
 
 if TYPE_CHECKING:
     from acquit import Connection, Receipt, ReceivedMessage, Receiver
@@ -30,12 +29,13 @@ OUTCOMES: Final = ("accept", "release", "reject", "modify")
 UNSURE: Final = ("STALE", "UNKNOWN")
 """Statuses of a receipt that do not confirm what was asked for."""
 PREFETCH_MAX: Final = 100
+ORIG_QUEUE: Final = "x-opt-ORIG-QUEUE"
+ACTUAL_EXPIRY: Final = "x-opt-ACTUAL-EXPIRY"
+"""Annotations of dead letters, as Artemis names them."""
 ASKING_MAX_S: Final = 5.0
 """Seconds to wait for the names of queues that were perhaps meant."""
 OUTAGE_MAX_S: Final = 24 * 3600.0
 """Seconds that `--follow` waits for a broker that is gone."""
-BODY_CHARACTERS_MAX: Final = 2000
-"""Characters of a body that a person is shown; `--json` prints all of it."""
 
 _selector_option = click.option(
     "--selector", help="Only messages that match, as in JMS: \"colour = 'red' and size > 3\"."
@@ -212,18 +212,22 @@ def _show(message: ReceivedMessage) -> None:
     if message.creation_time is not None:
         facts.append(f"made {time_text(message.creation_time * 1000)}")
     line(("  ".join(fact for fact in facts if fact), "dim"))
+    if (origin := message.annotations.get(ORIG_QUEUE)) is not None:
+        line(("  died in ", "dim"), f"{_text(origin)} as #{message.annotations.get(ORIGIN)}: {_reason(message)}")
     for key, value in message.application_properties.items():
         line((f"  {key}: ", "dim"), _text(value))
-    line(_body(message))
+    line(body_text(body_to_json(message.body)[0]))
+
+
+def _reason(message: ReceivedMessage) -> str:
+    """Return why a message is a dead letter: that it expired, or how its last attempt ended."""
+    if ACTUAL_EXPIRY in message.annotations:
+        return "expired"
+    attempts = message.annotations.get(ATTEMPTS)
+    last = attempts[-1] if isinstance(attempts, list) and attempts else None
+    parts = [last.get(name) for name in ("cause", "condition", "description")] if isinstance(last, Mapping) else []
+    return ": ".join(_text(part) for part in parts if part) or "for a reason that it does not say"
 
 
 def _text(value: object) -> str:
     return "" if value is None else str.__str__(value) if isinstance(value, str) else str(value)
-
-
-def _body(message: ReceivedMessage) -> str:
-    form = describe(message)["body"]
-    text = form if isinstance(form, str) else json.dumps(form, ensure_ascii=False)
-    if len(text) > BODY_CHARACTERS_MAX:
-        return f"{text[:BODY_CHARACTERS_MAX]}… ({len(text) - BODY_CHARACTERS_MAX} characters more; --json shows all)"
-    return text

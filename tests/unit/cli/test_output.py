@@ -19,6 +19,22 @@ def test_nothing_in_a_line_is_taken_for_markup(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out == "head  [bold]not bold[/bold] [/] :smile:\n"
 
 
+def test_what_others_wrote_commands_no_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hostile = "a\x1b[2J\x9b1mb\x07\tc\nd"
+    line(hostile)  # not a terminal: as it is
+    assert "\x1b[2J" in capsys.readouterr().out
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    line(("head ", "bold"), hostile)
+    shown = capsys.readouterr().out
+    assert "a\\x1b[2J\\x9b1mb\\x07" in shown and "\nd" in shown
+    monkeypatch.undo()
+    table(["x"], [[hostile]])
+    assert "\x1b" not in capsys.readouterr().out
+
+
 def test_remarks_do_not_disturb_results(capsys: pytest.CaptureFixture[str]) -> None:
     remark("as an aside")
     with counting("counting", 3) as counter:
