@@ -37,6 +37,7 @@ ALLOWED: dict[str, tuple[frozenset[str], frozenset[str]]] = {
         ("broker", "_version errors protocol store ledger transport", "cattrs scramp"),
         ("client", "_version errors protocol transport", "scramp"),
         ("aio", "client", ""),
+        ("telemetry", "_version errors protocol client", "opentelemetry"),
         ("types", "protocol", ""),
         ("embedded", "errors broker client", ""),
         ("bench", "errors protocol client", ""),

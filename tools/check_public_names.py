@@ -53,6 +53,7 @@ TOLD = {
     "acquit.broker.configuration": "parse_options",
     "acquit.ledger.history": "History Life Step history",
     "acquit.protocol.constants": "ACCEPTED",
+    "acquit.telemetry": "OpenTelemetry",
     "acquit.spark.audit": "AuditOptions AuditProgress AuditSummary audit",
     "acquit.spark.audit.quick": "SealBalance SealedQueue balance_by_seals",
     "acquit.spark.audit.reconcile": "ReconcileOptions reconcile",

@@ -14,6 +14,7 @@ from enum import IntEnum
 from acquit.client.entries import DeliveryStore
 from acquit.client.reconnecting import Reconnect
 from acquit.client.subscriptions import Subscription
+from acquit.client.tracing import Tracer
 from acquit.errors import ConfigurationError
 from acquit.protocol.constants import Outcome
 from acquit.protocol.definitions import Accepted, Modified, Rejected, Released
@@ -171,6 +172,9 @@ class ConnectOptions:
     By default the strongest that the peer offers and for which there is what it takes: a TLS context (EXTERNAL, only
     where no user is named), a user and a password (SCRAM-SHA-256, then PLAIN), or neither (ANONYMOUS)."""
 
+    tracer: Tracer | None = None
+    """An observer of sends, messages and outcomes: `acquit.telemetry.OpenTelemetry`."""
+
     def __post_init__(self) -> None:
         for name in (
             "connect_timeout_ms",
@@ -190,6 +194,8 @@ class ConnectOptions:
         check_flag("in_band_tls", self.in_band_tls)
         if not (self.reconnect is None or isinstance(self.reconnect, Reconnect)):
             raise ConfigurationError(f"reconnect must be a Reconnect or None, got {self.reconnect!r}")
+        if self.tracer is not None and not hasattr(self.tracer, "begin_send"):
+            raise ConfigurationError(f"tracer must be a tracer, such as OpenTelemetry(), or None, got {self.tracer!r}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

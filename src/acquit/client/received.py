@@ -327,6 +327,8 @@ class SessionBase:
         """Give messages their outcome, which were claimed before."""
         receipt = self.kinds.receipt(len(messages))
         if messages:
+            if (tracer := self.core.options.tracer) is not None:
+                tracer.settled(messages, outcome, receipt, self.core.where)
             resumed: dict[ReceiverBase, list[MessageCore]] = {}
             for message in messages:
                 message.outcome = outcome

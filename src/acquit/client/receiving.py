@@ -24,6 +24,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -33,6 +34,7 @@ from acquit.client.options import ReceiverSpec
 from acquit.client.receipts import Milestone, ReceiptStatus, SettlementReceipt
 from acquit.client.received import MessageCore, ReceiverBase, SessionBase
 from acquit.client.sources import asked_filters, make_source, not_applied
+from acquit.client.tracing import Tracer
 from acquit.errors import CreditExhausted, EndpointError, LinkDetached
 from acquit.protocol.constants import ACCEPTED, RELEASED, Outcome
 from acquit.protocol.definitions import AmqpCondition, Error, RcvSettleMode, SndSettleMode, StdDistMode, Target
@@ -73,6 +75,7 @@ class ReceiverCore(ReceiverBase):
         "_resumes_paused",
         "_settles_for_peer",
         "_silent",
+        "_tracer",
         "_unanswered_max",
         "_unsettled_max",
         "_warned",
@@ -107,6 +110,7 @@ class ReceiverCore(ReceiverBase):
         self.returning = False
         """Messages are not wanted now: what arrives goes back (a rollback)."""
         self._received = self.mode.received
+        self._tracer = session.core.options.tracer
         self._before_listener = self.mode.listener_called
         self._unsettled_max = session.core.options.unsettled_max if self.mode.bounded else 0
         self._unanswered_max = 0 if self.mode.credit is CreditReturn.ON_HANDOVER else session.core.options.ack_capacity
@@ -142,6 +146,8 @@ class ReceiverCore(ReceiverBase):
             message = self.buffer.popleft()
         except IndexError:
             return None
+        if self._tracer is not None:
+            self._tracer.received(message, self.session.core.where)
         if outcome is None and self._reliable:
             self.session.handed_out[message.number] = message
             if self._on_handover:
@@ -155,7 +161,7 @@ class ReceiverCore(ReceiverBase):
 
     def listening(self, message: MessageCore) -> Listening:
         """The time in which a listener has `message`."""
-        return Listening(message)
+        return Listening(message) if self._tracer is None else TracedListening(message, self._tracer)
 
     def check(self) -> None:
         """Raise why nothing will come any more, if that is so."""
@@ -584,8 +590,8 @@ class Listening:
 
     def __init__(self, message: MessageCore) -> None:
         self._message = message
-        self.dealt_with = False
-        """The listener failed, and somebody has taken care of that: only the outcome is missing."""
+        self.dealt_with: Exception | None = None
+        """The exception that the listener failed of, if somebody has taken care of that: only the outcome is missing."""
 
     def __enter__(self) -> Self:
         return self
@@ -595,7 +601,8 @@ class Listening:
     ) -> bool:
         receiver = self._message.receiver
         mode, session = receiver.mode, receiver.session
-        outcome = mode.listener_returned if exc is None and not self.dealt_with else mode.listener_failed
+        outcome = mode.listener_returned if exc is None and self.dealt_with is None else mode.listener_failed
+        self.dealt_with = None  # its traceback knows us
         if outcome is not None and session.claim(self._message):
             if mode.lazy_messages:
                 session.settle_lazily(self._message, outcome)
@@ -607,6 +614,30 @@ class Listening:
         becomes = "goes back" if outcome is not None else "is acknowledged already"
         logger.error("the listener of %s failed; the message %s", receiver.spec.what, becomes, exc_info=exc)
         return True
+
+
+class TracedListening(Listening):
+    """The time in which a listener has a message, with its span."""
+
+    __slots__ = ("_processing",)
+
+    def __init__(self, message: MessageCore, tracer: Tracer) -> None:
+        super().__init__(message)
+        self._processing = tracer.processing(message, message.receiver.session.core.where)
+
+    def __enter__(self) -> Self:
+        self._processing.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        error = exc if exc is not None else self.dealt_with
+        try:
+            return super().__exit__(kind, exc, traceback)
+        finally:
+            with suppress(BaseException):  # what was raised is raised again, and is the handler's
+                self._processing.__exit__(type(error) if error is not None else None, error, traceback)
 
 
 def lose(deliveries: list[Delivery], reason: str) -> None:

@@ -474,6 +474,8 @@ class ResumingSender(SenderCore):
 
     def enqueue(self, promise: SendPromise) -> None:
         """Store a send, and put it into the buffer when that is safe."""
+        if self._tracer is not None:
+            self.begin_trace(promise)
         self._queued_bytes += len(promise.payload)
         if isinstance(promise.payload, StoredPayload):
             promise.tag = promise.payload.tag

@@ -34,6 +34,7 @@ from acquit.client.receipts import UNRELIABLE, Milestone, SendPromise, TimeOver
 from acquit.client.received import MessageCore, SessionBase
 from acquit.client.receiving import OUTCOMES
 from acquit.client.tags import delivery_tags
+from acquit.client.tracing import TracedPayload, Tracer
 from acquit.errors import ConfigurationError, LinkDetached, LocalProtocolError, MessageTooLarge
 from acquit.protocol.body import Body
 from acquit.protocol.composite import encode_composite
@@ -66,6 +67,7 @@ class SenderCore:
         "_queued_bytes",
         "_sent_bytes",
         "_tags",
+        "_tracer",
         "attached",
         "closing",
         "detached",
@@ -95,6 +97,7 @@ class SenderCore:
         """Called on the loop side when the buffer has room again, or never will."""
         self._is_awake = False
         self._tags = delivery_tags()
+        self._tracer = session.core.options.tracer
         self._queued_bytes = 0
         self._sent_bytes = 0
         self._failed: deque[SendPromise] = deque(maxlen=1_000)
@@ -112,6 +115,8 @@ class SenderCore:
 
     def enqueue(self, promise: SendPromise) -> None:
         """Put a send into the buffer. Look at `has_room` first; threads must take turns."""
+        if self._tracer is not None:
+            self.begin_trace(promise)
         self._queued_bytes += len(promise.payload)
         self.queue.append(promise)
         if not self._is_awake:
@@ -138,12 +143,45 @@ class SenderCore:
             raise ConfigurationError(
                 f"delivery_mode must be DeliveryMode.PERSISTENT or NON_PERSISTENT, got {delivery_mode!r}"
             )
+        if self._tracer is not None:
+            return self._encode_traced(message, delivery_mode, self._tracer)
         payload = encode(message, self.spec.delivery_mode, delivery_mode, self._ids)
+        self._check_size(payload)
+        return payload
+
+    def _encode_traced(self, message: Message | Body, delivery_mode: DeliveryMode | None, tracer: Tracer) -> bytes:
+        """The payload with the trace of the send, whose context the message carries."""
+        if isinstance(message, Encoded):
+            return encode(message, self.spec.delivery_mode, delivery_mode, self._ids)
+        message = message_of(message)
+        if isinstance(message, MessageCore):
+            message = message.as_new()
+        traced, trace = tracer.begin_send(message, self.spec.address, self.session.core.where)
+        try:
+            payload = TracedPayload(encode(traced, self.spec.delivery_mode, delivery_mode, self._ids))
+            self._check_size(payload)
+        except BaseException as exc:
+            trace.end(exc)
+            raise
+        payload.trace = trace
+        return payload
+
+    def _check_size(self, payload: bytes) -> None:
         if self.message_bytes_max and len(payload) > self.message_bytes_max:
             raise LocalProtocolError(
                 f"the message has {len(payload)} bytes, {self.spec.what} takes at most {self.message_bytes_max}"
             )
-        return payload
+
+    def begin_trace(self, promise: SendPromise) -> None:
+        """Have the trace of a send end with it."""
+        payload = promise.payload
+        if isinstance(payload, TracedPayload):
+            promise.when_done(lambda: payload.trace.end(promise.error()))
+
+    def give_up(self, promise: SendPromise, error: BaseException) -> None:
+        """A send did not get into the buffer."""
+        if isinstance(promise.payload, TracedPayload):
+            promise.payload.trace.end(error)
 
     def prepare(self, message: Message | Body, cursor: Cursor, delivery_mode: DeliveryMode | None) -> PreparedMessage:
         """Write a message to be sent in the transaction of `cursor`. Raises ConfigurationError for a sender without a

@@ -30,7 +30,7 @@ class Deadline:
         self._at = None if timeout_s is None else self._loop.time() + timeout_s
 
     def left(self) -> float | None:
-        """How many; 0 or less when it has passed."""
+        """The number of seconds that are left; 0 or less when it has passed."""
         return None if self._at is None else self._at - self._loop.time()
 
 
@@ -104,7 +104,7 @@ class Waiters:
         check_loop(self._loop)
 
     def __len__(self) -> int:
-        """How many wait."""
+        """The number of those who wait."""
         return len(self._futures)
 
     def wake(self, count: int) -> None:

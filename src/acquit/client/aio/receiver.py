@@ -369,7 +369,7 @@ class Listener:
                 if self._on_error is None:
                     raise
                 await _finished(self._on_error(message, exc))
-                listening.dealt_with = True
+                listening.dealt_with = exc
 
     def _wake(self) -> None:
         self._receiver._waiters.wake_all()

@@ -108,10 +108,14 @@ class Sender:
         self._waiters.check_loop()
         timeout_s = core.session.core.options.send_timeout_ms / 1000 if timeout is None else timeout
         deadline = Deadline(timeout_s)
-        while not core.has_room:
-            if not await self._waiters.wait(deadline.left()):
-                raise NotSent(f"the outgoing buffer of {core.spec.what} had no room within {timeout_s:g} s")
-            core.check()
+        try:
+            while not core.has_room:
+                if not await self._waiters.wait(deadline.left()):
+                    raise NotSent(f"the outgoing buffer of {core.spec.what} had no room within {timeout_s:g} s")
+                core.check()
+        except BaseException as exc:
+            core.give_up(receipt, exc)
+            raise
         core.enqueue(receipt)
         if not wait_:
             if timeout is not None:

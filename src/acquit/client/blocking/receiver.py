@@ -346,4 +346,4 @@ class Listener:
                 if self._on_error is None:
                     raise
                 self._on_error(message, exc)
-                listening.dealt_with = True
+                listening.dealt_with = exc

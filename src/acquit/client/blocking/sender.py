@@ -136,12 +136,16 @@ class Sender:
     def _enqueue_slowly(self, receipt: SendReceipt, timeout_s: float) -> None:
         core = self._core
         ends_at = time.monotonic() + timeout_s
-        while True:
-            if not self._room.wait(self._may_go_on, ends_at - time.monotonic()):
-                raise NotSent(f"the outgoing buffer of {core.spec.what} had no room within {timeout_s:g} s")
-            core.check()
-            if self._enqueue_at_once(receipt):
-                return
+        try:
+            while True:
+                if not self._room.wait(self._may_go_on, ends_at - time.monotonic()):
+                    raise NotSent(f"the outgoing buffer of {core.spec.what} had no room within {timeout_s:g} s")
+                core.check()
+                if self._enqueue_at_once(receipt):
+                    return
+        except BaseException as exc:
+            core.give_up(receipt, exc)
+            raise
 
     def _may_go_on(self) -> bool:
         core = self._core
