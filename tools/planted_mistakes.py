@@ -63,7 +63,7 @@ MISTAKES: tuple[Planted, ...] = (
         "failed listener that acknowledges",
         "a message whose listener failed comes again",
         "client/receiving.py",
-        "        outcome = mode.listener_returned if exc is None and self.dealt_with is None else mode.listener_failed\n",
+        "        outcome = mode.listener_returned if failed is None else mode.listener_failed\n",
         "        outcome = mode.listener_returned\n",
     ),
     Planted(

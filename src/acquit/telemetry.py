@@ -36,6 +36,7 @@ from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 
 from acquit._version import version
 from acquit.client.receipts import ReceiptStatus
+from acquit.client.received import MessageCore
 from acquit.errors import DecodeError
 
 if TYPE_CHECKING:
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, TracerProvider
 
     from acquit.client.receipts import SettlementReceipt
-    from acquit.client.received import MessageCore
     from acquit.protocol.delivery import Outcome
     from acquit.protocol.message import Message
 
@@ -69,7 +69,7 @@ class OpenTelemetry:
 
     # -- `acquit.client.tracing.Tracer` --------------------------------------------------------------------------------
 
-    def begin_send(self, message: Message, address: str | None, where: str) -> tuple[Message, _SendTrace]:
+    def begin_send(self, message: Message, address: str | None, where: str) -> tuple[Message, _SendSpan]:
         """Begin a *send* span, and put its context into a copy of the message."""
         to = address if address is not None else message.to
         span = self._tracer.start_span(
@@ -82,38 +82,39 @@ class OpenTelemetry:
         self._textmap().inject(carrier, trace.set_span_in_context(span))
         carrying = copy.copy(message)
         carrying.annotations = {**message.annotations, **carrier}
-        return carrying, _SendTrace(span)
+        return carrying, _SendSpan(span)
 
-    def received(self, message: MessageCore, where: str) -> None:
+    def received(self, message: Message, address: str, where: str) -> None:
         """Record a *receive* span."""
         self._tracer.start_span(
-            _name("receive", message.receiver.address),
+            _name("receive", address),
             kind=SpanKind.CONSUMER,
-            attributes=_attributes("receive", "receive", message.receiver.address, where, message),
+            attributes=_attributes("receive", "receive", address, where, message),
             links=_links(self._context_of(message)),
         ).end()
 
     @contextmanager
-    def processing(self, message: MessageCore, where: str = "") -> Iterator[Span]:
+    def processing(self, message: Message, address: str = "", where: str = "") -> Iterator[Span]:
         """Return the context of a *process* span, for the time in which a message is handled. Listeners have it; code
         that handles what `receive` returned may use it: ``with telemetry.processing(message): ...``."""
+        if not address and isinstance(message, MessageCore):
+            address, where = message.receiver.address, message.receiver.session.core.where
         theirs = self._context_of(message)
         inside = trace.get_current_span().get_span_context().is_valid
         with self._tracer.start_as_current_span(
-            _name("process", message.receiver.address),
+            _name("process", address),
             context=None if inside or theirs is None else theirs,
             kind=SpanKind.CONSUMER,
-            attributes=_attributes("process", "process", message.receiver.address, where, message),
+            attributes=_attributes("process", "process", address, where, message),
             links=_links(theirs),
         ) as span:
             yield span
 
     def settled(
-        self, messages: Sequence[MessageCore], outcome: Outcome, receipt: SettlementReceipt, where: str
+        self, messages: Sequence[Message], address: str, outcome: Outcome, receipt: SettlementReceipt, where: str
     ) -> None:
         """Begin a *settle* span, which ends with the receipt."""
         verb = type(outcome).__name__.lower()
-        address = messages[0].receiver.address
         attributes = _attributes(verb, "settle", address, where, messages[0] if len(messages) == 1 else None)
         if len(messages) > 1:
             attributes["messaging.batch.message_count"] = len(messages)
@@ -156,7 +157,7 @@ class OpenTelemetry:
         return None
 
 
-class _SendTrace:
+class _SendSpan:
     """A *send* span."""
 
     __slots__ = ("_span",)

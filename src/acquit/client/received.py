@@ -328,7 +328,7 @@ class SessionBase:
         receipt = self.kinds.receipt(len(messages))
         if messages:
             if (tracer := self.core.options.tracer) is not None:
-                tracer.settled(messages, outcome, receipt, self.core.where)
+                tracer.settled(messages, messages[0].receiver.address, outcome, receipt, self.core.where)
             resumed: dict[ReceiverBase, list[MessageCore]] = {}
             for message in messages:
                 message.outcome = outcome

@@ -147,7 +147,7 @@ class ReceiverCore(ReceiverBase):
         except IndexError:
             return None
         if self._tracer is not None:
-            self._tracer.received(message, self.session.core.where)
+            self._tracer.received(message, self.address, self.session.core.where)
         if outcome is None and self._reliable:
             self.session.handed_out[message.number] = message
             if self._on_handover:
@@ -591,7 +591,7 @@ class Listening:
     def __init__(self, message: MessageCore) -> None:
         self._message = message
         self.dealt_with: Exception | None = None
-        """The exception that the listener failed of, if somebody has taken care of that: only the outcome is missing."""
+        """The exception that the listener failed of, if somebody dealt with that: only the outcome is missing."""
 
     def __enter__(self) -> Self:
         return self
@@ -601,8 +601,8 @@ class Listening:
     ) -> bool:
         receiver = self._message.receiver
         mode, session = receiver.mode, receiver.session
-        outcome = mode.listener_returned if exc is None and self.dealt_with is None else mode.listener_failed
-        self.dealt_with = None  # its traceback knows us
+        failed, self.dealt_with = exc or self.dealt_with, None  # its traceback knows us
+        outcome = mode.listener_returned if failed is None else mode.listener_failed
         if outcome is not None and session.claim(self._message):
             if mode.lazy_messages:
                 session.settle_lazily(self._message, outcome)
@@ -623,7 +623,7 @@ class TracedListening(Listening):
 
     def __init__(self, message: MessageCore, tracer: Tracer) -> None:
         super().__init__(message)
-        self._processing = tracer.processing(message, message.receiver.session.core.where)
+        self._processing = tracer.processing(message, message.receiver.address, message.receiver.session.core.where)
 
     def __enter__(self) -> Self:
         self._processing.__enter__()

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from acquit.client.receipts import SettlementReceipt
-    from acquit.client.received import MessageCore
     from acquit.protocol.delivery import Outcome
     from acquit.protocol.message import Message
 
@@ -34,14 +33,14 @@ class Tracer(Protocol):
         """A message is about to be sent. Return the message to send in its place, which must be a copy if it differs,
         and the trace to end."""
 
-    def received(self, message: MessageCore, where: str) -> None:
-        """A message was handed out to user code."""
+    def received(self, message: Message, address: str, where: str) -> None:
+        """A message from `address` was handed out to user code."""
 
-    def processing(self, message: MessageCore, where: str) -> AbstractContextManager[object]:
+    def processing(self, message: Message, address: str, where: str) -> AbstractContextManager[object]:
         """Return the context in which a listener handles a message."""
 
     def settled(
-        self, messages: Sequence[MessageCore], outcome: Outcome, receipt: SettlementReceipt, where: str
+        self, messages: Sequence[Message], address: str, outcome: Outcome, receipt: SettlementReceipt, where: str
     ) -> None:
         """Messages were given an outcome by user code; the receipt tells what the peer answers."""
 
