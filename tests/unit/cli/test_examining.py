@@ -69,7 +69,7 @@ def test_what_is_not_there(at_broker: Shell, address: str, sequence: int) -> Non
 def test_a_section_that_is_malformed_hides_no_other() -> None:
     # Application properties with a number as a key; an amqp-value of null.
     sections = examining._sections(Message.decode(bytes.fromhex("005374c1050254015401 00537740")))
-    assert str(sections["application_properties"]).startswith("malformed: 1 may not be a key")
+    assert str(sections["application_properties"]).endswith("may not be a key of this section")
     assert (sections["body"], sections["body_type"]) == (None, "value")
 
 
