@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 from acquit.broker.admin.examining import STATES, Examination, Examinations, Examined, MessagePage, examined, in_full
 from acquit.broker.admin.later import Later, RequestFailure
-from acquit.broker.admin.moving import Move, Moves
-from acquit.broker.admin.purging import Purge
+from acquit.broker.admin.moving import Move
+from acquit.broker.admin.purging import ChosenPurge, Purge
+from acquit.broker.admin.redriving import Redrive, Redriven
 from acquit.broker.admin.schedule import Cancel, Scheduled, all_of, found_by_id, found_by_sequence, listed
+from acquit.broker.admin.walking import EVERYTHING, Walks, choose
 from acquit.broker.intake.limits import full
 from acquit.broker.links.terminus import SourceTerminus
 from acquit.broker.nodes.addresses import is_pattern
@@ -75,7 +77,7 @@ class Administration:
         self._removal = removal
         self._duplicates = duplicates
         self._purges: list[Purge | Cancel] = []
-        self._moves = Moves()
+        self._walks = Walks()
         self._examinations = Examinations()
 
     def run(self) -> bool:
@@ -83,17 +85,14 @@ class Administration:
         if self._purges:
             self._purges = [purge for purge in self._purges if not purge.step()]
         more = self._examinations.run()
-        return self._moves.run() or bool(self._purges) or more
+        return self._walks.run() or bool(self._purges) or more
 
     # -- queues -------------------------------------------------------------------------------------------------------
 
     def create(self, name: str, user: str | None, *, topic: bool) -> Later[str]:
         """Make a queue, or a topic, that stays until somebody deletes it; its name, once that is durable. Raises
         Refused."""
-        check_address(name, topic=topic)
-        if is_pattern(name) or SEPARATOR in name:
-            raise Refused(f"{name!r} is no plain address", condition=AmqpCondition.INVALID_FIELD)
-        self._queues.check_number(user)
+        self._check_makeable(name, user, topic=topic)
         if topic:
             self._topics.make(name, self._actor(user, name), auto_created=False)
         else:
@@ -133,12 +132,25 @@ class Administration:
 
     # -- messages -----------------------------------------------------------------------------------------------------
 
-    def purge(self, queue: str, user: str | None) -> Later[int]:
-        """Remove what is in the queue and not acquired, over some turns where it is much; how many messages, once that
-        is done and durable."""
+    def purge(
+        self,
+        queue: str,
+        user: str | None,
+        *,
+        messages_max: int | None = None,
+        selector: str | None = None,
+        sequences: frozenset[int] | None = None,
+    ) -> Later[int]:
+        """Remove what is in the queue and not acquired, or what is chosen of that, over some turns where it is much;
+        how many messages, once that is done and durable. Raises SelectorError."""
         node = self._queues.by_name[queue]
+        choice = choose(selector, sequences, messages_max)
         purged = Later[int]()
-        self._begin(Purge(self._life, node, self._actor(user, node.address), purged.finish))
+        actor = self._actor(user, node.address)
+        if choice == EVERYTHING:
+            self._begin(Purge(self._life, node, actor, purged.finish))
+        else:
+            self._walks.begin(ChosenPurge(self._life, node, choice, actor, purged.finish))
         return purged
 
     def scheduled(self, queue: str, after: int, limit: int) -> list[Scheduled]:
@@ -214,7 +226,7 @@ class Administration:
         """Move messages that wait in a queue into another, made if its policy allows; how many were. `sequences`: none
         but these. Raises Refused or SelectorError."""
         node = self._queues.by_name[source]
-        compiled = None if selector is None else compile_selector(selector)
+        choice = choose(selector, sequences, messages_max)
         other = self._queues.by_name.get(target)
         made = other is None
         if other is None:
@@ -235,14 +247,51 @@ class Administration:
             self._entering,
             node,
             other,
+            choice,
             actor=self._actor(user, node.address),
-            messages_max=messages_max,
-            selector=compiled,
-            sequences=sequences,
             done=done,
         )
-        self._moves.begin(move)
+        self._walks.begin(move)
         return moved
+
+    def redrive(
+        self,
+        queue: str,
+        user: str | None,
+        refusal: Callable[[str], str | None],
+        *,
+        messages_max: int | None = None,
+        selector: str | None = None,
+        sequences: frozenset[int] | None = None,
+        dry_run: bool = False,
+    ) -> Later[Redriven]:
+        """Move dead letters that wait in a queue back to where each died; what became of them, once that is done and
+        durable. `refusal`: why the user may not manage an address; None if it may. Raises SelectorError."""
+        node = self._queues.by_name[queue]
+        choice = choose(selector, sequences, messages_max)
+        redriven = Later[Redriven]()
+
+        def find(name: str, make: bool) -> Queue | None:
+            origin = self._queues.by_name.get(name)
+            if reason := refusal(name if origin is None else origin.address):
+                raise Refused(reason, condition=AmqpCondition.UNAUTHORIZED_ACCESS)
+            if origin is None:
+                self._check_makeable(name, user, topic=False)
+                self._queues.check_policy(name)
+                if make:
+                    self.create(name, user, topic=False)
+                    origin = self._queues.by_name[name]
+            return origin
+
+        def done(told: Redriven) -> None:
+            failure = RequestFailure(507, f"{told.why}: {told.redriven} letters were redriven before")
+            redriven.finish(failure if told.why else told)
+
+        actor = self._actor(user, node.address)
+        self._walks.begin(
+            Redrive(self._life, self._entering, node, choice, find, actor=actor, dry_run=dry_run, done=done)
+        )
+        return redriven
 
     # -- termini ------------------------------------------------------------------------------------------------------
 
@@ -271,6 +320,13 @@ class Administration:
         """Do the first step, and see to the others."""
         if not purge.step():
             self._purges.append(purge)
+
+    def _check_makeable(self, name: str, user: str | None, *, topic: bool) -> None:
+        """Raise Refused unless it can be the name of a queue or topic, and there may be one more."""
+        check_address(name, topic=topic)
+        if is_pattern(name) or SEPARATOR in name:
+            raise Refused(f"{name!r} is no plain address", condition=AmqpCondition.INVALID_FIELD)
+        self._queues.check_number(user)
 
     def _actor(self, user: str | None, address: str) -> int:
         return self._scribe.declare("", MANAGEMENT_NODE, user, address)

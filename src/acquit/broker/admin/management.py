@@ -14,10 +14,15 @@ CREATE     acquit:queue   name: the queue; body, optional:             {name: qu
                           {kind: "topic"}
 DELETE     acquit:queue   name: the queue or topic; body, optional:    {}; status 204. Application properties: messages,
                           {if_unused: true, if_empty: true}            how many went with it, links, how many ended
-PURGE      acquit:queue   name: the queue                              {purged: number of messages}
+PURGE      acquit:queue   name: the queue; body, optional: {max:       {purged: number of messages}
+                          number, selector: text, sequences:
+                          [number...]}
 MOVE       acquit:queue   name: the queue; body: {to: another queue,   {moved: number of messages}
                           max: number, selector: text, sequences:
                           [number...]}, all but the first optional
+REDRIVE    acquit:queue   name: a queue of dead letters; body,         {redriven: number of messages, by_origin:
+                          optional: {max: number, selector: text,      {queue: number}, without_origin: number,
+                          sequences: [number...], dry_run: true}       left: {queue: number}, reasons: {queue: text}}
 RELOAD     acquit:broker                                               {changes: [{key, old, new, applies}...]}
 QUERY      acquit:message name: the queue; body, optional: {after:     {attributeNames: [...], results: [[...]...]}:
                           sequence, limit: number of messages}         what waits for its time, by sequence
@@ -37,9 +42,10 @@ READ       acquit:        name: the id of a transaction, in hex        {fate: "c
 =========  =============  ===========================================  ==========================================
 
 Who asks sees the queues that it may browse or manage, and changes those that it may manage (or create, or delete); a
-move needs that of both queues. Other requests are answered with status 403. The fate of a transaction is told to the
-user whose it was; one that is live is fenced first: its connection is closed, so that it is rolled back, unless its
-commit is on the way to the disk already, which is then awaited.
+move needs that of both queues, a redrive of each queue that letters go back to: others stay, with that as the reason.
+Other requests are answered with status 403. The fate of a transaction is told to the user whose it was; one that is
+live is fenced first: its connection is closed, so that it is rolled back, unless its commit is on the way to the disk
+already, which is then awaited.
 
 What changes something is answered when it is done, to its last step, and durable.
 

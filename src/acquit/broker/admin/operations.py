@@ -23,6 +23,7 @@ from acquit.broker.admin.queue_operations import (
     purge_queue,
     query_queues,
     read_queue,
+    redrive_letters,
 )
 from acquit.broker.admin.requests import Deleted, ManagementRequest
 from acquit.broker.inspect import TerminusSnapshot
@@ -112,6 +113,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ("DELETE", QUEUE): Operation(delete_queue, Needs.DELETE, (204, "No Content")),
     ("PURGE", QUEUE): Operation(purge_queue, Needs.MANAGE),
     ("MOVE", QUEUE): Operation(move_messages, Needs.MANAGE),
+    ("REDRIVE", QUEUE): Operation(redrive_letters, Needs.MANAGE),
     ("RELOAD", BROKER): Operation(_reload, Needs.MANAGE_ALL),
     ("QUERY", MESSAGE): Operation(query_messages, Needs.BROWSE),
     ("READ", MESSAGE): Operation(read_message, Needs.BROWSE),

@@ -1,4 +1,7 @@
-"""Removing all messages of a queue that nobody has acquired, a step at a time so that nobody else waits."""
+"""Removing messages of a queue that nobody has acquired, all or chosen ones.
+
+It goes a step at a time, so that nobody else waits.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from acquit.broker.queue import NodeEvent, NodeState
+from acquit.broker.admin.walking import WAITING, MessageChoice, Walk
+from acquit.broker.queue import NodeEvent
 
 if TYPE_CHECKING:
     from acquit.broker.life import Life
@@ -14,7 +18,6 @@ if TYPE_CHECKING:
     from acquit.broker.nodes.node import Queue
 
 STEP: Final = 5_000
-_WAITING: Final = (NodeState.AVAILABLE, NodeState.SCHEDULED)
 
 
 class Purge:
@@ -39,7 +42,7 @@ class Purge:
         left = STEP
         for message in islice(self._messages, STEP):
             left -= 1
-            if message.state in _WAITING:
+            if message.state in WAITING:
                 self._life.apply(message, NodeEvent.PURGE, actor=self._actor)
                 self._count += 1
                 self._durable = self._durable or message.durable
@@ -54,4 +57,27 @@ class Purge:
         return True
 
 
-__all__ = ["STEP", "Purge"]
+class ChosenPurge(Walk):
+    """A purge of chosen messages. The queue goes on handing out, chosen ones as well until their turn comes."""
+
+    def __init__(
+        self, life: Life, queue: Queue, choice: MessageChoice, actor: int, done: Callable[[int], None]
+    ) -> None:
+        """`done` hears how many messages were purged, once that is recorded durably; also where the queue was deleted
+        meanwhile, and the rest with it."""
+        super().__init__(life, queue, choice, reads_bodies=False)
+        self._actor = actor
+        self._done = done
+        self._count = 0
+
+    def _act_on(self, message: Message) -> bool:
+        self._recorded = self._recorded or message.durable
+        self._life.apply(message, NodeEvent.PURGE, actor=self._actor)
+        self._count += 1
+        return True
+
+    def _told(self, why: str) -> None:
+        self._done(self._count)
+
+
+__all__ = ["STEP", "ChosenPurge", "Purge"]

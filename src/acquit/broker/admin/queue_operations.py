@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from acquit.broker.admin.later import Later, RequestFailure
+from acquit.broker.admin.redriving import Redriven
 from acquit.broker.admin.requests import Deleted, ManagementRequest, is_number
 from acquit.broker.inspect import QUEUE_COLUMNS
 from acquit.protocol.types import Value
 
 MOVED_BY_SEQUENCE_MAX: Final = 10_000
-"""Sequences in one request to move, at most."""
+"""Sequences in one request to move, redrive or purge, at most."""
+_CHOOSING: Final[Mapping[str, type]] = {"selector": str, "sequences": list, "max": int}
+"""Options that choose among the messages of a queue."""
 
 
 def _columns(body: object) -> list[str]:
@@ -39,9 +42,10 @@ def read_queue(request: ManagementRequest) -> Value:
 
 
 def purge_queue(request: ManagementRequest) -> Later[Value]:
-    """Remove what waits in a queue."""
+    """Remove what waits in a queue, or what is chosen of that."""
     queue = request.holder()
-    return request.broker.purge(queue.name, request.user).then(lambda count: {"purged": count})
+    choice = _choice(request.options(_CHOOSING))
+    return request.broker.purge(queue.name, request.user, **choice._asdict()).then(lambda count: {"purged": count})
 
 
 def create_queue(request: ManagementRequest) -> Later[Value]:
@@ -72,13 +76,60 @@ def delete_queue(request: ManagementRequest) -> Later[Deleted]:
 
 def move_messages(request: ManagementRequest) -> Later[Value]:
     """Move messages from one queue into another."""
-    options = request.options({"to": str, "max": int, "selector": str, "sequences": list})
+    options = request.options({"to": str, **_CHOOSING})
     source = request.holder()
-    target, messages_max, selector = options.get("to"), options.get("max"), options.get("selector")
+    target = options.get("to")
     if not isinstance(target, str):
         raise RequestFailure(400, "the body must be a map that says where: {to: queue}")
     if target == source.name:
         raise RequestFailure(400, f"{target!r} cannot be moved into itself: expected another queue")
+    choice = _choice(options)
+    if reason := request.rights.refusal("manage", target):
+        raise RequestFailure(403, reason)
+    moved = request.broker.move(source.name, target, request.user, **choice._asdict())
+    return moved.then(lambda count: {"moved": count})
+
+
+def redrive_letters(request: ManagementRequest) -> Later[Value]:
+    """Move dead letters back to the queues where they died."""
+    options = request.options({"dry_run": bool, **_CHOOSING})
+    source = request.holder()
+    choice = _choice(options)
+    redriven = request.broker.redrive(
+        source.name,
+        request.user,
+        lambda address: request.rights.refusal("manage", address),
+        dry_run=bool(options.get("dry_run")),
+        **choice._asdict(),
+    )
+    return redriven.then(_describe_redriven)
+
+
+def _describe_redriven(told: Redriven) -> Value:
+    return {
+        "redriven": told.redriven,
+        "by_origin": _map(told.by_origin),
+        "without_origin": told.without_origin,
+        "left": _map(told.left),
+        "reasons": _map(told.reasons),
+    }
+
+
+def _map(values: Mapping[str, int | str]) -> Value:
+    return dict[Value, Value](values.items())
+
+
+class _Selected(NamedTuple):
+    """The messages that a request means, as `Administration` takes it."""
+
+    messages_max: int | None
+    selector: str | None
+    sequences: frozenset[int] | None
+
+
+def _choice(options: Mapping[str, object]) -> _Selected:
+    """Return what the options of `_CHOOSING` choose. Raises RequestFailure."""
+    messages_max, selector, sequences = options.get("max"), options.get("selector"), options.get("sequences")
     if messages_max is not None and not (is_number(messages_max) and messages_max):
         raise RequestFailure(400, f"max must be a number above 0, not {messages_max!r:.64}")
     sequences = options.get("sequences")
@@ -86,17 +137,11 @@ def move_messages(request: ManagementRequest) -> Later[Value]:
         len(sequences) <= MOVED_BY_SEQUENCE_MAX and all(is_number(sequence) for sequence in sequences)
     ):
         raise RequestFailure(400, f"sequences must be at most {MOVED_BY_SEQUENCE_MAX} numbers")
-    if reason := request.rights.refusal("manage", target):
-        raise RequestFailure(403, reason)
-    moved = request.broker.move(
-        source.name,
-        target,
-        request.user,
-        messages_max=messages_max,
-        selector=None if selector is None else str(selector),
-        sequences=frozenset(map(int, sequences)) if isinstance(sequences, list) else None,
+    return _Selected(
+        messages_max,
+        None if selector is None else str(selector),
+        frozenset(map(int, sequences)) if isinstance(sequences, list) else None,
     )
-    return moved.then(lambda count: {"moved": count})
 
 
 __all__ = [
@@ -107,4 +152,5 @@ __all__ = [
     "purge_queue",
     "query_queues",
     "read_queue",
+    "redrive_letters",
 ]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from acquit.broker.admin.later import Later, RequestFailure
-from acquit.broker.admin.moving import STEP
 from acquit.broker.admin.purging import STEP as PURGE_STEP
+from acquit.broker.admin.walking import STEP
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.broker.refusal import Refused
 from acquit.errors import SelectorError
@@ -234,6 +234,35 @@ def test_a_purge_of_many_is_answered_after_its_last_step(count: int) -> None:
 def test_a_purge_of_what_no_disk_has_waits_for_no_disk(messages: tuple[Message, ...]) -> None:
     world, _ = posted("q", *messages)
     assert result(world.core.administration.purge("q", None)) == len(messages)
+
+
+def test_a_purge_of_what_is_chosen_takes_nothing_else() -> None:
+    options = BrokerOptions(address=(AddressRule("q", {"memory_bytes_max": 65_536}),))
+    messages = [durable(number, application_properties={"n": number}) for number in range(STEP + 10)]
+    world, _ = posted("q", *messages, options=options)
+    first = min(world.core.life.live)
+    purge = world.core.administration.purge
+    for choice, count in (
+        ({"sequences": frozenset({first, first + 1})}, 2),
+        ({"selector": "n > 5", "messages_max": 2}, 2),
+        ({"selector": "n >= 260"}, STEP + 10 - 260),
+    ):
+        later = purge("q", "ada", **choice)  # type: ignore[arg-type]
+        world.settle()
+        assert result(later) == count
+    assert counts(world, "q", EventKind.PURGED) == 4 + STEP + 10 - 260
+    world.check_journal()
+    world = world.crash()
+    assert [message.body for message in taken(world, "q")] == [2, 3, 4, 5, *range(8, 260)]
+
+
+def test_a_purge_of_what_is_chosen_is_answered_when_the_disk_has_it() -> None:
+    world, _ = posted("q", durable(1), durable(2))
+    later = world.core.administration.purge("q", None, messages_max=1)
+    world.carry()
+    assert result(later) is None
+    world.settle()
+    assert result(later) == 1
 
 
 # -- making and deleting ----------------------------------------------------------------------------------------------

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 
 from acquit.broker.access.permissions import EVERYTHING, Permissions, Rights
 from acquit.broker.admin.later import Later, RequestFailure
 from acquit.broker.admin.management import answer, reply_address
+from acquit.broker.admin.redriving import Redriven
 from acquit.broker.inspect import QUEUE_COLUMNS, BrokerSnapshot, QueueSnapshot
 from acquit.broker.options import Role, Security, User
 from acquit.broker.refusal import Refused
@@ -32,8 +34,9 @@ class FakeBroker:
     def queue(self, name: str) -> QueueSnapshot | None:
         return self.snapshot().queue(name)
 
-    def purge(self, queue: str, user: str | None) -> Later[int]:
+    def purge(self, queue: str, user: str | None, **choice: object) -> Later[int]:
         self.purged.append((queue, user))
+        self.done.append(("purge", *choice.values()))
         return ready(5)
 
     def create(self, name: str, user: str | None, *, topic: bool) -> Later[str]:
@@ -59,6 +62,12 @@ class FakeBroker:
         self.done.append(("move", source, target, user, messages_max, selector, sequences))
         self.later = Later[int]()
         return self.later
+
+    def redrive(
+        self, queue: str, user: str | None, refusal: Callable[[str], str | None], **choice: object
+    ) -> Later[Redriven]:
+        self.done.append(("redrive", queue, user, refusal("b"), choice))
+        return ready(Redriven({"a": 2}, {"b": 1}, {"b": "no"}, 4, ""))
 
     def reload(self) -> Later[list[object]]:
         return ready([{"key": "a", "old": 1, "new": 2}])
@@ -263,6 +272,34 @@ def test_a_move_that_failed() -> None:
     replies: list[bytes] = []
     answered.when_finished(replies.append)  # type: ignore[arg-type]
     assert Message.decode(replies[0]).application_properties == {"statusCode": 507, "statusDescription": "full"}
+
+
+def test_a_redrive_tells_of_each_origin() -> None:
+    broker = FakeBroker()
+    asker = rights(manage=("DLQ", "a"))
+    body = {"selector": "a = 1", "sequences": [4], "max": 9, "dry_run": True}
+    assert ask(broker, body, asker, operation="REDRIVE", type="acquit:queue", name="DLQ")[2] == {
+        "redriven": 2,
+        "by_origin": {"a": 2},
+        "without_origin": 4,
+        "left": {"b": 1},
+        "reasons": {"b": "no"},
+    }
+    ((what, queue, user, refused, choice),) = broker.done
+    assert (what, queue, user) == ("redrive", "DLQ", "ada")
+    assert "may not manage at b" in str(refused)
+    assert choice == {"dry_run": True, "messages_max": 9, "selector": "a = 1", "sequences": frozenset({4})}
+    assert ask(broker, None, rights(browse=("#",)), operation="REDRIVE", type="acquit:queue", name="DLQ")[0] == 403
+    for wrong in ({"to": "a"}, {"max": 0}, {"sequences": ["a"]}, {"dry_run": 1}):
+        assert ask(broker, wrong, operation="REDRIVE", type="acquit:queue", name="DLQ")[0] == 400
+
+
+def test_a_purge_of_what_is_chosen() -> None:
+    broker = FakeBroker()
+    body = {"selector": "a = 1", "sequences": [4], "max": 9}
+    assert ask(broker, body, operation="PURGE", type="acquit:queue", name="DLQ")[2] == {"purged": 5}
+    assert broker.done == [("purge", 9, "a = 1", frozenset({4}))]
+    assert ask(broker, {"max": 0}, operation="PURGE", type="acquit:queue", name="DLQ")[0] == 400
 
 
 def test_moves_that_make_no_sense() -> None:

@@ -1,0 +1,158 @@
+"""Walks through the messages that wait in a queue, because somebody asked that something be done to them.
+
+A walk goes in small steps, one a turn, while everything else goes on. It sees what waited when it began: what consumers
+have acquired, and what is posted meanwhile, is left alone. Bodies that are not in memory are read back first, some at a
+time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from acquit.broker.queue import NodeState
+from acquit.broker.selector import compile_selector
+from acquit.broker.selector.fields import fields_of
+from acquit.errors import StoreFull
+
+if TYPE_CHECKING:
+    from acquit.broker.life import Life
+    from acquit.broker.message import Message
+    from acquit.broker.nodes.node import Queue
+    from acquit.broker.selector import Selector
+
+STEP: Final = 256
+"""Messages that are looked at in one turn, and whose bodies are asked for at once."""
+STEP_BYTES: Final = 4 << 20
+"""Bytes of one step, beyond which no further message is begun."""
+WAITING: Final = (NodeState.AVAILABLE, NodeState.SCHEDULED)
+"""The states of messages that nobody has acquired, and that are on the disk if they are to be."""
+
+
+class MessageChoice(NamedTuple):
+    """The messages that a request means, of those that wait in a queue."""
+
+    selector: Selector | None = None
+    """The condition that messages must match."""
+    sequences: frozenset[int] | None = None
+    """The only messages that are meant."""
+    messages_max: int | None = None
+    """The largest number of messages, in the order of the queue."""
+
+
+EVERYTHING: Final = MessageChoice()
+
+
+def choose(selector: str | None, sequences: frozenset[int] | None, messages_max: int | None) -> MessageChoice:
+    """Return a choice, its selector compiled. Raises SelectorError."""
+    return MessageChoice(None if selector is None else compile_selector(selector), sequences, messages_max)
+
+
+class Walk:
+    """A walk through one queue. Kinds of walks say what is done to a message, and who hears of the end."""
+
+    def __init__(self, life: Life, source: Queue, choice: MessageChoice, *, reads_bodies: bool = True) -> None:
+        """`reads_bodies`: what is done to a message needs its body; otherwise only a selector may."""
+        self._life = life
+        self._source = source
+        self._selector = choice.selector
+        self._reads_bodies = reads_bodies or (choice.selector is not None and choice.selector.needs_body)
+        self._left = choice.messages_max
+        waiting = [*source.backlog.next_messages(), *source.aside, *source.scheduled.values()]
+        if choice.sequences is not None:
+            waiting = [message for message in waiting if message.sequence in choice.sequences]
+        self._messages: Iterator[Message] = iter(waiting)
+        self._step: list[Message] = []
+        self._unread: set[Message] = set()
+        self._recorded = False
+
+    @property
+    def ready(self) -> bool:
+        """True if the next step can be taken; otherwise bodies are being read."""
+        return not self._unread
+
+    def run(self) -> bool:
+        """Go on. True when it has ended."""
+        if self._is_cut_off():
+            return self._end("a queue was deleted meanwhile")
+        if not self._step:
+            self._step = self._take()
+        if not self._step or self._left == 0:
+            return self._end("")
+        if self._reads_bodies:
+            self._unread = {message for message in self._step if message.body is None and message.state in WAITING}
+            if self._unread:
+                for message in tuple(self._unread):
+                    self._life.memory.want(message, self._unread.discard)
+                return False
+        messages, self._step = self._step, []
+        try:
+            for message in messages:
+                if message.state in WAITING and self._left != 0:
+                    self._look_at(message)
+        except StoreFull:
+            return self._end("the broker's disk is full")
+        self._life.wake(self._source)
+        return False
+
+    def _take(self) -> list[Message]:
+        taken: list[Message] = []
+        size = 0
+        for message in islice(self._messages, STEP):
+            taken.append(message)
+            size += message.size_bytes
+            if size > STEP_BYTES:
+                break
+        return taken
+
+    def _look_at(self, message: Message) -> None:
+        chosen = self._selector is None or self._selector.matches(fields_of(message))
+        counts = chosen and self._act_on(message)
+        if counts and self._left is not None:
+            self._left -= 1
+        only_looked_at = self._reads_bodies and message.state in WAITING and message.durable
+        if only_looked_at and self._life.memory.crowded(self._source):
+            self._life.memory.drop(message)
+
+    def _is_cut_off(self) -> bool:
+        """True if it cannot go on, because a queue is no more."""
+        return self._source.removing
+
+    def _act_on(self, message: Message) -> bool:
+        """Do what the walk is for to a message that is chosen; True if it counts as one of `messages_max`. Raises
+        StoreFull."""
+        raise NotImplementedError
+
+    def _told(self, why: str) -> None:
+        """Tell those who wait for the end. `why` it came early; "": it did not."""
+        raise NotImplementedError
+
+    def _end(self, why: str) -> bool:
+        if self._recorded:  # who is told that it is done finds it done after a crash
+            self._life.scribe.once_durable(self._told, why)
+        else:
+            self._told(why)
+        return True
+
+
+class Walks:
+    """All walks that have not ended."""
+
+    def __init__(self) -> None:
+        self._walks: list[Walk] = []
+
+    def begin(self, walk: Walk) -> None:
+        """Do the first step now and the others with the turns that follow."""
+        if not walk.run():
+            self._walks.append(walk)
+
+    def run(self) -> bool:
+        """Go on with those that can. True if there is more that can be done at once."""
+        if not self._walks:
+            return False
+        self._walks = [walk for walk in self._walks if not (walk.ready and walk.run())]
+        return any(walk.ready for walk in self._walks)
+
+
+__all__ = ["EVERYTHING", "STEP", "WAITING", "MessageChoice", "Walk", "Walks", "choose"]
