@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -56,11 +57,16 @@ class Committer:
         synced: Callable[[Position], None],
         failed: Callable[[StoreError], None],
         make_worker: Callable[[str], Worker] = ThreadWorker,
+        steady_s: Callable[[], float] = time.monotonic,
+        took: Callable[[float], None] = lambda seconds: None,
     ) -> None:
+        """`took` hears how many seconds each batch took to be durable, by `steady_s`."""
         self._journal = journal
         self._batches = batches
         self._synced = synced
         self._failed = failed
+        self._steady_s = steady_s
+        self._took = took
         self._loop = asyncio.get_running_loop()
         self._batch_thread = make_worker("acquit-journal")
         self._chore_thread = make_worker("acquit-chores")
@@ -140,8 +146,11 @@ class Committer:
 
     def _run_batch(self, batch: Batch) -> None:
         """On the batch thread."""
+        began_s = self._steady_s()
         try:
-            batch.write_and_sync(lambda: self._batch_thread.tell(self._complete, batch))
+            batch.write_and_sync(
+                lambda: self._batch_thread.tell(self._complete, batch, self._steady_s() - began_s),
+            )
         except StoreFull as exc:
             self._batch_thread.tell(self._wait_for_room, batch, exc)
         except StoreError as exc:
@@ -150,9 +159,10 @@ class Committer:
             logger.exception("the journal's thread failed")
             self._batch_thread.tell(self.fail, StoreFailed(f"the journal's thread failed: {exc!r}"))
 
-    def _complete(self, batch: Batch) -> None:
+    def _complete(self, batch: Batch, seconds: float) -> None:
         if self._failure is not None:
             return
+        self._took(seconds)
         self._in_flight = None
         if self._no_room:
             logger.warning("there is room on the disk again: the %d bytes that waited are written", batch.size_bytes)

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any, Final
@@ -30,6 +31,8 @@ from acquit.broker.access.admission import gate
 from acquit.broker.access.permissions import Permissions, build_permissions
 from acquit.broker.access.quotas import Quotas, share
 from acquit.broker.admin.administration import Administration
+from acquit.broker.admin.connections import Connections
+from acquit.broker.admin.figures import Figures
 from acquit.broker.admin.later import Later
 from acquit.broker.admin.management_node import ManagementNode, ReplyLink, RequestLink
 from acquit.broker.denials import Denials
@@ -164,8 +167,12 @@ class Core:
         self._dispatch = Dispatch(self.life, self._expiry, self._locks, self.denials)
         self._resuming = Resuming(self.life, self._dispatch.sending, self._termini, self._settling.heard)
         self._crediting = Crediting(self.life, self.topics, options.connection.credit_max)
+        self.transactions = Transactions(
+            self.life, options.transactions, entering, self._settling, nodes, self.duplicates, self._reading
+        )
+        self._connections = Connections(partial(self._put_out, lost=False))
         self.administration = Administration(
-            self.snapshot,
+            self._snapshot_queues,
             self.queue_snapshot,
             self._fate,
             self.life,
@@ -176,12 +183,11 @@ class Core:
             self.duplicates,
             self._termini,
             self._end_terminus_link,
+            self._connections,
+            Figures(self._head, self.life, self.queues, self.topics, self.transactions, self._connections),
         )
         management = ManagementNode(self.administration, options.limits.requests_max, self.life, entering, self.queues)
         self._management = management
-        self.transactions = Transactions(
-            self.life, options.transactions, entering, self._settling, nodes, self.duplicates, self._reading
-        )
         self._poster = Poster(
             self.life,
             entering,
@@ -364,6 +370,7 @@ class Core:
         self._locks.clock_set(by_us // 1000)
         self._termini.clock_set(by_us // 1000)
         self.transactions.clock_set(by_us)
+        self._connections.clock_set(by_us)
 
     def tick(self, time_us: int) -> None:
         """A second or so has passed: what happened to volatile messages is recorded now and then."""
@@ -371,6 +378,7 @@ class Core:
         self.transactions.expire()
         self.memory.page_out(self.queues.by_name.values())
         self.scribe.write_counters()
+        self._connections.look(time_us)
 
     def turn(self, time_us: int) -> bool:
         """Do what has become possible. True: call again soon, after what was produced is written."""
@@ -397,6 +405,7 @@ class Core:
         more = self._resuming.run() or more
         more = self._dispatch.run() or more
         more = self._management.send_answers() or more
+        self._connections.run()
         self._crediting.look_again()
         self.life.occupancy.collect(self.scribe.journal.segments)
         return more
@@ -491,16 +500,26 @@ class Core:
 
     def snapshot(self) -> BrokerSnapshot:
         """What is where."""
+        time_us = self.scribe.time_us
+        connections = tuple(connection_snapshot(peer, time_us) for peer in self._peers.values())
+        return replace(self._snapshot_queues(), connections=connections)
+
+    def _snapshot_queues(self) -> BrokerSnapshot:
+        """Return the same without the connections, of which there may be thousands."""
+        return replace(
+            self._head(),
+            queues=(
+                *(queue_snapshot(queue) for _, queue in sorted(self.queues.by_name.items())),
+                *(topic_snapshot(topic) for _, topic in sorted(self.topics.by_address.items())),
+            ),
+        )
+
+    def _head(self) -> BrokerSnapshot:
         return BrokerSnapshot(
             broker_id=self._broker_id,
             last_sequence=self.scribe.sequences.last,
             accepting=not self.scribe.journal.full,
             warnings=tuple(self._warnings()),
-            queues=(
-                *(queue_snapshot(queue) for _, queue in sorted(self.queues.by_name.items())),
-                *(topic_snapshot(topic) for _, topic in sorted(self.topics.by_address.items())),
-            ),
-            connections=tuple(connection_snapshot(peer) for peer in self._peers.values()),
         )
 
     def queue_snapshot(self, name: str) -> QueueSnapshot | None:
@@ -602,10 +621,10 @@ class Core:
         tell()
         return later
 
-    def _put_out(self, peer: Peer, error: Error) -> None:
+    def _put_out(self, peer: Peer, error: Error, *, lost: bool = True) -> None:
         """Close a connection. What it has sent and we have not read does not count any more, and what it held goes back
-        as it does from one that is lost."""
-        self._connection_ended(peer, ConnectionEnded(None, lost=True, remote=False))
+        as it does from one that is lost; not `lost`: from one that we close."""
+        self._connection_ended(peer, ConnectionEnded(None, lost=lost, remote=False))
         peer.engine.close(error)
         self.life.touch(peer.engine)
 
@@ -614,6 +633,7 @@ class Core:
         peer.user = peer.engine.user
         peer.rights = self.permissions.of(peer.user)
         self.quotas.enter(peer)
+        self._connections.enter(peer, self.scribe.time_us)
 
     def _link_requested(self, peer: Peer, event: LinkRequested) -> None:
         if peer.engine not in self._peers:
@@ -658,6 +678,7 @@ class Core:
             self._session_over(peer, session, ending)
         self._peers.pop(peer.engine, None)
         self.quotas.leave(peer)
+        self._connections.leave(peer)
         self.life.touched.pop(peer.engine, None)
 
     def _session_over(self, peer: Peer, session: Session, ending: Ending) -> None:

@@ -81,16 +81,34 @@ class QueueSnapshot:
 class ConnectionSnapshot:
     """One connection."""
 
+    id: int
+    """Number of the connection, unique in this run of the broker; 0 before the peer's open."""
     peer: str
     """``host:port``."""
     container: str
     user: str | None
+    product: str
+    """Name of the peer's library, as its open says it; empty where it says nothing."""
+    version: str
+    """Version of that library."""
+    mechanism: str
+    """SASL mechanism that it logged in with; empty without SASL."""
+    tls: str
+    """Version of TLS, as ``TLSv1.3``; empty where nothing is encrypted."""
     sessions: int
     links: int
     unsettled: int
     """Deliveries to it that have no outcome yet."""
+    oldest_unsettled_ms: int
+    """Age of the oldest of these, to about a second; 0 for none."""
+    credit_starved: int
+    """Links that receive and have no credit, while messages are available in their queue."""
+    buffered_bytes: int
+    """Output that is not written yet, here and in the buffer of its socket."""
     writable: bool
     """False while the peer does not read: nothing is dispatched to it."""
+    since_ms: int
+    """Milliseconds since its open."""
 
 
 class TerminusSnapshot(NamedTuple):
@@ -115,6 +133,73 @@ class TerminusSnapshot(NamedTuple):
     """Messages that a suspended source holds."""
     tags: int
     """Delivery-tags that it remembers: of a source, of deliveries that were taken from it; of a target, of postings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncSnapshot:
+    """The syncs of the journal in this run: how long the disk took, from the write of a batch until it was durable."""
+
+    count: int = 0
+    last_ms: float = 0.0
+    p50_ms: float = 0.0
+    """Median of the last 500."""
+    p99_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessSnapshot:
+    """The process that a broker runs in, and its machine. All 0 where nobody looks after a broker's core."""
+
+    uptime_ms: int = 0
+    loop_lag_ms: float = 0.0
+    """Longest that the event loop was late in the last 10 seconds or so."""
+    free_bytes: int | None = None
+    """Room on the disk of the data folder; None if that cannot be told."""
+    sync: SyncSnapshot = SyncSnapshot()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskSnapshot:
+    """The disk and the journal on it."""
+
+    free_bytes: int | None
+    """Room on the disk of the data folder; None if that cannot be told."""
+    journal_bytes: int
+    """Size of all segments that are there, prewritten ones not counted."""
+    segments: int
+    refusing: bool
+    """True while postings are refused for want of room."""
+    why: str
+    """Reason why; empty while nothing is refused."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """The broker as a whole, in figures."""
+
+    broker_id: str
+    version: str
+    uptime_ms: int
+    last_sequence: int
+    accepting: bool
+    """False while postings are refused because the disk is full."""
+    warnings: tuple[str, ...]
+    connections: int
+    """Connections that are open."""
+    links: int
+    queues: int
+    """Queues, those of subscriptions included."""
+    topics: int
+    transactions: int
+    """Transactions that are open."""
+    unsettled: int
+    """Messages that consumers have acquired."""
+    memory_bytes: int
+    """Cost of all messages in memory; `memory_bytes_max` is the option of that name."""
+    memory_bytes_max: int
+    disk: DiskSnapshot
+    sync: SyncSnapshot
+    loop_lag_ms: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,4 +231,18 @@ QUEUE_COLUMNS: tuple[str, ...] = (
 )
 """The attributes of a queue, in the order that tables show them."""
 
-__all__ = ["QUEUE_COLUMNS", "BrokerSnapshot", "ConnectionSnapshot", "QueueSnapshot", "TerminusSnapshot"]
+CONNECTION_COLUMNS: tuple[str, ...] = tuple(field.name for field in fields(ConnectionSnapshot))
+"""The attributes of a connection."""
+
+__all__ = [
+    "CONNECTION_COLUMNS",
+    "QUEUE_COLUMNS",
+    "BrokerSnapshot",
+    "ConnectionSnapshot",
+    "DiskSnapshot",
+    "Overview",
+    "ProcessSnapshot",
+    "QueueSnapshot",
+    "SyncSnapshot",
+    "TerminusSnapshot",
+]

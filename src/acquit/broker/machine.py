@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 from typing import Final, Protocol
@@ -78,6 +80,13 @@ def _wall_us() -> int:
     return time.time_ns() // 1000
 
 
+def _free_bytes(folder: Path) -> int | None:
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return None
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machine:
     """A disk, two clocks, and workers."""
@@ -89,6 +98,8 @@ class Machine:
     """Seconds since some moment. Never set."""
     make_worker: Callable[[str], Worker] = ThreadWorker
     """Make a worker with this name, for the running event loop."""
+    free_bytes: Callable[[Path], int | None] = _free_bytes
+    """Room for users on the disk that a folder is on; None if that cannot be told. May block."""
 
 
 MACHINE: Final = Machine(disk=PosixDisk())

@@ -75,6 +75,11 @@ class Memory:
         """How much is good to read at once."""
         return self._limits.read_ahead_bytes
 
+    @property
+    def bytes_max(self) -> int:
+        """How much all messages may cost."""
+        return self._limits.memory_bytes_max
+
     def apply(self, limits: BrokerLimits) -> None:
         """Keep to these limits from now on."""
         self._limits = limits

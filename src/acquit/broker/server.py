@@ -37,13 +37,14 @@ from acquit.broker.admin.reload import Change, differences, effective, load
 from acquit.broker.clock import Clock, compare_with_journal
 from acquit.broker.committer import Committer
 from acquit.broker.core import Core
-from acquit.broker.inspect import BrokerSnapshot
+from acquit.broker.inspect import BrokerSnapshot, ProcessSnapshot
 from acquit.broker.machine import MACHINE, Machine
 from acquit.broker.memory import Reads
 from acquit.broker.nodes.addresses import Policies
 from acquit.broker.notices import Notices
 from acquit.broker.options import BrokerOptions, Listen
 from acquit.broker.sockets import PeerSocket
+from acquit.broker.vitals import Vitals
 from acquit.errors import ConfigurationError, StoreError, StoreFull
 from acquit.ledger.checkpoint import BodyRead, Checkpointer
 from acquit.ledger.recovery import OpenedJournal, close_journal, open_journal
@@ -143,6 +144,7 @@ class Server:
         began_s = machine.steady_s()
         opened = await loop.run_in_executor(None, self._open)
         self._opened = opened
+        self._vitals = Vitals(machine.steady_s)
         for loss in opened.losses:
             logger.error("messages are lost, which was accepted: %s", loss, extra={"data": str(self._data)})
         self._reader = machine.make_worker("acquit-reader")
@@ -153,7 +155,13 @@ class Server:
         self._clock = Clock(self._core.clock_set, wall_us=machine.wall_us, steady_s=machine.steady_s)
         compare_with_journal(opened.fold.written_us, self._clock.now_us())
         self._committer = Committer(
-            opened.journal, core.scribe, synced=self._synced, failed=self._fail, make_worker=machine.make_worker
+            opened.journal,
+            core.scribe,
+            synced=self._synced,
+            failed=self._fail,
+            make_worker=machine.make_worker,
+            steady_s=machine.steady_s,
+            took=self._vitals.syncs.took,
         )
         self._checkpointer = Checkpointer(
             opened.recorder, core, recovery_bytes_max=self._options.journal.recovery_bytes_max
@@ -163,6 +171,7 @@ class Server:
             self._engine_options = self._make_engine_options(opened)
             core.permissions = self._keys.permissions
             core.administration.reload = self.reload_soon
+            core.administration.figures.process = self._look_at_process
             core.denials.report = self._denied
             self._listeners = Listeners(
                 self._keys,
@@ -305,6 +314,23 @@ class Server:
         task.add_done_callback(finish)
         return later
 
+    def _look_at_process(self) -> Later[ProcessSnapshot]:
+        """Look at the process, and on the reader's thread at the disk."""
+        later = Later[ProcessSnapshot]()
+
+        def finish(free_bytes: int | None) -> None:
+            later.finish(self._vitals.snapshot(free_bytes))
+            self._turn()
+
+        def look() -> None:
+            self._reader.tell(finish, self._machine.free_bytes(self._data))
+
+        if self._stopping:
+            later.finish(self._vitals.snapshot(None))
+        else:
+            self._reader.submit(look)
+        return later
+
     def inspect(self) -> BrokerSnapshot:
         """What is in it now."""
         return self._core.snapshot()
@@ -437,6 +463,9 @@ class Server:
         peer = self._core.connected(engine, name, caller.place.network)
         client = PeerSocket(self, engine, peer, self._loop, self._pump_options, caller.place, self._exit)
         client.certified = caller.certified
+        encrypted = caller.transport.get_extra_info("ssl_object")
+        peer.tls = "" if encrypted is None else encrypted.version() or ""
+        peer.socket_bytes = client.pump.buffered_bytes
         self._clients[client] = None
         return client.pump
 
@@ -515,6 +544,8 @@ class Server:
 
     def _tick(self) -> None:
         now_us = self._clock.now_us()
+        if self._timer is not None:
+            self._vitals.late(self._loop.time() - self._timer.when())
         self._timer = self._loop.call_later(TICK_S, self._tick)
         self._core.tick(now_us)
         self.notices.flush()

@@ -6,13 +6,18 @@ from typing import TYPE_CHECKING, Final
 
 from acquit.broker.dispatching.consumers import Consumer
 from acquit.broker.inspect import ConnectionSnapshot, QueueSnapshot
+from acquit.broker.nodes.node import whole
 from acquit.ledger.events import EventKind
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from acquit.broker.links.peers import Peer
     from acquit.broker.nodes.node import Queue
     from acquit.broker.nodes.topics import Topic
 
+_TEXT_MAX: Final = 256
+"""Characters of a name that a peer has chosen, in a snapshot."""
 _COUNTED: Final = (
     ("accepted", EventKind.ACCEPTED),
     ("consumed", EventKind.CONSUMED),
@@ -67,18 +72,39 @@ def queue_snapshot(queue: Queue) -> QueueSnapshot:
     )
 
 
-def connection_snapshot(peer: Peer) -> ConnectionSnapshot:
+def connection_snapshot(peer: Peer, time_us: int) -> ConnectionSnapshot:
     """Return what a connection has at this moment."""
     sessions = peer.engine.sessions
+    consumers = [context for context in peer.links if isinstance(context, Consumer)]
+    remote = peer.engine.remote_open
+    said: Mapping[str, object] = {} if remote is None else remote.properties or {}
     return ConnectionSnapshot(
+        id=peer.number,
         peer=peer.name,
-        container=peer.container,
+        container=peer.container[:_TEXT_MAX],
         user=peer.user,
+        product=_text(said.get("product")),
+        version=_text(said.get("version")),
+        mechanism=peer.mechanism,
+        tls=peer.tls,
         sessions=len(sessions),
         links=len(peer.links),
-        unsettled=sum(context.held for context in peer.links if isinstance(context, Consumer)),
+        unsettled=sum(consumer.held for consumer in consumers),
+        oldest_unsettled_ms=peer.ages.oldest_ms(sessions, time_us),
+        credit_starved=sum(starved(consumer) for consumer in consumers),
+        buffered_bytes=peer.engine.output_bytes + peer.socket_bytes(),
         writable=peer.writable,
+        since_ms=max(0, time_us - peer.opened_us) // 1000 if peer.opened_us else 0,
     )
 
 
-__all__ = ["connection_snapshot", "queue_snapshot", "topic_snapshot"]
+def starved(consumer: Consumer) -> bool:
+    """True if the consumer has no credit, while messages are available in its queue."""
+    return consumer.link.credit <= 0 and whole(consumer.queue).available > 0
+
+
+def _text(value: object) -> str:
+    return value[:_TEXT_MAX] if isinstance(value, str) else ""
+
+
+__all__ = ["connection_snapshot", "queue_snapshot", "starved", "topic_snapshot"]

@@ -59,7 +59,6 @@ class PeerSocket:
         "_deciding",
         "_login",
         "_loop",
-        "_mechanism",
         "_owner",
         "_place",
         "_tried",
@@ -85,7 +84,6 @@ class PeerSocket:
         self._owner = owner
         self._loop = loop
         self._login: Login | None = None
-        self._mechanism = ""
         self._tried = ""
         """Whose password its login tries."""
         self._deciding = False
@@ -164,7 +162,7 @@ class PeerSocket:
                     "a login is refused",
                     f"{self._place.network} {name if known else ''}",
                     peer=self.peer.name,
-                    mechanism=self._mechanism,
+                    mechanism=self.peer.mechanism,
                     user=name if known else None,
                     busy=busy,
                 )
@@ -220,7 +218,7 @@ class PeerSocket:
         for event in events:
             match event:
                 case SaslInitiated(mechanism=mechanism, response=response):
-                    self._mechanism = mechanism
+                    self.peer.mechanism = mechanism
                     self._login = LOGINS[mechanism](self._owner.users, self.certified)
                     self._step(self._login, response)
                 case SaslResponded(response=response):

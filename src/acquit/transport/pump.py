@@ -222,6 +222,10 @@ class Pump(asyncio.BufferedProtocol):
         self._handler = _NOBODY
         self.engine.release()
 
+    def buffered_bytes(self) -> int:
+        """Return how many bytes of output wait in the socket's buffer."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
     def abort(self) -> None:
         """Cut the connection off without a word. The handler hears ConnectionEnded with `lost`."""
         if self._transport is not None:

@@ -22,6 +22,7 @@ from acquit.broker.access.users import Verifier
 from acquit.broker.committer import Committer
 from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions, ConnectionLimits, Security, Tls, User
 from acquit.broker.server import Server
+from acquit.client.management import converse
 from acquit.errors import (
     AuthenticationFailed,
     ConfigurationError,
@@ -240,6 +241,8 @@ def test_tls() -> None:
         url = broker.url.replace("//", "//alice:right@")
         with acquit.connect(url, ssl_context=trusting) as connection:
             connection.session().sender("q").send(b"x", timeout=20)
+            (known,) = broker.inspect().connections
+            assert known.tls.startswith("TLSv1.") and known.mechanism in ("PLAIN", "SCRAM-SHA-256")
         with pytest.raises(ConnectionFailed):
             acquit.connect(f"amqp://alice:right@127.0.0.1:{broker.port}")
 
@@ -277,6 +280,20 @@ def test_the_snapshot_knows_who_is_there() -> None:
         assert known.peer.startswith("127.0.0.1:")
         assert snapshot.last_sequence == 1
         assert snapshot.accepting
+
+
+def test_the_figures_of_process_and_disk_are_there() -> None:
+    with acquit.Broker() as broker, acquit.connect(broker.url) as connection, converse(connection, 20) as management:
+        connection.session().sender("q").send(acquit.Message(b"x", durable=True), timeout=20)
+        found = management.request("READ", "acquit:broker")
+        assert isinstance(found, dict)
+        assert found["disk"]["free_bytes"] > 0 and found["disk"]["segments"] >= 1
+        assert found["sync"]["count"] >= 1 and found["sync"]["p50_ms"] <= found["sync"]["p99_ms"]
+        assert found["uptime_ms"] >= 0 and found["loop_lag_ms"] >= 0
+        table = management.request("QUERY", "acquit:connection")
+        assert isinstance(table, dict)
+        (row,) = (dict(zip(table["attributeNames"], one, strict=True)) for one in table["results"])
+        assert (row["mechanism"], row["tls"], row["product"]) == ("ANONYMOUS", "", "acquit")
 
 
 def test_limits_have_their_conditions() -> None:

@@ -28,6 +28,8 @@ from acquit.protocol.extensions import MANAGEMENT_NODE
 from acquit.protocol.types import Value
 
 if TYPE_CHECKING:
+    from acquit.broker.admin.connections import Connections
+    from acquit.broker.admin.figures import Figures
     from acquit.broker.inspect import BrokerSnapshot, QueueSnapshot, TerminusSnapshot
     from acquit.broker.intake.duplicates import Duplicates
     from acquit.broker.intake.entering import Entering
@@ -56,12 +58,16 @@ class Administration:
         duplicates: Duplicates,
         termini: Termini,
         end_link: Callable[[object, Error], None],
+        connections: Connections,
+        figures: Figures,
     ) -> None:
         """`end_link` detaches the link that a terminus is attached by, given its context, with an error."""
         self._termini = termini
         self._end_link = end_link
+        self.figures = figures
+        self._connections = connections
         self.snapshot = snapshot
-        """Return a snapshot of all queues, topics and connections."""
+        """Return a snapshot of all queues and topics."""
         self.queue = queue
         """Return a snapshot of one queue or topic."""
         self.reload: Callable[[], Later[list[Value]]] = no_configuration
@@ -86,6 +92,15 @@ class Administration:
             self._purges = [purge for purge in self._purges if not purge.step()]
         more = self._examinations.run()
         return self._walks.run() or bool(self._purges) or more
+
+    # -- connections ---------------------------------------------------------------------------------------------------
+
+    def close_connection(self, number: int, reason: str) -> bool:
+        """Close the connection with this number, once the answer has left. False if there is none."""
+        peer = self._connections.find(number)
+        if peer is not None:
+            self._connections.close(peer, reason)
+        return peer is not None
 
     # -- queues -------------------------------------------------------------------------------------------------------
 

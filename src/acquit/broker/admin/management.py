@@ -7,9 +7,15 @@ id and carries ``statusCode`` (as in HTTP) and ``statusDescription``. Its body i
 =========  =============  ===========================================  ==========================================
 operation  type           request                                      body of the answer
 =========  =============  ===========================================  ==========================================
-QUERY      acquit:queue   body, optional: {attributeNames: [name...]}  {attributeNames: [...], results: [[...]...]}
+QUERY      acquit:queue   body, optional: {attributeNames: [name...],  {attributeNames: [...], results: [[...]...]}:
+                          after: name, limit: number of rows}          all, or with after or limit a page, by name
 READ       acquit:queue   name: the queue                              {attribute: value, ...}
-READ       acquit:broker                                               {broker_id, last_sequence, accepting, warnings}
+READ       acquit:broker                                               {broker_id, last_sequence, accepting, warnings},
+                                                                       and the rest of `inspect.Overview`
+QUERY      acquit:        body, optional: {attributeNames: [name...],  {attributeNames: [...], results: [[...]...]}: a
+           connection     after: id, limit: number of rows}            page of the connections, by id
+DELETE     acquit:        name: the id of a connection; body,          {closed: true}
+           connection     optional: {reason: text}
 CREATE     acquit:queue   name: the queue; body, optional:             {name: queue}; status 201
                           {kind: "topic"}
 DELETE     acquit:queue   name: the queue or topic; body, optional:    {}; status 204. Application properties: messages,

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
+from acquit.broker.admin.connection_operations import close_connection, query_connections, read_broker
 from acquit.broker.admin.later import Later, RequestFailure
 from acquit.broker.admin.message_operations import cancel_messages, query_messages, read_message
 from acquit.broker.admin.queue_operations import (
@@ -29,18 +30,8 @@ from acquit.broker.admin.requests import Deleted, ManagementRequest
 from acquit.broker.inspect import TerminusSnapshot
 from acquit.broker.refusal import Refused
 from acquit.errors import SelectorError
-from acquit.protocol.extensions import BROKER, MESSAGE, QUEUE, TERMINUS_ENTITY, TRANSACTION
+from acquit.protocol.extensions import BROKER, CONNECTION, MESSAGE, QUEUE, TERMINUS_ENTITY, TRANSACTION
 from acquit.protocol.types import Value
-
-
-def _read_broker(request: ManagementRequest) -> Value:
-    broker = request.snapshot()
-    return {
-        "broker_id": broker.broker_id,
-        "last_sequence": broker.last_sequence,
-        "accepting": broker.accepting,
-        "warnings": list[Value](broker.warnings),
-    }
 
 
 def _reload(request: ManagementRequest) -> Later[Value]:
@@ -79,6 +70,8 @@ class Needs(Enum):
 
     NOTHING = auto()
     """No permission: the operation shows what may be seen, or looks for itself."""
+    USER = auto()
+    """The name of a user, whose own things the operation shows, or the permission to manage the whole broker."""
     BROWSE_ANY = auto()
     """The permission to browse or manage some queue: the operation shows those."""
     BROWSE = auto()
@@ -108,12 +101,14 @@ class Operation(NamedTuple):
 OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ("QUERY", QUEUE): Operation(query_queues, Needs.BROWSE_ANY),
     ("READ", QUEUE): Operation(read_queue, Needs.BROWSE),
-    ("READ", BROKER): Operation(_read_broker, Needs.NOTHING),
+    ("READ", BROKER): Operation(read_broker, Needs.NOTHING),
     ("CREATE", QUEUE): Operation(create_queue, Needs.CREATE, (201, "Created")),
     ("DELETE", QUEUE): Operation(delete_queue, Needs.DELETE, (204, "No Content")),
     ("PURGE", QUEUE): Operation(purge_queue, Needs.MANAGE),
     ("MOVE", QUEUE): Operation(move_messages, Needs.MANAGE),
     ("REDRIVE", QUEUE): Operation(redrive_letters, Needs.MANAGE),
+    ("QUERY", CONNECTION): Operation(query_connections, Needs.USER),
+    ("DELETE", CONNECTION): Operation(close_connection, Needs.MANAGE_ALL),
     ("RELOAD", BROKER): Operation(_reload, Needs.MANAGE_ALL),
     ("QUERY", MESSAGE): Operation(query_messages, Needs.BROWSE),
     ("READ", MESSAGE): Operation(read_message, Needs.BROWSE),
@@ -156,6 +151,10 @@ def _check_permission(request: ManagementRequest, needs: Needs) -> None:
     """Raise RequestFailure unless the user of the request has the permission."""
     rights, name = request.rights, request.name
     if needs is Needs.NOTHING:
+        return
+    if needs is Needs.USER:
+        if request.user is None and not rights.everywhere("manage"):
+            raise RequestFailure(403, f"{rights.who} may not see any connection: no role gives the permission")
         return
     if needs is Needs.BROWSE_ANY:
         if not (rights.anywhere("browse") or rights.anywhere("manage")):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from acquit.broker.admin.later import Later, RequestFailure
 from acquit.broker.admin.redriving import Redriven
 from acquit.broker.admin.requests import Deleted, ManagementRequest, is_number
-from acquit.broker.inspect import QUEUE_COLUMNS
+from acquit.broker.inspect import QUEUE_COLUMNS, QueueSnapshot
 from acquit.protocol.types import Value
 
 MOVED_BY_SEQUENCE_MAX: Final = 10_000
@@ -17,22 +17,19 @@ _CHOOSING: Final[Mapping[str, type]] = {"selector": str, "sequences": list, "max
 """Options that choose among the messages of a queue."""
 
 
-def _columns(body: object) -> list[str]:
-    """Return the attributes that a QUERY asks for; all where it names none."""
-    wanted = body.get("attributeNames") if isinstance(body, Mapping) else None
-    if not wanted:
-        return list(QUEUE_COLUMNS)
-    if not isinstance(wanted, list) or not all(name in QUEUE_COLUMNS for name in wanted):
-        raise RequestFailure(400, f"attributeNames must be a list of some of: {', '.join(QUEUE_COLUMNS)}")
-    return [str(name) for name in wanted]
-
-
 def query_queues(request: ManagementRequest) -> Value:
-    """Return a table of the queues that the user may see."""
-    columns = _columns(request.body)
-    broker = request.snapshot()
-    rows: list[Value] = [[getattr(queue, column) for column in columns] for queue in broker.queues]
-    return {"attributeNames": list[Value](columns), "results": rows, "warnings": list[Value](broker.warnings)}
+    """Return a table of the queues and topics that the user may see: all of them, or with *after* or *limit* a page,
+    by name."""
+    page = request.page(QUEUE_COLUMNS, "")
+    paged = isinstance(request.body, Mapping) and not request.body.keys().isdisjoint(("after", "limit"))
+    if paged:
+        found: Sequence[QueueSnapshot] = request.queues(page.after, page.limit)
+        more: dict[Value, Value] = {}
+    else:
+        broker = request.snapshot()
+        found, more = broker.queues, {"warnings": list[Value](broker.warnings)}
+    rows: list[Value] = [[getattr(queue, column) for column in page.columns] for queue in found]
+    return {**page.table(rows), **more}
 
 
 def read_queue(request: ManagementRequest) -> Value:

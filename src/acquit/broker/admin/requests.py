@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, Final, Generic, TypeGuard, TypeVar
 
 from acquit.broker.admin.later import RequestFailure
 from acquit.broker.inspect import BrokerSnapshot, QueueSnapshot, TerminusSnapshot
+from acquit.protocol.types import Value
 
 if TYPE_CHECKING:
     from acquit.broker.access.permissions import Rights
@@ -21,6 +22,25 @@ class Deleted:
 
     messages: int
     links: int
+
+
+ROWS_MAX: Final = 1_000
+"""Rows of one page of a table."""
+
+K = TypeVar("K", int, str)
+
+
+@dataclass(frozen=True, slots=True)
+class TablePage(Generic[K]):
+    """A part of a table: these columns, of at most `limit` rows whose key is above `after`."""
+
+    columns: list[str]
+    after: K
+    limit: int
+
+    def table(self, rows: list[Value]) -> dict[Value, Value]:
+        """Return the body of an answer that has these rows."""
+        return {"attributeNames": list[Value](self.columns), "results": rows}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +59,11 @@ class ManagementRequest:
         if self.rights.unlimited:
             return whole
         return replace(whole, queues=tuple(queue for queue in whole.queues if self._may_see(queue)))
+
+    def queues(self, after: str, limit: int) -> list[QueueSnapshot]:
+        """Return snapshots of so many queues and topics that the user may see, by name, of names above `after`. Where a
+        queue and a topic have one name, both are in one page: it may have one row more."""
+        return self.broker.figures.queues(after, limit, of=self._may_see_at)
 
     def find(self, name: str) -> QueueSnapshot | None:
         """Return a snapshot of one queue or topic; None if there is none that the user may see."""
@@ -68,6 +93,19 @@ class ManagementRequest:
             )
         return found
 
+    def page(self, known: Sequence[str], first: K) -> TablePage[K]:
+        """Return the part of a table that a QUERY asks for; without a word, all columns of the first rows. `known` are
+        the table's columns, and `first` is below all keys. Raises RequestFailure."""
+        body = self.body if isinstance(self.body, Mapping) else {}
+        wanted, after, limit = body.get("attributeNames"), body.get("after", first), body.get("limit", ROWS_MAX)
+        if wanted and not (isinstance(wanted, list) and all(name in known for name in wanted)):
+            raise RequestFailure(400, f"attributeNames must be a list of some of: {', '.join(known)}")
+        if not is_number(limit) or not 1 <= limit <= ROWS_MAX:
+            raise RequestFailure(400, f"limit must be a number from 1 to {ROWS_MAX}")
+        if isinstance(after, bool) or not isinstance(after, type(first)):
+            raise RequestFailure(400, "after must be what the last row before this page is known by")
+        return TablePage([str(name) for name in wanted or known], after, limit)
+
     def options(self, known: Mapping[str, type]) -> dict[str, object]:
         """Return the options of a request, whose body is a map or nothing. Raises RequestFailure for unknown ones."""
         if self.body is None:
@@ -79,7 +117,10 @@ class ManagementRequest:
         return {str(key): value for key, value in self.body.items()}
 
     def _may_see(self, queue: QueueSnapshot) -> bool:
-        return self.rights.may("browse", queue.address) or self.rights.may("manage", queue.address)
+        return self._may_see_at(queue.address)
+
+    def _may_see_at(self, address: str) -> bool:
+        return self.rights.may("browse", address) or self.rights.may("manage", address)
 
 
 def is_number(value: object) -> TypeGuard[int]:
@@ -87,4 +128,4 @@ def is_number(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 64
 
 
-__all__ = ["Deleted", "ManagementRequest", "is_number"]
+__all__ = ["ROWS_MAX", "Deleted", "ManagementRequest", "TablePage", "is_number"]

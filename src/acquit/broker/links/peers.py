@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.access.permissions import EVERYTHING
+from acquit.broker.links.ages import Ages
 
 if TYPE_CHECKING:
     from acquit.protocol.connection import Connection
@@ -26,15 +28,21 @@ class Peer:
     """A connection, as the core knows it."""
 
     __slots__ = (
+        "ages",
         "container",
         "enforcement",
         "engine",
         "links",
         "measured",
+        "mechanism",
         "name",
         "network",
+        "number",
+        "opened_us",
         "output_bytes_max",
         "rights",
+        "socket_bytes",
+        "tls",
         "unwritten_bytes",
         "user",
         "writable",
@@ -46,6 +54,16 @@ class Peer:
         """``host:port``"""
         self.network = network
         """Network by which limits count the connection (`access.unauthenticated.peer_network`)."""
+        self.number = 0
+        """Number of the connection, unique in this run; 0 before its open (`admin.connections`)."""
+        self.opened_us = 0
+        """Time of its open, by the broker's clock."""
+        self.mechanism = ""
+        """SASL mechanism that the peer has chosen; empty without SASL."""
+        self.tls = ""
+        """Version of TLS, as ``TLSv1.3``; empty where nothing is encrypted."""
+        self.socket_bytes: Callable[[], int] = int
+        """Ask how much output waits in the buffer of the socket."""
         self.container = ""
         """Container-id of the peer; empty before its open."""
         self.user: str | None = None
@@ -60,6 +78,8 @@ class Peer:
         """The pass of dispatch that last asked what is not written."""
         self.unwritten_bytes = 0
         """Bytes produced for the peer and not written, as far as this turn knows; see `measure`."""
+        self.ages = Ages()
+        """Ages of the deliveries to it."""
         self.links: dict[object, None] = {}
         """Contexts of its links."""
 

@@ -167,6 +167,11 @@ class Transactions:
                 TransactionCondition.TRANSACTION_ROLLBACK, "an outcome was for a delivery that is not known any more"
             )
 
+    @property
+    def count(self) -> int:
+        """Transactions that are live."""
+        return len(self._live)
+
     # -- for who asks -------------------------------------------------------------------------------------------------
 
     def live(self, txn_id: bytes, user: str) -> Transaction | None:
