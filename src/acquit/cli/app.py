@@ -26,7 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "purge": ("queues", "Remove all messages of a queue that nobody has acquired."),
     "termini": ("termini", "Show and end what is kept for links that resume their deliveries."),
     "message": ("examining", "Show one message of a queue in full, whoever has it."),
-    "dlq": ("dlq", "Show dead letters, where each died, and why."),
+    "dlq": ("dlq", "Show dead letters and their reasons, and send them back to where they died."),
     "move": ("move", "Move messages from one queue into another."),
     "scheduled": ("scheduled", "Show messages that wait for their delivery time, or cancel them."),
     "user": ("user", "Say who may log in, and with which roles."),

@@ -61,3 +61,62 @@ def test_browsing_says_where_a_letter_died_and_why(letters: Shell) -> None:
     lines = letters("browse", "DLQ").out.splitlines()
     assert sum(line.startswith("  died in orders as #") for line in lines) == 2
     assert any("rejected: acquit:rejected: no bills today" in line for line in lines)
+
+
+def test_a_dry_run_moves_nothing(letters: Shell) -> None:
+    before = sequences(letters)
+    (told,) = letters("dlq", "redrive", "--dry-run", "--json").documents
+    assert (told["dry_run"], told["redriven"], told["by_origin"]) == (True, 3, {"orders": 2, "bills": 1})
+    assert told["without_origin"] == 1
+    assert sequences(letters) == before
+    assert letters("dlq", "redrive", "--dry-run").out == (
+        "DLQ: 3 letters would go back, 2 to orders, 1 to bills; without an origin, and left there: 1\n"
+    )
+
+
+def test_each_letter_goes_back_to_where_it_died(letters: Shell) -> None:
+    ran = letters("dlq", "redrive", "--yes")
+    assert ran.out.startswith("DLQ: 3 letters sent back, 2 to orders, 1 to bills; ")
+    assert ran.code == Exit.FAILED  # one has no origin
+    assert len(sequences(letters)) == 1
+    assert [row["body"] for row in letters("browse", "orders", "--json").documents] == ["one", "two"]
+    assert [row["body"] for row in letters("browse", "bills", "--json").documents] == ["three"]
+
+
+def test_redrive_asks_first(letters: Shell) -> None:
+    before = sequences(letters)
+    ran = letters("dlq", "redrive", stdin="n\n")
+    assert (ran.code, ran.out) == (Exit.FAILED, "")
+    assert "3 letters would go back, 2 to orders, 1 to bills" in ran.err and "Send them back?" in ran.err
+    assert sequences(letters) == before
+    assert letters("dlq", "redrive", "--selector", "\"m.x-opt-ORIG-QUEUE\" = 'bills'", stdin="y\n").code == Exit.OK
+    assert len(sequences(letters)) == len(before) - 1
+
+
+def test_letters_are_chosen(letters: Shell) -> None:
+    first, second, *_ = sequences(letters)
+    (told,) = letters("dlq", "redrive", second, "--yes", "--json").documents
+    assert told["by_origin"] == {"orders": 1}
+    assert first in sequences(letters) and second not in sequences(letters)
+    (told,) = letters("dlq", "redrive", "--max", 1, "--yes", "--json").documents
+    assert told["redriven"] == 1
+    assert letters("dlq", "redrive", "--selector", "x ==", "--yes").code == Exit.USAGE
+
+
+def test_letters_that_cannot_go_back_say_why(shell: Shell) -> None:
+    from acquit.broker.options import AddressRule, BrokerOptions
+
+    options = BrokerOptions(address=(AddressRule("closed", {"create": False}),))
+    with acquit.Broker(config=options) as broker:
+        at = ("--url", broker.url)
+        shell("queues", "create", "closed", *at)
+        shell("send", "closed", "one", *at)
+        shell("receive", "closed", "--count", 1, "--outcome", "reject", *at)
+        shell("queues", "delete", "closed", "--yes", *at)
+        ran = shell("dlq", "redrive", "--yes", *at)
+        assert (ran.code, ran.out) == (Exit.FAILED, "DLQ: 0 letters sent back\n")
+        assert ran.err.startswith("1 letter of closed cannot go there: ")
+
+
+def test_a_letter_that_is_not_there_is_a_failure(letters: Shell) -> None:
+    assert letters("dlq", "redrive", 1_000_000, "--yes").code == Exit.FAILED
