@@ -170,7 +170,7 @@ class Core:
         self.transactions = Transactions(
             self.life, options.transactions, entering, self._settling, nodes, self.duplicates, self._reading
         )
-        self._connections = Connections(partial(self._put_out, lost=False))
+        self._connections = Connections(partial(self._put_out, lost=False), self._end_link)
         self.administration = Administration(
             self._snapshot_queues,
             self.queue_snapshot,

@@ -111,6 +111,58 @@ class ConnectionSnapshot:
     """Milliseconds since its open."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkSnapshot:
+    """A link."""
+
+    id: str
+    """Number of its connection, and its own number there, as in ``12.3``."""
+    connection: int
+    """Number of its connection."""
+    name: str
+    role: str
+    """``sender``: the peer sends; ``receiver``: the peer receives."""
+    node: str
+    """The queue or topic; empty for the anonymous terminus, and for the coordinator of transactions."""
+    user: str | None
+    container: str
+    credit: int
+    """Messages that may still be sent on it now."""
+    unsettled: int
+    """Deliveries that have no outcome yet."""
+    oldest_unsettled_ms: int | None
+    """Age of the oldest delivery to a receiver that is unsettled, to about a second; None if that is not known."""
+    delivered: int
+    """Deliveries so far. They are counted anew after 268,435,456."""
+    snd_settle_mode: str
+    """``unsettled``, ``settled`` or ``mixed``."""
+    rcv_settle_mode: str
+    """``first`` or ``second``."""
+    mode: str
+    """``consume`` or ``browse`` for a receiver of a queue; empty for all others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionSnapshot:
+    """A transaction that is open."""
+
+    id: str
+    """Txn-id, in hexadecimal digits."""
+    connection: int
+    """Number of its connection."""
+    user: str | None
+    container: str
+    age_ms: int
+    idle_ms: int
+    """Milliseconds since anything was done in it."""
+    postings: int
+    """Messages that it would post."""
+    outcomes: int
+    """Outcomes of deliveries that it would apply."""
+    failed: str
+    """Reason why no commit of it can succeed; empty if it can."""
+
+
 class TerminusSnapshot(NamedTuple):
     """The terminus of a resumable link, which outlives it."""
 
@@ -234,15 +286,25 @@ QUEUE_COLUMNS: tuple[str, ...] = (
 CONNECTION_COLUMNS: tuple[str, ...] = tuple(field.name for field in fields(ConnectionSnapshot))
 """The attributes of a connection."""
 
+LINK_COLUMNS: tuple[str, ...] = tuple(field.name for field in fields(LinkSnapshot))
+"""The attributes of a link."""
+
+TRANSACTION_COLUMNS: tuple[str, ...] = tuple(field.name for field in fields(TransactionSnapshot))
+"""The attributes of a transaction."""
+
 __all__ = [
     "CONNECTION_COLUMNS",
+    "LINK_COLUMNS",
     "QUEUE_COLUMNS",
+    "TRANSACTION_COLUMNS",
     "BrokerSnapshot",
     "ConnectionSnapshot",
     "DiskSnapshot",
+    "LinkSnapshot",
     "Overview",
     "ProcessSnapshot",
     "QueueSnapshot",
     "SyncSnapshot",
     "TerminusSnapshot",
+    "TransactionSnapshot",
 ]

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from acquit.broker.dispatching import tags
+from acquit.broker.dispatching.browsing import Browser
 from acquit.broker.dispatching.consumers import Consumer
-from acquit.broker.inspect import ConnectionSnapshot, QueueSnapshot
+from acquit.broker.inspect import ConnectionSnapshot, LinkSnapshot, QueueSnapshot, TransactionSnapshot
 from acquit.broker.nodes.node import whole
 from acquit.ledger.events import EventKind
+from acquit.protocol.link import SendingLink
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from acquit.broker.links.peers import Peer
+    from acquit.broker.links.peers import Actor, Peer
     from acquit.broker.nodes.node import Queue
     from acquit.broker.nodes.topics import Topic
+    from acquit.broker.transact.transaction import Transaction
+    from acquit.protocol.link import Link
 
 _TEXT_MAX: Final = 256
 """Characters of a name that a peer has chosen, in a snapshot."""
+_COUNT_MASK: Final = 0xFFFF_FFFF
 _COUNTED: Final = (
     ("accepted", EventKind.ACCEPTED),
     ("consumed", EventKind.CONSUMED),
@@ -98,6 +104,50 @@ def connection_snapshot(peer: Peer, time_us: int) -> ConnectionSnapshot:
     )
 
 
+def link_snapshot(peer: Peer, context: Actor, link: Link, oldest_unsettled_ms: int | None) -> LinkSnapshot:
+    """Return what a link has at this moment."""
+    receives, sent = isinstance(link, SendingLink), getattr(context, "tag", 0)
+    if sent:
+        delivered = tags.count(sent)
+    else:
+        said = link.local_attach if receives else link.remote_attach
+        first = (said.initial_delivery_count if said is not None else 0) or 0
+        delivered = getattr(link, "delivery_count", 0) - first & _COUNT_MASK
+    queue = getattr(context, "queue", None)
+    return LinkSnapshot(
+        id=f"{peer.number}.{peer.links[context]}",
+        connection=peer.number,
+        name=link.name[:_TEXT_MAX],
+        role="receiver" if receives else "sender",
+        node=context.address if queue is None else queue.name,
+        user=peer.user,
+        container=peer.container[:_TEXT_MAX],
+        credit=link.credit,
+        unsettled=context.held if isinstance(context, Consumer) else link.unsettled_count,
+        oldest_unsettled_ms=oldest_unsettled_ms,
+        delivered=delivered,
+        snd_settle_mode=link.snd_settle_mode.name.lower(),
+        rcv_settle_mode=link.rcv_settle_mode.name.lower(),
+        mode="consume" if isinstance(context, Consumer) else "browse" if isinstance(context, Browser) else "",
+    )
+
+
+def transaction_snapshot(transaction: Transaction, time_us: int) -> TransactionSnapshot:
+    """Return what a transaction holds at this moment."""
+    peer, failed = transaction.peer, transaction.failed
+    return TransactionSnapshot(
+        id=transaction.txn_id.hex(),
+        connection=peer.number,
+        user=peer.user,
+        container=peer.container[:_TEXT_MAX],
+        age_ms=max(0, time_us - transaction.declared_us) // 1000,
+        idle_ms=max(0, time_us - transaction.used_us) // 1000,
+        postings=len(transaction.postings),
+        outcomes=transaction.outcomes,
+        failed="" if failed is None else failed.description or str(failed.condition),
+    )
+
+
 def starved(consumer: Consumer) -> bool:
     """True if the consumer has no credit, while messages are available in its queue."""
     return consumer.link.credit <= 0 and whole(consumer.queue).available > 0
@@ -107,4 +157,11 @@ def _text(value: object) -> str:
     return value[:_TEXT_MAX] if isinstance(value, str) else ""
 
 
-__all__ = ["connection_snapshot", "queue_snapshot", "starved", "topic_snapshot"]
+__all__ = [
+    "connection_snapshot",
+    "link_snapshot",
+    "queue_snapshot",
+    "starved",
+    "topic_snapshot",
+    "transaction_snapshot",
+]

@@ -102,6 +102,17 @@ class Administration:
             self._connections.close(peer, reason)
         return peer is not None
 
+    def link_address(self, connection: int, number: int) -> str | None:
+        """Return the address of a link of a connection; None if there is no such link."""
+        found = self._connections.link(connection, number)
+        return None if found is None else found.address
+
+    def detach_link(self, connection: int, number: int, reason: str) -> None:
+        """Detach a link of a connection, once the answer has left."""
+        found = self._connections.link(connection, number)
+        if found is not None:
+            self._connections.detach(found, reason)
+
     # -- queues -------------------------------------------------------------------------------------------------------
 
     def create(self, name: str, user: str | None, *, topic: bool) -> Later[str]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from acquit.protocol.definitions import ConnectionCondition, Error
+from acquit.broker.links.peers import Actor
+from acquit.protocol.definitions import ConnectionCondition, Error, LinkCondition
+from acquit.protocol.link import Link
 
 if TYPE_CHECKING:
     from acquit.broker.links.peers import Peer
@@ -18,12 +20,14 @@ if TYPE_CHECKING:
 class Connections:
     """The open connections of one broker."""
 
-    def __init__(self, close: Callable[[Peer, Error], None]) -> None:
-        """`close` ends a connection with an error, at once."""
+    def __init__(self, close: Callable[[Peer, Error], None], detach: Callable[[Link, Error], None]) -> None:
+        """`close` ends a connection with an error, `detach` a link, at once."""
         self._close = close
+        self._detach = detach
         self._by_number: dict[int, Peer] = {}
         self._last = 0
         self._closing: dict[Peer, Error] = {}
+        self._detaching: dict[Actor, Error] = {}
 
     def __len__(self) -> int:
         return len(self._by_number)
@@ -62,8 +66,24 @@ class Connections:
         back, and what it has sent and is not read yet does not count any more."""
         self._closing[peer] = Error(ConnectionCondition.CONNECTION_FORCED, reason)
 
+    def link(self, connection: int, number: int) -> Actor | None:
+        """Return the link with this number of a connection."""
+        peer = self._by_number.get(connection)
+        found = () if peer is None else (context for context, its in peer.links.items() if its == number)
+        return next((context for context in found if isinstance(context, Actor)), None)
+
+    def detach(self, link: Actor, reason: str) -> None:
+        """Detach a link at the end of this turn, with amqp:link:detach-forced and the reason: its terminus goes with
+        it, and what it holds goes back."""
+        self._detaching[link] = Error(LinkCondition.DETACH_FORCED, reason)
+
     def run(self) -> None:
-        """Close what is to be closed: last in a turn."""
+        """Detach and close what is to be: last in a turn."""
+        while self._detaching:
+            context = next(iter(self._detaching))
+            error, link = self._detaching.pop(context), getattr(context, "link", None)
+            if context in context.peer.links and isinstance(link, Link):
+                self._detach(link, error)
         while self._closing:
             peer = next(iter(self._closing))
             error = self._closing.pop(peer)

@@ -6,23 +6,43 @@ connections, and nobody else waits while somebody looks at them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from heapq import heapify, heappop
 from itertools import islice
-from typing import TYPE_CHECKING
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final
 
 from acquit._version import version
 from acquit.broker.admin.later import Later
 from acquit.broker.inspect import DiskSnapshot, Overview, ProcessSnapshot
-from acquit.broker.snapshots import connection_snapshot, queue_snapshot, topic_snapshot
+from acquit.broker.links.peers import Actor
+from acquit.broker.snapshots import (
+    connection_snapshot,
+    link_snapshot,
+    queue_snapshot,
+    topic_snapshot,
+    transaction_snapshot,
+)
+from acquit.protocol.link import Link
+from acquit.protocol.session import Session
 
 if TYPE_CHECKING:
     from acquit.broker.admin.connections import Connections
-    from acquit.broker.inspect import BrokerSnapshot, ConnectionSnapshot, QueueSnapshot
+    from acquit.broker.inspect import (
+        BrokerSnapshot,
+        ConnectionSnapshot,
+        LinkSnapshot,
+        QueueSnapshot,
+        TransactionSnapshot,
+    )
     from acquit.broker.life import Life
+    from acquit.broker.links.peers import Peer
     from acquit.broker.nodes.queues import Queues
     from acquit.broker.nodes.topics import Topics
     from acquit.broker.transact.transactions import Transactions
+
+LOOKED_MAX: Final = 100_000
+"""Deliveries that one page of links looks at, to find the oldest of each."""
 
 
 class Figures:
@@ -65,7 +85,7 @@ class Figures:
             links=sum(len(peer.links) for peer in self._connections),
             queues=len(queues),
             topics=len(self._topics.by_address),
-            transactions=self._transactions.count,
+            transactions=len(self._transactions),
             unsettled=sum(queue.acquired for queue in queues),
             memory_bytes=memory.bytes,
             memory_bytes_max=memory.bytes_max,
@@ -102,6 +122,58 @@ class Figures:
         found = (peer for peer in self._connections if peer.number > after and of(peer.user))
         return [connection_snapshot(peer, time_us) for peer in islice(found, limit)]
 
+    def links(
+        self, after: tuple[int, int], limit: int, *, connection: int | None, node: str | None, of: Callable[[str], bool]
+    ) -> list[LinkSnapshot]:
+        """Return so many links above `after`, which is a connection and a link of it, of nodes that `of` is true for.
+        `connection`, `node`: none but those of this one."""
+        found: list[LinkSnapshot] = []
+        deliveries = LOOKED_MAX
+        for peer, context, link in self._links(after, connection):
+            if not of(context.address) or (node is not None and node_of(context) != node):
+                continue
+            age_ms, looked = self._oldest_ms(peer, link, deliveries)
+            deliveries -= looked
+            found.append(link_snapshot(peer, context, link, age_ms))
+            if len(found) == limit:
+                break
+        return found
+
+    def _links(self, after: tuple[int, int], connection: int | None) -> Iterator[tuple[Peer, Actor, Link]]:
+        """Go through links by connection and number."""
+        for peer in self._connections:
+            if peer.number < after[0] or connection not in (None, peer.number):
+                continue
+            for context, number in sorted(peer.links.items(), key=itemgetter(1)):
+                link = getattr(context, "link", None)
+                if (peer.number, number) > after and isinstance(context, Actor) and isinstance(link, Link):
+                    yield peer, context, link
+
+    def _oldest_ms(self, peer: Peer, link: Link, looked_max: int) -> tuple[int | None, int]:
+        """Return the age of the oldest unsettled delivery to a receiver, and how many deliveries were looked at."""
+        session = link.session
+        if link.role or not link.unsettled_count or not isinstance(session, Session):
+            return (None if link.role else 0), 0
+        looked = 0
+        for delivery_id, delivery in session.outgoing.items():
+            if looked >= looked_max:
+                break
+            looked += 1
+            if delivery.link is link:
+                return peer.ages.age_ms(session, delivery_id, self._life.scribe.time_us), looked
+        return None, looked
+
+    def transactions(self, limit: int) -> list[TransactionSnapshot]:
+        """Return so many transactions that are open, the oldest first."""
+        time_us = self._life.scribe.time_us
+        return [transaction_snapshot(one, time_us) for one in islice(self._transactions, limit)]
+
+
+def node_of(context: Actor) -> str:
+    """Return the name of the queue or topic of a link."""
+    queue = getattr(context, "queue", None)
+    return context.address if queue is None else str(queue.name)
+
 
 def no_process() -> Later[ProcessSnapshot]:
     """Answer for a core that nobody serves."""
@@ -110,4 +182,4 @@ def no_process() -> Later[ProcessSnapshot]:
     return later
 
 
-__all__ = ["Figures", "no_process"]
+__all__ = ["LOOKED_MAX", "Figures", "no_process", "node_of"]

@@ -29,6 +29,13 @@ MOVE       acquit:queue   name: the queue; body: {to: another queue,   {moved: n
 REDRIVE    acquit:queue   name: a queue of dead letters; body,         {redriven: number of messages, by_origin:
                           optional: {max: number, selector: text,      {queue: number}, without_origin: number,
                           sequences: [number...], dry_run: true}       left: {queue: number}, reasons: {queue: text}}
+QUERY      acquit:link    body, optional: {connection: id, node: name, {attributeNames: [...], results: [[...]...]}: a
+                          attributeNames: [name...], after: id,        page of the links, by id
+                          limit: number of rows}
+DELETE     acquit:link    name: the id of a link; body, optional:      {detached: true}
+                          {reason: text}
+QUERY      acquit:        body, optional: {attributeNames: [name...],  {attributeNames: [...], results: [[...]...]}:
+           transaction    limit: number of rows}                       those that are open, the oldest first
 RELOAD     acquit:broker                                               {changes: [{key, old, new, applies}...]}
 QUERY      acquit:message name: the queue; body, optional: {after:     {attributeNames: [...], results: [[...]...]}:
                           sequence, limit: number of messages}         what waits for its time, by sequence

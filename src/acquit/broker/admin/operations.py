@@ -14,7 +14,14 @@ from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from acquit.broker.admin.connection_operations import close_connection, query_connections, read_broker
+from acquit.broker.admin.connection_operations import (
+    close_connection,
+    detach_link,
+    query_connections,
+    query_links,
+    query_transactions,
+    read_broker,
+)
 from acquit.broker.admin.later import Later, RequestFailure
 from acquit.broker.admin.message_operations import cancel_messages, query_messages, read_message
 from acquit.broker.admin.queue_operations import (
@@ -30,7 +37,7 @@ from acquit.broker.admin.requests import Deleted, ManagementRequest
 from acquit.broker.inspect import TerminusSnapshot
 from acquit.broker.refusal import Refused
 from acquit.errors import SelectorError
-from acquit.protocol.extensions import BROKER, CONNECTION, MESSAGE, QUEUE, TERMINUS_ENTITY, TRANSACTION
+from acquit.protocol.extensions import BROKER, CONNECTION, LINK, MESSAGE, QUEUE, TERMINUS_ENTITY, TRANSACTION
 from acquit.protocol.types import Value
 
 
@@ -109,6 +116,9 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ("REDRIVE", QUEUE): Operation(redrive_letters, Needs.MANAGE),
     ("QUERY", CONNECTION): Operation(query_connections, Needs.USER),
     ("DELETE", CONNECTION): Operation(close_connection, Needs.MANAGE_ALL),
+    ("QUERY", LINK): Operation(query_links, Needs.BROWSE_ANY),
+    ("DELETE", LINK): Operation(detach_link, Needs.BROWSE_ANY),
+    ("QUERY", TRANSACTION): Operation(query_transactions, Needs.MANAGE_ALL),
     ("RELOAD", BROKER): Operation(_reload, Needs.MANAGE_ALL),
     ("QUERY", MESSAGE): Operation(query_messages, Needs.BROWSE),
     ("READ", MESSAGE): Operation(read_message, Needs.BROWSE),

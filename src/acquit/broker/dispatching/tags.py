@@ -15,4 +15,10 @@ MASK: Final = 0x7F7F_7F7F
 """The number after `tag` is ``tag + STEP & MASK``; the first is 0."""
 encode: Final = Struct(">I").pack
 
-__all__ = ["MASK", "STEP", "encode"]
+
+def count(tag: int) -> int:
+    """Return how many tags there were up to this number since the first, or since they began anew."""
+    return (tag & 0x7F) | (tag >> 1 & 0x3F80) | (tag >> 2 & 0x1F_C000) | (tag >> 3 & 0xFE0_0000)
+
+
+__all__ = ["MASK", "STEP", "count", "encode"]

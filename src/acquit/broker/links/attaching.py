@@ -50,7 +50,7 @@ class Attaching:
             link.refuse(Error(exc.condition, exc.description))
             return None
         link.context = context
-        peer.links[context] = None
+        peer.add_link(context)
         self._quotas.enter_link(peer)
         self._links[key] = link
         return stolen

@@ -28,6 +28,7 @@ class Peer:
     """A connection, as the core knows it."""
 
     __slots__ = (
+        "_links_added",
         "ages",
         "container",
         "enforcement",
@@ -80,8 +81,18 @@ class Peer:
         """Bytes produced for the peer and not written, as far as this turn knows; see `measure`."""
         self.ages = Ages()
         """Ages of the deliveries to it."""
-        self.links: dict[object, None] = {}
-        """Contexts of its links."""
+        self.links: dict[object, int] = {}
+        """Contexts of its links, with the number that each has among those of the connection."""
+        self._links_added = 0
+
+    def add_link(self, context: object) -> None:
+        """Give a number to a new link."""
+        self._links_added += 1
+        self.links[context] = self._links_added
+
+    def replace_link(self, before: object, context: object) -> None:
+        """Give the number of a link that has waited for its answer to what it is now."""
+        self.links[context] = self.links.pop(before)
 
     @property
     def open_to_more(self) -> bool:

@@ -212,9 +212,8 @@ class Receivers:
                 self._denials.link(peer, link.name, exc)
                 link.refuse(Error(exc.condition, exc.description))
             else:
-                del peer.links[waiting]
                 link.context = context
-                peer.links[context] = None
+                peer.replace_link(waiting, context)
                 if isinstance(context, Consumer):
                     context.stand_in_line()  # its first flow may have come meanwhile
                     self._resuming.begin(context)

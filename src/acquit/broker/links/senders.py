@@ -142,8 +142,7 @@ class Senders:
             producer = _producer(peer, link, node)
             producer.resumable = terminus
             terminus.attached = link.context = producer
-            del peer.links[waiting]
-            peer.links[producer] = None
+            peer.replace_link(waiting, producer)
             self._crediting.top_up(producer)
             self._touch(peer.engine)
 

@@ -87,6 +87,7 @@ class Transaction:
     __slots__ = (
         "accepted",
         "bytes",
+        "declared_us",
         "failed",
         "number",
         "owner",
@@ -117,6 +118,7 @@ class Transaction:
         self.reads: list[Read] = []
         self.bytes = 0
         """Of the postings, in memory."""
+        self.declared_us = time_us
         self.used_us = time_us
         """When anything was last done in it."""
         self.accepted = TransactionalState(txn_id, ACCEPTED)

@@ -57,7 +57,7 @@ from acquit.protocol.definitions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from acquit.broker.dispatching.browsing import Browser
     from acquit.broker.dispatching.consumers import Consumer
@@ -167,10 +167,13 @@ class Transactions:
                 TransactionCondition.TRANSACTION_ROLLBACK, "an outcome was for a delivery that is not known any more"
             )
 
-    @property
-    def count(self) -> int:
-        """Transactions that are live."""
+    def __len__(self) -> int:
+        """Return how many are live."""
         return len(self._live)
+
+    def __iter__(self) -> Iterator[Transaction]:
+        """Go through those that are live, the oldest first."""
+        return iter(self._live.values())
 
     # -- for who asks -------------------------------------------------------------------------------------------------
 
@@ -214,6 +217,7 @@ class Transactions:
         """The wall clock jumped: what was idle for so long still was for as long."""
         for transaction in self._live.values():
             transaction.used_us += by_us
+            transaction.declared_us += by_us
         self.fates.clock_set(by_us)
 
     # -- postings -----------------------------------------------------------------------------------------------------

@@ -5,15 +5,17 @@ from __future__ import annotations
 import pytest
 
 from acquit.broker.access.permissions import EVERYTHING, Permissions, Rights
+from acquit.broker.admin import figures
 from acquit.broker.admin.connection_operations import REASON_MAX
 from acquit.broker.admin.later import Later, RequestFailure
 from acquit.broker.admin.operations import operation, perform
 from acquit.broker.admin.requests import ROWS_MAX, ManagementRequest
-from acquit.broker.inspect import CONNECTION_COLUMNS, QUEUE_COLUMNS
+from acquit.broker.inspect import CONNECTION_COLUMNS, LINK_COLUMNS, QUEUE_COLUMNS, TRANSACTION_COLUMNS
 from acquit.broker.options import AddressRule, BrokerOptions, Role, Security, User
 from acquit.protocol.definitions import Source, Target
 from acquit.protocol.message import Message
 from tests.support.broker_world import Client, World, durable, live_of, posted
+from tests.support.transacting import Controller
 
 
 def rights(user: str | None = "ada", **permissions: tuple[str, ...]) -> Rights:
@@ -215,6 +217,134 @@ def test_what_is_not_closed(name: str | None, body: object, status: int) -> None
     assert refused(world, "DELETE", "connection", name, body)[0] == status
     assert refused(world, "DELETE", "connection", name, body, user="ada", allowed=rights(manage=("q",)))[0] == 403
     assert len(connections(world)) == 1
+
+
+# -- links ------------------------------------------------------------------------------------------------------------
+
+
+def links(world: World, body: object = None, **options: object) -> list[dict[str, object]]:
+    return rows(ask(world, "QUERY", "link", None, body, **options))  # type: ignore[arg-type]
+
+
+def test_what_is_told_of_a_link() -> None:
+    world, client = posted("q", *(durable(number) for number in range(300)))
+    client.receiver("q", "takes", credit=200, second=True)
+    client.receiver("q", "looks", credit=3, browse=True, presettled=True)
+    world.settle()
+    world.core.tick(world.now_us)
+    world.now_us += 7_000_000
+    world.core.tick(world.now_us)
+    sends, takes, looks = links(world)
+    assert list(takes) == list(LINK_COLUMNS)
+    assert [row["id"] for row in (sends, takes, looks)] == ["1.1", "1.2", "1.3"]
+    assert {row["node"] for row in (sends, takes, looks)} == {"q"}
+    assert (sends["role"], sends["mode"], sends["delivered"], sends["unsettled"]) == ("sender", "", 300, 0)
+    assert (sends["oldest_unsettled_ms"], int(str(sends["credit"])) > 0) == (None, True)
+    assert (takes["role"], takes["mode"], takes["delivered"], takes["unsettled"]) == ("receiver", "consume", 200, 200)
+    assert (takes["oldest_unsettled_ms"], takes["credit"], takes["name"]) == (7_000, 0, "takes")
+    assert (takes["snd_settle_mode"], takes["rcv_settle_mode"]) == ("unsettled", "second")
+    assert (looks["mode"], looks["delivered"], looks["snd_settle_mode"]) == ("browse", 3, "settled")
+    assert (looks["unsettled"], looks["oldest_unsettled_ms"]) == (0, 0)
+
+
+def test_the_search_for_the_oldest_delivery_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, client = posted("q", *(durable(number) for number in range(5)))
+    for name in "one", "two":
+        client.receiver("q", name, credit=2)
+        world.settle()
+    world.core.tick(world.now_us)
+    monkeypatch.setattr(figures, "LOOKED_MAX", 3)
+    assert [row["oldest_unsettled_ms"] for row in links(world)] == [None, 0, None]
+
+
+def test_links_come_in_pages_and_of_one_connection_or_node() -> None:
+    world = World()
+    one, two = world.client("one"), world.client("two")
+    for client in (one, two):
+        for node in ("a", "b"):
+            client.sender(node, f"to {node}")
+    one.publisher("news")
+    names: dict[str, object] = {"attributeNames": ["id", "node"]}
+
+    def told(body: dict[str, object], **options: object) -> object:
+        return ask(world, "QUERY", "link", None, names | body, **options)["results"]  # type: ignore[arg-type]
+
+    assert told({"limit": 2}) == [["1.1", "a"], ["1.2", "b"]]
+    assert told({"limit": 2, "after": "1.2"}) == [["1.3", "news"], ["2.1", "a"]]
+    assert told({"connection": 2}) == [["2.1", "a"], ["2.2", "b"]]
+    assert told({"node": "b"}) == [["1.2", "b"], ["2.2", "b"]]
+    assert told({"node": "b"}, allowed=rights(browse=("a",))) == []
+    assert told({}, allowed=rights(manage=("a",))) == [["1.1", "a"], ["2.1", "a"]]
+    for body in ({"after": "1"}, {"connection": "1"}, {"node": 1}):
+        assert refused(world, "QUERY", "link", None, body)[0] == 400
+    assert refused(world, "QUERY", "link", allowed=rights(send=("#",)))[0] == 403
+
+
+def test_links_of_no_node_are_shown_to_who_may_manage_all() -> None:
+    world = World()
+    client = world.client()
+    client.sender("$management", "requests")
+    client.sender(None, "anywhere")
+    assert [row["node"] for row in links(world)] == ["$management", ""]
+    assert links(world, allowed=rights(browse=("#",))) == []
+    assert refused(world, "DELETE", "link", "1.1", allowed=rights(browse=("#",)))[0] == 404
+    assert ask(world, "DELETE", "link", "1.2", allowed=rights(manage=("#",))) == {"detached": True}
+
+
+def test_a_link_is_detached_with_the_reason_and_what_it_held_goes_back() -> None:
+    world, client = posted("q", durable(1))
+    link = client.receiver("q", credit=1)
+    other = client.receiver("q", "other")
+    world.settle()
+    for name, status in (("1.9", 404), ("9.1", 404), ("1", 400), ("x.y", 400)):
+        assert refused(world, "DELETE", "link", name)[0] == status
+    assert refused(world, "DELETE", "link", "1.2", allowed=rights(browse=("q",)))[0] == 403
+    assert refused(world, "DELETE", "link", "1.2", allowed=rights(manage=("r",)))[0] == 404
+    assert ask(world, "DELETE", "link", "1.2", {"reason": "hangs"}, allowed=rights(manage=("q",))) == {"detached": True}
+    assert ask(world, "DELETE", "link", "1.2") == {"detached": True}  # twice is once
+    assert not client.detached
+    world.settle()
+    error = client.detached[link].error
+    assert error is not None and (error.condition, error.description) == (
+        "amqp:link:detach-forced",
+        "closed by an administrator",
+    )
+    assert world.core.queues.by_name["q"].available == 1
+    other.grant(1)
+    world.settle()
+    assert len(client.held(other)) == 1
+    world.check()
+
+
+def test_a_link_that_waits_for_its_answer_keeps_its_number() -> None:
+    world = World()
+    client = world.client()
+    client.subscriber("news", durable=True)
+    client.subscriber("news", "other", durable=True)
+    assert [row["id"] for row in links(world)] == ["1.1", "1.2"]
+
+
+# -- transactions -----------------------------------------------------------------------------------------------------
+
+
+def test_what_is_told_of_a_transaction() -> None:
+    world, client = posted("q", durable(1))
+    controller = Controller(client)
+    txn_id = controller.declare()
+    sender = client.sender("to", "to")
+    controller.post(sender, txn_id, durable("x"), durable("y"))
+    world.settle()
+    world.now_us += 3_000_000
+    world.core.tick(world.now_us)
+    (row,) = rows(ask(world, "QUERY", "transaction"))
+    assert list(row) == list(TRANSACTION_COLUMNS)
+    assert (row["id"], row["connection"], row["container"]) == (txn_id.hex(), 1, "client")
+    assert (row["age_ms"], row["idle_ms"], row["postings"], row["outcomes"]) == (3_000, 3_000, 2, 0)
+    assert row["failed"] == ""
+    assert refused(world, "QUERY", "transaction", allowed=rights(manage=("q",)))[0] == 403
+    controller.discharge(txn_id)
+    world.settle()
+    assert rows(ask(world, "QUERY", "transaction")) == []
 
 
 # -- queues in pages --------------------------------------------------------------------------------------------------
