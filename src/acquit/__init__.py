@@ -15,79 +15,79 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from acquit import aio, errors, types
-from acquit.client.blocking import (
-    Connection,
-    Listener,
-    Receipt,
-    ReceivedMessage,
-    Receiver,
-    Sender,
-    SendReceipt,
-    Session,
-    connect,
-)
-from acquit.client.entries import DeliveryStore, EntryKind, LinkEntries, StoreEntry
-from acquit.client.fates import TransactionFate
-from acquit.client.identity import Identity, identify
-from acquit.client.inbox import Inbox, InboxVerdict, SqlInbox
-from acquit.client.modes import AckMode
-from acquit.client.options import ConnectOptions, DeliveryMode
-from acquit.client.receipts import ReceiptStatus
-from acquit.client.reconnecting import ConnectionEvent, ConnectionEventKind, Reconnect
-from acquit.client.requests_blocking import Requester, Responder
-from acquit.client.stores import FileStore, MemoryStore, SqliteStore, SqlStore
-from acquit.client.subscriptions import Subscription
-from acquit.errors import (
-    AcquitError,
-    AlreadySettled,
-    AuthenticationFailed,
-    BodyError,
-    ConfigurationError,
-    ConnectionClosed,
-    ConnectionFailed,
-    ConnectionLost,
-    ConnectTimeout,
-    CreditExhausted,
-    DecodeError,
-    DeliveryInDoubt,
-    EncodeError,
-    EndpointError,
-    InboxConflict,
-    LimitReached,
-    LinkDetached,
-    LinkStolen,
-    LocalProtocolError,
-    MessageModified,
-    MessageRejected,
-    MessageReleased,
-    MessageTooLarge,
-    NotFound,
-    NotSent,
-    RemoteProtocolError,
-    ReplyAddressLost,
-    RequestFailed,
-    RequestTimeout,
-    ResourceDeleted,
-    ResourceLocked,
-    SendFailed,
-    SessionEnded,
-    SettlementError,
-    TransactionFailed,
-    TransactionInDoubt,
-    TransactionRolledBack,
-    Unauthorized,
-    Unreliable,
-)
-from acquit.protocol.body import AmqpSequence, AmqpValue, Data, FileBody
-from acquit.protocol.definitions import Accepted, Error, Modified, Rejected, Released
-from acquit.protocol.jms import JmsKind
-from acquit.protocol.message import Message
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from acquit import aio, errors, types
+    from acquit.client.blocking import (
+        Connection,
+        Listener,
+        Receipt,
+        ReceivedMessage,
+        Receiver,
+        Sender,
+        SendReceipt,
+        Session,
+        connect,
+    )
+    from acquit.client.entries import DeliveryStore, EntryKind, LinkEntries, StoreEntry
+    from acquit.client.fates import TransactionFate
+    from acquit.client.identity import Identity, identify
+    from acquit.client.inbox import Inbox, InboxVerdict, SqlInbox
+    from acquit.client.modes import AckMode
+    from acquit.client.options import ConnectOptions, DeliveryMode
+    from acquit.client.receipts import ReceiptStatus
+    from acquit.client.reconnecting import ConnectionEvent, ConnectionEventKind, Reconnect
+    from acquit.client.requests_blocking import Requester, Responder
+    from acquit.client.stores import FileStore, MemoryStore, SqliteStore, SqlStore
+    from acquit.client.subscriptions import Subscription
     from acquit.embedded import Broker
+    from acquit.errors import (
+        AcquitError,
+        AlreadySettled,
+        AuthenticationFailed,
+        BodyError,
+        ConfigurationError,
+        ConnectionClosed,
+        ConnectionFailed,
+        ConnectionLost,
+        ConnectTimeout,
+        CreditExhausted,
+        DecodeError,
+        DeliveryInDoubt,
+        EncodeError,
+        EndpointError,
+        InboxConflict,
+        LimitReached,
+        LinkDetached,
+        LinkStolen,
+        LocalProtocolError,
+        MessageModified,
+        MessageRejected,
+        MessageReleased,
+        MessageTooLarge,
+        NotFound,
+        NotSent,
+        RemoteProtocolError,
+        ReplyAddressLost,
+        RequestFailed,
+        RequestTimeout,
+        ResourceDeleted,
+        ResourceLocked,
+        SendFailed,
+        SessionEnded,
+        SettlementError,
+        TransactionFailed,
+        TransactionInDoubt,
+        TransactionRolledBack,
+        Unauthorized,
+        Unreliable,
+    )
+    from acquit.protocol.body import AmqpSequence, AmqpValue, Data, FileBody
+    from acquit.protocol.definitions import Accepted, Error, Modified, Rejected, Released
+    from acquit.protocol.jms import JmsKind
+    from acquit.protocol.message import Message
 
     __version__: str
 
@@ -182,15 +182,59 @@ __all__ = [
     "types",
 ]
 
+_MODULES: Final = frozenset({"aio", "errors", "types"})
+_HOMES: Final[dict[str, str]] = {
+    name: module
+    for module, names in {
+        "acquit.client.blocking": """
+            Connection Listener Receipt ReceivedMessage Receiver Sender SendReceipt Session connect
+        """,
+        "acquit.client.entries": "DeliveryStore EntryKind LinkEntries StoreEntry",
+        "acquit.client.fates": "TransactionFate",
+        "acquit.client.identity": "Identity identify",
+        "acquit.client.inbox": "Inbox InboxVerdict SqlInbox",
+        "acquit.client.modes": "AckMode",
+        "acquit.client.options": "ConnectOptions DeliveryMode",
+        "acquit.client.receipts": "ReceiptStatus",
+        "acquit.client.reconnecting": "ConnectionEvent ConnectionEventKind Reconnect",
+        "acquit.client.requests_blocking": "Requester Responder",
+        "acquit.client.stores": "FileStore MemoryStore SqliteStore SqlStore",
+        "acquit.client.subscriptions": "Subscription",
+        "acquit.errors": """
+            AcquitError AlreadySettled AuthenticationFailed BodyError ConfigurationError ConnectionClosed
+            ConnectionFailed ConnectionLost ConnectTimeout CreditExhausted DecodeError DeliveryInDoubt
+            EncodeError EndpointError InboxConflict LimitReached LinkDetached LinkStolen LocalProtocolError
+            MessageModified MessageRejected MessageReleased MessageTooLarge NotFound NotSent RemoteProtocolError
+            ReplyAddressLost RequestFailed RequestTimeout ResourceDeleted ResourceLocked SendFailed SessionEnded
+            SettlementError TransactionFailed TransactionInDoubt TransactionRolledBack Unauthorized Unreliable
+        """,
+        "acquit.protocol.body": "AmqpSequence AmqpValue Data FileBody",
+        "acquit.protocol.definitions": "Accepted Error Modified Rejected Released",
+        "acquit.protocol.jms": "JmsKind",
+        "acquit.protocol.message": "Message",
+        "acquit.embedded": "Broker",
+    }.items()
+    for name in names.split()
+}
+"""Names of the front door, and the modules that have them. The imports above say the same to type checkers."""
+
 
 def __getattr__(name: str) -> object:
-    # A worker imports acquit thousands of times and hardly ever has a broker: it loads when it is asked for.
-    if name == "Broker":
-        from acquit.embedded import Broker
-
-        return Broker
-    if name == "__version__":
+    # A script that only names the package, and a command that talks to nobody, load neither client nor broker: what is
+    # asked for loads once, and is an ordinary attribute from then on.
+    if name in _MODULES:
+        value: object = import_module(f"acquit.{name}")
+    elif name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+    elif name == "__version__":
         from acquit._version import version
 
-        return version()
-    raise AttributeError(f"module 'acquit' has no attribute {name!r}")
+        value = version()
+    else:
+        raise AttributeError(f"module 'acquit' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import acquit
-from acquit.client.modes import FAILED, MODES, SYNONYMS, AckMode, CreditReturn, Mode, Scope
+from acquit.client.modes import FAILED, MODES, SYNONYMS, AckMode, CreditReturn, Mode, Scope, find_mode
 from acquit.client.reconnecting import ConnectionEventKind, Reconnect
 from acquit.client.url import FAILOVER_OPTIONS
 from acquit.protocol.constants import RELEASED
@@ -73,7 +73,7 @@ def test_the_page_of_a_mode(mode: AckMode) -> None:
     assert named is not None, naming
     assert AckMode[named[1]] is mode
     assert [int(value) for value in named[3].split(" and ")] == values(mode)
-    assert acquit.client.modes.find_mode(named[2]).name is mode
+    assert find_mode(named[2]).name is mode
     for part in ("**Who wants it:**", "## In a program", "## On the wire", "## What happens when", "## Pitfalls"):
         assert part in text, part
     assert re.search(r"\*\*(?:A|No) receipt", text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import subprocess
 import sys
@@ -122,3 +123,33 @@ def test_importing_acquit_loads_neither_spark_nor_the_command_line() -> None:
     program = "import acquit, sys; print(sorted({'click', 'rich', 'pyspark', 'pandas', 'pyarrow'} & set(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_the_front_door_loads_what_is_asked_for() -> None:
+    program = (
+        "import sys, acquit\n"
+        "print(sorted(name for name in sys.modules if name.startswith('acquit')))\n"
+        "print('asyncio' in sys.modules, 'dataclasses' in sys.modules)\n"
+        "acquit.Message\n"
+        "print('asyncio' in sys.modules, 'Message' in vars(acquit))"
+    )
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert shown.splitlines() == ["['acquit']", "False False", "False True"]
+
+
+def test_what_type_checkers_see_of_the_front_door_is_what_programs_get() -> None:
+    import acquit
+
+    tree = ast.parse((ROOT / "src" / "acquit" / "__init__.py").read_text())
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    seen = {
+        alias.name: (node.module or "")
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert seen == {**acquit._HOMES, **dict.fromkeys(acquit._MODULES, "acquit")}
+    assert sorted({*seen, "__version__"}) == sorted(acquit.__all__)
+    assert {*acquit.__all__} <= {*dir(acquit)}
+    with pytest.raises(AttributeError, match="no attribute 'conect'"):
+        _ = acquit.conect

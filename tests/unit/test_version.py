@@ -36,8 +36,13 @@ def test_the_package_knows_its_version() -> None:
     assert "__version__" in acquit.__all__
 
 
-def test_a_copy_that_is_not_installed_works_and_says_that_it_does_not_know(tmp_path: Path) -> None:
+def test_a_copy_that_is_not_installed_works_and_knows_its_version(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_METADATA], capture_output=True, text=True, timeout=100, check=False, cwd=tmp_path
     )
-    assert done.stdout.splitlines() == ["no metadata", "0+unknown", "0+unknown", "acquit 0+unknown"], done.stderr
+    assert done.stdout.splitlines() == [
+        "no metadata",
+        acquit.__version__,
+        acquit.__version__,
+        f"acquit {acquit.__version__}",
+    ], done.stderr

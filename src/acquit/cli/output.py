@@ -1,7 +1,8 @@
 """The output of commands: tables and lines for people, one JSON document a line for machines.
 
 Results go to standard output and nothing else does; progress and remarks go to standard error, so that
-``acquit receive orders --json | jq .body`` always works.
+``acquit receive orders --json | jq .body`` always works. rich takes longer to load than a command to ask a broker for
+its queues, so it is loaded by what needs it.
 """
 
 from __future__ import annotations
@@ -10,16 +11,14 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
-from rich.console import Console
-from rich.measure import Measurement
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
-from rich.text import Text
 
 from acquit.cli.jsonform import Json
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 TABLE_WIDTH_MAX = 10_000
 CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
@@ -36,6 +35,9 @@ def emit_json(document: Mapping[str, Json]) -> None:
 def line(*parts: tuple[str, str] | str) -> None:
     """Print one line of text and (text, style) parts on standard output. Nothing in it is taken for markup, and on a
     terminal nothing for a command to that: what others wrote into a message must not move its cursor."""
+    from rich.console import Console
+    from rich.text import Text
+
     console = Console(highlight=False, soft_wrap=True)
     text = Text.assemble(*parts)
     if console.is_terminal and printable(text.plain) != text.plain:
@@ -66,6 +68,11 @@ def remark(text: str) -> None:
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, footer: Sequence[object] | None = None) -> None:
     """A table; columns whose cells are all numbers are set flush right. Written in full, however narrow the screen."""
+    from rich.console import Console
+    from rich.measure import Measurement
+    from rich.table import Table
+    from rich.text import Text
+
     listed = [list(row) for row in rows]
     sheet = Table(box=None, pad_edge=False, show_footer=footer is not None, header_style="bold", footer_style="bold")
     for index, name in enumerate(columns):
@@ -135,6 +142,9 @@ class Counter:
 @contextmanager
 def counting(description: str, total: int | None) -> Iterator[Counter]:
     """Show how far the work is, on standard error and only where that is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
     columns = [
         SpinnerColumn(),
         TextColumn("{task.description}"),

@@ -80,9 +80,32 @@ def test_the_command_line_loads_no_command_before_it_is_used() -> None:
     )
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     parts, commands = shown.splitlines()[-2:]
-    # What `import acquit` itself brings; no broker, ledger, store, demo, Spark.
-    assert parts == "['_version', 'aio', 'cli', 'client', 'errors', 'protocol', 'transport', 'types']"
+    # No client, broker, ledger, store, demo, Spark.
+    assert parts == "['_version', 'cli', 'errors']"
     assert commands == "['acquit.cli.app', 'acquit.cli.exits', 'acquit.cli.lazy']"
+
+
+HEAVY = {"asyncio", "importlib.metadata", "rich", "ssl", "structlog"}
+"""Packages that take longer to load than the command line itself."""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "needed"),
+    [(["--help"], set()), (["--version"], set()), (["queues", "--url", "amqp://127.0.0.1:{port}"], {"asyncio", "ssl"})],
+    ids=["help", "version", "queues"],
+)
+def test_what_loads_slowly_is_loaded_by_what_needs_it(arguments: list[str], needed: set[str], unused_port: int) -> None:
+    program = (
+        "import sys\n"
+        "from acquit.cli.app import run\n"
+        "code = run(sys.argv[1:])\n"
+        "sys.stderr.write(' '.join(['loaded:', *sys.modules]))"
+    )
+    command = [sys.executable, "-c", program, *(argument.format(port=unused_port) for argument in arguments)]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    loaded = set(told.partition("loaded:")[2].split())
+    assert loaded & HEAVY == needed
+    assert not {name for name in loaded if name.startswith(("acquit.broker", "acquit.ledger", "acquit.store"))}
 
 
 @pytest.mark.parametrize("name", list(app.COMMANDS))
