@@ -8,6 +8,7 @@ bodies that are wanted go to the reader thread, and the committer takes the next
     journal, chores `committer.Committer`: write and sync; prewrite, archive
     reader          bodies back from the journal, for dispatch and for the checkpoint
     passwords       verifiers are slow on purpose
+    history         what became of a message, from the journal; made when somebody asks
 
 An I/O error of the journal ends the broker: peers are told, nothing more is answered, and `wait` raises the error.
 """
@@ -37,6 +38,7 @@ from acquit.broker.admin.reload import Change, differences, effective, load
 from acquit.broker.clock import Clock, compare_with_journal
 from acquit.broker.committer import Committer
 from acquit.broker.core import Core
+from acquit.broker.histories import Histories
 from acquit.broker.inspect import BrokerSnapshot, ProcessSnapshot
 from acquit.broker.machine import MACHINE, Machine
 from acquit.broker.memory import Reads
@@ -47,6 +49,7 @@ from acquit.broker.sockets import PeerSocket
 from acquit.broker.vitals import Vitals
 from acquit.errors import ConfigurationError, StoreError, StoreFull
 from acquit.ledger.checkpoint import BodyRead, Checkpointer
+from acquit.ledger.history import KnownNames
 from acquit.ledger.recovery import OpenedJournal, close_journal, open_journal
 from acquit.protocol.connection import Connection
 from acquit.protocol.definitions import AmqpCondition, ConnectionCondition, Error
@@ -149,6 +152,8 @@ class Server:
             logger.error("messages are lost, which was accepted: %s", loss, extra={"data": str(self._data)})
         self._reader = machine.make_worker("acquit-reader")
         self._verifier = ThreadPoolExecutor(1, thread_name_prefix="acquit-passwords")
+        table = opened.recorder.table
+        self._histories = Histories(self._data, machine, KnownNames(table.queues, table.actors), self._turn)
         self._core = core = Core(
             self._options, opened.recorder, opened.sequences, str(opened.identity.store), machine.wall_us()
         )
@@ -172,6 +177,7 @@ class Server:
             core.permissions = self._keys.permissions
             core.administration.reload = self.reload_soon
             core.administration.figures.process = self._look_at_process
+            core.administration.history = self._histories.ask
             core.denials.report = self._denied
             self._listeners = Listeners(
                 self._keys,
@@ -399,6 +405,7 @@ class Server:
         finally:
             await self._committer.stop()
             await self._reader.stop()
+            await self._histories.stop()
             self._verifier.shutdown()
         # Nobody is left whom blocking the loop could keep waiting, and at the end of the interpreter, when an embedded
         # broker may be closed, no executor takes new work.

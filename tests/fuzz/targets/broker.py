@@ -50,6 +50,7 @@ REQUESTS = (
     request("MOVE", "acquit:queue", {"target": "p", "selector": "a = 1", "limit": 5}, name="q"),
     request("QUERY", "acquit:message", {"state": "all", "selector": "a = 1", "after": 1, "limit": 5}, name="q"),
     request("READ", "acquit:message", {"sequence": 1}, name="q"),
+    request("READ", "acquit:history", {"message_id": 1}),
     request("READ", "acquit:broker"),
     request("READ", "acquit:transaction", None, name="00" * 16),
 )

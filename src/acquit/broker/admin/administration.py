@@ -23,6 +23,7 @@ from acquit.broker.nodes.finding import SEPARATOR
 from acquit.broker.nodes.queues import check_address
 from acquit.broker.refusal import Refused
 from acquit.broker.selector import compile_selector
+from acquit.ledger.history import History
 from acquit.protocol.definitions import AmqpCondition, Error
 from acquit.protocol.extensions import MANAGEMENT_NODE
 from acquit.protocol.types import Value
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from acquit.broker.nodes.queues import Queues
     from acquit.broker.nodes.removal import Removal
     from acquit.broker.nodes.topics import Topics
+    from acquit.ledger.history import Asked
     from acquit.ledger.records import MessageId
 
 
@@ -72,6 +74,8 @@ class Administration:
         """Return a snapshot of one queue or topic."""
         self.reload: Callable[[], Later[list[Value]]] = no_configuration
         """Reads the configuration again; what has changed. The server's."""
+        self.history: Callable[[Asked, int], Later[History]] = no_history
+        """Reads what became of a message from the journal, of which no more than so many bytes. The server's."""
         self.fate = fate
         """Return what became of a transaction of this user, and for how many milliseconds that is remembered. One that
         is live is fenced, which may end a connection."""
@@ -358,6 +362,13 @@ class Administration:
         return self._scribe.declare("", MANAGEMENT_NODE, user, address)
 
 
+def no_history(asked: Asked, bytes_max: int) -> Later[History]:
+    """Answer who asks what became of a message where no thread can read the journal."""
+    later = Later[History]()
+    later.finish(RequestFailure(501, "this broker reads no histories"))
+    return later
+
+
 def no_configuration() -> Later[list[Value]]:
     """Answer a reload of a broker that was started without a configuration file."""
     later = Later[list[Value]]()
@@ -367,4 +378,4 @@ def no_configuration() -> Later[list[Value]]:
     return later
 
 
-__all__ = ["Administration", "no_configuration"]
+__all__ = ["Administration", "no_configuration", "no_history"]

@@ -44,6 +44,8 @@ QUERY      acquit:message name: the queue; body: {state: which, after: {attribut
                           all but state or selector optional           available, acquired, suspended or scheduled
 READ       acquit:message name: the queue; body: {sequence: number,    {attribute: value, ..., attempts: [...],
                           bytes_max: number}, the second optional      message: binary}: one in full, whoever has it
+READ       acquit:history body: {sequence: number}, {message_id: id}   {lives: [...], complete, stopped, hidden, ...}:
+                          or {duplicate_id: id}; optional: bytes_max   what became of it, and of its copies
 CANCEL     acquit:message name: the queue; body: {sequence: number},   {cancelled: number of messages}
                           {message_id: id} or {all: true}
 QUERY      acquit:                                                     {attributeNames: [...], results: [[...]...]}:

@@ -22,6 +22,7 @@ from acquit.broker.admin.connection_operations import (
     query_transactions,
     read_broker,
 )
+from acquit.broker.admin.history_operations import read_history
 from acquit.broker.admin.later import Later, RequestFailure
 from acquit.broker.admin.message_operations import cancel_messages, query_messages, read_message
 from acquit.broker.admin.queue_operations import (
@@ -37,7 +38,7 @@ from acquit.broker.admin.requests import Deleted, ManagementRequest
 from acquit.broker.inspect import TerminusSnapshot
 from acquit.broker.refusal import Refused
 from acquit.errors import SelectorError
-from acquit.protocol.extensions import BROKER, CONNECTION, LINK, MESSAGE, QUEUE, TERMINUS_ENTITY, TRANSACTION
+from acquit.protocol.extensions import BROKER, CONNECTION, HISTORY, LINK, MESSAGE, QUEUE, TERMINUS_ENTITY, TRANSACTION
 from acquit.protocol.types import Value
 
 
@@ -122,6 +123,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ("RELOAD", BROKER): Operation(_reload, Needs.MANAGE_ALL),
     ("QUERY", MESSAGE): Operation(query_messages, Needs.BROWSE),
     ("READ", MESSAGE): Operation(read_message, Needs.BROWSE),
+    ("READ", HISTORY): Operation(read_history, Needs.BROWSE_ANY),
     ("CANCEL", MESSAGE): Operation(cancel_messages, Needs.MANAGE),
     ("READ", TRANSACTION): Operation(_read_transaction, Needs.NOTHING),
     ("QUERY", TERMINUS_ENTITY): Operation(_query_termini, Needs.NOTHING),
