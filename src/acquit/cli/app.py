@@ -22,6 +22,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "send": ("send", "Send messages and report their outcomes."),
     "receive": ("receive", "Take messages from a queue."),
     "browse": ("receive", "Look at the messages of a queue and leave them there."),
+    "status": ("status", "Show on one screen how a broker is."),
+    "health": ("status", "Say in one line and in the exit code whether a broker takes messages."),
     "queues": ("queues", "Show, make and delete queues of a running broker, or show a stopped one's."),
     "purge": ("queues", "Remove all messages of a queue that nobody has acquired."),
     "termini": ("termini", "Show and end what is kept for links that resume their deliveries."),
@@ -49,7 +51,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     table=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 done; 1 failed, or not all of it done; 2 wrong usage, configuration or input; "
-    "3 no broker; 4 damaged, or the balance does not hold; 130 interrupted.",
+    "3 no broker; 4 damaged, or the balance does not hold; 5 the broker refuses messages; 130 interrupted.",
 )
 @click.option("--debug", is_flag=True, envvar="ACQUIT_DEBUG", help="Show the traceback of a failure.")
 @click.version_option(version(), prog_name="acquit", message="%(prog)s %(version)s")

@@ -48,9 +48,10 @@ class BrokerAt:
     cert: Path | None = None
     key: Path | None = None
 
-    def connect(self, *, outage_max_s: float = 0.0) -> Connection:
+    def connect(self, *, outage_max_s: float = 0.0, timeout_s: float | None = None) -> Connection:
         """A connection that says in logs and in the ledger which process it was: ``acquit-4711@host``. If it is lost,
-        it is restored within `outage_max_s` seconds (0: not at all), with a remark about each such outage."""
+        it is restored within `outage_max_s` seconds (0: not at all), with a remark about each such outage. It opens
+        within `timeout_s` seconds, and each session and link as well (None: the defaults of the client)."""
         import acquit
 
         reconnect = (
@@ -59,6 +60,11 @@ class BrokerAt:
             else None
         )
         arguments = self._arguments(reconnect)
+        if timeout_s is not None:
+            timeout_ms = max(1, int(timeout_s * 1000))
+            arguments["options"] = acquit.ConnectOptions(
+                reconnect=reconnect, connect_timeout_ms=timeout_ms, answer_timeout_ms=timeout_ms
+            )
         with self._explaining():
             return acquit.connect(container_id=_container_id(), **arguments)
 

@@ -6,6 +6,7 @@
 2       the command line, the configuration or the input is wrong: trying again will not help
 3       no broker answered, or it was lost: trying again may help
 4       the journal or a spool is damaged, or a balance does not hold
+5       the broker answers, and refuses messages for want of room (`acquit health`)
 130     interrupted (Ctrl-C)
 ======  ==============================================================================================================
 """
@@ -25,6 +26,7 @@ class Exit(IntEnum):
     USAGE = 2
     UNREACHABLE = 3
     UNSOUND = 4
+    REFUSING = 5
     INTERRUPTED = 130
 
 

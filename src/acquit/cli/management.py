@@ -18,9 +18,9 @@ _NOT_FOUND: Final = 404
 
 
 @contextmanager
-def management(broker: BrokerAt, timeout_s: float) -> Iterator[Management]:
-    """A conversation with a broker, closed at the end."""
-    with broker.connect() as connection, converse(connection, timeout_s) as conversation:
+def management(broker: BrokerAt, timeout_s: float, *, connect_timeout_s: float | None = None) -> Iterator[Management]:
+    """A conversation with a broker, closed at the end. `connect_timeout_s`: as of `BrokerAt.connect`."""
+    with broker.connect(timeout_s=connect_timeout_s) as connection, converse(connection, timeout_s) as conversation:
         yield conversation
 
 

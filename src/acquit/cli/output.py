@@ -61,6 +61,19 @@ def time_text(time_us: int) -> str:
     return moment.isoformat(timespec="milliseconds") + "Z"
 
 
+def span_text(span_ms: int) -> str:
+    """Return a span of time as people say it, in its two largest units: ``3 d 4 h``, ``12 s``."""
+    rest = span_ms // 1000
+    parts: list[str] = []
+    for unit_s, unit in ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")):
+        count, rest = divmod(rest, unit_s)
+        if count or (unit == "s" and not parts):
+            parts.append(f"{count} {unit}")
+        elif parts:
+            break
+    return " ".join(parts[:2])
+
+
 def remark(text: str) -> None:
     """A line on standard error."""
     click.echo(text, err=True)

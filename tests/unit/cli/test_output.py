@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from acquit.cli.output import counted, counting, emit_json, line, remark, table, time_text
+from acquit.cli.output import counted, counting, emit_json, line, remark, span_text, table, time_text
 
 
 def test_a_document_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,3 +74,18 @@ def test_a_wide_table_is_not_cut_where_there_is_no_screen(capsys: pytest.Capture
 )
 def test_times_are_utc_to_the_millisecond(time_us: int, text: str) -> None:
     assert time_text(time_us) == text
+
+
+@pytest.mark.parametrize(
+    ("span_ms", "text"),
+    [
+        (0, "0 s"),
+        (61_999, "1 min 1 s"),
+        (3_600_000, "1 h"),
+        (3_605_000, "1 h"),
+        (90_061_000, "1 d 1 h"),
+        (172_800_000, "2 d"),
+    ],
+)
+def test_spans_of_time_have_two_units(span_ms: int, text: str) -> None:
+    assert span_text(span_ms) == text
