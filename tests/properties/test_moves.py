@@ -1,4 +1,5 @@
-"""Moves between queues, cut off anywhere: each message is in exactly one of them, with everything that it is."""
+"""Moves between queues, cut off anywhere: each message is in exactly one of them, with everything that it is; and
+while queues are paused and resumed, and dead letters redriven, none is lost, and what was resumed is delivered."""
 
 from __future__ import annotations
 
@@ -7,14 +8,17 @@ from random import Random
 
 import pytest
 
+from acquit.broker.nodes.pausing import PAUSES
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.definitions import Rejected
 from acquit.protocol.message import Message
 from tests.support.broker_world import World, durable
 
 pytestmark = pytest.mark.promise("moved-once")
 
-QUEUES = ("a", "b", "c")
+QUEUES = ("a", "b", "c", "DLQ")
+LIVING = QUEUES[:3]
 OPTIONS = BrokerOptions(address=(AddressRule("a", {"memory_bytes_max": 65_536}),))
 
 
@@ -38,7 +42,7 @@ def test_nothing_is_lost_or_doubled(seed: int) -> None:
     client = world.client()
     posted: Counter[object] = Counter()
     for _ in range(rng.randrange(1, 30)):
-        name = rng.choice(QUEUES)
+        name = rng.choice(LIVING)
         body = bytes([rng.randrange(256)]) * rng.choice((1, 100, 9_000))
         extra: dict[str, object] = rng.choice(
             ({}, {"priority": rng.randrange(10)}, {"annotations": {"x-opt-delivery-delay": 40}}, {"ttl_ms": 10_000_000})
@@ -47,8 +51,14 @@ def test_nothing_is_lost_or_doubled(seed: int) -> None:
         posted[repr(Message.decode(durable(body).encode()).body)] += 1
     for _ in range(rng.randrange(1, 12)):
         step = rng.random()
-        source, target = rng.sample(QUEUES, 2)
-        if step < 0.5 and source in world.core.queues.by_name:
+        source, target = rng.sample(LIVING, 2)
+        if step < 0.2 and source in world.core.queues.by_name:
+            how = rng.choice(tuple(PAUSES))
+            world.core.administration.pause(source, how, "me")
+        elif step < 0.3 and "DLQ" in world.core.queues.by_name:
+            limit = rng.choice((None, 1))
+            world.core.administration.redrive("DLQ", "me", lambda address: None, messages_max=limit)
+        elif step < 0.5 and source in world.core.queues.by_name:
             limit = rng.choice((None, None, 1, 3))
             world.core.administration.move(source, target, "me", messages_max=limit, selector=None)
             if rng.random() < 0.5:
@@ -56,9 +66,9 @@ def test_nothing_is_lost_or_doubled(seed: int) -> None:
         elif step < 0.7:
             link = client.receiver(source, f"hold {rng.random()}", credit=rng.randrange(1, 4))
             world.carry()
-            if rng.random() < 0.5:
+            if rng.random() < 0.7:
                 world.settle()
-                link.session.settle_all(client.held(link), RELEASED)
+                link.session.settle_all(client.held(link), rng.choice((RELEASED, Rejected())))
         elif step < 0.8:
             world.settle()
             world.check_journal()
@@ -79,6 +89,8 @@ def test_nothing_is_lost_or_doubled(seed: int) -> None:
     assert total == posted.total()
     world = world.crash()
     client = world.client()
+    for name in [name for name in QUEUES if name in world.core.queues.by_name]:
+        world.core.administration.pause(name, "none", "me")
     for name in QUEUES:
         link = client.receiver(name, f"drain {name}", credit=10_000)
         world.settle()

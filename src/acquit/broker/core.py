@@ -63,6 +63,7 @@ from acquit.broker.message import QueueBase
 from acquit.broker.nodes.addresses import Policies
 from acquit.broker.nodes.finding import Nodes
 from acquit.broker.nodes.node import Queue, whole
+from acquit.broker.nodes.pausing import Pauses
 from acquit.broker.nodes.queues import Queues
 from acquit.broker.nodes.removal import Removal
 from acquit.broker.nodes.subscriptions import Lookup, Subscriptions
@@ -171,6 +172,7 @@ class Core:
             self.life, options.transactions, entering, self._settling, nodes, self.duplicates, self._reading
         )
         self._connections = Connections(partial(self._put_out, lost=False), self._end_link)
+        self._pauses = Pauses(self.life, self.queues, self.topics, self._crediting)
         self.administration = Administration(
             self._snapshot_queues,
             self.queue_snapshot,
@@ -185,6 +187,7 @@ class Core:
             self._end_terminus_link,
             self._connections,
             Figures(self._head, self.life, self.queues, self.topics, self.transactions, self._connections),
+            self._pauses,
         )
         management = ManagementNode(self.administration, options.limits.requests_max, self.life, entering, self.queues)
         self._management = management
@@ -262,6 +265,7 @@ class Core:
             self._settling,
             self._termini,
         )
+        self._pauses.restore()
         for address in self.duplicates.addresses():
             self.duplicates.apply_policy(address, self.policies.policy_of(address))
         for queue in self.queues.by_name.values():

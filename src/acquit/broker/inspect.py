@@ -65,6 +65,8 @@ class QueueSnapshot:
     """Postings of transactions that have not ended: they are to enter it, or go through it, and have not."""
     rolled_back: int = 0
     """Such that never entered."""
+    paused: str = "none"
+    """The links that an operator has paused it for: ``none``, ``producers``, ``consumers`` or ``both``."""
 
     @property
     def links(self) -> int:

@@ -138,6 +138,7 @@ class QueueBase:
         "auto_created",
         "blocked_groups",
         "bytes",
+        "consumers_paused",
         "counts",
         "displaces",
         "durable",
@@ -153,6 +154,7 @@ class QueueBase:
         "pending",
         "plain",
         "policy",
+        "producers_paused",
         "purging",
         "reading",
         "removing",
@@ -216,6 +218,10 @@ class QueueBase:
         """What those whose bodies are in memory cost."""
         self.reading = False
         """Bodies are being read back for it, and dispatch waits for them."""
+        self.producers_paused = False
+        """An operator wants nothing to be posted."""
+        self.consumers_paused = False
+        """An operator wants nothing to be handed out."""
         self.purging = 0
         """Purges that have not ended, and dispatch waits for them."""
         self.counts = [0] * KINDS

@@ -48,6 +48,7 @@ def topic_snapshot(topic: Topic) -> QueueSnapshot:
         producers=len(topic.producers),
         unrouted=topic.counts[EventKind.UNROUTED],
         held=topic.held,
+        paused=topic.paused,
         rolled_back=topic.counts[EventKind.ROLLED_BACK],
         duplicates=topic.counts[EventKind.DUPLICATE],
     )
@@ -73,6 +74,7 @@ def queue_snapshot(queue: Queue) -> QueueSnapshot:
         memory_bytes=queue.memory_bytes,
         entered=queue.entered,
         held=queue.held,
+        paused=queue.paused,
         rolled_back=queue.counts[EventKind.ROLLED_BACK],
         **{name: queue.counts[kind] for name, kind in _COUNTED},
     )

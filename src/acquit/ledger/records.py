@@ -315,6 +315,8 @@ class Namespace(IntEnum):
     """By queue: messages that are missing, and that a person decided to go on without (`ledger.losses`)."""
     RESUMABLE = 8
     """Termini that outlive their links, by name, and the delivery-tags that they remember."""
+    PAUSE = 9
+    """Queues and topics that an operator has paused, by number (u32): for whom (u8), and the user who said so."""
 
 
 _NAMESPACE: Final = Struct("<H")

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from acquit.broker.life import Life
     from acquit.broker.links.termini import Termini
     from acquit.broker.nodes.node import Queue
+    from acquit.broker.nodes.pausing import Pauses
     from acquit.broker.nodes.queues import Queues
     from acquit.broker.nodes.removal import Removal
     from acquit.broker.nodes.topics import Topics
@@ -62,9 +63,11 @@ class Administration:
         end_link: Callable[[object, Error], None],
         connections: Connections,
         figures: Figures,
+        pauses: Pauses,
     ) -> None:
         """`end_link` detaches the link that a terminus is attached by, given its context, with an error."""
         self._termini = termini
+        self._pauses = pauses
         self._end_link = end_link
         self.figures = figures
         self._connections = connections
@@ -159,6 +162,14 @@ class Administration:
         if not going:
             self._scribe.once_durable(deleted.finish, name)
         return deleted
+
+    def pause(self, name: str, how: str, user: str | None) -> Later[str]:
+        """Pause a queue or topic, or resume it; for whom it is paused now, once that is durable. Raises Refused."""
+        node = self._queues.by_name.get(name) or self._topics.by_address[name]
+        self._pauses.pause(node, how, user)
+        paused = Later[str]()
+        self._scribe.once_durable(paused.finish, how)
+        return paused
 
     # -- messages -----------------------------------------------------------------------------------------------------
 

@@ -23,6 +23,8 @@ DELETE     acquit:queue   name: the queue or topic; body, optional:    {}; statu
 PURGE      acquit:queue   name: the queue; body, optional: {max:       {purged: number of messages}
                           number, selector: text, sequences:
                           [number...]}
+UPDATE     acquit:queue   name: the queue or topic; body: {paused:     {paused: how}
+                          "none", "producers", "consumers" or "both"}
 MOVE       acquit:queue   name: the queue; body: {to: another queue,   {moved: number of messages}
                           max: number, selector: text, sequences:
                           [number...]}, all but the first optional

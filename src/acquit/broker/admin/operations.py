@@ -33,6 +33,7 @@ from acquit.broker.admin.queue_operations import (
     query_queues,
     read_queue,
     redrive_letters,
+    update_queue,
 )
 from acquit.broker.admin.requests import Deleted, ManagementRequest
 from acquit.broker.inspect import TerminusSnapshot
@@ -112,6 +113,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ("READ", BROKER): Operation(read_broker, Needs.NOTHING),
     ("CREATE", QUEUE): Operation(create_queue, Needs.CREATE, (201, "Created")),
     ("DELETE", QUEUE): Operation(delete_queue, Needs.DELETE, (204, "No Content")),
+    ("UPDATE", QUEUE): Operation(update_queue, Needs.MANAGE),
     ("PURGE", QUEUE): Operation(purge_queue, Needs.MANAGE),
     ("MOVE", QUEUE): Operation(move_messages, Needs.MANAGE),
     ("REDRIVE", QUEUE): Operation(redrive_letters, Needs.MANAGE),

@@ -9,6 +9,7 @@ from acquit.broker.admin.later import Later, RequestFailure
 from acquit.broker.admin.redriving import Redriven
 from acquit.broker.admin.requests import Deleted, ManagementRequest, is_number
 from acquit.broker.inspect import QUEUE_COLUMNS, QueueSnapshot
+from acquit.broker.nodes.pausing import PAUSES
 from acquit.protocol.types import Value
 
 MOVED_BY_SEQUENCE_MAX: Final = 10_000
@@ -43,6 +44,14 @@ def purge_queue(request: ManagementRequest) -> Later[Value]:
     queue = request.holder()
     choice = _choice(request.options(_CHOOSING))
     return request.broker.purge(queue.name, request.user, **choice._asdict()).then(lambda count: {"purged": count})
+
+
+def update_queue(request: ManagementRequest) -> Later[Value]:
+    """Pause a queue or topic, or resume it."""
+    how = request.options({"paused": str}).get("paused")
+    if not isinstance(how, str) or how not in PAUSES:
+        raise RequestFailure(400, f"the body must be a map that says how: {{paused: one of {', '.join(PAUSES)}}}")
+    return request.broker.pause(request.queue().name, how, request.user).then(lambda paused: {"paused": paused})
 
 
 def create_queue(request: ManagementRequest) -> Later[Value]:
@@ -150,4 +159,5 @@ __all__ = [
     "query_queues",
     "read_queue",
     "redrive_letters",
+    "update_queue",
 ]

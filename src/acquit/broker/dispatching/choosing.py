@@ -255,7 +255,7 @@ class Choosing:
     def owes(self, queue: Queue, consumer: Consumer) -> bool:
         """Is there something that this consumer may be given, as far as is known?"""
         interest = consumer.interest
-        if interest is None:
+        if interest is None or queue.consumers_paused:
             return False
         barrier = barrier_of(queue)
         message = queue.backlog.peek()

@@ -25,7 +25,7 @@ A queue that has none of this is `plain` as far as this module goes, and costs o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from acquit.broker.dispatching.aside import BEYOND, FIRST, rank_of
 from acquit.broker.message import OVERHEAD_BYTES
@@ -53,6 +53,15 @@ _AVAILABLE = NodeState.AVAILABLE
 _ARCHIVED = NodeState.ARCHIVED
 
 
+class Pausable(Protocol):
+    """A queue or topic, as far as it can be paused for producers."""
+
+    producers_paused: bool
+
+    @property
+    def name(self) -> str: ...
+
+
 class Room:
     """What one queue may still take in this turn, if nothing is displaced."""
 
@@ -75,7 +84,8 @@ REFUSING: Final = frozenset(("block", "reject"))
 
 
 def admit(queue: Queue, memory: Memory, cost_bytes: int, *, durable: bool) -> None:
-    """Raise Refused unless the queue has room for one more message."""
+    """Raise Refused unless the queue takes one more message: it has room, and is not paused."""
+    check_paused(queue)
     room = Room(queue, memory)
     bytes_left = room.durable if durable else room.volatile
     policy = queue.policy
@@ -83,6 +93,15 @@ def admit(queue: Queue, memory: Memory, cost_bytes: int, *, durable: bool) -> No
         bytes_left = 0  # larger than all that may be there
     if room.messages < 1 or bytes_left < cost_bytes:
         raise full(queue)
+
+
+def check_paused(node: Pausable) -> None:
+    """Raise Refused where an operator has paused a node for producers."""
+    if node.producers_paused:
+        raise Refused(
+            f"{node.name:.200} is paused for producers: try again later",
+            condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED,
+        )
 
 
 def full(queue: Queue | None, *, disk: bool = False) -> Refused:

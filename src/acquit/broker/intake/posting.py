@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from acquit.broker.denials import Denials
 from acquit.broker.intake.arrival import Arrival
-from acquit.broker.intake.limits import Room, admit, full, note_value
+from acquit.broker.intake.limits import Room, admit, check_paused, full, note_value
 from acquit.broker.intake.shaping import (
     check_cost,
     expiry,
@@ -242,6 +242,7 @@ class Poster:
                 self._accept(delivery, durable=durable)
                 return
             if not arrival.queues:
+                check_paused(arrival.target)
                 self._unroutable(arrival)
                 self._nodes.posted(arrival)
                 return
@@ -452,6 +453,7 @@ class Poster:
 
     def _admit(self, arrival: Arrival) -> None:
         """Raise Refused unless every queue has room: a message goes to all of them, or to none."""
+        check_paused(arrival.target)
         cost = len(arrival.payload) + OVERHEAD_BYTES
         memory = self._memory
         note_value(arrival.target.policy, arrival.posting)  # it may find its queues later, when it is committed

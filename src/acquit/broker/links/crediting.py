@@ -2,9 +2,9 @@
 
 A producer has `credit_max` where nothing holds it back, topped up when half is used. As memory gets scarce, or its
 queue comes near its limit, it gets less: the room that is left, shared among the producers that want some, in messages
-of the size it sends. None at all while the journal cannot keep up or the disk is full. What overshoots all the same
-(credit was out, messages are larger than before) is refused, not lost. Whoever may have none is remembered, and is
-looked at again when room may have come; who has some gets more as it uses that.
+of the size it sends. None at all while the journal cannot keep up, the disk is full, or an operator has paused the
+node. What overshoots all the same (credit was out, messages are larger than before) is refused, not lost. Whoever may
+have none is remembered, and is looked at again when room may have come; who has some gets more as it uses that.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from acquit.broker.links.terminus import TAGS_MAX
 from acquit.broker.message import OVERHEAD_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from acquit.broker.life import Life
     from acquit.broker.links.endpoints import Producer
     from acquit.broker.nodes.node import Queue
@@ -58,6 +60,16 @@ class Crediting:
             self._starved[producer] = None
             self.top_up(producer)
 
+    def reconsider(self, producers: Iterable[Producer]) -> None:
+        """A node was paused for these, or resumed: take back the credit of those that may have none any more, and grant
+        it to others at once."""
+        for producer in producers:
+            link = producer.link
+            if link.credit and not self._allowance(producer):
+                link.grant(0)
+                self._life.touch(link.session.connection)
+            self.top_up(producer)
+
     def forget(self, producer: Producer) -> None:
         """Forget a producer whose link has ended."""
         self._starved.pop(producer, None)
@@ -65,6 +77,9 @@ class Crediting:
     def _allowance(self, producer: Producer) -> int:
         """Credit that there is room for."""
         if self._journal.full or self._journal.congested or self._life.scribe.exhausted:
+            return 0
+        node = producer.queue or producer.topic
+        if node is not None and node.producers_paused:
             return 0
         limit = self.credit_max
         if producer.resumable is not None:

@@ -122,6 +122,7 @@ class Queue(ServedQueue):
         )
         special = special or self.asks_poster
         self.plain = self.durable and not special and policy.full_policy != "drop-oldest"
+        self.plain = self.plain and not self.producers_paused
         self.displaces = displaces(policy)
         self.memory_bytes_max = resident_bytes_max(policy)
         self.memory_messages_max = resident_messages_max(policy)
@@ -150,8 +151,15 @@ class Queue(ServedQueue):
     @property
     def held_up(self) -> bool:
         """Nothing is handed out for now: bodies are being read back, or a purge has not ended, or what consumers that
-        have left held is being given back, which goes first."""
-        return self.reading or self.purging > 0 or self.learning > 0 or self.leaving > 0
+        have left held is being given back, which goes first, or an operator has paused it."""
+        return self.consumers_paused or self.reading or self.purging > 0 or self.learning > 0 or self.leaving > 0
+
+    @property
+    def paused(self) -> str:
+        """Return for whom it is paused: one of `pausing.PAUSES`."""
+        if self.consumers_paused:
+            return "both" if self.producers_paused else "consumers"
+        return "producers" if self.producers_paused else "none"
 
     @property
     def barrier(self) -> tuple[int, int] | None:
@@ -185,6 +193,11 @@ class Queue(ServedQueue):
         return f"<Queue {self.number} {self.name!r} live={self.live}>"
 
 
+def pause_key(number: int) -> bytes:
+    """Return the key of the journal's state that tells of the pause of a queue or topic with this number."""
+    return number.to_bytes(4, "little")
+
+
 def whole(queue: QueueBase) -> Queue:
     """Return all of what a message or a link names as its queue: each is a `Queue`."""
     assert isinstance(queue, Queue)
@@ -200,4 +213,4 @@ def _is_undeliverable(message: Message, consumers: Iterable[tuple[str, int]]) ->
     return all(terminus in excluded or size > bytes_max for terminus, bytes_max in consumers)
 
 
-__all__ = ["Queue", "Sender", "whole"]
+__all__ = ["Queue", "Sender", "pause_key", "whole"]

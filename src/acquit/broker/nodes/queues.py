@@ -13,11 +13,11 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.nodes.addresses import Policies, address_fault, topic_fault
-from acquit.broker.nodes.node import Queue
+from acquit.broker.nodes.node import Queue, pause_key
 from acquit.broker.refusal import Refused
 from acquit.errors import StoreFull
 from acquit.ledger import records
-from acquit.ledger.records import QueueFlag
+from acquit.ledger.records import Namespace, QueueFlag
 from acquit.protocol.definitions import AmqpCondition
 
 if TYPE_CHECKING:
@@ -173,6 +173,8 @@ class Queues:
         try:
             if declaration is not None:
                 recorder.append(declaration)
+            if (Namespace.PAUSE, pause_key(number)) in recorder.table.state:
+                recorder.append(records.StateDeleted(scribe.time_us, Namespace.PAUSE, pause_key(number)))
             recorder.append(records.QueueDeleted(scribe.time_us, number, actor))
         except StoreFull:
             scribe.exhausted = True

@@ -50,6 +50,7 @@ class Topic:
         "number",
         "policy",
         "producers",
+        "producers_paused",
         "queues",
         "routes",
         "seen",
@@ -80,6 +81,8 @@ class Topic:
         self.seen = 0
         """Changes of patterns that its routes know of."""
         self.producers: dict[Sender, None] = {}
+        self.producers_paused = False
+        """An operator wants nothing to be posted."""
         self.held = 0
         """Postings of transactions that are to go through it."""
         self.held_bytes = 0
@@ -93,6 +96,11 @@ class Topic:
     def name(self) -> str:
         """As of a queue."""
         return self.address
+
+    @property
+    def paused(self) -> str:
+        """Return for whom it is paused: one of `pausing.PAUSES`."""
+        return "producers" if self.producers_paused else "none"
 
     live: Final = 0
     """Messages in it: it has none."""

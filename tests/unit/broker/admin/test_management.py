@@ -69,6 +69,10 @@ class FakeBroker:
         self.done.append(("redrive", queue, user, refusal("b"), choice))
         return ready(Redriven({"a": 2}, {"b": 1}, {"b": "no"}, 4, ""))
 
+    def pause(self, name: str, how: str, user: str | None) -> Later[str]:
+        self.done.append(("pause", name, how, user))
+        return ready(how)
+
     def reload(self) -> Later[list[object]]:
         return ready([{"key": "a", "old": 1, "new": 2}])
 
@@ -286,6 +290,17 @@ def test_a_redrive_tells_of_each_origin() -> None:
     assert ask(broker, None, rights(browse=("#",)), operation="REDRIVE", type="acquit:queue", name="DLQ")[0] == 403
     for wrong in ({"to": "a"}, {"max": 0}, {"sequences": ["a"]}, {"dry_run": 1}):
         assert ask(broker, wrong, operation="REDRIVE", type="acquit:queue", name="DLQ")[0] == 400
+
+
+def test_a_queue_is_paused_by_who_may_manage_it() -> None:
+    broker = FakeBroker()
+    told = ask(broker, {"paused": "both"}, rights(manage=("DLQ",)), operation="UPDATE", type="acquit:queue", name="DLQ")
+    assert (told[0], told[2], broker.done) == (200, {"paused": "both"}, [("pause", "DLQ", "both", "ada")])
+    for wrong in (None, {}, {"paused": "all"}, {"paused": True}, {"paused": "none", "more": 1}):
+        assert ask(broker, wrong, operation="UPDATE", type="acquit:queue", name="DLQ")[0] == 400
+    may_browse = rights(browse=("#",))
+    assert ask(broker, {"paused": "none"}, may_browse, operation="UPDATE", type="acquit:queue", name="DLQ")[0] == 403
+    assert ask(broker, {"paused": "none"}, operation="UPDATE", type="acquit:queue", name="none")[0] == 404
 
 
 def test_a_purge_of_what_is_chosen() -> None:
