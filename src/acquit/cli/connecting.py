@@ -52,6 +52,10 @@ class BrokerAt:
         """A connection that says in logs and in the ledger which process it was: ``acquit-4711@host``. If it is lost,
         it is restored within `outage_max_s` seconds (0: not at all), with a remark about each such outage. It opens
         within `timeout_s` seconds, and each session and link as well (None: the defaults of the client)."""
+        return self.opener(outage_max_s=outage_max_s, timeout_s=timeout_s)()
+
+    def opener(self, *, outage_max_s: float = 0.0, timeout_s: float | None = None) -> Callable[[], Connection]:
+        """Return a function that connects as `connect` does. A password is asked for once, now."""
         import acquit
 
         reconnect = (
@@ -65,8 +69,12 @@ class BrokerAt:
             arguments["options"] = acquit.ConnectOptions(
                 reconnect=reconnect, connect_timeout_ms=timeout_ms, answer_timeout_ms=timeout_ms
             )
-        with self._explaining():
-            return acquit.connect(container_id=_container_id(), **arguments)
+
+        def connect() -> Connection:
+            with self._explaining():
+                return acquit.connect(container_id=_container_id(), **arguments)
+
+        return connect
 
     def connector(self) -> Callable[[], Awaitable[AioConnection]]:
         """Return a function that makes connections of the asyncio API, each with a container id of its own. None of

@@ -4,7 +4,7 @@ and `acquit top`."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -27,8 +27,12 @@ TROUBLES: Final[tuple[tuple[Callable[[Row], object], str], ...]] = (
 )
 """Conditions in which somebody should look at a queue, the worst first, and how each is told."""
 
-RATES: Final = ("in/s", "out/s")
+RATES: Final = ("in_per_s", "out_per_s")
 """Columns that are added while a broker is watched: messages that entered and that left, by the second."""
+
+
+TROUBLE: Final = "trouble"
+"""Order of queues: the worst trouble first, then the deepest queue. It is no column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,17 @@ def troubles(row: Row) -> list[str]:
 def rank(row: Row) -> int:
     """Return the place of a queue's worst trouble in `TROUBLES`; their number for none."""
     return next((place for place, (condition, _) in enumerate(TROUBLES) if condition(row)), len(TROUBLES))
+
+
+def ordered(rows: Iterable[Row], column: str, *, descending: bool = False) -> list[Row]:
+    """Return the rows in the order of a column, or of their `TROUBLE`: those without a value last, those of one value
+    as they were. Raises KeyError for a column that is not there."""
+    if column == TROUBLE:
+        return sorted(rows, key=lambda row: (rank(row), -row["depth"]), reverse=descending)
+    listed = list(rows)
+    known = [row for row in listed if row[column] is not None]
+    known.sort(key=lambda row: row[column], reverse=descending)
+    return known + [row for row in listed if row[column] is None]
 
 
 def with_rates(now: Look, before: Look | None) -> list[Row]:

@@ -6,7 +6,11 @@ is read: the journal folded, nothing written.
 
 from __future__ import annotations
 
+import sys
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from textwrap import wrap
 from typing import Final
@@ -15,15 +19,22 @@ import click
 
 from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.exits import Exit
+from acquit.cli.figures import RATES, TROUBLE, Row, ordered, with_rates
 from acquit.cli.jsonform import to_json
 from acquit.cli.lazy import WholeGroup
 from acquit.cli.management import management, table_of
 from acquit.cli.options import data_option, json_option, seconds
-from acquit.cli.output import cell, counted, emit_json, remark
+from acquit.cli.output import cell, counted, emit_json, remark, time_text
+from acquit.cli.watching import Missed, watch
 from acquit.protocol.extensions import QUEUE
 
 COLUMNS: Final = ("name", "kind", "depth", "available", "acquired", "consumers", "body_bytes", "entered")
 """Columns that people see of each queue; others that are not zero stand below its row."""
+WATCHED: Final = (*(name for name in COLUMNS if name != "entered"), *RATES)
+"""Columns that people see while they watch."""
+HEADS: Final = {"in_per_s": "in/s", "out_per_s": "out/s"}
+"""Heads of columns that are not their names."""
+WATCH_S: Final = 2.0
 FOR_MACHINES: Final = ("address", "memory_bytes")
 NAME_WIDTH_MAX: Final = 24
 """A longer name has a line of its own, so that all numbers fit a hundred columns."""
@@ -31,27 +42,107 @@ NAME_WIDTH_MAX: Final = 24
 
 @click.group(cls=WholeGroup, invoke_without_command=True)
 @data_option(required=False)
+@click.option("--sort", metavar="COLUMN", help="Order by this column of --json, or by trouble; -COLUMN for descending.")
+@click.option(
+    "--watch",
+    "watch_s",
+    is_flag=False,
+    flag_value=WATCH_S,
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="[SECONDS]",
+    help=f"Show them again and again, so far apart ({WATCH_S:g} s), with rates, until Ctrl-C.",
+)
+@click.option("--times", type=click.IntRange(1), help="With --watch: stop after so many tables.")
 @seconds(10.0, "How long to wait for the broker's answer.")
 @broker_options
 @json_option
 @click.pass_context
-def queues(ctx: click.Context, data: Path | None, timeout_s: float, broker: BrokerAt, as_json: bool) -> int:
+def queues(
+    ctx: click.Context,
+    data: Path | None,
+    sort: str | None,
+    watch_s: float | None,
+    times: int | None,
+    timeout_s: float,
+    broker: BrokerAt,
+    as_json: bool,
+) -> int:
     """Show the queues of the broker at URL, or of the stopped one whose folder is --data.
 
     Below a queue stands what else of it is not zero: what is scheduled or undeliverable, who is its active consumer,
     what left it and why. --json has everything."""
     if ctx.invoked_subcommand is not None:
         return Exit.OK
-    columns, rows = _from_folder(data) if data is not None else _from_broker(broker, timeout_s)
-    if as_json:
-        for row in rows:
-            emit_json({name: to_json(value) for name, value in zip(columns, row, strict=True)})
-    elif rows:
-        for text in _sheet([dict(zip(columns, row, strict=True)) for row in rows]):
-            click.echo(text)
-    else:
-        click.echo("no queues")
+    if watch_s is None:
+        if times is not None:
+            raise click.UsageError("--times belongs to --watch")
+        columns, found = _from_folder(data) if data is not None else _from_broker(broker, timeout_s)
+        rows = _sorted([dict(zip(columns, row, strict=True)) for row in found], sort)
+        if as_json:
+            _emit(rows)
+        else:
+            _tell(rows, COLUMNS)
+        return Exit.OK
+    if data is not None:
+        raise click.UsageError("--watch asks a running broker: it does not go with --data")
+    return _watch(broker, timeout_s, watch_s, times, sort, as_json=as_json)
+
+
+def _watch(
+    broker: BrokerAt, timeout_s: float, interval_s: float, times: int | None, sort: str | None, *, as_json: bool
+) -> int:
+    """Show the queues again and again."""
+    warned: Sequence[str] = ()
+    first = True
+    for seen in islice(watch(broker, timeout_s, interval_s, threading.Event().wait), times):
+        if isinstance(seen, Missed):
+            remark(f"acquit: no figures: {seen.reason}; trying again")
+            continue
+        if seen.now.refusal:
+            remark(f"acquit: {seen.now.refusal}")
+            return Exit.FAILED
+        rows = _sorted(with_rates(seen.now, seen.before), sort)
+        at_us = time.time_ns() // 1000
+        if as_json:
+            _emit(rows, at_ms=at_us // 1000)
+        else:
+            click.clear()
+            if not (first or sys.stdout.isatty()):
+                click.echo()
+            click.echo(f"{time_text(at_us)}, every {interval_s:g} s")
+            _tell(rows, WATCHED)
+        first = False
+        warnings = seen.now.broker.get("warnings", ())
+        if warnings != warned:
+            warned = warnings
+            for warning in warnings:
+                remark(f"acquit: {warning}")
     return Exit.OK
+
+
+def _sorted(rows: list[Row], sort: str | None) -> list[Row]:
+    """Return the rows in the order that an option asks for. Raises click.UsageError for a column that is not there."""
+    if sort is None or not rows:
+        return rows
+    column = sort.removeprefix("-")
+    if column != TROUBLE and column not in rows[0]:
+        raise click.UsageError(f"--sort: there is no column {column!r}; there are {TROUBLE}, {', '.join(rows[0])}")
+    return ordered(rows, column, descending=sort.startswith("-"))
+
+
+def _emit(rows: Sequence[Row], **more: int) -> None:
+    """Print the queues for machines."""
+    for row in rows:
+        emit_json({**more, **{name: to_json(value) for name, value in row.items()}})
+
+
+def _tell(rows: Sequence[Row], columns: Sequence[str]) -> None:
+    """Print the queues for people."""
+    if not rows:
+        click.echo("no queues")
+        return
+    for text in _sheet(rows, columns):
+        click.echo(text)
 
 
 @queues.command()
@@ -118,13 +209,13 @@ def purge(queue: str, yes: bool, timeout_s: float, broker: BrokerAt, as_json: bo
     return Exit.OK
 
 
-def _sheet(rows: Sequence[Mapping[str, object]]) -> Iterator[str]:
+def _sheet(rows: Sequence[Mapping[str, object]], shown: Sequence[str]) -> Iterator[str]:
     """The queues for people, line by line."""
-    columns = [name for name in COLUMNS if name in rows[0]]
+    columns = [name for name in shown if name in rows[0]]
     if all(row["kind"] == "queue" for row in rows):
         columns.remove("kind")
     cells = [[cell(row[name]) for name in columns] for row in rows]
-    heads = [name.replace("_", " ") for name in columns]
+    heads = [HEADS.get(name, name.replace("_", " ")) for name in columns]
     widths = [max(map(len, texts)) for texts in zip(heads, *cells, strict=True)]
     widths[0] = max(len(text) for text in (heads[0], *(row[0] for row in cells)) if len(text) <= NAME_WIDTH_MAX)
 
@@ -143,7 +234,7 @@ def _sheet(rows: Sequence[Mapping[str, object]]) -> Iterator[str]:
 
 
 def _worth_telling(name: str, value: object) -> bool:
-    return bool(value) and name not in COLUMNS and name not in FOR_MACHINES
+    return value not in (None, 0, "", "none") and name not in (*COLUMNS, *RATES, *FOR_MACHINES)
 
 
 def _from_broker(broker: BrokerAt, timeout_s: float) -> tuple[list[str], list[list[object]]]:

@@ -10,7 +10,7 @@ from rich.filesize import decimal
 
 from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.exits import Exit, exit_of, one_line
-from acquit.cli.figures import Look, look, rank, troubles
+from acquit.cli.figures import TROUBLE, Look, Row, look, ordered, troubles
 from acquit.cli.jsonform import to_json
 from acquit.cli.management import management
 from acquit.cli.options import json_option, seconds
@@ -66,9 +66,9 @@ def health(timeout_s: float, broker: BrokerAt, as_json: bool) -> int:
     return code
 
 
-def in_trouble(seen: Look) -> list[dict[str, object]]:
+def in_trouble(seen: Look) -> list[Row]:
     """Return the queues that somebody should look at, the worst first."""
-    return sorted((row for row in seen.queues if troubles(row)), key=lambda row: (rank(row), -row["depth"]))
+    return ordered((row for row in seen.queues if troubles(row)), TROUBLE)
 
 
 def _examine(broker: BrokerAt, timeout_s: float) -> tuple[Exit, str, list[str]]:

@@ -6,7 +6,7 @@ import pytest
 
 import acquit
 from acquit.cli.connecting import BrokerAt
-from acquit.cli.figures import RATES, TROUBLES, Look, Row, look, rank, troubles, with_rates
+from acquit.cli.figures import RATES, TROUBLE, TROUBLES, Look, Row, look, ordered, rank, troubles, with_rates
 from acquit.cli.management import management
 from acquit.client.management import Management, ManagementFailed
 
@@ -69,3 +69,21 @@ def test_an_answer_without_figures() -> None:
 
     with pytest.raises(ManagementFailed, match="not a map"):
         look(Odd())
+
+
+def test_rows_are_ordered_by_a_column_or_by_trouble() -> None:
+    rows = [
+        row("calm", depth=9, consumers=1, available=9, rate=None),
+        row("small", depth=1, available=1, rate=2.0),
+        row("stuck", depth=3, consumers=1, available=3, undeliverable=3, rate=1.0),
+        row("large", depth=5, available=5, rate=None),
+    ]
+
+    def names(column: str, *, descending: bool = False) -> list[str]:
+        return [found["name"] for found in ordered(rows, column, descending=descending)]
+
+    assert names("depth") == ["small", "stuck", "large", "calm"]
+    assert names("name", descending=True) == ["stuck", "small", "large", "calm"]
+    assert names("rate") == ["stuck", "small", "calm", "large"]
+    assert names("rate", descending=True) == ["small", "stuck", "calm", "large"]
+    assert names(TROUBLE) == ["stuck", "large", "small", "calm"]

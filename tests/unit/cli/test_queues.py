@@ -146,10 +146,54 @@ def test_who_may_see_no_queue_is_told_so(shell: Shell) -> None:
         assert refused.code == Exit.FAILED
         assert "'eve' may not see any queue" in refused.err
         assert refused.out == ""
+        watched = shell("queues", "--watch", "--url", f"amqp://eve:x{at}")
+        assert (watched.code, watched.err) == (refused.code, refused.err)
         assert shell("queues", "--url", f"amqp://ada:x{at}").out == "no queues\n"
         nobody = shell("queues", "--url", f"amqp:{at.replace('@', '//')}")
         assert nobody.code == Exit.FAILED
         assert "--user" in nobody.err and "security.anonymous" in nobody.err
+
+
+def test_queues_are_sorted(shell: Shell) -> None:
+    with acquit.Broker() as broker:
+        with acquit.connect(broker.url) as connection, connection.session() as session:
+            for name, count in (("a", 1), ("b", 3), ("c", 2)):
+                for _ in range(count):
+                    session.sender(name).send("x")
+
+        def names(*arguments: str) -> list[str]:
+            return [row["name"] for row in shell("queues", "--url", broker.url, "--json", *arguments).documents]
+
+        assert names() == ["a", "b", "c"]
+        assert names("--sort", "depth") == ["a", "c", "b"]
+        assert names("--sort", "-depth") == ["b", "c", "a"]
+        assert names("--sort", "trouble") == ["b", "c", "a"]
+        ran = shell("queues", "--url", broker.url, "--sort", "weight")
+    assert ran.code == Exit.USAGE
+    assert "no column 'weight'; there are trouble, name, address" in ran.err
+
+
+def test_queues_are_watched_with_their_rates(shell: Shell) -> None:
+    with acquit.Broker() as broker:
+        shell("send", "orders", "x", "--url", broker.url)
+        documents = shell(
+            "queues", "--watch", "0.01", "--times", 2, "--sort", "-in_per_s", "--json", "--url", broker.url
+        ).documents
+        shown = shell("queues", "--watch", "0.01", "--times", 2, "--url", broker.url).out
+    first, second = documents
+    assert (first["in_per_s"], first["out_per_s"]) == (None, None)
+    assert (second["in_per_s"], second["out_per_s"]) == (0.0, 0.0)
+    assert first["at_ms"] <= second["at_ms"]
+    heads = [line.split() for line in shown.splitlines() if line.startswith("name")]
+    assert [head[-2:] for head in heads] == [["in/s", "out/s"]] * 2
+    assert "every 0.01 s" in shown
+    assert max(map(len, shown.splitlines())) <= 100
+
+
+def test_what_does_not_go_with_watching(shell: Shell, tmp_path: Path) -> None:
+    assert shell("queues", "--times", 2).code == Exit.USAGE
+    ran = shell("queues", "--watch", "--data", tmp_path)
+    assert (ran.code, "does not go with --data" in ran.err) == (Exit.USAGE, True)
 
 
 @pytest.mark.parametrize("answer", [None, {}, {"results": []}, ["attributeNames", "results"]], ids=repr)
