@@ -513,7 +513,7 @@ class Core:
         return replace(
             self._head(),
             queues=(
-                *(queue_snapshot(queue) for _, queue in sorted(self.queues.by_name.items())),
+                *(queue_snapshot(queue, self.scribe.time_us) for _, queue in sorted(self.queues.by_name.items())),
                 *(topic_snapshot(topic) for _, topic in sorted(self.topics.by_address.items())),
             ),
         )
@@ -530,7 +530,7 @@ class Core:
         """One queue or topic of it, a queue first."""
         queue, topic = self.queues.by_name.get(name), self.topics.by_address.get(name)
         if queue is not None:
-            return queue_snapshot(queue)
+            return queue_snapshot(queue, self.scribe.time_us)
         return None if topic is None else topic_snapshot(topic)
 
     # -- the engine's events ------------------------------------------------------------------------------------------

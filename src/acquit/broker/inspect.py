@@ -67,6 +67,11 @@ class QueueSnapshot:
     """Such that never entered."""
     paused: str = "none"
     """The links that an operator has paused it for: ``none``, ``producers``, ``consumers`` or ``both``."""
+    oldest_age_ms: int = 0
+    """Milliseconds since the oldest of the available messages was posted to this queue, or came to it; 0 for none. Of
+    those that are available and not for any consumer that waits, only the first in the queue's order is looked at, so
+    where these have several priorities, an older one of a lower priority does not count. Messages that are held, or
+    wait for their time, never count: see the age of what connections hold."""
 
     @property
     def links(self) -> int:

@@ -54,7 +54,7 @@ def topic_snapshot(topic: Topic) -> QueueSnapshot:
     )
 
 
-def queue_snapshot(queue: Queue) -> QueueSnapshot:
+def queue_snapshot(queue: Queue, time_us: int) -> QueueSnapshot:
     """Return what a queue holds and counts at this moment."""
     plain = "queue" if queue.temporary is None else "temporary queue"
     return QueueSnapshot(
@@ -75,9 +75,17 @@ def queue_snapshot(queue: Queue) -> QueueSnapshot:
         entered=queue.entered,
         held=queue.held,
         paused=queue.paused,
+        oldest_age_ms=_oldest_age_ms(queue, time_us),
         rolled_back=queue.counts[EventKind.ROLLED_BACK],
         **{name: queue.counts[kind] for name, kind in _COUNTED},
     )
+
+
+def _oldest_age_ms(queue: Queue, time_us: int) -> int:
+    """Return the age of the oldest message that could be acquired, as `QueueSnapshot.oldest_age_ms` says."""
+    first = (queue.backlog.oldest(), next(iter(queue.aside), None))
+    posted_us = min((message.posted_us for message in first if message is not None), default=time_us)
+    return max(0, time_us - posted_us) // 1000
 
 
 def connection_snapshot(peer: Peer, time_us: int) -> ConnectionSnapshot:

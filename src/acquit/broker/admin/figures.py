@@ -111,7 +111,7 @@ class Figures:
             name = heappop(names)
             queue, topic = queues.get(name), topics.get(name)
             if queue is not None and of(queue.address):
-                found.append(queue_snapshot(queue))
+                found.append(queue_snapshot(queue, self._life.scribe.time_us))
             if topic is not None and of(topic.address):
                 found.append(topic_snapshot(topic))
         return found
