@@ -39,7 +39,12 @@ ALLOWED: dict[str, tuple[frozenset[str], frozenset[str]]] = {
         ("aio", "client", ""),
         ("telemetry", "_version errors protocol client", "opentelemetry"),
         ("types", "protocol", ""),
-        ("embedded", "errors broker client", ""),
+        (
+            "http",
+            "_version errors protocol broker transport",
+            "fastapi prometheus_client pydantic starlette uvicorn",
+        ),
+        ("embedded", "errors broker client http", ""),
         ("bench", "errors protocol client", ""),
         ("doctor", "errors store ledger transport broker", ""),
         ("compat", "errors protocol client", ""),
@@ -52,7 +57,7 @@ ALLOWED: dict[str, tuple[frozenset[str], frozenset[str]]] = {
         ("demo", "acquit errors protocol store ledger client embedded spark", "deltalake rich"),
         (
             "cli",
-            "acquit _version errors protocol store ledger broker client bench doctor spark demo",
+            "acquit _version errors protocol store ledger broker client http bench doctor spark demo",
             "click rich structlog",
         ),
         ("__main__", "cli", ""),
@@ -61,7 +66,7 @@ ALLOWED: dict[str, tuple[frozenset[str], frozenset[str]]] = {
         ("pyspark_acquit_ledger", "spark", ""),
     ]
 }
-LAZY = {("cli", "spark"), ("cli", "demo"), ("demo", "spark")}
+LAZY = {("cli", "spark"), ("cli", "demo"), ("cli", "http"), ("demo", "spark"), ("embedded", "http")}
 ACTING = frozenset(
     "asyncio concurrent multiprocessing os selectors signal socket ssl subprocess threading time".split()
 )
@@ -71,7 +76,11 @@ PURE: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     package: (forbidden, frozenset(f"{package}.{name}" for name in acting.split()))
     for package, forbidden, acting in [
         ("acquit.protocol", ACTING, ""),
-        ("acquit.broker", ACTING, "access.listeners access.users_file committer machine server sockets"),
+        (
+            "acquit.broker",
+            ACTING,
+            "access.listeners access.password_login access.users_file committer machine server sockets",
+        ),
         (
             "acquit.client",
             ACTING,

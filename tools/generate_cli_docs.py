@@ -13,8 +13,9 @@ from types import ModuleType
 
 import click
 
-from acquit.cli import exits, jsonform, messages
+from acquit.cli import exits, messages
 from acquit.cli.app import COMMANDS, acquit
+from acquit.protocol import jsonform
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
 

@@ -15,16 +15,20 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from acquit.broker.configuration import load_options
 from acquit.broker.inspect import BrokerSnapshot
-from acquit.broker.options import BrokerOptions
+from acquit.broker.options import BrokerOptions, Http
 from acquit.broker.server import Server
 from acquit.errors import AcquitError, ConfigurationError
+
+if TYPE_CHECKING:
+    from acquit.http.face import Face
 
 T = TypeVar("T")
 
@@ -42,9 +46,10 @@ class Broker:
             connection = acquit.connect(broker.url)
 
     `data`: the folder of its journal, made if it is not there; None takes a temporary folder that is removed at close.
-    `port` 0 takes a free one. `config`: options, see `BrokerOptions`, or the path of a TOML file as `acquit serve
-    --config` reads it; None takes the defaults. Where the folder is temporary and nothing is said of the journal, that
-    is a small one, of some 10 MB.
+    `port` 0 takes a free one. `http_port`: the port of the HTTP interface (docs/http.md), on 127.0.0.1 unless `config`
+    says otherwise; 0: a free one, None: none, but for what `config` says. It needs ``pip install 'acquit[http]'``.
+    `config`: options, see `BrokerOptions`, or the path of a TOML file as `acquit serve --config` reads it; None takes
+    the defaults. Where the folder is temporary and nothing is said of the journal, that is a small one, of some 10 MB.
 
     Raises ConfigurationError, StoreLocked (another broker has the folder), StoreCorrupt, StoreVersionUnsupported, or
     OSError for an address it cannot listen on. Methods may be called from any thread.
@@ -56,12 +61,16 @@ class Broker:
         *,
         host: str = "127.0.0.1",
         port: int = 0,
+        http_port: int | None = None,
         config: BrokerOptions | str | PathLike[str] | None = None,
     ) -> None:
         options = _options(config)
         if data is None:
             options = options.with_small_journal()
-        _check_place(data, host, port)
+        _check_place(data, host, port, http_port)
+        if http_port is not None:
+            options = replace(options, http=replace(options.http or Http(), port=http_port))
+        self._face: Face | None = None
         self._temporary = tempfile.TemporaryDirectory(prefix="acquit-") if data is None else None
         folder = Path(self._temporary.name if self._temporary is not None else os.fspath(data or ""))
         self._host = host
@@ -81,7 +90,27 @@ class Broker:
     async def _start(self, folder: Path, port: int, config: BrokerOptions) -> Server:
         server = Server(folder, config, host=self._host, port=port)
         await server.start()
+        if config.http is not None:
+            from acquit.http import start_face
+
+            try:
+                self._face = await start_face(server, config.http)
+            except BaseException:
+                await server.stop()
+                raise
         return server
+
+    async def _stop(self) -> None:
+        if self._face is not None:
+            await self._face.stop()
+        await self._server.stop()
+
+    @property
+    def http_url(self) -> str | None:
+        """URL of the HTTP interface, ``http://host:port``; None if there is none. Raises AcquitError when the broker is
+        closed."""
+        self._check_open()
+        return None if self._face is None else self._face.url
 
     @property
     def port(self) -> int:
@@ -127,7 +156,7 @@ class Broker:
             self._closed = True
             atexit.unregister(self.close)
             try:
-                self._submit(self._server.stop(), None)
+                self._submit(self._stop(), None)
             finally:
                 self._end_thread()
 
@@ -184,13 +213,14 @@ def _options(config: object) -> BrokerOptions:
     raise ConfigurationError(f"config must be BrokerOptions or the path of a TOML file, got {config!r}")
 
 
-def _check_place(data: object, host: object, port: object) -> None:
+def _check_place(data: object, host: object, port: object, http_port: object) -> None:
     if data is not None and not (isinstance(data, str | PathLike) and os.fspath(data)):
         raise ConfigurationError(f"data must be the path of a folder or None, got {data!r}")
     if not (isinstance(host, str) and host):
         raise ConfigurationError(f"host must be a name or an address, got {host!r}")
-    if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= _PORT_MAX:
-        raise ConfigurationError(f"port must be a whole number from 0 to {_PORT_MAX}, got {port!r}")
+    for name, number in (("port", port), ("http_port", 0 if http_port is None else http_port)):
+        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= _PORT_MAX:
+            raise ConfigurationError(f"{name} must be a whole number from 0 to {_PORT_MAX}, got {number!r}")
 
 
 def _check_ms(name: str, value: object) -> None:

@@ -52,6 +52,8 @@ class Served:
         found = re.search(r"amqps?://\S+:(\d+)", ready)
         assert found, (ready, self.log.read_text())
         self.url, self.port = found.group(), int(found.group(1))
+        told = re.search(r"https?://\S+", ready)
+        self.http_url = told.group() if told else None
 
     def __enter__(self) -> Self:
         return self

@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from acquit.broker.durations import Durations
 from acquit.broker.machine import ThreadWorker, Worker
 from acquit.errors import StoreError, StoreFailed, StoreFull
 from acquit.store.interface import Batch, Chore, Journal, Position
@@ -78,6 +79,9 @@ class Committer:
         self._no_room = False
         """The disk had no room the last time that it was tried."""
         self._failure: StoreError | None = None
+        self._written_at = 0.0
+        self.syncs = Durations()
+        """Times from the begin of a batch until it was on the disk, with all waiting for room there."""
 
     @property
     def failure(self) -> StoreError | None:
@@ -98,6 +102,7 @@ class Committer:
             if batch is not None:
                 self._in_flight = batch
                 self._no_room = False
+                self._written_at = self._loop.time()
                 self._write(batch)
             elif self._idle is not None and not self._idle.done():
                 self._idle.set_result(None)
@@ -164,6 +169,7 @@ class Committer:
             return
         self._took(seconds)
         self._in_flight = None
+        self.syncs.add(self._loop.time() - self._written_at)
         if self._no_room:
             logger.warning("there is room on the disk again: the %d bytes that waited are written", batch.size_bytes)
         self._no_room = False

@@ -42,7 +42,7 @@ from acquit.broker.dispatching.dispatch import Dispatch
 from acquit.broker.dispatching.reading import Reading
 from acquit.broker.dispatching.resuming import Resuming
 from acquit.broker.dispatching.succession import reconsider
-from acquit.broker.inspect import BrokerSnapshot, QueueSnapshot
+from acquit.broker.inspect import BrokerSnapshot, ConnectionSnapshot, QueueSnapshot
 from acquit.broker.intake.assembly import Assembly
 from acquit.broker.intake.duplicates import Duplicates
 from acquit.broker.intake.entering import Entering
@@ -79,7 +79,8 @@ from acquit.broker.outcomes.timers import Timers
 from acquit.broker.queue import Ending
 from acquit.broker.recovery import recover, to_live
 from acquit.broker.scribe import Scribe
-from acquit.broker.snapshots import connection_snapshot, queue_snapshot, topic_snapshot
+from acquit.broker.snapshots import connection_snapshot, if_there, queue_snapshot, topic_snapshot
+from acquit.broker.survey import SurveyTotals
 from acquit.broker.transact.coordinator import Control, Coordinator
 from acquit.broker.transact.transactions import Transactions
 from acquit.ledger.events import EventKind
@@ -524,6 +525,27 @@ class Core:
             last_sequence=self.scribe.sequences.last,
             accepting=not self.scribe.journal.full,
             warnings=tuple(self._warnings()),
+        )
+
+    def surveyed(self) -> Iterator[tuple[Callable[[Any], QueueSnapshot | ConnectionSnapshot | None], list[Any]]]:
+        """Yield what a survey looks at: functions that make a snapshot of one thing, or None, and the things."""
+        time_us = self.scribe.time_us
+        queues, topics, peers = self.queues.by_name, self.topics.by_address, self._peers
+        yield lambda name: if_there(partial(queue_snapshot, time_us=time_us), queues.get(name)), list(queues)
+        yield lambda address: if_there(topic_snapshot, topics.get(address)), list(topics)
+        yield lambda engine: if_there(partial(connection_snapshot, time_us=time_us), peers.get(engine)), list(peers)
+
+    def figures(self) -> tuple[BrokerSnapshot, SurveyTotals]:
+        """Return the snapshot without queues and connections, and totals."""
+        journal = self.scribe.journal
+        return self._head(), SurveyTotals(
+            memory_bytes=self.memory.bytes,
+            transactions=self.transactions.open,
+            journal_bytes=journal.end,
+            journal_pending_bytes=journal.pending_bytes,
+            segments=len(journal.segments),
+            segment_bytes=sum(segment.file_bytes for segment in journal.segments),
+            refused=dict(self.denials.counts),
         )
 
     def queue_snapshot(self, name: str) -> QueueSnapshot | None:

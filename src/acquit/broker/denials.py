@@ -6,6 +6,7 @@ sparingly (`notices`), for a peer can be refused as often as it likes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -29,13 +30,17 @@ class Denials:
 
     def __init__(self) -> None:
         self.report: Report = _nobody
+        self.counts: Counter[tuple[str, str]] = Counter()
+        """Links and messages that were refused, by what it was ("link", "message") and the condition."""
 
     def link(self, peer: Peer, name: str, why: RemoteProtocolError) -> None:
         """A link of this name is refused."""
+        self.counts["link", str(why.condition)] += 1
         self._tell("a link is refused", peer, {"link": name}, why)
 
     def postings(self, producer: Producer, count: int, why: RemoteProtocolError) -> None:
         """So many messages of one link are refused, for one reason."""
+        self.counts["message", str(why.condition)] += count
         particulars = {"link": producer.link_name, "address": producer.address, "messages": count}
         self._tell("a message is refused", producer.peer, particulars, why)
 

@@ -18,8 +18,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -31,13 +32,17 @@ from acquit.broker.access.admission import DETECTION_POLICY, SOLE_CONNECTION, ST
 from acquit.broker.access.listeners import Caller, Keys, Listeners, make_keys
 from acquit.broker.access.login_throttle import LoginThrottle
 from acquit.broker.access.logins import Challenge, Login, Proven
+from acquit.broker.access.password_login import BUSY, PasswordLogin, Verifying
 from acquit.broker.access.unauthenticated import Unauthenticated
 from acquit.broker.access.users import Users
 from acquit.broker.admin.later import Later, RequestFailure
+from acquit.broker.admin.operations import Operation, Result, perform
 from acquit.broker.admin.reload import Change, differences, effective, load
+from acquit.broker.admin.requests import ManagementRequest
 from acquit.broker.clock import Clock, compare_with_journal
 from acquit.broker.committer import Committer
 from acquit.broker.core import Core
+from acquit.broker.durations import Durations
 from acquit.broker.histories import Histories
 from acquit.broker.inspect import BrokerSnapshot, ProcessSnapshot
 from acquit.broker.machine import MACHINE, Machine
@@ -46,6 +51,7 @@ from acquit.broker.nodes.addresses import Policies
 from acquit.broker.notices import Notices
 from acquit.broker.options import BrokerOptions, Listen
 from acquit.broker.sockets import PeerSocket
+from acquit.broker.survey import Survey, Surveying
 from acquit.broker.vitals import Vitals
 from acquit.errors import ConfigurationError, StoreError, StoreFull
 from acquit.ledger.checkpoint import BodyRead, Checkpointer
@@ -255,6 +261,81 @@ class Server:
     def users(self) -> Users:
         """Who can log in now."""
         return self._listeners.keys.users
+
+    @property
+    def keys(self) -> Keys:
+        """All that decides who comes in now. Immutable, and may be read on any thread."""
+        return self._listeners.keys
+
+    @property
+    def options(self) -> BrokerOptions:
+        """The options that it goes by now. Immutable, and may be read on any thread."""
+        return self._options
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop that everything else belongs to."""
+        return self._loop
+
+    @property
+    def failure(self) -> StoreError | None:
+        """The error that ended the journal, if one did. May be read on any thread."""
+        return self._committer.failure
+
+    @property
+    def stopping(self) -> bool:
+        """True from the begin of `stop`. May be read on any thread."""
+        return self._stopping
+
+    @property
+    def accepting(self) -> bool:
+        """False while postings are refused because the disk is full."""
+        return not self._opened.journal.full
+
+    def disk_free_bytes(self) -> int:
+        """Return the bytes that the disk of the data folder has left for this user. On any thread: it asks the disk."""
+        return shutil.disk_usage(self._data).free
+
+    @property
+    def syncs(self) -> Durations:
+        """Times from the begin of a batch of the journal until it was on the disk."""
+        return self._committer.syncs
+
+    def manage(self, wanted: Operation, user: str | None, name: str | None, body: object) -> Result:
+        """Perform an operation for a user who has come in by another way than AMQP. Raises RequestFailure."""
+        if self._stopping:
+            raise RequestFailure(503, "the broker is stopping")
+        rights = self._listeners.keys.permissions.of(user)
+        try:
+            return perform(wanted, ManagementRequest(self._core.administration, user, rights, name, body))
+        finally:
+            self._turn()
+
+    def survey(self, finished: Callable[[Survey], None]) -> None:
+        """Look at everything that is in it, a little in each round of the loop, and call `finished`, on the loop, with
+        what was found. Nobody is told where the broker stops meanwhile."""
+        surveying = Surveying(self._core, finished)
+
+        def go_on() -> None:
+            if not self._stopping and not surveying.step():
+                self._loop.call_soon(go_on)
+
+        go_on()
+
+    def log_in(
+        self,
+        peer: str,
+        network: str,
+        mechanism: str,
+        response: bytes,
+        patience_s: float,
+        decided: Callable[[str | BaseException | None], None],
+    ) -> None:
+        """Decide a login by password that comes by another way than AMQP; see `access.password_login`."""
+        if self._stopping:
+            decided(BUSY)
+        else:
+            PasswordLogin(self, self._loop, peer, network, mechanism, response, patience_s, decided).begin()
 
     def replace_keys(self, keys: Keys) -> int:
         """Let in by other keys from now on (made by `listeners.make_keys`), and return how many are put out for it.
@@ -493,7 +574,7 @@ class Server:
         if writable:
             self._turn()
 
-    def verify(self, client: PeerSocket, login: Login, response: bytes) -> None:
+    def verify(self, client: Verifying, login: Login, response: bytes) -> None:
         """Do a step of a login on the thread for it. The socket hears what comes of it by `conclude`."""
         if self._verifying >= self._options.security.verifications_max:
             client.answer(None, busy=True)
@@ -502,7 +583,7 @@ class Server:
         future = self._loop.run_in_executor(self._verifier, login.step, response)
         future.add_done_callback(lambda done: self._verified(client, done))
 
-    def _verified(self, client: PeerSocket, done: asyncio.Future[Challenge | Proven | None]) -> None:
+    def _verified(self, client: Verifying, done: asyncio.Future[Challenge | Proven | None]) -> None:
         self._verifying -= 1
         if not done.cancelled():
             client.conclude(done.result)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from acquit.broker.dispatching import tags
 from acquit.broker.dispatching.browsing import Browser
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 _TEXT_MAX: Final = 256
 """Characters of a name that a peer has chosen, in a snapshot."""
 _COUNT_MASK: Final = 0xFFFF_FFFF
+T = TypeVar("T")
+S = TypeVar("S")
+
 _COUNTED: Final = (
     ("accepted", EventKind.ACCEPTED),
     ("consumed", EventKind.CONSUMED),
@@ -36,6 +40,11 @@ _COUNTED: Final = (
     ("lost_volatile", EventKind.LOST_VOLATILE),
     ("duplicates", EventKind.DUPLICATE),
 )
+
+
+def if_there(make: Callable[[T], S], thing: T | None) -> S | None:
+    """Return what `make` makes of a thing; None where it has gone."""
+    return None if thing is None else make(thing)
 
 
 def topic_snapshot(topic: Topic) -> QueueSnapshot:

@@ -14,7 +14,7 @@ from acquit.cli.output import counted, counting, emit_json, remark
 
 if TYPE_CHECKING:
     from acquit.bench.plan import BenchResult
-    from acquit.cli.jsonform import Json
+    from acquit.protocol.jsonform import Json
 
 SCENARIOS: Final = ("send", "receive", "end-to-end", "latency", "fan-out")
 MODES: Final = ("auto", "individual", "client", "dups-ok", "pre-ack", "no-ack")

@@ -9,12 +9,12 @@ import click
 
 from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.exits import Exit
-from acquit.cli.jsonform import to_json
 from acquit.cli.lazy import WholeGroup
 from acquit.cli.management import management
 from acquit.cli.options import json_option, own_data_option, seconds
 from acquit.cli.output import counted, emit_json, table
 from acquit.protocol.extensions import BROKER
+from acquit.protocol.jsonform import to_json
 
 
 @click.group(cls=WholeGroup)

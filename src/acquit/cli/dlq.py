@@ -10,13 +10,13 @@ import click
 from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.examining import read, rows, tell
 from acquit.cli.exits import Exit
-from acquit.cli.jsonform import to_json
 from acquit.cli.lazy import WholeGroup
 from acquit.cli.management import check_queue, management
 from acquit.cli.options import json_option, seconds
 from acquit.cli.output import cell, counted, emit_json, remark, table, time_text
 from acquit.client.management import Management, ManagementFailed
 from acquit.protocol.extensions import QUEUE
+from acquit.protocol.jsonform import to_json
 from acquit.protocol.types import ULong, Value
 
 DEFAULT: Final = "DLQ"

@@ -13,7 +13,6 @@ import click
 
 from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.exits import Exit
-from acquit.cli.jsonform import Json, to_json
 from acquit.cli.lazy import WholeGroup
 from acquit.cli.management import check_queue, management, table_of
 from acquit.cli.messages import body_text, body_to_json
@@ -22,6 +21,7 @@ from acquit.cli.output import emit_json, line, time_text
 from acquit.client.management import Management, ManagementFailed
 from acquit.errors import DecodeError
 from acquit.protocol.extensions import ATTEMPTS, MESSAGE
+from acquit.protocol.jsonform import Json, to_json
 from acquit.protocol.message import Message
 from acquit.protocol.types import ULong, Value
 

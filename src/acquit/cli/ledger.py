@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING
 import click
 
 from acquit.cli.exits import Exit
-from acquit.cli.jsonform import to_json
 from acquit.cli.lazy import WholeGroup
 from acquit.cli.options import data_option, json_option
 from acquit.cli.output import counted, counting, emit_json, line, remark, table, time_text
+from acquit.protocol.jsonform import to_json
 
 if TYPE_CHECKING:
-    from acquit.cli.jsonform import Json
     from acquit.ledger.balance import QueueBalance
     from acquit.ledger.fold import Fold
     from acquit.ledger.history import History, Life, Step
     from acquit.ledger.verify import Head
+    from acquit.protocol.jsonform import Json
 
 
 @click.group(cls=WholeGroup)

@@ -19,8 +19,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from acquit.cli.jsonform import Json, from_json, to_json
 from acquit.errors import ConfigurationError
+from acquit.protocol.jsonform import Json, from_json, to_json
 from acquit.protocol.message import AmqpSequence, AmqpValue, Data, Message
 from acquit.protocol.types import Symbol
 

@@ -8,11 +8,11 @@ import click
 
 from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.exits import Exit
-from acquit.cli.jsonform import to_json
 from acquit.cli.management import check_queue, management
 from acquit.cli.options import json_option, seconds
 from acquit.cli.output import counted, emit_json
 from acquit.protocol.extensions import QUEUE
+from acquit.protocol.jsonform import to_json
 from acquit.protocol.types import Value
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from acquit.cli.jsonform import Json
+from acquit.protocol.jsonform import Json
 
 if TYPE_CHECKING:
     from rich.progress import Progress

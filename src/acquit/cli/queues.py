@@ -20,13 +20,13 @@ import click
 from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.exits import Exit
 from acquit.cli.figures import RATES, TROUBLE, Row, ordered, with_rates
-from acquit.cli.jsonform import to_json
 from acquit.cli.lazy import WholeGroup
 from acquit.cli.management import management, table_of
 from acquit.cli.options import data_option, json_option, seconds
 from acquit.cli.output import cell, counted, emit_json, remark, time_text
 from acquit.cli.watching import Missed, watch
 from acquit.protocol.extensions import QUEUE
+from acquit.protocol.jsonform import to_json
 
 COLUMNS: Final = ("name", "kind", "depth", "available", "acquired", "consumers", "body_bytes", "entered")
 """Columns that people see of each queue; others that are not zero stand below its row."""

@@ -9,13 +9,13 @@ import click
 
 from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.exits import Exit
-from acquit.cli.jsonform import to_json
 from acquit.cli.lazy import WholeGroup
 from acquit.cli.management import management, table_of
 from acquit.cli.options import json_option, seconds
 from acquit.cli.output import counted, emit_json, table, time_text
 from acquit.client.management import Management
 from acquit.protocol.extensions import MESSAGE
+from acquit.protocol.jsonform import to_json
 from acquit.protocol.types import ULong, Value
 
 PAGE: Final = 1_000

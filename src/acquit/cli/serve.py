@@ -1,10 +1,10 @@
 """``acquit serve``: a broker in a process of its own, from its first line to its last.
 
 When it is ready it prints one line with its URL on standard output, so that a script can wait for it and, with
-``--port 0``, learn the port; everything else is logged on standard error. SIGTERM and SIGINT stop it in order:
-connections are closed, what was answered is on the disk, the journal says that the stop was clean. A second signal
-does not wait. SIGHUP has the configuration read again. A service manager, where there is one, is told all of that
-(`service_manager`).
+``--port 0``, learn the port; the URL of the HTTP interface stands at its end, if there is one. Everything else is
+logged on standard error. SIGTERM and SIGINT stop it in order: connections are closed, what was answered is on the disk,
+the journal says that the stop was clean. A second signal does not wait. SIGHUP has the configuration read again. A
+service manager, where there is one, is told all of that (`service_manager`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,12 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=5672, show_default=True, help="The port; 0: a free one.")
+@click.option(
+    "--http-port",
+    type=click.IntRange(0, 65535),
+    help="The port of the HTTP interface (health, metrics, management); 0: a free one. There is none without it, "
+    "unless the configuration has [http].",
+)
 @own_data_option("The folder of the journal, made if it is not there.")
 @config_option("Options in TOML: policies by address, users, limits.")
 @click.option(
@@ -41,15 +48,28 @@ if TYPE_CHECKING:
 @click.option("--log-format", type=click.Choice(logs.FORMATS), default="console", show_default=True)
 @click.option("--log-level", type=click.Choice(logs.LEVELS), default="info", show_default=True)
 def serve(
-    host: str, port: int, data: Path, config: Path | None, accept_loss: bool, log_format: str, log_level: str
+    host: str,
+    port: int,
+    http_port: int | None,
+    data: Path,
+    config: Path | None,
+    accept_loss: bool,
+    log_format: str,
+    log_level: str,
 ) -> int:
     """Run a broker on the folder DIR until it is told to stop."""
     from acquit.broker.configuration import load_options
-    from acquit.broker.options import BrokerOptions
+    from acquit.broker.options import BrokerOptions, Http
 
     options = load_options(config) if config is not None else BrokerOptions()
     if options.listen and any(map(_given, ("host", "port"))):
         raise click.UsageError(f"--host and --port: {config} says itself where to listen ([[listen]])")
+    if http_port is not None:
+        options = replace(options, http=replace(options.http or Http(), port=http_port))
+    if options.http is not None:
+        from acquit.http import check_installed
+
+        check_installed()
     logs.configure(log_format, log_level)
     asyncio.run(_serve(host, port, data, options, config, accept_loss))
     return Exit.OK
@@ -84,6 +104,16 @@ async def _serve(
 
     loop.add_signal_handler(signal.SIGHUP, reload)
     tune_process()
+    face = None
+    if options.http is not None:
+        from acquit.http import start_face
+
+        try:
+            face = await start_face(server, options.http)
+        except BaseException:
+            await server.stop()
+            raise
+        place = f"{place}, {face.url}"
     click.echo(f"acquit {version()} ready: {place}")
     manager.ready(place)
     told = asyncio.create_task(stopping.wait())
@@ -91,5 +121,7 @@ async def _serve(
     await asyncio.wait([told, ended], return_when=asyncio.FIRST_COMPLETED)
     told.cancel()
     manager.stopping()
+    if face is not None:
+        await face.stop()
     await server.stop()
     await ended

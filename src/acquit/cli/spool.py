@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import click
 
 from acquit.cli.exits import Exit
-from acquit.cli.jsonform import Json, to_json
 from acquit.cli.lazy import WholeGroup
 from acquit.cli.options import json_option
 from acquit.cli.output import counted, emit_json, remark, table, time_text
 from acquit.cli.pipelines.common import need, spool_place
 from acquit.errors import ConfigurationError
+from acquit.protocol.jsonform import Json, to_json
 
 if TYPE_CHECKING:
     from acquit.spark.spool import SpoolStatus, SpoolStore

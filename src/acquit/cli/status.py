@@ -11,12 +11,12 @@ from rich.filesize import decimal
 from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.exits import Exit, exit_of, one_line
 from acquit.cli.figures import TROUBLE, Look, Row, look, ordered, troubles
-from acquit.cli.jsonform import to_json
 from acquit.cli.management import management
 from acquit.cli.options import json_option, seconds
 from acquit.cli.output import counted, emit_json, line, remark, span_text
 from acquit.errors import AcquitError, ConfigurationError
 from acquit.protocol.extensions import BROKER
+from acquit.protocol.jsonform import to_json
 
 TOLD_MAX: Final = 10
 """Queues in trouble that people are told of by name; --json has all."""

@@ -9,12 +9,12 @@ import click
 
 from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.exits import Exit
-from acquit.cli.jsonform import to_json
 from acquit.cli.lazy import WholeGroup
 from acquit.cli.management import management, table_of
 from acquit.cli.options import json_option, seconds
 from acquit.cli.output import counted, emit_json, table
 from acquit.protocol.extensions import TERMINUS_ENTITY
+from acquit.protocol.jsonform import to_json
 
 COLUMNS: Final = ("identity", "role", "node", "container", "link", "user", "state", "messages", "tags")
 """Columns for people; --json has everything."""

@@ -260,6 +260,15 @@ async def listen(
         raise ConfigurationError(f"cannot listen on {host}:{port}: {_reason(exc)}") from exc
 
 
+def _no_tls() -> None:
+    """Return no TLS context."""
+
+
+def _always(arriving: int) -> bool:
+    """Return that there is room."""
+    return True
+
+
 class Acceptor:
     """Takes connections from the sockets of one address: a few in each turn of the loop, so that a crowd that connects
     holds up nobody who is connected; none for a while where the process has no descriptors left.
@@ -273,9 +282,18 @@ class Acceptor:
         sockets: Sequence[socket.socket],
         accept: Callable[[], asyncio.BaseProtocol],
         exhausted: Callable[[], None],
+        *,
+        tls: Callable[[], ssl.SSLContext | None] = _no_tls,
+        tls_handshake_timeout_s: float = 10.0,
+        room: Callable[[int], bool] = _always,
     ) -> None:
         """`accept` makes the protocol of a connection; `exhausted` is called each time that there is no descriptor for
-        one. Belongs to the running loop; `start` begins."""
+        one. With `tls`, protocols see what TLS protects, from the first byte. `room` is asked whether one more may
+        come, with how many have no protocol yet that is connected; one too many is closed. Belongs to the running
+        loop; `start` begins."""
+        self._tls = tls
+        self._tls_handshake_timeout_s = tls_handshake_timeout_s
+        self._room = room
         self.sockets = list(sockets)
         self._accept = accept
         self._exhausted = exhausted
@@ -323,6 +341,9 @@ class Acceptor:
                 self._retry = self._loop.call_later(ACCEPT_RETRY_S, self.start)
                 self._exhausted()
                 return
+            if not self._room(len(self._arriving)):
+                taken.close()
+                continue
             taken.setblocking(False)
             task = self._loop.create_task(self._arrive(taken))
             self._arriving.add(task)
@@ -330,7 +351,13 @@ class Acceptor:
 
     async def _arrive(self, taken: socket.socket) -> None:
         with contextlib.suppress(OSError):  # it has gone already
-            await self._loop.connect_accepted_socket(self._accept, taken)
+            context = self._tls()
+            await self._loop.connect_accepted_socket(
+                self._accept,
+                taken,
+                ssl=context,
+                ssl_handshake_timeout=None if context is None else self._tls_handshake_timeout_s,
+            )
 
 
 async def bind(host: str, port: int, *, backlog: int = 1_024) -> list[socket.socket]:

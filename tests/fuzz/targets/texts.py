@@ -21,7 +21,6 @@ from acquit.broker.nodes.subscription import Subscription, subscription_name
 from acquit.broker.selector import compile_selector, fields_of_posting, subject_matches
 from acquit.broker.selector.fields import Fields
 from acquit.broker.selector.like import ANY, automaton, pattern_matcher
-from acquit.cli.jsonform import to_json
 from acquit.cli.messages import compose
 from acquit.client.reconnecting import Reconnect
 from acquit.client.url import parse_url, parse_urls
@@ -32,6 +31,7 @@ from acquit.compat.qpid.util import URL
 from acquit.errors import ConfigurationError, DecodeError, EncodeError, SelectorError, StoreVersionUnsupported
 from acquit.ledger.verify import Head
 from acquit.protocol.codec import decode, encode
+from acquit.protocol.jsonform import to_json
 from acquit.protocol.message import Message
 from acquit.protocol.types import Described, Symbol
 from tests.fuzz.target import Reader, Target, as_text, repeated
@@ -371,7 +371,7 @@ TARGETS = (
     Target(
         "json_message",
         json_message,
-        ("cli.messages", "cli.jsonform"),
+        ("cli.messages", "protocol.jsonform"),
         (ConfigurationError, EncodeError),
         (
             b'{"body": "one", "body_type": "value", "message_id": {"uuid": "' + str(UUID(int=7)).encode() + b'"}}',

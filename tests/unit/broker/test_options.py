@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
 from dataclasses import fields
 from itertools import pairwise
@@ -18,6 +19,7 @@ from acquit.broker.options import (
     BrokerLimits,
     BrokerOptions,
     ConnectionLimits,
+    Http,
     Listen,
     Role,
     Security,
@@ -89,7 +91,7 @@ def in_toml(value: object) -> str:
 
 @pytest.mark.parametrize(
     "kind",
-    [AddressPolicy, BrokerLimits, ConnectionLimits, JournalOptions, Listen, Role, Security, Tls, User],
+    [AddressPolicy, BrokerLimits, ConnectionLimits, Http, JournalOptions, Listen, Role, Security, Tls, User],
     ids=lambda kind: kind.__name__,
 )
 def test_the_page_lists_every_key_with_its_default_and_meaning(kind: type) -> None:
@@ -132,3 +134,29 @@ def test_returns_are_free_at_first_and_then_paced() -> None:
 def test_what_cannot_be_waited_for_is_refused(setting: dict[str, object]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(setting))):
         AddressPolicy(**setting)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("config", "fault"),
+    [
+        ('[http]\nhost = "0.0.0.0"', "http: host = '0.0.0.0' needs tls.certificate_file"),
+        ('[http]\nhost = "::"', "http: host = '::' needs tls.certificate_file"),
+        ('[http]\nhost = "a.name"', "http: host = 'a.name' needs tls.certificate_file"),
+        (
+            '[http]\nhost = "0.0.0.0"\ntls = false\n[tls]\ncertificate_file = "c"\nkey_file = "k"',
+            "http: host = '0.0.0.0' needs tls = true",
+        ),
+        ("[http]\nport = 65_536", "expected a number from 0 to 65535"),
+    ],
+)
+def test_the_http_interface_is_reached_from_elsewhere_with_tls_alone(config: str, fault: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(fault)):
+        parse_options(config)
+
+
+def test_a_table_even_an_empty_one_turns_the_http_interface_on() -> None:
+    assert parse_options("").http is None
+    assert parse_options("[http]").http == Http()
+    assert parse_options('[http]\nhost = "0.0.0.0"\n[security]\nplain = "always"').http == Http(host="0.0.0.0")
+    for host in ("127.0.0.1", "127.8.8.8", "::1", "localhost"):
+        assert parse_options(f'[http]\nhost = "{host}"').http == Http(host=host)

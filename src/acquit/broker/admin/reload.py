@@ -39,6 +39,7 @@ class Applies(Enum):
 APPLIES: Final[Mapping[str, Applies]] = {
     "journal.": Applies.RESTART,
     "listen": Applies.RESTART,
+    "http": Applies.RESTART,
     "tls.mode": Applies.RESTART,
     "tls.": Applies.CONNECTIONS,
     "connection.credit_max": Applies.NOW,
@@ -96,7 +97,7 @@ def differences(old: BrokerOptions, new: BrokerOptions, before: Keys, after: Key
 
 def effective(old: BrokerOptions, new: BrokerOptions) -> BrokerOptions:
     """The new options without what needs a restart."""
-    return replace(new, journal=old.journal, listen=old.listen, tls=replace(new.tls, mode=old.tls.mode))
+    return replace(new, journal=old.journal, listen=old.listen, http=old.http, tls=replace(new.tls, mode=old.tls.mode))
 
 
 _ABSENT: Final = object()

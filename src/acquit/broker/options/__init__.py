@@ -11,6 +11,7 @@ from typing import Self
 
 from acquit.broker.options.address import POLICY_FIELDS, AddressPolicy, AddressRule
 from acquit.broker.options.checks import TIME_MS_MAX, UINT_MAX, check_range
+from acquit.broker.options.http import Http
 from acquit.broker.options.limits import BrokerLimits, ConnectionLimits, TransactionLimits
 from acquit.broker.options.security import (
     PERMISSIONS,
@@ -42,6 +43,9 @@ class BrokerOptions:
     address: tuple[AddressRule, ...] = ()
     """Rules, in any order: the most specific one that sets a field decides."""
 
+    http: Http | None = None
+    """The HTTP interface; None: there is none."""
+
     stop_timeout_ms: int = 5_000
     """Milliseconds that a stopping broker waits for its peers to close."""
 
@@ -59,6 +63,11 @@ class BrokerOptions:
         for listen in self.listen:
             if listen.tls != "off" and not self.tls.certificate_file:
                 raise ConfigurationError(f"listen: tls = {listen.tls!r} needs tls.certificate_file, found none")
+        if self.http is not None and not self.http.local and self.security.plain != "always":
+            if not self.tls.certificate_file:
+                raise ConfigurationError(f"http: host = {self.http.host!r} needs tls.certificate_file, found none")
+            if not self.http.tls:
+                raise ConfigurationError(f"http: host = {self.http.host!r} needs tls = true, found false")
         seen = set()
         for rule in self.address:
             if rule.match in seen:
@@ -75,6 +84,7 @@ __all__ = [
     "BrokerLimits",
     "BrokerOptions",
     "ConnectionLimits",
+    "Http",
     "Listen",
     "Role",
     "Security",

@@ -112,6 +112,11 @@ class Transactions:
         self.postings = HeldPostings(life, entering, nodes)
         self.fates = Fates(self._scribe.recorder, self._scribe.time_us)
 
+    @property
+    def open(self) -> int:
+        """Transactions that are declared and have not ended."""
+        return len(self._live)
+
     # -- for the coordinator ------------------------------------------------------------------------------------------
 
     def declare(self, peer: Peer, owner: object) -> Transaction:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from acquit.cli.exits import Exit
-from acquit.cli.jsonform import Json
 from acquit.cli.options import json_option
 from acquit.cli.output import counted, emit_json, remark
 from acquit.cli.pipelines.common import ended, following, need, spark_options
 from acquit.errors import ConfigurationError
+from acquit.protocol.jsonform import Json
 
 if TYPE_CHECKING:
     from acquit.spark.audit import AuditProgress, AuditSummary

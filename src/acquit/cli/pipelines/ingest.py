@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from acquit.cli.exits import Exit
-from acquit.cli.jsonform import to_json
 from acquit.cli.options import json_option, pair
 from acquit.cli.output import counted, emit_json
 from acquit.cli.pipelines.common import (
@@ -21,9 +20,10 @@ from acquit.cli.pipelines.common import (
     spool_place,
     task_broker_options,
 )
+from acquit.protocol.jsonform import to_json
 
 if TYPE_CHECKING:
-    from acquit.cli.jsonform import Json
+    from acquit.protocol.jsonform import Json
     from acquit.spark.audit.reconciled import Reconciliation
     from acquit.spark.ingest import IngestProgress, IngestSummary
     from acquit.spark.options import BrokerAccess, SparkAt

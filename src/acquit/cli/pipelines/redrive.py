@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from acquit.cli import output
-from acquit.cli.jsonform import to_json
 from acquit.cli.options import json_option
 from acquit.cli.output import counted, emit_json
 from acquit.cli.pipelines.common import (
@@ -19,6 +18,7 @@ from acquit.cli.pipelines.common import (
     spark_options,
     task_broker_options,
 )
+from acquit.protocol.jsonform import to_json
 
 if TYPE_CHECKING:
     from acquit.cli.exits import Exit

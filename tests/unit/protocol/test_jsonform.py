@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acquit.cli.jsonform import from_json, to_json
 from acquit.errors import ConfigurationError
+from acquit.protocol.jsonform import from_json, to_json
 from acquit.protocol.types import Array, Decimal32, Decimal64, Described, Float, Symbol, Timestamp, UByte, UInt
 
 scalars = (

@@ -1,4 +1,4 @@
-"""AMQP values as JSON and back: what `--json` prints and `--json-lines` reads.
+"""AMQP values as JSON and back: what `--json` prints, `--json-lines` reads, and the HTTP interface speaks.
 
 JSON has fewer types than AMQP, so what it lacks is an object with one key that names the type::
 

@@ -1,0 +1,201 @@
+"""The forms of what the HTTP interface takes and gives, as its OpenAPI document describes them.
+
+What an operation gives is written as it is: a model of an answer describes it, and a test holds the answers to it.
+Models of requests are checked. Values of AMQP have the form of `protocol.jsonform`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from acquit.broker.inspect import QUEUE_COLUMNS, QueueSnapshot, TerminusSnapshot
+
+ULONG_MAX: Final = (1 << 64) - 1
+
+
+class CheckedModel(BaseModel):
+    """The base of what is asked for: a name that it does not have is refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class BrokerOverview(BaseModel):
+    """The broker as a whole."""
+
+    model_config = ConfigDict(extra="allow")
+
+    broker_id: str = Field(description="The uuid of the data folder.")
+    last_sequence: int = Field(description="The highest sequence given to a message so far; 0 for none.")
+    accepting: bool = Field(description="False while postings are refused because the disk is full.")
+    warnings: list[str] = Field(description="What somebody should see to, and why.")
+
+
+_HINTS: Final[dict[str, Any]] = {"depth": int, **get_type_hints(QueueSnapshot)}
+
+_QUEUE_FIELDS: Final[dict[str, Any]] = {column: (_HINTS[column], ...) for column in QUEUE_COLUMNS}
+_TERMINUS_FIELDS: Final[dict[str, Any]] = {name: (hint, ...) for name, hint in get_type_hints(TerminusSnapshot).items()}
+
+Queue: Final[type[BaseModel]] = create_model(
+    "Queue",
+    __config__=ConfigDict(extra="allow"),
+    __doc__="A queue, a subscription or a topic.",
+    **_QUEUE_FIELDS,
+)
+
+QUEUE_SORTS: Final = tuple(QUEUE_COLUMNS)
+
+
+class QueuesQuery(CheckedModel):
+    """The part of the list that is wanted."""
+
+    sort: str = Field(
+        "name",
+        pattern=f"^({'|'.join(QUEUE_SORTS)})$",
+        description="The attribute that the queues are sorted by.",
+        json_schema_extra={"enum": list(QUEUE_SORTS)},
+    )
+    descending: bool = False
+    contains: str = Field("", max_length=1024, description="Only those with this in their name.")
+    offset: int = Field(0, ge=0, le=1 << 31)
+    limit: int = Field(100, ge=1, le=1_000)
+
+
+class QueuePage(BaseModel):
+    """A page of the list of queues, as they were at most a second ago."""
+
+    items: list[Queue]  # type: ignore[valid-type]  # made from the snapshot's columns
+    total: int = Field(description="How many there are, of which this is a page.")
+    warnings: list[str]
+
+
+class NewQueue(CheckedModel):
+    """The kind of what is to be made."""
+
+    kind: Literal["queue", "topic"] = "queue"
+
+
+class MadeNode(BaseModel):
+    """The name of what was made."""
+
+    name: str
+
+
+class DeleteQuery(CheckedModel):
+    """Conditions under which a queue is deleted."""
+
+    if_unused: bool = Field(False, description="Only if no link uses it.")
+    if_empty: bool = Field(False, description="Only if there is no message in it.")
+
+
+class DeletedNode(BaseModel):
+    """The messages and links that went with a queue or topic that was deleted."""
+
+    messages: int
+    links: int
+
+
+class PurgedCount(BaseModel):
+    """The number of messages that were removed."""
+
+    purged: int
+
+
+class MoveBody(CheckedModel):
+    """The messages that are to be moved, and where."""
+
+    to: str = Field(description="Another queue, made if its policy allows.")
+    max: int | None = Field(None, ge=1, le=ULONG_MAX, description="So many at most.")
+    selector: str | None = Field(None, description="Only those that this JMS selector takes.")
+    sequences: list[int] | None = Field(None, max_length=10_000, description="Only these.")
+
+
+class MovedCount(BaseModel):
+    """The number of messages that were moved."""
+
+    moved: int
+
+
+class ScheduledQuery(CheckedModel):
+    """The part of the list that is wanted."""
+
+    after: int = Field(0, ge=0, le=ULONG_MAX, description="Only those with a higher sequence.")
+    limit: int = Field(100, ge=1, le=1_000)
+
+
+class RowPage(BaseModel):
+    """A list."""
+
+    items: list[dict[str, Any]]
+
+
+class CancelBody(CheckedModel):
+    """The messages that are cancelled, of those that wait for their time: one of these keys."""
+
+    sequence: int | None = Field(None, ge=0, le=ULONG_MAX)
+    message_id: str | int | dict[str, str] | None = Field(
+        None, description='A text, a number, {"uuid": "..."} or {"base64": "..."}.'
+    )
+    all: Literal[True] | None = None
+
+
+class CancelledCount(BaseModel):
+    """The number of messages that were cancelled."""
+
+    cancelled: int
+
+
+class FateOfTransaction(BaseModel):
+    """The fate of a transaction."""
+
+    fate: Literal["committed", "rolled-back", "unknown"]
+    kept_ms: int = Field(description="Milliseconds for which that is remembered.")
+
+
+Terminus: Final[type[BaseModel]] = create_model(
+    "Terminus",
+    __config__=ConfigDict(extra="allow"),
+    __doc__="The terminus of a resumable link, which outlives it.",
+    **_TERMINUS_FIELDS,
+)
+
+
+class TerminusPage(BaseModel):
+    """The termini that outlive their links."""
+
+    items: list[Terminus]  # type: ignore[valid-type]  # made from the snapshot's fields
+
+
+class ReturnedCount(BaseModel):
+    """The number of messages that went back to their queue."""
+
+    returned: int
+
+
+class ConfigurationChange(BaseModel):
+    """A key whose value has changed."""
+
+    key: str
+    old: str
+    new: str
+    applies: str
+
+
+class ConfigurationChanges(BaseModel):
+    """The keys whose value differs from before."""
+
+    changes: list[ConfigurationChange]
+
+
+class ProcessHealth(BaseModel):
+    """The liveness of the process."""
+
+    status: Literal["alive"]
+
+
+class BrokerHealth(BaseModel):
+    """The readiness of the broker to take messages."""
+
+    ready: bool
+    reasons: list[str]

@@ -1,0 +1,103 @@
+"""The table of routes: each is one operation of `broker.admin.operations` in the form of HTTP.
+
+A new operation is a row here and the models of its body and its answer. `app` makes of a row what FastAPI needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from pydantic import BaseModel
+
+from acquit.broker.admin.requests import Deleted
+from acquit.http import models
+from acquit.protocol.extensions import BROKER, MESSAGE, QUEUE, TERMINUS_ENTITY, TRANSACTION
+from acquit.protocol.jsonform import Json, to_json
+
+PREFIX: Final = "/api/v1"
+
+Shape = Callable[[Any, Any], Json]
+"""Makes the answer of what an operation gives, and of the query of the request."""
+
+
+def plain(result: object, query: object) -> Json:
+    """Return what the operation gives."""
+    if isinstance(result, Deleted):
+        return {"messages": result.messages, "links": result.links}
+    return to_json(result)
+
+
+def rows(result: Mapping[str, Any], query: object) -> Json:
+    """Return a list of objects, of the attributes and rows of a QUERY."""
+    names = result["attributeNames"]
+    return {"items": [dict(zip(names, map(to_json, row), strict=True)) for row in result["results"]]}
+
+
+def page_of_queues(result: Mapping[str, Any], query: models.QueuesQuery) -> Json:
+    """Return the page of queues that is wanted."""
+    names = list(result["attributeNames"])
+    found = [row for row in result["results"] if query.contains in row[0]]
+    column = names.index(query.sort)
+    found.sort(key=lambda row: row[0])
+    found.sort(key=lambda row: row[column], reverse=query.descending)
+    page = found[query.offset : query.offset + query.limit]
+    return {
+        "items": [dict(zip(names, map(to_json, row), strict=True)) for row in page],
+        "total": len(found),
+        "warnings": to_json(result["warnings"]),
+    }
+
+
+class Route(NamedTuple):
+    """A route, and the operation behind it."""
+
+    method: str
+    path: str
+    verb: str
+    kind: str
+    summary: str
+    answer: type[BaseModel]
+    body: type[BaseModel] | None = None
+    """The model of the body; None: there is none."""
+    query: type[BaseModel] | None = None
+    """The model of the query. It is the body of the operation, unless `of_survey`."""
+    shape: Shape = plain
+    of_survey: bool = False
+    """True for an operation that only reads a snapshot of everything: it is performed here, from a survey."""
+
+
+ROUTES: Final = (
+    Route("GET", "/broker", "READ", BROKER, "The broker as a whole", models.BrokerOverview),
+    Route(
+        *("GET", "/queues", "QUERY", QUEUE, "Queues, subscriptions and topics, a page of them", models.QueuePage),
+        query=models.QueuesQuery,
+        shape=page_of_queues,
+        of_survey=True,
+    ),
+    Route("GET", "/queues/{name}", "READ", QUEUE, "One queue or topic", models.Queue),
+    Route("PUT", "/queues/{name}", "CREATE", QUEUE, "Make a queue or a topic", models.MadeNode, body=models.NewQueue),
+    Route("DELETE", "/queues/{name}", "DELETE", QUEUE, "Delete it", models.DeletedNode, query=models.DeleteQuery),
+    Route("POST", "/queues/{name}/purge", "PURGE", QUEUE, "Remove its messages", models.PurgedCount),
+    Route(
+        "POST", "/queues/{name}/move", "MOVE", QUEUE, "Move messages elsewhere", models.MovedCount, body=models.MoveBody
+    ),
+    Route(
+        *("GET", "/queues/{name}/scheduled", "QUERY", MESSAGE, "Messages that wait for their time", models.RowPage),
+        query=models.ScheduledQuery,
+        shape=rows,
+    ),
+    Route(
+        *("POST", "/queues/{name}/scheduled/cancel", "CANCEL", MESSAGE, "Cancel such messages", models.CancelledCount),
+        body=models.CancelBody,
+    ),
+    Route("GET", "/transactions/{name}", "READ", TRANSACTION, "The fate of a transaction", models.FateOfTransaction),
+    Route(
+        *("GET", "/termini", "QUERY", TERMINUS_ENTITY, "Termini that outlive their links", models.TerminusPage),
+        shape=rows,
+    ),
+    Route("DELETE", "/termini/{name}", "DELETE", TERMINUS_ENTITY, "End a terminus", models.ReturnedCount),
+    Route("POST", "/reload", "RELOAD", BROKER, "Read the configuration again", models.ConfigurationChanges),
+)
+
+__all__ = ["PREFIX", "ROUTES", "Route", "page_of_queues", "plain", "rows"]

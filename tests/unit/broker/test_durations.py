@@ -1,0 +1,15 @@
+"""Durations fall into the bucket whose bound they do not exceed."""
+
+from __future__ import annotations
+
+from acquit.broker.durations import BOUNDS_S, Durations
+
+
+def test_bounds_belong_to_their_bucket() -> None:
+    durations = Durations()
+    for duration_s in (0.0, BOUNDS_S[0], BOUNDS_S[0] * 1.01, BOUNDS_S[-1], BOUNDS_S[-1] * 2):
+        durations.add(duration_s)
+    assert durations.counts[:2] == [2, 1]
+    assert durations.counts[-2:] == [1, 1]
+    assert sum(durations.counts) == 5
+    assert durations.sum_s == sum((0.0, BOUNDS_S[0], BOUNDS_S[0] * 1.01, BOUNDS_S[-1], BOUNDS_S[-1] * 2))

@@ -1,0 +1,168 @@
+"""Routes, their forms, and the OpenAPI document, against a broker that runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from openapi_spec_validator import validate
+
+import acquit
+from acquit.broker.admin.operations import OPERATIONS
+from acquit.broker.options import BrokerOptions, Http
+from acquit.http import models
+from acquit.http.routes import ROUTES
+from tests.support.http import Answer, ask
+
+API = "/api/v1"
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[acquit.Broker]:
+    with acquit.Broker(http_port=0, config=BrokerOptions.small()) as running:
+        yield running
+
+
+def post(broker: acquit.Broker, queue: str, *bodies: str) -> None:
+    with acquit.connect(broker.url) as connection:
+        sender = connection.session().sender(queue)
+        for body in bodies:
+            sender.send(body)
+
+
+def queues(broker: acquit.Broker, query: str = "") -> Answer:
+    return ask(broker.http_url, f"{API}/queues{query}")
+
+
+def test_a_queue_from_its_beginning_to_its_end(broker: acquit.Broker) -> None:
+    url = broker.http_url
+    assert ask(url, f"{API}/queues/life", "PUT", {}).json == {"name": "life"}
+    assert ask(url, f"{API}/queues/life", "PUT", {}).status == 409
+    post(broker, "life", "one", "two", "three")
+    found = ask(url, f"{API}/queues/life")
+    assert models.Queue.model_validate(found.json).model_dump() == found.json
+    assert found.json["depth"] == 3
+    assert ask(url, f"{API}/queues/life/move", "POST", {"to": "other", "max": 1}).json == {"moved": 1}
+    assert ask(url, f"{API}/queues/life/purge", "POST", {}).json == {"purged": 2}
+    assert "not empty" in ask(url, f"{API}/queues/other?if_empty=true", "DELETE", {}).detail
+    assert ask(url, f"{API}/queues/other", "DELETE", {}).json == {"messages": 1, "links": 0}
+    assert "there is no queue 'other'" in ask(url, f"{API}/queues/other").detail
+
+
+def test_messages_that_wait_for_their_time(broker: acquit.Broker) -> None:
+    ask(broker.http_url, f"{API}/queues/later", "PUT", {})
+    with acquit.connect(broker.url) as connection:
+        sender = connection.session().sender("later")
+        for name in ("a", "b"):
+            sender.send(acquit.Message("x", message_id=name, annotations={"x-opt-delivery-delay": 3_600_000}))
+    path = f"{API}/queues/later/scheduled"
+    rows = ask(broker.http_url, path).json["items"]
+    assert [row["message_id"] for row in rows] == ["a", "b"]
+    assert ask(broker.http_url, f"{path}?after={rows[0]['sequence']}").json["items"] == rows[1:]
+    assert ask(broker.http_url, f"{path}/cancel", "POST", {"message_id": "a"}).json == {"cancelled": 1}
+    assert ask(broker.http_url, f"{path}/cancel", "POST", {"message_id": {"uuid": "no"}}).status == 400
+    assert ask(broker.http_url, f"{path}/cancel", "POST", {"all": True}).json == {"cancelled": 1}
+
+
+def test_what_concerns_the_broker(broker: acquit.Broker) -> None:
+    found = ask(broker.http_url, f"{API}/broker").json
+    assert models.BrokerOverview.model_validate(found).model_dump() == found
+    assert ask(broker.http_url, f"{API}/termini").json == {"items": []}
+    assert ask(broker.http_url, f"{API}/termini/{'0' * 32}", "DELETE", {}).status == 404
+    assert ask(broker.http_url, f"{API}/transactions/0102").json == {"fate": "unknown", "kept_ms": 3_600_000}
+    assert ask(broker.http_url, f"{API}/reload", "POST", {}).json == {"changes": []}
+
+
+def test_pages_of_queues() -> None:
+    with acquit.Broker(http_port=0, config=BrokerOptions.small()) as running:
+        for count, name in enumerate(("a", "b", "c", "d")):
+            post(running, name, *["x"] * (count + 1))
+        page = queues(running, "?sort=depth&descending=true&limit=2&offset=1").json
+        assert [row["name"] for row in page["items"]] == ["c", "b"]
+        assert page["total"] == 4
+        assert models.QueuePage.model_validate(page)
+        assert [row["name"] for row in queues(running, "?contains=d").json["items"]] == ["d"]
+        assert queues(running, "?sort=none").status == 400
+
+
+@pytest.mark.parametrize(
+    "name", ["a/b", "a%b", "ä.ö", "a b", "..", ".", "a?b#c", "x" * 200, "a+b", "%2F", "queues/purge", "'\"<script>"]
+)
+def test_any_name_of_a_queue_has_its_path(broker: acquit.Broker, name: str) -> None:
+    from urllib.parse import quote
+
+    path = f"{API}/queues/{quote(name, safe='').replace('.', '%2E')}"
+    made = ask(broker.http_url, path, "PUT", {})
+    assert made.status == 201, made
+    assert ask(broker.http_url, path).json["name"] == name
+    assert ask(broker.http_url, f"{path}/purge", "POST", {}).json == {"purged": 0}
+    assert ask(broker.http_url, path, "DELETE", {}).status == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("GET", "/queues/%FF", None, 400),
+        ("GET", "/queues/%00%01%7F", None, 404),
+        ("PUT", "/queues/a::b", {}, 400),
+        ("PUT", "/queues/none", {"kind": "stack"}, 400),
+        ("PUT", "/queues/none", {"colour": "red"}, 400),
+        ("PUT", "/queues/none", b"{", 400),
+        ("PUT", "/queues/none", b"[" * 100_000, 400),
+        ("PUT", "/queues/none", b"\xff\xfe", 400),
+        ("GET", "/queues?limit=0", None, 400),
+        ("GET", "/queues?limit=1001", None, 400),
+        ("GET", "/queues?offset=-1", None, 400),
+        ("GET", f"/queues?limit={'9' * 5_000}", None, 400),
+        ("POST", "/queues/none/move", {"to": "x"}, 404),
+        ("POST", "/queues/none/move", {}, 400),
+        ("POST", "/queues/none/move", {"to": "x", "max": 10**30}, 400),
+        ("GET", "/transactions/xyz", None, 400),
+        ("GET", "/none", None, 404),
+        ("GET", "/queues/", None, 404),
+        ("PATCH", "/queues", {}, 405),
+    ],
+)
+def test_what_cannot_be_is_a_problem_that_says_so(
+    broker: acquit.Broker, method: str, path: str, body: object, status: int
+) -> None:
+    answer = ask(broker.http_url, API + path, method, body)
+    assert answer.status == status, answer
+    assert answer.detail
+
+
+def test_a_selector_that_is_none(broker: acquit.Broker) -> None:
+    ask(broker.http_url, f"{API}/queues/chosen", "PUT", {})
+    assert ask(broker.http_url, f"{API}/queues/chosen/move", "POST", {"to": "x", "selector": "1 +"}).status == 400
+
+
+def test_the_document_is_openapi_and_has_every_route(broker: acquit.Broker) -> None:
+    document = ask(broker.http_url, f"{API}/openapi.json").json
+    validate(document)
+    told = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
+    assert {(route.method, API + route.path) for route in ROUTES} < told
+    ids = [one["operationId"] for methods in document["paths"].values() for one in methods.values()]
+    assert len(set(ids)) == len(ids)
+    for methods in document["paths"].values():
+        for one in methods.values():
+            assert "422" not in one["responses"], "nothing is answered with that"
+    assert json.dumps(document).count('"$ref"') > 10
+
+
+def test_every_operation_that_there_is_has_a_route_or_waits_for_one() -> None:
+    known = {(route.verb, route.kind) for route in ROUTES}
+    assert known <= set(OPERATIONS)
+
+
+def test_health(broker: acquit.Broker) -> None:
+    assert ask(broker.http_url, "/healthz").json == {"status": "alive"}
+    assert ask(broker.http_url, "/readyz").json == {"ready": True, "reasons": []}
+
+
+def test_a_broker_that_is_closed_answers_nobody() -> None:
+    with acquit.Broker(config=BrokerOptions(http=Http(port=0)).with_small_journal()) as running:
+        url = running.http_url
+        assert ask(url, "/healthz").status == 200
+    with pytest.raises(ConnectionRefusedError):
+        ask(url, "/healthz")

@@ -1,0 +1,192 @@
+"""Who gets in, and what does not: users, other pages, other names, sizes, slowness."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+import acquit
+from acquit.broker.options import BrokerOptions, Http, Role, Security, Tls, User
+from tests.support.http import TIMEOUT_S, ask, basic
+
+TLS = Path(__file__).parents[2] / "support" / "tls"
+QUEUES = "/api/v1/queues"
+
+
+def options(**given: object) -> BrokerOptions:
+    return BrokerOptions(**given).with_small_journal()  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def plain() -> Iterator[acquit.Broker]:
+    http = Http(port=0, body_bytes_max=2_000, request_timeout_ms=500, connections_max=4)
+    with acquit.Broker(config=options(http=http)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[acquit.Broker]:
+    security = Security(
+        users={"root": User(password="toor", roles=("all",)), "eve": User(password="é:v", roles=("some",))},
+        roles={"all": Role(manage=("#",)), "some": Role(browse=("orders.#",))},
+        refusal_delay_ms=0,
+    )
+    with acquit.Broker(http_port=0, config=options(security=security)) as running:
+        yield running
+
+
+def raw(broker: acquit.Broker, *sent: bytes) -> bytes:
+    """Send this, and read until the end."""
+    parts = urlsplit(str(broker.http_url))
+    with socket.create_connection((parts.hostname, parts.port), TIMEOUT_S) as made:
+        for data in sent:
+            made.sendall(data)
+        received = b""
+        try:
+            while data := made.recv(65_536):
+                received += data
+        except ConnectionResetError:
+            pass
+        return received
+
+
+def test_users_and_what_they_may(guarded: acquit.Broker) -> None:
+    url = guarded.http_url
+    unknown = ask(url, QUEUES)
+    assert unknown.status == 401
+    assert unknown.headers["www-authenticate"].startswith("Basic ")
+    assert ask(url, "/metrics").status == 401
+    assert ask(url, "/api/v1/openapi.json").status == 401
+    root, eve = basic("root", "toor"), basic("eve", "é:v")
+    for name in ("orders.eu", "secret"):
+        assert ask(url, f"{QUEUES}/{name}", "PUT", {}, root).status == 201
+        assert "may not" in ask(url, f"{QUEUES}/{name}", "PUT", {}, eve).detail
+    assert {row["name"] for row in ask(url, QUEUES, headers=root).json["items"]} == {"orders.eu", "secret"}
+    assert {row["name"] for row in ask(url, QUEUES, headers=eve).json["items"]} == {"orders.eu"}
+    assert ask(url, f"{QUEUES}/secret", headers=eve).status == 403
+    assert 'queue="secret"' not in ask(url, "/metrics", headers=eve).text
+    assert 'queue="secret"' in ask(url, "/metrics", headers=root).text
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        basic("root", "wrong"),
+        basic("nobody", "toor"),
+        basic("root", ""),
+        {"Authorization": "Basic !!!"},
+        {"Authorization": "Bearer abc"},
+        {"Authorization": "Basic"},
+        basic("ro\0ot", "toor"),
+    ],
+)
+def test_who_is_no_user_is_told_the_same(guarded: acquit.Broker, header: dict[str, str]) -> None:
+    answer = ask(guarded.http_url, QUEUES, headers=header)
+    assert answer.status == 401
+    assert "orders" not in answer.text
+
+
+def test_health_is_for_everybody(guarded: acquit.Broker) -> None:
+    assert ask(guarded.http_url, "/healthz", headers={"Host": "evil.example"}).status == 200
+    assert ask(guarded.http_url, "/readyz").json == {"ready": True, "reasons": []}
+
+
+def test_who_guesses_has_to_wait() -> None:
+    security = Security(users={"root": User(password="toor")}, refusal_delay_ms=0)
+    with acquit.Broker(http_port=0, config=options(security=security)) as running:
+        told = [ask(running.http_url, QUEUES, headers=basic("root", str(n))).status for n in range(9)]
+        assert told[:4] == [401] * 4
+        assert told[-1] == 429, "it is not even looked at"
+
+
+def test_a_password_is_not_remembered_when_users_change(tmp_path: Path) -> None:
+    config = tmp_path / "acquit.toml"
+    text = '[http]\nport = 0\n[users.root]\npassword = "{}"\n[security]\nrefusal_delay_ms = 0\n'
+    config.write_text(text.format("old"))
+    from tests.support.served import Served
+
+    with Served(tmp_path, text.format("old")) as served:
+        url = served.http_url
+        assert ask(url, QUEUES, headers=basic("root", "old")).status == 200
+        served.config.write_text(text.format("new"))
+        assert ask(url, "/api/v1/reload", "POST", {}, basic("root", "old")).status == 200
+        assert ask(url, QUEUES, headers=basic("root", "old")).status == 401
+        assert ask(url, QUEUES, headers=basic("root", "new")).status == 200
+
+
+def test_another_page_changes_nothing(plain: acquit.Broker) -> None:
+    url, path = plain.http_url, f"{QUEUES}/csrf"
+    assert ask(url, path, "PUT", b"{}", {"Content-Type": "text/plain"}).status == 403
+    assert ask(url, f"{path}/purge", "POST").status == 403
+    assert ask(url, path, "PUT", {}, {"Origin": "http://evil.example"}).status == 403
+    assert ask(url, path, "PUT", {}, {"Origin": "null"}).status == 403
+    assert ask(url, path, "PUT", {}, {"Sec-Fetch-Site": "cross-site"}).status == 403
+    assert ask(url, path).status == 404
+    assert ask(url, path, "PUT", {}, {"Origin": str(url)}).status == 201
+    answer = ask(url, path, "OPTIONS", None, {"Origin": "http://evil.example"})
+    assert not any(name.startswith("access-control") for name in answer.headers)
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "10.0.0.1", "", "[::2]"])
+def test_a_name_that_this_machine_has_not(plain: acquit.Broker, host: str) -> None:
+    assert ask(plain.http_url, QUEUES, headers={"Host": host}).status == 421
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8161", "127.0.0.1", "[::1]:8161"])
+def test_a_name_that_it_has(plain: acquit.Broker, host: str) -> None:
+    assert ask(plain.http_url, QUEUES, headers={"Host": host}).status == 200
+
+
+def test_a_body_that_is_too_large(plain: acquit.Broker) -> None:
+    assert ask(plain.http_url, f"{QUEUES}/large", "PUT", b"x" * 2_001).status == 413
+    head = b"PUT /api/v1/queues/x HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    chunked = head + b"Transfer-Encoding: chunked\r\n\r\n" + b"400\r\n" + b" " * 1024 + b"\r\n"
+    assert b" 413 " in raw(plain, chunked, b"400\r\n" + b" " * 1024 + b"\r\n")
+    assert raw(plain, b"GET /api/v1/queues HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 100_000).startswith(
+        b"HTTP/1.1 400"
+    )
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"GET / HT",
+        b"PUT /api/v1/queues/x HTTP/1.1\r\nHost: localhost\r\nX-Requested-With: x\r\nContent-Length: 9\r\n\r\n{",
+    ],
+)
+def test_who_does_not_finish_a_request_is_left(plain: acquit.Broker, sent: bytes) -> None:
+    assert raw(plain, sent) == b""
+
+
+def test_a_crowd_that_says_nothing_keeps_nobody_out(plain: acquit.Broker) -> None:
+    parts = urlsplit(str(plain.http_url))
+    crowd = [socket.create_connection((parts.hostname, parts.port), TIMEOUT_S) for _ in range(10)]
+    try:
+        assert ask(plain.http_url, "/healthz").status == 200
+        ended = 0
+        for one in crowd:
+            one.settimeout(TIMEOUT_S)
+            try:
+                ended += one.recv(1) == b""
+            except ConnectionResetError:
+                ended += 1
+        assert ended == len(crowd)
+    finally:
+        for one in crowd:
+            one.close()
+
+
+def test_tls(tmp_path: Path) -> None:
+    tls = Tls(certificate_file=str(TLS / "certificate.pem"), key_file=str(TLS / "key.pem"))
+    with acquit.Broker(http_port=0, config=options(tls=tls)) as running:
+        assert str(running.http_url).startswith("https://")
+        context = ssl.create_default_context(cafile=str(TLS / "certificate.pem"))
+        context.check_hostname = False
+        assert ask(running.http_url, "/healthz", context=context).json == {"status": "alive"}
+        assert b"200 OK" not in raw(running, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
