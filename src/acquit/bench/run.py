@@ -216,19 +216,10 @@ class _Run:
         outcomes = _Outcomes(self)
         hearing = asyncio.create_task(outcomes.hear())
         self._tasks.append(hearing)
-        pause_ns = 0.0 if plan.rate is None else _NS * plan.connections / plan.rate
-        woke_ns = self._begun_ns
+        pace = None if plan.rate is None else PostingPace(self._begun_ns, plan.rate / plan.connections)
         for number, _ in enumerate(share):
             await outcomes.room(plan.in_flight)
-            stamp_ns = clock()
-            if pause_ns:
-                # When it is due, or, where the timer was late, when that woke us. What keeps us from posting after that
-                # is time that the message has spent waiting.
-                due_ns = self._begun_ns + int(number * pause_ns)
-                if stamp_ns < due_ns:
-                    await asyncio.sleep((due_ns - stamp_ns) / _NS)
-                    woke_ns = clock()
-                stamp_ns = max(due_ns, woke_ns)
+            stamp_ns = clock() if pace is None else await pace.wait(number)
             if until_ns is not None and stamp_ns >= until_ns:
                 break
             receipt = await sender.send(stamp_ns.to_bytes(STAMP_BYTES, "big") + padding, wait=False)
@@ -273,6 +264,37 @@ class _Run:
             self._last_ns = now_ns
             if acknowledge is not None:
                 await acknowledge(session, messages)
+
+
+class PostingPace:
+    """The times at which messages of a given rate are due, from `begun_ns` on.
+
+    A message's time begins when it is due. What keeps it from being sent then, such as a broker that answers nobody, is
+    time that it has spent waiting. Only where our own timer wakes us late the message begins when we woke.
+    """
+
+    __slots__ = ("_begun_ns", "_clock", "_pause_ns", "_sleep", "_woke_ns")
+
+    def __init__(
+        self,
+        begun_ns: int,
+        rate: float,
+        clock: Callable[[], int] = time.perf_counter_ns,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._begun_ns = self._woke_ns = begun_ns
+        self._pause_ns = _NS / rate
+        self._clock = clock
+        self._sleep = sleep
+
+    async def wait(self, number: int) -> int:
+        """Wait until message `number` is due, and return when its time begins, in nanoseconds."""
+        due_ns = self._begun_ns + int(number * self._pause_ns)
+        now_ns = self._clock()
+        if now_ns < due_ns:
+            await self._sleep((due_ns - now_ns) / _NS)
+            self._woke_ns = self._clock()
+        return max(due_ns, self._woke_ns)
 
 
 class _Outcomes:

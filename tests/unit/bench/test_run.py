@@ -7,7 +7,7 @@ import pytest
 
 import acquit
 from acquit.bench.plan import BenchPlan, BenchResult, BenchStalled, Scenario
-from acquit.bench.run import measure
+from acquit.bench.run import PostingPace, measure
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.client.modes import AckMode
 from acquit.errors import ConfigurationError
@@ -48,6 +48,25 @@ def test_a_rate_is_kept(broker: acquit.Broker) -> None:
     result = measured(broker, scenario=Scenario.LATENCY, count=21, rate=200.0)
     assert result.whole
     assert result.seconds >= 0.1  # the last is due then
+
+
+def test_a_message_waits_from_when_it_was_due() -> None:
+    """A broker that stops is seen in all that was due meanwhile, and not only in the message that it stopped at."""
+    now, late = 0, 3_000_000
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now
+        now += round(seconds * 1e9) + late  # as timers do
+
+    async def main() -> list[int]:
+        nonlocal now
+        pace = PostingPace(0, 100.0, lambda: now, sleep)
+        stamps = [await pace.wait(0), await pace.wait(1)]
+        now += 35_000_000  # nothing can be sent
+        return [*stamps, *[await pace.wait(number) for number in range(2, 6)]]
+
+    # Woken at 13 ms by a late timer; then, at 48 ms, late by the broker's fault until what is due at 50 ms.
+    assert [stamp / 1e6 for stamp in asyncio.run(main())] == [0, 13, 20, 30, 40, 53]
 
 
 def test_seconds_end_it(broker: acquit.Broker) -> None:
