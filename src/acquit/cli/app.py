@@ -27,7 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "queues": ("queues", "Show, make and delete queues of a running broker, or show a stopped one's."),
     "purge": ("queues", "Remove all messages of a queue that nobody has acquired."),
     "termini": ("termini", "Show and end what is kept for links that resume their deliveries."),
-    "message": ("examining", "Show one message of a queue in full, whoever has it."),
+    "message": ("message", "Show one message of a queue in full, or what became of it."),
     "dlq": ("dlq", "Show dead letters and their reasons, and send them back to where they died."),
     "move": ("move", "Move messages from one queue into another."),
     "scheduled": ("scheduled", "Show messages that wait for their delivery time, or cancel them."),

@@ -50,11 +50,11 @@ def show(message: str, data: Path, by_id: bool, as_json: bool) -> int:
         return Exit.FAILED
     for number, life in enumerate(found.lives):
         if as_json:
-            emit_json(_life_document(life))
+            emit_json(life_document(life))
         else:
             if number:
                 click.echo()
-            _show_life(life)
+            show_life(life)
     if found.truncated:
         remark(f"there are more than these {len(found.lives):,} copies")
     return Exit.OK
@@ -198,8 +198,8 @@ def _find(data: Path, text: str, *, by_id: bool, progress: Callable[[int, int], 
     return found
 
 
-def _show_life(life: Life) -> None:
-    """A line about the message, and one for each event, with a rule where the broker was started again."""
+def show_life(life: Life) -> None:
+    """Print a line about the message, and one for each event, with a rule where the broker was started again."""
     end = life.standing
     if life.entered_as:
         end += f" as #{life.entered_as}"
@@ -245,7 +245,8 @@ def _note(step: Step) -> str:
     return "; ".join(notes)
 
 
-def _life_document(life: Life) -> dict[str, Json]:
+def life_document(life: Life) -> dict[str, Json]:
+    """Return the life of a message as JSON."""
     return {
         "sequence": life.sequence,
         "message_id": to_json(life.message_id),
