@@ -8,6 +8,7 @@ from urllib.parse import unquote_to_bytes
 
 from fastapi import Body, FastAPI, Path, Query
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -151,12 +152,26 @@ def _endpoint(route: Route, bridge: Bridge) -> Any:
     if route.query is not None:
         parameters.append(("query", Annotated[route.query, Query()]))
     if route.body is not None:
-        parameters.append(("body", Annotated[route.body, Body()]))
+        parameters.append(("body", Annotated[_optional(route.body), Body()]))
+    may_lack = route.body is not None and _optional(route.body) is not route.body
     endpoint.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # what FastAPI looks for
-        [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind) for name, kind in parameters]
+        [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                annotation=kind,
+                default=None if name == "body" and may_lack else inspect.Parameter.empty,
+            )
+            for name, kind in parameters
+        ]
     )
     endpoint.__name__ = _operation_id(route)
     return endpoint
+
+
+def _optional(body: type[BaseModel]) -> Any:
+    """Return the type of a body, which may be left out where all of it may."""
+    return body if any(field.is_required() for field in body.model_fields.values()) else body | None
 
 
 def _decoded(name: str) -> str:

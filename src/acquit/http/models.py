@@ -96,6 +96,80 @@ class DeletedNode(BaseModel):
     links: int
 
 
+class ChoiceBody(CheckedModel):
+    """The messages that are meant; all, where nothing is said."""
+
+    max: int | None = Field(None, ge=1, le=ULONG_MAX, description="So many at most.")
+    selector: str | None = Field(None, description="Only those that this JMS selector takes.")
+    sequences: list[int] | None = Field(None, max_length=10_000, description="Only these.")
+
+
+class RedriveBody(ChoiceBody):
+    """The dead letters that go back to where they came from."""
+
+    dry_run: bool = Field(False, description="True to only say what would go where.")
+
+
+class PauseBody(CheckedModel):
+    """The side of a queue that is paused."""
+
+    paused: Literal["none", "producers", "consumers", "both"]
+
+
+class PausedSide(BaseModel):
+    """The side of a queue that is paused now."""
+
+    paused: str
+
+
+class RedrivenCounts(BaseModel):
+    """The numbers of dead letters that went back, or would, and of those that stay."""
+
+    model_config = ConfigDict(extra="allow")
+
+    redriven: int
+    by_origin: dict[str, int]
+    without_origin: int
+
+
+class RowsQuery(CheckedModel):
+    """The part of the list that is wanted."""
+
+    after: int = Field(0, ge=0, le=ULONG_MAX, description="Only those with a higher id.")
+    limit: int = Field(100, ge=1, le=1_000)
+
+
+class LinksQuery(RowsQuery):
+    """The links that are wanted."""
+
+    connection: int | None = Field(None, ge=0, le=ULONG_MAX, description="Only those of this connection.")
+    node: str | None = Field(None, max_length=1024, description="Only those of this queue or topic.")
+
+
+class LimitQuery(CheckedModel):
+    """The length of the list that is wanted."""
+
+    limit: int = Field(100, ge=1, le=1_000)
+
+
+class ReasonQuery(CheckedModel):
+    """The reason that the peer is told."""
+
+    reason: str = Field("", max_length=1024)
+
+
+class ClosedConnection(BaseModel):
+    """The confirmation that a connection is being closed."""
+
+    closed: bool
+
+
+class DetachedLink(BaseModel):
+    """The confirmation that a link was detached."""
+
+    detached: bool
+
+
 class PurgedCount(BaseModel):
     """The number of messages that were removed."""
 
@@ -126,6 +200,8 @@ class ScheduledQuery(CheckedModel):
 
 class RowPage(BaseModel):
     """A list."""
+
+    model_config = ConfigDict(extra="allow")
 
     items: list[dict[str, Any]]
 

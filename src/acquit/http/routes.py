@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from acquit.broker.admin.requests import Deleted
 from acquit.http import models
-from acquit.protocol.extensions import BROKER, MESSAGE, QUEUE, TERMINUS_ENTITY, TRANSACTION
+from acquit.protocol.extensions import BROKER, CONNECTION, LINK, MESSAGE, QUEUE, TERMINUS_ENTITY, TRANSACTION
 from acquit.protocol.jsonform import Json, to_json
 
 PREFIX: Final = "/api/v1"
@@ -78,9 +78,42 @@ ROUTES: Final = (
     Route("GET", "/queues/{name}", "READ", QUEUE, "One queue or topic", models.Queue),
     Route("PUT", "/queues/{name}", "CREATE", QUEUE, "Make a queue or a topic", models.MadeNode, body=models.NewQueue),
     Route("DELETE", "/queues/{name}", "DELETE", QUEUE, "Delete it", models.DeletedNode, query=models.DeleteQuery),
-    Route("POST", "/queues/{name}/purge", "PURGE", QUEUE, "Remove its messages", models.PurgedCount),
+    Route(
+        "POST",
+        "/queues/{name}/purge",
+        "PURGE",
+        QUEUE,
+        "Remove its messages",
+        models.PurgedCount,
+        body=models.ChoiceBody,
+    ),
     Route(
         "POST", "/queues/{name}/move", "MOVE", QUEUE, "Move messages elsewhere", models.MovedCount, body=models.MoveBody
+    ),
+    Route("PATCH", "/queues/{name}", "UPDATE", QUEUE, "Pause or resume it", models.PausedSide, body=models.PauseBody),
+    Route(
+        *("POST", "/queues/{name}/redrive", "REDRIVE", QUEUE, "Send dead letters back", models.RedrivenCounts),
+        body=models.RedriveBody,
+    ),
+    Route(
+        *("GET", "/connections", "QUERY", CONNECTION, "Connections, a page of them", models.RowPage),
+        query=models.RowsQuery,
+        shape=rows,
+    ),
+    Route(
+        *("DELETE", "/connections/{name}", "DELETE", CONNECTION, "Close a connection", models.ClosedConnection),
+        query=models.ReasonQuery,
+    ),
+    Route(
+        *("GET", "/links", "QUERY", LINK, "Links, a page of them", models.RowPage),
+        query=models.LinksQuery,
+        shape=rows,
+    ),
+    Route(*("DELETE", "/links/{name}", "DELETE", LINK, "Detach a link", models.DetachedLink), query=models.ReasonQuery),
+    Route(
+        *("GET", "/transactions", "QUERY", TRANSACTION, "Open transactions, the oldest first", models.RowPage),
+        query=models.LimitQuery,
+        shape=rows,
     ),
     Route(
         *("GET", "/queues/{name}/scheduled", "QUERY", MESSAGE, "Messages that wait for their time", models.RowPage),

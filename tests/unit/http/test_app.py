@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 from openapi_spec_validator import validate
@@ -72,6 +73,38 @@ def test_what_concerns_the_broker(broker: acquit.Broker) -> None:
     assert ask(broker.http_url, f"{API}/termini/{'0' * 32}", "DELETE", {}).status == 404
     assert ask(broker.http_url, f"{API}/transactions/0102").json == {"fate": "unknown", "kept_ms": 3_600_000}
     assert ask(broker.http_url, f"{API}/reload", "POST", {}).json == {"changes": []}
+
+
+def test_a_connection_is_seen_and_closed(broker: acquit.Broker) -> None:
+    with acquit.connect(broker.url) as connection:
+        connection.session().sender("seen").send("x")
+        (row,) = ask(broker.http_url, f"{API}/connections").json["items"]
+        assert ask(broker.http_url, f"{API}/links?node=seen&connection={row['id']}").json["items"]
+        assert ask(broker.http_url, f"{API}/links?connection={row['id'] + 1}").json["items"] == []
+        assert ask(broker.http_url, f"{API}/transactions").json["items"] == []
+    assert ask(broker.http_url, f"{API}/connections/{row['id']}?reason=go", "DELETE", {}).status == 404
+    with suppress(acquit.AcquitError), acquit.connect(broker.url) as connection:
+        connection.session().sender("seen").send("x")
+        (row,) = ask(broker.http_url, f"{API}/connections").json["items"]
+        assert ask(broker.http_url, f"{API}/connections/{row['id']}?reason=go", "DELETE", {}).json == {"closed": True}
+
+
+def test_a_queue_is_paused_and_dead_letters_go_back(broker: acquit.Broker) -> None:
+    path = f"{API}/queues/slow"
+    ask(broker.http_url, path, "PUT", {})
+    assert ask(broker.http_url, path, "PATCH", {"paused": "consumers"}).json == {"paused": "consumers"}
+    assert ask(broker.http_url, path, "PATCH", {"paused": "x"}).status == 400
+    assert ask(broker.http_url, path, "PATCH", {"paused": "none"}).json == {"paused": "none"}
+    with acquit.connect(broker.url) as connection:
+        session = connection.session(mode="individual")
+        session.sender("slow").send("x")
+        message = session.receiver("slow").receive(timeout=20)
+        assert message is not None
+        message.reject()
+    told = ask(broker.http_url, f"{API}/queues/DLQ/redrive", "POST", {"dry_run": True}).json
+    assert told["by_origin"] == {"slow": 1}
+    assert ask(broker.http_url, f"{API}/queues/DLQ/redrive", "POST", {}).json["redriven"] == 1
+    assert ask(broker.http_url, f"{path}/purge", "POST", None, {"X-Requested-With": "x"}).json == {"purged": 1}
 
 
 def test_pages_of_queues() -> None:
