@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -146,8 +147,11 @@ def queues(connection: acquit.Connection) -> None:
 
 
 def nodes(connection: acquit.Connection, facts: dict[str, Any]) -> None:
-    """Topics with durable subscriptions, and queues that displace, delay and are read by all."""
+    """Topics with durable subscriptions, and queues that displace, delay and are read by all; and a link that is
+    refused."""
     session = connection.session("individual")
+    with suppress(acquit.errors.AcquitError):
+        session.receiver("$no-such-node")
     subscription = acquit.Subscription(name="reader")
     receiver = session.receiver("news.eu", subscription=subscription)
     sender = session.sender("news.eu")

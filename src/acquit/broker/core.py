@@ -35,6 +35,7 @@ from acquit.broker.admin.connections import Connections
 from acquit.broker.admin.figures import Figures
 from acquit.broker.admin.later import Later
 from acquit.broker.admin.management_node import ManagementNode, ReplyLink, RequestLink
+from acquit.broker.auditing import Auditor
 from acquit.broker.denials import Denials
 from acquit.broker.dispatching.browsing import Browser
 from acquit.broker.dispatching.consumers import Consumer
@@ -154,7 +155,8 @@ class Core:
         self.duplicates = Duplicates(self.scribe, options.limits.duplicate_ids_max)
         self._limits = Limits(self.life)
         self._marks = Marks(self.scribe, options.limits)
-        self.denials = Denials()
+        self.auditor = Auditor(self.scribe)
+        self.denials = Denials(self.auditor.record)
         entering = Entering(self.life, self.duplicates)
         self._letters = Letters(self.scribe, entering, self.queues.of_address)
         self._expiry = Expiry(self.life, self._letters)
@@ -189,6 +191,7 @@ class Core:
             self._connections,
             Figures(self._head, self.life, self.queues, self.topics, self.transactions, self._connections),
             self._pauses,
+            self.auditor,
         )
         management = ManagementNode(self.administration, options.limits.requests_max, self.life, entering, self.queues)
         self._management = management
@@ -384,6 +387,7 @@ class Core:
         self.memory.page_out(self.queues.by_name.values())
         self.scribe.write_counters()
         self._connections.look(time_us)
+        self.auditor.tick()
 
     def turn(self, time_us: int) -> bool:
         """Do what has become possible. True: call again soon, after what was produced is written."""

@@ -28,7 +28,9 @@ def _nobody(text: str, by: str, particulars: Mapping[str, object]) -> None:
 class Denials:
     """Tells of refusals. Set `report` to hear of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, record: Callable[[str, str | None, str, str, str], None]) -> None:
+        """`record` writes a line of the audit (`auditing.Auditor.record`)."""
+        self._record = record
         self.report: Report = _nobody
         self.counts: Counter[tuple[str, str]] = Counter()
         """Links and messages that were refused, by what it was ("link", "message") and the condition."""
@@ -37,6 +39,7 @@ class Denials:
         """A link of this name is refused."""
         self.counts["link", str(why.condition)] += 1
         self._tell("a link is refused", peer, {"link": name}, why)
+        self._record("attach", peer.user, peer.name, name, f"refused: {why.condition} {why.description}")
 
     def postings(self, producer: Producer, count: int, why: RemoteProtocolError) -> None:
         """So many messages of one link are refused, for one reason."""

@@ -185,6 +185,7 @@ class Server:
             core.administration.figures.process = self._look_at_process
             core.administration.history = self._histories.ask
             core.denials.report = self._denied
+            core.auditor.tell = self._performed
             self._listeners = Listeners(
                 self._keys,
                 timeout_s=self._options.connection.handshake_timeout_ms / 1000,
@@ -538,6 +539,12 @@ class Server:
     def _denied(self, text: str, by: str, particulars: Mapping[str, object]) -> None:
         self.notices.warn(text, by, **particulars)
 
+    def _performed(self, refused: bool, by: str, particulars: Mapping[str, object]) -> None:
+        if refused:
+            self.notices.warn("an operation is refused", by, **particulars)
+        else:
+            logger.info("an operation", extra=dict(particulars))
+
     def _evicted(self) -> None:
         self.notices.warn(
             "a connection that had not logged in gave way to another: there are too many of them",
@@ -558,6 +565,12 @@ class Server:
         return client.pump
 
     # -- for `sockets.PeerSocket` -------------------------------------------------------------------------------------
+
+    def login_refused(self, client: PeerSocket, user: str | None, *, busy: bool) -> None:
+        """Record that a login was refused; `user`: None for a name that is nobody's, `busy`: it was not looked at."""
+        peer, result = client.peer, "refused: too many are being looked at" if busy else "refused"
+        self._core.auditor.record("login", user, peer.name, peer.mechanism, result)
+        self._turn()
 
     def closed(self, client: PeerSocket) -> None:
         """Its socket is gone."""

@@ -45,6 +45,9 @@ class Owner(Protocol):
     def verify(self, client: PeerSocket, login: Login, response: bytes) -> None:
         """Do a step of a login on a thread, and call `PeerSocket.conclude` with what comes of it."""
 
+    def login_refused(self, client: PeerSocket, user: str | None, *, busy: bool) -> None:
+        """Record that a login was refused; `user`: None for a name that is nobody's, `busy`: it was not looked at."""
+
     def writable(self, client: PeerSocket, writable: bool) -> None:
         """The socket takes no more, or does again."""
 
@@ -166,6 +169,7 @@ class PeerSocket:
                     user=name if known else None,
                     busy=busy,
                 )
+                self._owner.login_refused(self, name if known else None, busy=busy)
                 code = SaslCode.SYS_TEMP if busy else SaslCode.AUTH
                 self._loop.call_later(self._owner.refusal_delay_s, self._refuse, code)
         self.pump.touch()

@@ -9,6 +9,7 @@ import contextlib
 import json
 import uuid
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -174,6 +175,29 @@ def head_(data: Path, as_json: bool) -> int:
         )
     else:
         click.echo(str(found))
+    return Exit.OK
+
+
+@ledger.command("audit-log")
+@data_option(required=True)
+@json_option
+def audit_log(data: Path, as_json: bool) -> int:
+    """List what operators did to the broker, what they were refused, and who was not let in, oldest first.
+
+    The lines are as old as the oldest segment that is kept.
+    """
+    from acquit.ledger.audit_lines import read_audit
+    from acquit.store.reading import FolderReader
+
+    rows: list[list[object]] = []
+    for one in read_audit(FolderReader(data)):
+        if as_json:
+            emit_json({"time": time_text(one.time_us), **asdict(one)})
+        else:
+            times = f" ({counted(one.count, 'time')})" if one.count > 1 else ""
+            rows.append([time_text(one.time_us), one.action, one.target, one.user, one.peer, one.result + times])
+    if not as_json:
+        table(["time", "action", "object", "user", "peer", "result"], rows)
     return Exit.OK
 
 

@@ -31,7 +31,7 @@ from zlib import crc32
 from acquit.errors import StoreVersionUnsupported
 from acquit.ledger.events import ATTEMPT_MAX, EVENT, Event, EventKind, pack_event, unpack_event, unpack_events
 from acquit.ledger.fields import FieldReader, blob_field, text_field
-from acquit.store.interface import ARRAY, EVENTFUL, Record
+from acquit.store.interface import ARRAY, EVENTFUL, SKIPPABLE, Record
 
 
 class RecordKind(IntEnum):
@@ -60,6 +60,7 @@ class RecordKind(IntEnum):
     COPIED = 18
     COPIED_WITH = 19
     """A live message of the same payload as one that was copied forward before: only its event, without the payload."""
+    AUDIT = 20
 
 
 class Entry(Protocol):
@@ -122,6 +123,7 @@ def _plain_event(time_us: int, *, sequence: int = 0, queue: int = 0, actor: int 
 # -- runs -------------------------------------------------------------------------------------------------------------
 
 _START: Final = Struct("<QB")
+_AUDIT: Final = Struct("<Q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,6 +299,38 @@ class Actor:
         event = unpack_event(record.event)
         reader = FieldReader(record.meta)
         return cls(event.time_us, event.actor, reader.text(), reader.text(), reader.text(), reader.text())
+
+
+@dataclass(frozen=True, slots=True)
+class AuditLine:
+    """A line of the audit: what an operator did or was refused, or a peer that was not let in. It says nothing of
+    messages, and older readers pass over it."""
+
+    time_us: int
+    action: str
+    """An operation, as ``PURGE acquit:queue``, ``login``, ``attach``; ``suppressed`` for lines that were too many."""
+    user: str
+    """User who asked; empty for an anonymous one, and for a name that is nobody's."""
+    peer: str
+    """``host:port``"""
+    target: str
+    """Name of what it concerns: a queue, a connection, a link, a SASL mechanism."""
+    result: str
+    """Outcome, as ``purged 5`` or ``refused: 403 ...``."""
+    count: int = 1
+    """Times that it happened."""
+
+    def encode(self) -> Encoded:
+        texts = (self.action, self.user, self.peer, self.target, self.result)
+        meta = _AUDIT.pack(self.count) + b"".join(map(text_field, texts))
+        return Encoded(RecordKind.AUDIT, _plain_event(self.time_us), meta, flags=SKIPPABLE)
+
+    @classmethod
+    def decode(cls, record: Record) -> Self:
+        reader = FieldReader(record.meta)
+        (count,) = reader.struct(_AUDIT)
+        texts = (reader.text(), reader.text(), reader.text(), reader.text(), reader.text())
+        return cls(unpack_event(record.event).time_us, *texts, count)
 
 
 class Namespace(IntEnum):

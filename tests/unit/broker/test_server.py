@@ -32,12 +32,14 @@ from acquit.errors import (
     StoreFull,
     StoreLocked,
 )
+from acquit.ledger.audit_lines import read_audit
 from acquit.ledger.checkpoint import BodyRead
 from acquit.ledger.recorder import Recorder
 from acquit.ledger.recovery import open_journal
 from acquit.protocol.constants import SASL_HEADER
 from acquit.store.interface import Chore, Position
 from acquit.store.options import JournalOptions
+from acquit.store.reading import FolderReader
 from acquit.transport.turnstile import Turnstile
 
 SMALL = JournalOptions.small()
@@ -490,3 +492,17 @@ def test_the_ends_of_sockets_pass_one_turnstile(monkeypatch: pytest.MonkeyPatch)
             acquit.connect(broker.url).close()
     assert len(entered) >= 5
     assert len(set(map(id, entered))) == 1
+
+
+def test_a_login_that_fails_is_recorded_without_names_that_are_nobodys(tmp_path: Path) -> None:
+    security = Security(users={"alice": User(password="right")}, refusal_delay_ms=0)
+    with acquit.Broker(tmp_path, config=options(security=security)) as broker:
+        for user in ("alice", "a-password"):
+            with pytest.raises(acquit.errors.AcquitError):
+                acquit.connect(f"amqp://{user}:wrong@127.0.0.1:{broker.port}")
+    lines = list(read_audit(FolderReader(tmp_path)))
+    assert [(line.action, line.user, line.result) for line in lines] == [
+        ("login", "alice", "refused"),
+        ("login", "", "refused"),
+    ]
+    assert all(line.peer.startswith("127.0.0.1:") and line.target for line in lines)

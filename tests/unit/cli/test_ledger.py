@@ -9,7 +9,7 @@ import pytest
 import acquit
 from acquit.cli.exits import Exit
 from acquit.ledger.events import Event, EventFlag, EventKind
-from acquit.ledger.records import Actor, Attempt, Cause, MessageId, Queue, encode_id, encode_posting_meta
+from acquit.ledger.records import Actor, Attempt, AuditLine, Cause, MessageId, Queue, encode_id, encode_posting_meta
 from acquit.ledger.recovery import OpenedJournal, close_journal, open_journal, write_now
 from tests.support.shell import Shell
 
@@ -273,3 +273,17 @@ def test_what_was_suppressed_is_told_beside_the_balance(shell: Shell, tmp_path: 
     (life,) = shell("ledger", "show", "m", "--data", data, "--json").documents
     assert [step["event"] for step in life["steps"]].count("duplicate") == 2
     assert "duplicate" in shell("ledger", "show", "m", "--data", data).out
+
+
+def test_the_audit_log(shell: Shell, tmp_path: Path) -> None:
+    folder = tmp_path / "audited"
+    opened = open_journal(folder)
+    opened.recorder.append(AuditLine(BEGIN_US, "PURGE acquit:queue", "ada", "10.0.0.1:5", "orders", "purged 5"))
+    opened.recorder.append(AuditLine(BEGIN_US, "suppressed", "", "", "", "too many", 70))
+    write_now(opened.recorder)
+    close_journal(opened.recorder, BEGIN_US)
+    shown = shell("ledger", "audit-log", "--data", str(folder))
+    assert shown.code == Exit.OK
+    assert "2026-01-01T00:00:00.000Z" in shown.out and "purged 5" in shown.out and "(70 times)" in shown.out
+    first, _ = shell("ledger", "audit-log", "--data", str(folder), "--json").documents
+    assert first["user"] == "ada" and first["target"] == "orders" and first["count"] == 1

@@ -16,6 +16,7 @@ from acquit.ledger.records import (
     Actor,
     Attempt,
     AttemptNote,
+    AuditLine,
     Cause,
     Commit,
     Copied,
@@ -47,7 +48,7 @@ from acquit.ledger.records import (
     encode_id,
     encode_posting_meta,
 )
-from acquit.store.interface import ARRAY, EVENTFUL, Position, Record
+from acquit.store.interface import ARRAY, EVENTFUL, SKIPPABLE, Position, Record
 
 POSTED = Event(7, 0, 1_000_000, fingerprint(b"payload"), 2, 3, EventKind.POSTED, 1, 0, 0)
 POSTING = Posting(POSTED, "orders", "id-7", 99, 50, 0, 4, ((Extra.GROUP_ID, b"g"), (Extra.DUPLICATE_ID, b"sdup")))
@@ -71,6 +72,7 @@ ENTRIES: list[Entry] = [
     Commit(5, 1, (POSTED, POSTED._replace(kind=EventKind.ACCEPTED))),
     Commit(5, 1, ()),
     Rollback(5, 1),
+    AuditLine(5, "PURGE acquit:queue", "ada", "127.0.0.1:5", "orders", "purged 5", 2**64 - 1),
     Copied(POSTING, 1 << 40, 0xFFFFFFFF, EventKind.MOVED_IN, b"payload"),
 ]
 
@@ -126,8 +128,21 @@ def test_plain_fields_cut_short_are_refused(entry: Entry) -> None:
 
 def test_kinds_keep_their_numbers() -> None:
     """They are on disks."""
-    assert [int(kind) for kind in RecordKind] == list(range(1, 20))
+    assert [int(kind) for kind in RecordKind] == list(range(1, 21))
     assert [RecordKind(number).name for number in (1, 5, 7, 18)] == ["START", "POSTING", "TRANSITIONS", "COPIED"]
+
+
+TEXTS = st.text(max_size=300)
+
+
+@given(st.integers(0, 2**62), TEXTS, TEXTS, TEXTS, TEXTS, TEXTS, st.integers(0, 2**64 - 1))
+def test_an_audit_line_comes_back_and_older_readers_pass_over_it(
+    time_us: int, action: str, user: str, peer: str, target: str, result: str, count: int
+) -> None:
+    line = AuditLine(time_us, action, user, peer, target, result, count)
+    record = stored(line.encode())
+    assert record.flags == SKIPPABLE
+    assert AuditLine.decode(record) == line
 
 
 # -- message ids -------------------------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from acquit.protocol.types import Value
 if TYPE_CHECKING:
     from acquit.broker.admin.connections import Connections
     from acquit.broker.admin.figures import Figures
+    from acquit.broker.auditing import Auditor
     from acquit.broker.inspect import BrokerSnapshot, QueueSnapshot, TerminusSnapshot
     from acquit.broker.intake.duplicates import Duplicates
     from acquit.broker.intake.entering import Entering
@@ -64,12 +65,14 @@ class Administration:
         connections: Connections,
         figures: Figures,
         pauses: Pauses,
+        auditor: Auditor,
     ) -> None:
         """`end_link` detaches the link that a terminus is attached by, given its context, with an error."""
         self._termini = termini
         self._pauses = pauses
         self._end_link = end_link
         self.figures = figures
+        self.auditor = auditor
         self._connections = connections
         self.snapshot = snapshot
         """Return a snapshot of all queues and topics."""

@@ -39,6 +39,17 @@ class Later(Generic[T]):
         else:
             self._call = call
 
+    def also(self, call: Callable[[T | RequestFailure], None]) -> Later[T]:
+        """Return the same result, which `call` hears before anybody else."""
+        same = Later[T]()
+
+        def tell(result: T | RequestFailure) -> None:
+            call(result)
+            same.finish(result)
+
+        self.when_finished(tell)
+        return same
+
     def then(self, change: Callable[[T], U | RequestFailure]) -> Later[U]:
         """Return the result as `change` makes it; a failure as it is."""
         changed = Later[U]()

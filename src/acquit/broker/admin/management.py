@@ -93,9 +93,11 @@ def reply_address(payload: bytes) -> str | None:
     return None if reply_to is None else str(reply_to)
 
 
-def answer(payload: bytes, broker: Administration, user: str | None, rights: Rights) -> bytes | Later[bytes]:
-    """The encoded answer to an encoded request of a user with these rights, or where one will be. Never raises for what
-    a request says: the status tells."""
+def answer(
+    payload: bytes, broker: Administration, user: str | None, rights: Rights, peer: str = ""
+) -> bytes | Later[bytes]:
+    """The encoded answer to an encoded request of a user with these rights, or where one will be; `peer` is the address
+    that it came from. Never raises for what a request says: the status tells."""
     correlation_id: MessageId | None = None
     try:
         message = Message.decode(payload)
@@ -104,7 +106,7 @@ def answer(payload: bytes, broker: Administration, user: str | None, rights: Rig
         wanted = operation(properties.get("operation"), properties.get("type"))
         name = properties.get("name")
         body = getattr(message.body, "value", message.body)
-        request = ManagementRequest(broker, user, rights, None if name is None else str(name), body)
+        request = ManagementRequest(broker, user, rights, None if name is None else str(name), body, peer)
         result = perform(wanted, request)
     except RequestFailure as exc:
         return _encode(exc, correlation_id)

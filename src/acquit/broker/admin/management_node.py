@@ -130,7 +130,7 @@ class ManagementNode:
                 raise Refused("answers that wait fill the memory", condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED)
         except (DecodeError, Refused) as exc:
             return Error(exc.condition, exc.description)
-        answered = answer(payload, self._broker, peer.user, peer.rights)
+        answered = answer(payload, self._broker, peer.user, peer.rights, peer.name)
         counted = mailbox if isinstance(mailbox, ReplyLink) else requests
         counted.awaited += 1
 

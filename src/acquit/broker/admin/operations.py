@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
+from functools import partial
 from typing import Final, NamedTuple
 
 from acquit.broker.admin.connection_operations import (
@@ -133,6 +134,11 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
 }
 """The operations by verb and type."""
 
+_ACTIONS: Final = {operation: f"{verb} {kind}" for (verb, kind), operation in OPERATIONS.items()}
+"""Names of the operations in the audit."""
+_CHANGING: Final = frozenset(operation for (verb, _), operation in OPERATIONS.items() if verb not in ("QUERY", "READ"))
+"""Operations that change something."""
+_FORBIDDEN: Final = 403
 _STATUS: Final = {
     "amqp:not-found": 404,
     "amqp:unauthorized-access": 403,
@@ -150,7 +156,22 @@ def operation(verb: object, kind: object) -> Operation:
 
 
 def perform(operation: Operation, request: ManagementRequest) -> Result:
-    """Return what an operation gives. Raises RequestFailure, also for what the user may not do."""
+    """Return what an operation gives. Raises RequestFailure, also for what the user may not do. What changes something,
+    and what is refused for want of a permission, is recorded."""
+    try:
+        result = _perform(operation, request)
+    except RequestFailure as failure:
+        if operation in _CHANGING or failure.status == _FORBIDDEN:
+            _record(operation, request, failure)
+        raise
+    if operation in _CHANGING:
+        if isinstance(result, Later):
+            return result.also(partial(_record, operation, request))
+        _record(operation, request, result)
+    return result
+
+
+def _perform(operation: Operation, request: ManagementRequest) -> Result:
     try:
         if not request.rights.unlimited:
             _check_permission(request, operation.needs)
@@ -159,6 +180,20 @@ def perform(operation: Operation, request: ManagementRequest) -> Result:
         raise RequestFailure(400, str(exc)) from exc
     except Refused as exc:
         raise RequestFailure(_STATUS.get(str(exc.condition), 400), exc.description) from exc
+
+
+def _record(operation: Operation, request: ManagementRequest, result: object) -> None:
+    refused = isinstance(result, RequestFailure)
+    if isinstance(result, RequestFailure):
+        text = f"refused: {result.status} {result}"
+    elif isinstance(result, Deleted):
+        text = f"messages {result.messages}, links {result.links}"
+    else:
+        told = result.items() if isinstance(result, Mapping) else ()
+        text = ", ".join(f"{key} {value}" for key, value in told if isinstance(value, int | str)) or "done"
+    request.broker.auditor.performed(
+        _ACTIONS[operation], request.user, request.peer, request.name or "", text, refused=refused
+    )
 
 
 def _check_permission(request: ManagementRequest, needs: Needs) -> None:

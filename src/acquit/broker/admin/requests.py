@@ -52,6 +52,8 @@ class ManagementRequest:
     rights: Rights
     name: str | None
     body: object
+    peer: str = ""
+    """Address that the request came from, ``host:port``."""
 
     def snapshot(self) -> BrokerSnapshot:
         """Return a snapshot of the broker, with the queues that the user may see."""

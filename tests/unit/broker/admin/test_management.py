@@ -17,12 +17,23 @@ from acquit.protocol.message import Message
 T = TypeVar("T")
 
 
+class FakeAuditor:
+    """What was performed, by whom, and what came of it."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[object, ...]] = []
+
+    def performed(self, action: str, user: str | None, peer: str, target: str, result: str, *, refused: bool) -> None:
+        self.lines.append((action, user, target, result, refused))
+
+
 class FakeBroker:
     """Two queues, and a note of what was purged by whom."""
 
     def __init__(self) -> None:
         self.purged: list[tuple[str, str | None]] = []
         self.done: list[tuple[object, ...]] = []
+        self.auditor = FakeAuditor()
 
     def snapshot(self) -> BrokerSnapshot:
         queues = (
@@ -147,6 +158,43 @@ def test_a_request_about_one_queue_looks_at_no_other() -> None:
             asked = {"operation": operation, "type": "acquit:queue"}
             assert ask(Crowded(), None, who, **asked, name="orders")[0] == status
             assert ask(Crowded(), None, who, **asked, name="nothing")[0] == 404
+
+
+def begin_move(broker: FakeBroker) -> None:
+    properties: dict[str, object] = {"operation": "MOVE", "type": "acquit:queue", "name": "orders"}
+    request = Message({"to": "there"}, reply_to="me", application_properties=properties).encode()
+    assert isinstance(answer(request, broker, "ada", EVERYTHING), Later)  # type: ignore[arg-type]
+
+
+def test_what_changes_something_is_recorded_once_it_is_done() -> None:
+    broker = FakeBroker()
+    ask(broker, operation="QUERY", type="acquit:queue")
+    ask(broker, operation="READ", type="acquit:queue", name="orders")
+    ask(broker, operation="READ", type="acquit:queue", name="none")
+    assert broker.auditor.lines == []
+    ask(broker, operation="PURGE", type="acquit:queue", name="orders")
+    begin_move(broker)
+    assert broker.auditor.lines == [("PURGE acquit:queue", "ada", "orders", "purged 5", False)]
+    broker.later.finish(3)
+    ask(broker, operation="DELETE", type="acquit:queue", name="orders")
+    assert broker.auditor.lines[1:] == [
+        ("MOVE acquit:queue", "ada", "orders", "moved 3", False),
+        ("DELETE acquit:queue", "ada", "orders", "messages 5, links 1", False),
+    ]
+
+
+def test_what_is_refused_is_recorded() -> None:
+    broker = FakeBroker()
+    ask(broker, operation="PURGE", type="acquit:queue", name="none")
+    begin_move(broker)
+    broker.later.finish(RequestFailure(507, "full"))
+    ask(broker, operation="READ", type="acquit:queue", name="DLQ", rights=rights(browse=("orders",)))
+    assert [(action, refused) for action, *_, refused in broker.auditor.lines] == [
+        ("PURGE acquit:queue", True),
+        ("MOVE acquit:queue", True),
+        ("READ acquit:queue", True),
+    ]
+    assert [str(line[3])[:12] for line in broker.auditor.lines] == ["refused: 404", "refused: 507", "refused: 403"]
 
 
 def test_purge_names_the_queue_and_who_asked() -> None:

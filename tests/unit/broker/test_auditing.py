@@ -1,0 +1,59 @@
+"""What operators did and were refused, in the journal."""
+
+from __future__ import annotations
+
+from acquit.broker.auditing import LINES_PER_S, TEXT_MAX
+from acquit.broker.options import AddressRule, BrokerOptions
+from acquit.ledger.audit_lines import read_audit
+from acquit.ledger.records import AuditLine
+from acquit.protocol.message import Message
+from acquit.store.reading import FolderReader
+from tests.support.broker_world import DATA, START_US, World, after_kill, durable, posted
+
+
+def lines(world: World) -> list[AuditLine]:
+    """Those on the disk."""
+    world.settle()
+    return list(read_audit(FolderReader(DATA, after_kill(world.disk))))
+
+
+def told(world: World) -> list[tuple[str, str]]:
+    return [(line.action, line.result) for line in lines(world)]
+
+
+def test_an_operation_is_recorded_with_who_asked_and_what_came_of_it() -> None:
+    world, _ = posted("q", durable(1), durable(2))
+    client = world.client("admin", user="ada")
+    requests = client.sender("$management", "requests")
+    for operation in ("PURGE", "READ", "EXPLODE"):
+        properties = {"operation": operation, "type": "acquit:queue", "name": "q"}
+        queue = client.receiver("answers", f"for {operation}")
+        client.post(requests, Message(None, reply_to="answers", application_properties=properties))
+        client.detach(queue)
+    assert lines(world) == [AuditLine(START_US, "PURGE acquit:queue", "ada", "admin", "q", "purged 2")]
+    world.check_journal()
+    assert told(world.crash()) == [("PURGE acquit:queue", "purged 2")]
+
+
+def test_a_link_that_is_refused_is_recorded() -> None:
+    world = World(BrokerOptions(address=(AddressRule("#", {"create": False}),)))
+    world.client("shop").receiver("nowhere", "x" * 1_000)
+    (line,) = lines(world)
+    assert (line.action, line.user, line.peer, line.target) == ("attach", "", "shop", "x" * TEXT_MAX)
+    assert line.result.startswith("refused: amqp:not-found")
+
+
+def test_of_a_flood_the_number_is_recorded() -> None:
+    world = World()
+    heard: list[bool] = []
+    world.core.auditor.tell = lambda refused, by, particulars: heard.append(refused)
+    for _ in range(LINES_PER_S + 500):
+        world.core.auditor.performed("PURGE acquit:queue", None, "here:1", "q", "refused", refused=True)
+    assert len(lines(world)) == LINES_PER_S and heard == [True] * (LINES_PER_S + 500)
+    world.core.tick(world.now_us)
+    *_, last = lines(world)
+    assert (last.action, last.count, len(lines(world))) == ("suppressed", 500, LINES_PER_S + 1)
+    world.core.tick(world.now_us)
+    assert len(lines(world)) == LINES_PER_S + 1
+    world.core.auditor.record("login", None, "here:1", "PLAIN", "refused")
+    assert told(world)[-1] == ("login", "refused")
