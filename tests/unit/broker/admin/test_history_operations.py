@@ -27,6 +27,7 @@ class FakeBroker:
     def __init__(self, world: World) -> None:
         self.world = world
         self.asked: list[int] = []
+        self.auditor = world.core.auditor
 
     def history(self, asked: Asked, bytes_max: int) -> Later[History]:
         self.asked.append(bytes_max)
