@@ -80,7 +80,7 @@ from acquit.broker.outcomes.timers import Timers
 from acquit.broker.queue import Ending
 from acquit.broker.recovery import recover, to_live
 from acquit.broker.scribe import Scribe
-from acquit.broker.snapshots import connection_snapshot, if_there, queue_snapshot, topic_snapshot
+from acquit.broker.snapshots import connection_snapshot, if_there, node_snapshots, queue_snapshot, topic_snapshot
 from acquit.broker.survey import SurveyTotals
 from acquit.broker.transact.coordinator import Control, Coordinator
 from acquit.broker.transact.transactions import Transactions
@@ -515,13 +515,8 @@ class Core:
 
     def _snapshot_queues(self) -> BrokerSnapshot:
         """Return the same without the connections, of which there may be thousands."""
-        return replace(
-            self._head(),
-            queues=(
-                *(queue_snapshot(queue, self.scribe.time_us) for _, queue in sorted(self.queues.by_name.items())),
-                *(topic_snapshot(topic) for _, topic in sorted(self.topics.by_address.items())),
-            ),
-        )
+        nodes = node_snapshots(self.queues.by_name, self.topics.by_address, self.scribe.time_us)
+        return replace(self._head(), queues=nodes)
 
     def _head(self) -> BrokerSnapshot:
         return BrokerSnapshot(

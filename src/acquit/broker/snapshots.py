@@ -97,6 +97,14 @@ def _oldest_age_ms(queue: Queue, time_us: int) -> int:
     return max(0, time_us - posted_us) // 1000
 
 
+def node_snapshots(queues: Mapping[str, Queue], topics: Mapping[str, Topic], time_us: int) -> tuple[QueueSnapshot, ...]:
+    """Return what all queues, and all topics, hold and count at this moment, each by name."""
+    return (
+        *(queue_snapshot(queue, time_us) for _, queue in sorted(queues.items())),
+        *(topic_snapshot(topic) for _, topic in sorted(topics.items())),
+    )
+
+
 def connection_snapshot(peer: Peer, time_us: int) -> ConnectionSnapshot:
     """Return what a connection has at this moment."""
     sessions = peer.engine.sessions
@@ -179,6 +187,7 @@ def _text(value: object) -> str:
 __all__ = [
     "connection_snapshot",
     "link_snapshot",
+    "node_snapshots",
     "queue_snapshot",
     "starved",
     "topic_snapshot",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from acquit.broker.auditing import LINES_PER_S, TEXT_MAX
+from types import SimpleNamespace
+
+from acquit.broker.auditing import LINES_PER_S, TEXT_MAX, Auditor
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.ledger.audit_lines import read_audit
 from acquit.ledger.records import AuditLine
@@ -57,3 +59,15 @@ def test_of_a_flood_the_number_is_recorded() -> None:
     assert len(lines(world)) == LINES_PER_S + 1
     world.core.auditor.record("login", None, "here:1", "PLAIN", "refused")
     assert told(world)[-1] == ("login", "refused")
+
+
+def test_a_full_disk_has_no_room_for_it() -> None:
+    written: list[object] = []
+    recorder = SimpleNamespace(append=written.append)
+    scribe = SimpleNamespace(journal=SimpleNamespace(full=True), recorder=recorder, time_us=1)
+    auditor = Auditor(scribe)  # type: ignore[arg-type]
+    auditor.record("login", None, "here:1", "PLAIN", "refused")
+    assert written == []
+    scribe.journal.full = False
+    auditor.record("login", None, "here:1", "PLAIN", "refused")
+    assert len(written) == 1

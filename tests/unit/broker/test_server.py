@@ -506,3 +506,17 @@ def test_a_login_that_fails_is_recorded_without_names_that_are_nobodys(tmp_path:
         ("login", "", "refused"),
     ]
     assert all(line.peer.startswith("127.0.0.1:") and line.target for line in lines)
+
+
+def test_operations_and_their_refusals_are_lines_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "acquit.broker")
+    with acquit.Broker() as broker, acquit.connect(broker.url) as connection, converse(connection, 20) as management:
+        management.request("CREATE", "acquit:queue", name="made")
+        with pytest.raises(acquit.errors.AcquitError):
+            management.request("PURGE", "acquit:queue", name="none")
+    found = [vars(record) for record in caplog.records if record.getMessage().startswith("an operation")]
+    assert [(line["levelname"], line["action"], line["target"]) for line in found] == [
+        ("INFO", "CREATE acquit:queue", "made"),
+        ("WARNING", "PURGE acquit:queue", "none"),
+    ]
+    assert found[1]["result"].startswith("refused: 404") and found[1]["peer"].startswith("127.0.0.1:")
