@@ -66,6 +66,8 @@ class Posting:
     delay_ms: int = 0
     queues: tuple[str, ...] = ()
     """Where it must go."""
+    exactly: bool = False
+    """It was sent exactly once, and nobody has given that up since."""
     watched: set[tuple[str, object]] = field(default_factory=set)
     """Links of volatile subscriptions that were there: queues and holders."""
     known: Sent = Sent.UNKNOWN
@@ -115,6 +117,10 @@ class Copy:
     """The lock of its holder does not run out before this."""
     runs_out_s: float = math.inf
     """And if nobody stands still, no later than this."""
+    keeper: object = None
+    """The terminus (`termini.Terminus`) that holds it, or whose outcome for it is safe and not confirmed."""
+    sole: object = None
+    """The terminus by which alone it has come so far."""
 
 
 @dataclass(slots=True)

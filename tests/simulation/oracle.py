@@ -18,6 +18,7 @@ from typing import Final
 from tests.simulation.facts import Copy, Held, Posting, Seen, Sent, Transaction, Violation, Wall, terminus
 from tests.simulation.places import Place
 from tests.simulation.sweeps import Act, Sweep, Sweeps
+from tests.simulation.termini import Termini, Terminus
 
 RULES: Final = {
     "lost": (
@@ -71,6 +72,16 @@ RULES: Final = {
     ),
     "unique": ("what duplicate detection knows enters once", "duplicates"),
     "bounded": ("a queue that is full holds no more, and a last-value queue has one of each value", "bounded"),
+    "exactly": ("what was sent exactly once enters each queue once", "exactly-once"),
+    "resumed": (
+        "what a terminus holds comes to its receiver as the same delivery, and not again when its outcome is safe",
+        "exactly-once",
+    ),
+    "suspended": (
+        "a terminus lasts as long as it was promised, nothing stays suspended for longer, and all comes to an end",
+        "exactly-once",
+    ),
+    "receipt": ("what an exactly-once receiver is told of its outcomes is true", "exactly-once", "no-lies"),
 }
 """Each rule: what it says, and the promises of docs/guarantees.md that it stands for."""
 
@@ -89,8 +100,8 @@ class Oracle:
         """`once`: the queue of which receivers settle on arrival. What is under way to one of them may be lost."""
         self._once = once
         self._places = {place.name: place for place in places}
-        self._now = now
-        self._wall = wall
+        self.now = now
+        self.wall = wall
         self.postings: dict[str, Posting] = {}
         self.copies: dict[int, Copy] = {}
         self.void: set[str] = set()
@@ -123,6 +134,7 @@ class Oracle:
         self._browsed: set[tuple[object, int]] = set()
         self._retirings = 0
         self._sweeps = Sweeps()
+        self.termini = Termini(self)
         self._newest = 0
         """The highest sequence that anybody has seen."""
         self.no_room_until_s = 0.0
@@ -145,15 +157,16 @@ class Oracle:
         """The address of this queue."""
         return self._places[queue.partition("::")[0]]
 
-    def _happened(self, what: str) -> None:
+    def happened(self, what: str) -> None:
+        """Count it."""
         self.counts[what] += 1
 
     # -- senders -------------------------------------------------------------------------------------------------------
 
     def sends(self, posting: Posting) -> None:
         """A client is about to send."""
-        self._happened("sent")
-        posting.sent_s = self._now()
+        self.happened("sent")
+        posting.sent_s = self.now()
         topic = self.place(posting.queue).topic
         posting.queues = tuple(self._subscriptions[posting.queue]) if topic else (posting.queue,)
         posting.watched = {
@@ -165,13 +178,13 @@ class Oracle:
 
     def answered(self, key: str, known: Sent) -> None:
         """It was told what became of that. What was sent twice is refused if it was both times."""
-        self._happened(known.name.lower())
+        self.happened(known.name.lower())
         posting = self.postings[key]
         if posting.known is not Sent.ACCEPTED:
             posting.known = known
-            posting.told_s = self._now()
+            posting.told_s = self.now()
             if posting.delay_ms:
-                posting.due_ms = self._wall.between_ms(posting.sent_s)[0] + posting.delay_ms
+                posting.due_ms = self.wall.between_ms(posting.sent_s)[0] + posting.delay_ms
 
     # -- receivers -----------------------------------------------------------------------------------------------------
 
@@ -191,7 +204,7 @@ class Oracle:
         if shared:
             self._passing.add(queue)
         if not self._linked[queue]:
-            self._begun_s[queue] = self._now()
+            self._begun_s[queue] = self.now()
         self._linked[queue].add(link)
         self._links[holder].append(link)
         if holder in self._broken:
@@ -230,7 +243,7 @@ class Oracle:
         mine, place = (queue, link), self.place(queue)
         if mine not in self._watching or any(one[0] == queue for one in self._watching if one != mine):
             return  # others may have it in their buffers
-        self._happened("silent")
+        self.happened("silent")
         if place.displaces or place.settings.get("redelivery_blocks", "none") != "none":
             return  # it may have given way, or wait behind what waits until the time of day is another
         if "locks" in place.traits and place.attempts_max:
@@ -238,7 +251,7 @@ class Oracle:
         for posting in self.postings.values():
             due = posting.known is Sent.ACCEPTED and posting.told_s < since_s
             if due and mine in posting.watched and not (posting.ttl_ms or posting.delay_ms):
-                self._happened("passed")
+                self.happened("passed")
                 if not any(self.copies[one].queue == queue for one in posting.copies):
                     raise Violation(f"passing: {posting.key} was accepted, and did not come to {link} from {queue}")
 
@@ -276,6 +289,8 @@ class Oracle:
     def _was_moved(self, seen: Seen) -> None:
         """This is what became of another copy."""
         copy = self.copies.get(seen.origin)
+        if copy is not None:
+            self.termini.look(copy)
         if copy is None or copy.moved or "locks" in self.place(copy.queue).traits:
             return
         if copy.state is Held.RETIRED or (copy.state is Held.YES and copy.holder is not None):
@@ -288,34 +303,44 @@ class Oracle:
         """`since_s`: it stood in its queue then, and nobody had had it."""
         if seen.origin or seen.queue != posting.queue:
             return
-        due_s = self._wall.reached_s(posting.due_ms, posting.sent_s)
+        due_s = self.wall.reached_s(posting.due_ms, posting.sent_s)
         sweep = self._sweeps.took(seen.queue, seen.sequence, posting.colour, posting.told_s, due_s, since_s=since_s)
         if sweep is not None:
             raise Violation(f"swept: {seen.sequence} ({seen.key}) is in {seen.queue} after {sweep}")
 
     def asks(self, act: Act) -> tuple[float, float, int]:
         """A client is about to ask for this. Returns what `done` needs to know."""
-        before = self._sweeps.until_s(act), self._now(), self._newest
+        before = self._sweeps.until_s(act), self.now(), self._newest
         self._sweeps.asks(act)
         return before
 
     def done(self, act: Act, asked: tuple[float, float, int]) -> None:
         """It was told that this is done."""
-        self._happened(f"{act.kind} done")
+        self.happened(f"{act.kind} done")
         before_s, asked_s, newest = asked
-        self._sweeps.answered(Sweep(act, newest, asked_s, self._now()), before_s)
+        self._sweeps.answered(Sweep(act, newest, asked_s, self.now()), before_s)
 
     def browses(self, seen: Seen, browser: object) -> None:
         """A client looks at a message."""
-        self._happened("browsed")
+        self.happened("browsed")
         self._was_sent(seen)
         if (browser, seen.sequence) in self._browsed:
             raise Violation(f"once: {browser} saw {seen.sequence} ({seen.key}) twice")
         self._browsed.add((browser, seen.sequence))
 
-    def arrives(self, seen: Seen, holder: object, *, on_arrival: bool = False, asked_s: float | None = None) -> None:
-        """A client has got a message. `on_arrival`: it is settled so; `asked_s`: before that it was not under way."""
-        self._happened("delivered")
+    def arrives(
+        self,
+        seen: Seen,
+        holder: object,
+        *,
+        on_arrival: bool = False,
+        asked_s: float | None = None,
+        terminus: Terminus | None = None,
+        tag: bytes = b"",
+    ) -> None:
+        """A client has got a message. `on_arrival`: it is settled so; `asked_s`: before that it was not under way;
+        `terminus`: it holds what comes, under this tag, over lost connections."""
+        self.happened("delivered")
         sequence, key, queue = seen.sequence, seen.key, seen.queue
         posting, place = self._was_sent(seen), self.place(queue)
         posting.copies.add(sequence)
@@ -325,7 +350,15 @@ class Oracle:
             copy = self.copies[sequence] = Copy(key, queue)
         if copy.key != key or copy.queue != queue:
             raise Violation(f"never: {sequence} was {copy.key} in {copy.queue}, and is {key} in {queue}")
-        if holder in self._broken:
+        if posting.exactly and not seen.origin and queue not in self._sweeps.targets:
+            self._check_exactly(posting, queue)
+        self.termini.look(copy)
+        again = terminus is not None and tag in terminus.tags
+        if terminus is not None:
+            if not self.termini.arrives(terminus, tag, seen, copy):
+                return
+            holder = terminus
+        elif holder in self._broken:
             copy.failures_max += 1  # if its connection lasts all the same, and is closed over it, that is a failure
             return
         self._check_recovered(sequence, holder)
@@ -344,8 +377,8 @@ class Oracle:
         if copy.state is Held.YES and copy.holder is not None and copy.holder is not holder:
             if "locks" not in place.traits:
                 raise Violation(f"holder: {sequence} ({key}) has {copy.holder} and {holder}")
-            if self._now() < copy.locked_until_s - MARGIN_MS / 1000:
-                left_s = copy.locked_until_s - self._now()
+            if self.now() < copy.locked_until_s - MARGIN_MS / 1000:
+                left_s = copy.locked_until_s - self.now()
                 raise Violation(f"lock: {sequence} ({key}) goes to {holder}; {copy.holder} has it for {left_s:.3f} s")
             copy.failures_max += 1
             copy.count_max += 1
@@ -355,22 +388,30 @@ class Oracle:
         if on_arrival:
             copy.state = Held.RETIRED
             return
-        copy.state, copy.holder = Held.YES, holder
+        copy.state, copy.holder, copy.keeper = Held.YES, holder, terminus
+        copy.sole = terminus if copy.arrivals == 1 or copy.sole is terminus else None
         copy.locked_until_s = max(asked_s or 0.0, posting.sent_s) + place.lock_s
-        copy.runs_out_s = self._now() + place.lock_s
-        self._check_owner(posting, place, seen, holder)
+        copy.runs_out_s = self.now() + place.lock_s
+        if terminus is None:
+            self._check_owner(posting, place, seen, holder)
         self._check_counts(seen, copy, place)
         self._check_time(seen, posting, copy, place, asked_s)
         if seen.fresh and asked_s is not None:
             self._check_swept(seen, posting, asked_s)
-        self._check_blocked(seen, max(asked_s or 0.0, posting.sent_s, copy.free_s))
-        if seen.fresh and posting.durable and not posting.delay_ms and queue not in self._selected:
+        if not again:
+            self._check_blocked(seen, max(asked_s or 0.0, posting.sent_s, copy.free_s))
+        if seen.fresh and not again and posting.durable and not posting.delay_ms and queue not in self._selected:
             # What is kept in memory alone waits for the disk only in a transaction: whatever does not overtakes it.
             waits = queue in self._begun_s and posting.transaction is not None
-            line = holder, queue, posting.priority, posting.group, waits
+            line = holder, queue, posting.priority, posting.group, waits, 0 if terminus is None else terminus.life
             if sequence < self._latest.get(line, 0):
                 raise Violation(f"order: {sequence} ({key}) came behind {self._latest[line]} to {holder}")
             self._latest[line] = sequence
+
+    def _check_exactly(self, posting: Posting, queue: str) -> None:
+        copies = [one for one in posting.copies if self.copies[one].queue == queue and not self.copies[one].moved]
+        if len(copies) > 1:
+            raise Violation(f"exactly: {posting.key} entered {queue} as {sorted(copies)}")
 
     def _check_recovered(self, sequence: int, holder: object) -> None:
         again = self._recovered.get(holder)
@@ -399,31 +440,31 @@ class Oracle:
         if seen.count > copy.count_max + self._breaks and "locks" not in place.traits:
             raise Violation(f"count: {what} has {seen.count}, of at most {copy.count_max} + {self._breaks} lost")
         # Where a lock runs out, what its first holder has not looked at yet may have come to another before.
-        if seen.fresh and copy.arrivals > 1 and "locks" not in place.traits:
+        if seen.fresh and copy.arrivals > 1 and copy.sole is None and "locks" not in place.traits:
             raise Violation(f"count: {what} says that nobody had it")
         if 0 < place.attempts_max <= copy.failures:
             raise Violation(f"count: {what} failed {copy.failures} of {place.attempts_max} times, and comes again")
 
     def _check_time(self, seen: Seen, posting: Posting, copy: Copy, place: Place, asked_s: float | None) -> None:
         what = f"{seen.sequence} ({seen.key})"
-        earliest, latest = self._wall.between_ms(posting.sent_s)
+        earliest, latest = self.wall.between_ms(posting.sent_s)
         if earliest + posting.delay_ms - latest > MARGIN_MS:
             raise Violation(f"time: {what} comes {earliest + posting.delay_ms - latest} ms before its time")
         if copy.failed_at_s is not None and "delays" in place.traits:
-            earliest, latest = self._wall.between_ms(copy.failed_at_s)
+            earliest, latest = self.wall.between_ms(copy.failed_at_s)
             early_ms = earliest + place.settings["redelivery_delay_ms"] - latest
             copy.failed_at_s = None
             if early_ms > MARGIN_MS:
                 raise Violation(f"time: {what} comes {early_ms} ms before its delay is over")
         if posting.ttl_ms and asked_s is not None:
-            over_ms = self._wall.between_ms(asked_s)[0] - seen.posted_at_ms - posting.ttl_ms
+            over_ms = self.wall.between_ms(asked_s)[0] - seen.posted_at_ms - posting.ttl_ms
             if over_ms > MARGIN_MS:
                 raise Violation(f"time: {what} is given out {over_ms} ms after it expired")
 
     def _check_blocked(self, seen: Seen, since_s: float) -> None:
         """`since_s`: later than this it was given to who has it."""
         for sequence, (said_s, told_s) in list(self._waiting[seen.queue].items()):
-            earliest, latest = self._wall.between_ms(said_s)
+            earliest, latest = self.wall.between_ms(said_s)
             over = earliest + self.place(seen.queue).settings["redelivery_delay_ms"] - latest <= MARGIN_MS
             if over or self._sweeps.may_have_taken(seen.queue, said_s):
                 del self._waiting[seen.queue][sequence]
@@ -456,19 +497,19 @@ class Oracle:
 
     def renewed(self, sequence: int, holder: object, said_s: float) -> None:
         """The broker has heard of that by now."""
-        self._happened("renewed")
+        self.happened("renewed")
         copy = self.copies[sequence]
         if copy.state is Held.YES and copy.holder is holder:
             lock_s = self.place(copy.queue).lock_s
-            copy.runs_out_s = self._now() + lock_s
-            if self._now() <= copy.locked_until_s:
+            copy.runs_out_s = self.now() + lock_s
+            if self.now() <= copy.locked_until_s:
                 copy.locked_until_s = said_s + lock_s
 
     def ran_out(self, sequence: int, holder: object) -> bool:
         """Whether what this one says of it now comes when its lock has certainly run out."""
         copy = self.copies[sequence]
         mine = copy.holder is holder and max(self.stood_still(), self.no_room_until_s) < copy.runs_out_s
-        return "locks" in self.place(copy.queue).traits and mine and copy.runs_out_s + LATE_S < self._now()
+        return "locks" in self.place(copy.queue).traits and mine and copy.runs_out_s + LATE_S < self.now()
 
     def applied(self, seen: Seen, said_s: float, *, late: bool, retires: bool) -> None:
         """What was said of this delivery is applied. `late`: as `ran_out` had it then."""
@@ -504,7 +545,7 @@ class Oracle:
 
     def failed(self, sequence: int, count: int, said_s: float) -> None:
         """It was told that this is applied. `count`: what the message had; `said_s`: when it said so."""
-        self._happened("failed")
+        self.happened("failed")
         copy = self.copies[sequence]
         # Where there is no room for a dead letter, the message stays where it is.
         copy.failures += said_s > self.no_room_until_s
@@ -514,7 +555,7 @@ class Oracle:
         lasts = posting.durable and not posting.ttl_ms and not place.displaces and "locks" not in place.traits
         more = not 0 < place.attempts_max <= count + 1 + self._breaks
         if place.settings.get("redelivery_blocks") == "queue" and lasts and more:
-            self._waiting[copy.queue][sequence] = said_s, self._now()
+            self._waiting[copy.queue][sequence] = said_s, self.now()
 
     def retires(self, sequence: int, *, rejects: bool = False) -> int:
         """The holder says accepted, or rejected: from now on it may be gone. Returns a number for what it hears."""
@@ -528,7 +569,7 @@ class Oracle:
 
     def retired(self, sequence: int, *, rejected: bool = False) -> None:
         """It was told that this is applied."""
-        self._happened("rejected" if rejected else "retired")
+        self.happened("rejected" if rejected else "retired")
         copy = self.copies[sequence]
         if copy.state is Held.RETIRED or copy.moved:
             raise Violation(f"again: {sequence} ({copy.key}) was retired or moved, and is retired again")
@@ -537,7 +578,7 @@ class Oracle:
 
     def stale(self, sequence: int, retiring: int) -> None:
         """It was told that this had no effect."""
-        self._happened("stale")
+        self.happened("stale")
         copy = self.copies[sequence]
         copy.retiring.discard(retiring)
         if copy.state is Held.MAYBE_RETIRED and not copy.retiring:
@@ -552,6 +593,7 @@ class Oracle:
     def connection_broke(self, holder: object) -> None:
         """One of its ends may know that it is gone: whatever this one holds may be given to others, and what still
         comes out of its buffer may have been."""
+        self.termini.broke(str(holder))
         lost = {holder, *self._links.pop(holder, ())}
         self._broken |= lost
         self._breaks += 1
@@ -594,19 +636,19 @@ class Oracle:
 
     def committed(self, transaction: Transaction) -> None:
         """Its commit was answered so."""
-        self._happened("committed")
+        self.happened("committed")
         self._resolve(transaction, committed=True, because="the commit was answered")
         for key in transaction.posts:
             self.answered(key, Sent.ACCEPTED)
 
     def rolled_back(self, transaction: Transaction) -> None:
         """It was rolled back, as far as the client was told."""
-        self._happened("rolled back")
+        self.happened("rolled back")
         self._resolve(transaction, committed=False, because="the client was told that it was rolled back")
 
     def in_doubt(self, transaction: Transaction) -> None:
         """Nobody told."""
-        self._happened("in doubt")
+        self.happened("in doubt")
         self.in_doubt_of.append(transaction)
 
     def _undo(self, transaction: Transaction, because: str) -> None:
@@ -646,6 +688,8 @@ class Oracle:
 
     def drained(self, found: Mapping[str, Sequence[Seen]], rested_s: float) -> None:
         """All that is in queues, in the order in which it came. `rested_s`: since when nothing happens any more."""
+        for copy in self.copies.values():
+            self.termini.look(copy)
         letters, expired = found[DEAD_LETTERS], found[EXPIRED]
         present = {(seen.key, seen.origin_queue or seen.queue) for group in found.values() for seen in group}
         for queue, group in found.items():
@@ -679,7 +723,7 @@ class Oracle:
                 if copy.taker is not None and copy.taker.committing:
                     self._resolve(copy.taker, committed=False, because=f"{seen.sequence} ({seen.key}) is there")
                 self._check_counts(seen, copy, place)
-            over_ms = self._wall.between_ms(rested_s)[0] - seen.posted_at_ms - posting.ttl_ms
+            over_ms = self.wall.between_ms(rested_s)[0] - seen.posted_at_ms - posting.ttl_ms
             if posting.ttl_ms and over_ms > MARGIN_MS:
                 raise Violation(f"time: {seen.sequence} ({seen.key}) is there {over_ms} ms after it expired")
         line = [(-seen.priority, seen.sequence) for seen in group]
@@ -720,7 +764,7 @@ class Oracle:
             raise Violation(f"time: {what} is in the expiry queue, and its address has none")
         if not posting.ttl_ms:
             raise Violation(f"time: {what} has no time to live, and is in the expiry queue")
-        if seen.ended_at_ms < self._wall.between_ms(posting.sent_s)[0] + posting.ttl_ms - MARGIN_MS:
+        if seen.ended_at_ms < self.wall.between_ms(posting.sent_s)[0] + posting.ttl_ms - MARGIN_MS:
             raise Violation(f"time: {what} expired at {seen.ended_at_ms}, which is too early")
 
     def _check_present(self, present: set[tuple[str, str]], letters: set[int]) -> None:
@@ -773,7 +817,11 @@ class Oracle:
                 continue
             if self._deaths and not self.postings[key].durable:  # its id is nowhere but in the memory that is gone
                 continue
-            if "unique" in self.place(queue).traits and len(sequences) > 1 and queue not in self._sweeps.targets:
+            if queue in self._sweeps.targets or len(sequences) == 1:
+                continue
+            if self.postings[key].exactly:
+                raise Violation(f"exactly: {key} entered {queue} as {sorted(sequences)}")
+            if "unique" in self.place(queue).traits:
                 raise Violation(f"unique: {key} entered {queue} as {sorted(sequences)}")
 
 

@@ -32,7 +32,10 @@ from tests.simulation.administering import administer
 from tests.simulation.facts import Posting, Seen, Sent, Transaction, Violation
 from tests.simulation.places import COLOURS, VALUE, Place
 
+from tests.simulation.resuming import receive_once, receive_once_in_memory, relay_once, send_once, send_once_in_memory
+
 if TYPE_CHECKING:
+    from tests.simulation.termini import Terminus
     from tests.simulation.world import World
 
 URL = "amqp://127.0.0.1:5672"
@@ -91,6 +94,8 @@ class Holder:
         self.connection: aio.Connection | None = None
         self.transaction: Transaction | None = None
         """In which something was done, and which has not ended."""
+        self.termini: list[Terminus] = []
+        """What outlives it."""
         self.lose()
 
     def hear(self, event: ConnectionEvent) -> None:
@@ -105,6 +110,8 @@ class Holder:
         self.world.oracle.connection_broke(self.token)
         self.world.connections[self.name] += 1
         self.token = f"{self.name}#{self.world.connections[self.name]}"
+        for terminus in self.termini:
+            self.world.oracle.termini.moves(terminus, self.token)
 
 
 async def live(world: World, name: str, user: User) -> None:
@@ -119,6 +126,7 @@ async def live(world: World, name: str, user: User) -> None:
                 await user(world, holder)
             finally:
                 holder.lose()
+                holder.termini.clear()
                 with suppress(AcquitError):
                     await connection.close()
         except AcquitError:
@@ -631,6 +639,12 @@ USERS: dict[str, User] = {
     "watch": watch,
     "share": share,
     "share_too": share,
+    "send_once": send_once,
+    "send_once_in_memory": send_once_in_memory,
+    "receive_once": receive_once,
+    "receive_once_too": receive_once,
+    "receive_once_in_memory": receive_once_in_memory,
+    "relay_once": relay_once,
 }
 """Who is in a world, each with a process and a connection of their own."""
 NAMELESS: frozenset[User] = frozenset({share})

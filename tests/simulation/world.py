@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import count
+from random import Random
 from typing import Any, Final
 
 import acquit.aio
@@ -32,7 +33,8 @@ from tests.simulation.hostile import ATTACKED, PEERS
 from tests.simulation.limits import draw_limits
 from tests.simulation.oracle import DEAD_LETTERS, EXPIRED, Oracle
 from tests.simulation.places import TRAITS, Place, draw
-from tests.simulation.users import URL, USERS, Holder, live, see
+from tests.simulation.resuming import KEPT_MS, Work, come_back, end_termini, unsent
+from tests.simulation.users import OPTIONS, URL, USERS, Holder, live, see
 from tests.support.broker_world import check_accounts
 
 WORK_S: Final = 6.0
@@ -52,6 +54,10 @@ CALM_S: Final = 0.3
 """After which a broker does all that it can, when nothing goes wrong any more."""
 IDLE_MS: Final = 2_000
 """After which the broker asks whether a peer is still there; after twice that it gives its messages to others."""
+SHORT_MS: Final = 5_000
+"""A terminus that is kept no longer has ended by itself at rest."""
+COME_BACKS: Final = 30
+"""How often senders attach again while there is room for a few messages at a time."""
 REST_S: Final = 400.0
 """Within which everybody must have come to an end, when nothing goes wrong any more."""
 
@@ -198,17 +204,22 @@ class World(Simulation):
         self.step_records = rng.choice(STEPS)
         self.disks_failed = False
         """A disk has refused something to a broker that has died since."""
+        self.works: dict[str, Work] = {}
+        """What clients with exactly-once links have beside their processes."""
         self.options = self._draw_options()
+        self.oracle.termini.kept_ms = self.options.limits.terminus_kept_ms_max
         weather = self.network.weather
         weather.jitter_s = rng.choice((0.0, 0.001, 0.02))
         weather.piece_bytes_max = rng.choice((1 << 20, 1_000, 40))
 
     def _draw_options(self) -> BrokerOptions:
-        return BrokerOptions(
+        drawn = BrokerOptions(
             journal=self.rng.choice(JOURNALS),
             address=(*(place.rule for place in (*self.places, *self.topics, self.once)), *ATTACKED),
             **draw_limits(self.fault_rng, idle_timeout_ms=IDLE_MS),
         )
+        kept_ms = Random(f"termini of {self.case.seed}").choice(KEPT_MS)
+        return replace(drawn, limits=replace(drawn.limits, terminus_kept_ms_max=kept_ms))
 
     def body(self) -> tuple[str, str]:
         """A key, and a body that begins with it."""
@@ -359,10 +370,19 @@ class World(Simulation):
         rested_s = scheduler.now
         if not self.waiting and self.rng.random() < 0.5:  # who waits is not to be served by a restart
             self._start_again()
-        late = frozenset(self.waiting)  # they enter as room is made
+        late = frozenset({*self.waiting, *unsent(self)})  # they enter as room is made
+        if self.works:
+            self._come_back(receivers=self.oracle.termini.kept_ms > SHORT_MS or self.rng.random() < 0.5)
         left = self._take_all(late=late)
         self._await_ends(lambda: clients)  # there is room for everything
         self._take_all(left, late=late)
+        for _ in range(COME_BACKS):
+            if not unsent(self):
+                break
+            self._come_back(receivers=False)
+            self._take_all(left, late=late)
+        if unsent(self):
+            raise Violation(f"suspended: these are in stores, and not sent: {unsent(self)}")
         self._is_at_rest()
         self.oracle.drained(left, rested_s)
         self._check_empty("all was taken")
@@ -415,6 +435,28 @@ class World(Simulation):
         self.scheduler.run_for(10.0)
         if journal.end != end:
             raise Violation(f"rest: {journal.end - end} bytes are written while nobody does anything")
+
+    def _come_back(self, *, receivers: bool) -> None:
+        """What exactly-once links have left is resumed, and what nobody can resume any more is given back."""
+        task = self.process("last").spawn(self._resume_all(receivers=receivers))
+        if not self.scheduler.run_until(task.done, REST_S):
+            raise Violation(f"liveness: after {REST_S} s links have not resumed")
+        ended = task.result()
+        self.scheduler.run_for(1.0)
+        if ended and (held := [one for one in self.server._core._termini.snapshots() if one.messages]):
+            raise Violation(f"suspended: {held} at rest")
+
+    async def _resume_all(self, *, receivers: bool) -> bool:
+        """Returns whether all termini have ended."""
+        async def connect(client: str) -> acquit.aio.Connection:
+            holder = self.holders[client]
+            return await acquit.aio.connect(URL, container_id=client, options=OPTIONS, on_event=holder.hear)
+
+        await come_back(self, connect, receivers=receivers)
+        if receivers:
+            async with acquit.aio.connect(URL, container_id="operator") as connection:
+                return await end_termini(self, connection) >= 0
+        return False
 
     async def _take(self, left: dict[str, list[Seen]], late: frozenset[str]) -> None:
         places = (*self.places, self.once)
