@@ -278,13 +278,14 @@ class ResumingReceiver(ReceiverCore):
         self.notify()
 
     def detach(self) -> None:
-        """Leave the terminus to the next link of this name, or, where nothing outlives us, end it."""
+        """Leave the terminus to the next link of this name, or, where nothing outlives us, end it. An attach that is
+        not answered in time is given up by us, not by the user: what an earlier link left stays."""
         self.closing = True
         if self.failure is None and self.session.core.interrupted:
             self.session.forget(self, Failure(LinkDetached, f"{self.spec.what} was closed by us"))
         elif self.failure is None:
             lasts = self._store.durable or self.spec.subscription is not None
-            self.link.detach(closed=not lasts or not self.attached.done)
+            self.link.detach(closed=not lasts and (self.attached.done or not self._identity))
         else:
             self.detached.succeed()
 
@@ -690,7 +691,7 @@ class ResumingSender(SenderCore):
         if self.failure is None and self.session.core.interrupted:
             self.session.forget(self, Failure(LinkDetached, f"{self.spec.what} was closed by us"))
         elif self.failure is None:
-            self.link.detach(closed=not self._store.durable)
+            self.link.detach(closed=not self._store.durable and (self.attached.done or not self._identity))
         else:
             self.detached.succeed()
 

@@ -211,6 +211,7 @@ class Receivers:
             except Refused as exc:
                 self._denials.link(peer, link.name, exc)
                 link.refuse(Error(exc.condition, exc.description))
+                self._termini.refused(waiting)
             else:
                 link.context = context
                 peer.replace_link(waiting, context)
@@ -359,6 +360,7 @@ class Receivers:
         )
         if terminus is not None:
             terminus.attached = consumer
+            terminus.fresh = False
             consumer.number = terminus.number
             consumer.resumable = terminus
             consumer.resuming_only = incomplete

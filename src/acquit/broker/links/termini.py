@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
     from acquit.broker.dispatching.consumers import Consumer
     from acquit.broker.life import Life
+    from acquit.broker.links.endpoints import WaitingLink
     from acquit.broker.links.peers import Peer
     from acquit.broker.message import Message
     from acquit.broker.options import BrokerLimits
@@ -101,6 +102,7 @@ class Termini:
             known = SourceTerminus(
                 name, secrets.token_bytes(IDENTITY_BYTES), self._number(name, node), node, timeout_ms
             )
+            known.fresh = True
         known.default_outcome = default_outcome
         return self._open(known, timeout_ms)
 
@@ -146,6 +148,14 @@ class Termini:
         self._by_name[terminus.name] = terminus
         self._record(terminus)
         return terminus
+
+    def refused(self, waiting: WaitingLink) -> None:
+        """Note that a link was refused after its terminus was opened: what that holds waits for the next link."""
+        terminus, waiting.resumable = waiting.resumable, None
+        if terminus is not None:
+            if terminus.fresh:
+                self.end(terminus)
+            self.suspended(terminus, waiting)
 
     def suspend(self, terminus: SourceTerminus, consumer: Consumer, messages: Iterable[Message]) -> None:
         """Take over messages that the consumer of a link that has gone had acquired: some of them in each turn."""

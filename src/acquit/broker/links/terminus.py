@@ -89,7 +89,18 @@ class TerminusName:
 class Terminus:
     """The common part of sources and targets that outlive their links."""
 
-    __slots__ = ("attached", "busy", "identity", "name", "node", "number", "since_ms", "timeout_ms", "waiting")
+    __slots__ = (
+        "attached",
+        "busy",
+        "fresh",
+        "identity",
+        "name",
+        "node",
+        "number",
+        "since_ms",
+        "timeout_ms",
+        "waiting",
+    )
 
     def __init__(self, name: TerminusName, identity: bytes, number: int, node: str, timeout_ms: int) -> None:
         self.name = name
@@ -106,6 +117,8 @@ class Terminus:
         """The consumer or producer whose link stands on it."""
         self.busy = False
         """True while what its last link held is being suspended, over several turns."""
+        self.fresh = False
+        """True while no link that asked for it has been granted."""
         self.waiting: Callable[[], None] | None = None
         """The answer to an attach that waits for that."""
 

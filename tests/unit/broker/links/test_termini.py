@@ -612,3 +612,38 @@ def test_a_terminus_that_is_ended_while_its_attach_waits_is_not_attached(
     world = world.crash()
     again = attach(world.client(), {})
     assert again.state is LinkState.ATTACHED
+
+
+def test_what_a_terminus_holds_stays_there_when_its_link_is_refused() -> None:
+    options = BrokerOptions(address=(AddressRule("q", {"consumers_max": 1}),))
+    world = posted("one", options=options)
+    client = world.client()
+    link = resume_from(client, None)
+    (one,) = client.received[link]
+    client.lose()
+    world.settle()
+    other = world.client("another")
+    consumer = other.receiver("q")
+    world.settle()
+    client = world.client()
+    refused = resume_from(client, {one.tag: None})
+    assert refused.state is LinkState.DETACHED
+    (terminus,) = world.core.administration.termini()
+    assert (terminus.attached, terminus.messages) == (False, 1)
+    assert queue_of(world) == (0, 0, 1)
+    other.detach(consumer)
+    world.settle()
+    link = resume_from(client, {one.tag: ACCEPTED})
+    assert list(map_of(link)) == [one.tag]
+    assert queue_of(world) == (0, 0, 0)
+    world.check_journal()
+
+
+def test_a_link_that_is_refused_leaves_no_terminus() -> None:
+    world = posted("one", options=BrokerOptions(address=(AddressRule("q", {"consumers_max": 1}),)))
+    consumer = world.client("another").receiver("q")
+    world.settle()
+    assert consumer.state is LinkState.ATTACHED
+    refused = resume_from(world.client(), {})
+    assert refused.state is LinkState.DETACHED
+    assert world.core.administration.termini() == []
