@@ -231,7 +231,8 @@ class Termini:
         locks = "locks" in oracle.place(seen.queue).traits
         oracle.happened(f"exactly-once {status.name.lower()}")
         if status is ReceiptStatus.STALE:
-            if decision is not None and not locks and not self._may_have_ended(terminus):
+            lasts = oracle.postings[seen.key].durable  # what does not may be gone with the broker's process
+            if decision is not None and lasts and not locks and not self._may_have_ended(terminus):
                 raise Violation(f"receipt: {seen} was {terminus}'s, and {verb} is stale")
             if verb in RETIRING and decision is not None:
                 oracle.stale(seen.sequence, decision.retiring)

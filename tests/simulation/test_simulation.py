@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import nullcontext
+from typing import Final
 
 import pytest
 
@@ -15,21 +16,26 @@ from acquit.ledger.records import Actor
 from tests.simulation import hostile
 from tests.simulation.facts import Posting, Seen, Sent, Transaction, Violation, Wall
 from tests.simulation.faults import FAULTS
+from tests.simulation.hostile import PEERS
 from tests.simulation.oracle import DEAD_LETTERS, EXPIRED, Oracle
 from tests.simulation.places import Place
 from tests.simulation.sweeps import Act
+from tests.simulation.users import USERS
 from tests.simulation.world import Case, shrink, simulate
 
-KEPT: dict[str, str] = {
+RESUMING: Final = ("send_once", "receive_once", "relay_once")
+_BEFORE: Final = ",".join(name for name in (*USERS, *PEERS) if not name.startswith(RESUMING))
+"""Users of the worlds in which these were found: with others they would be other worlds."""
+KEPT: Final[dict[str, str]] = {
     "seed=9035 work_s=1.27 faults=kill_as_it_starts,kill_before_it_writes,tear_a_batch,kill_client,stand_still,"
-    "slow_disk,sync_error,dead_disk,cut,cut_in_a_transaction,cut_in_a_commit,change_weather": (
+    f"slow_disk,sync_error,dead_disk,cut,cut_in_a_transaction,cut_in_a_commit,change_weather users={_BEFORE}": (
         "ids of volatile messages are known to one broker alone"
     ),
-    "seed=99272341 work_s=1.5 faults=kill_as_it_starts": (
+    f"seed=99272341 work_s=1.5 faults=kill_as_it_starts users={_BEFORE}": (
         "a message that waits for its body as the broker starts is copied forward as if nobody had had it"
     ),
     "seed=1036 work_s=2.25 faults=kill,kill_in_a_step_of_the_disk,kill_again_and_again,kill_client,cut,"
-    "stand_still,slow_disk,full_disk": "a broker that starts on a full disk ends, and is started again",
+    f"stand_still,slow_disk,full_disk users={_BEFORE}": "a broker that starts on a full disk ends, and is started again",
 }
 """Cases that once showed a fault, of the product or of the world, and which. They are run for ever."""
 

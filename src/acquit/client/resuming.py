@@ -71,6 +71,7 @@ RECEIPTS_MAX: Final = 1_000
 """Receipts of a receiver that may be kept before it is worth looking which have ended."""
 _ATTACH_BYTES: Final = 2_048
 """Bytes of an attach that are kept free for all but its unsettled map."""
+_FRAME_BYTES_MIN: Final = 2 * _ATTACH_BYTES
 
 
 def check_exactly_once(session: SessionBase, spec: SenderSpec | ReceiverSpec) -> None:
@@ -112,6 +113,9 @@ def refusal(link: Link) -> str | None:
     answer = link.remote_attach
     if answer is None or RESUME not in answer.offered_capabilities:
         return f"the peer does not resume deliveries ({RESUME}), so that exactly_once is not to be had from it"
+    frame_bytes = link.session.connection.peer_frame_size_max
+    if frame_bytes < _FRAME_BYTES_MIN:
+        return f"the peer takes frames of {frame_bytes} bytes, too short to tell what is unsettled"
     return None
 
 

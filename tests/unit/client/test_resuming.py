@@ -349,3 +349,36 @@ def test_maps_that_no_frame_holds_are_told_in_parts(tmp_path: Path, frame_bytes:
             sender.send("one more")
             assert [one.body for one in bodies(receiver, 1)] == ["one more"]
         assert depth(broker) == 1
+
+
+def test_frames_that_are_too_short_for_a_map_are_an_error_of_the_attach() -> None:
+    from acquit.broker.options import BrokerOptions, ConnectionLimits
+
+    options = BrokerOptions(connection=ConnectionLimits(max_frame_size=512))
+    with acquit.Broker(config=options) as broker, connect(broker.url) as connection:
+        session = connection.session("individual")
+        with pytest.raises(LinkDetached, match="frames of 512 bytes"):
+            session.sender("q", name="out", exactly_once=MemoryStore())
+        with pytest.raises(LinkDetached, match="frames of 512 bytes"):
+            receiver_of(connection, MemoryStore())
+
+
+def test_an_attach_that_is_not_answered_in_time_leaves_the_terminus_as_it_is(
+    broker: acquit.Broker, proxy: Proxy, tmp_path: Path
+) -> None:
+    store = acquit.FileStore(tmp_path / "deliveries")
+    with connect(broker.url) as connection:
+        connection.session().sender("q").send("one")
+        (message,) = bodies(receiver_of(connection, store), 1)
+    options = acquit.ConnectOptions(answer_timeout_ms=200, close_timeout_ms=1_000)
+    with acquit.connect(proxy.url, container_id="app", options=options) as connection:
+        session = connection.session("individual")
+        proxy.stall("broker")
+        with pytest.raises(LinkDetached, match="did not answer"):
+            session.receiver("q", name="in", exactly_once=store)
+        assert proxy.wait_for("detach", by="client")
+        proxy.resume()
+    with connect(broker.url) as connection:
+        (again,) = bodies(receiver_of(connection, store), 1)
+        assert again.delivery_tag == message.delivery_tag  # the same delivery
+        assert again.accept().status is ReceiptStatus.APPLIED

@@ -105,7 +105,7 @@ class Receivers:
         source = asked.source
         if source is None:
             return self._look_up(peer, link)
-        if asked.incomplete_unsettled and not self._termini.granted_ms(asked):
+        if asked.incomplete_unsettled and not self._termini.granted_ms(link):
             # Until the rest of the map is told, nothing new may be sent on it (2.7.3).
             raise Refused("this link is not resumed here", condition=AmqpCondition.NOT_IMPLEMENTED)
         if not isinstance(source, Source):
@@ -181,7 +181,7 @@ class Receivers:
         """Return the terminus of a link that is resumable (`termini`), and None for any other."""
         asked = link.remote_attach
         assert asked is not None
-        granted_ms = self._termini.granted_ms(asked)
+        granted_ms = self._termini.granted_ms(link)
         if not granted_ms or (queue.subscription is not None and queue.subscription.shared):
             return None
         outcome = _default_outcome(asked)

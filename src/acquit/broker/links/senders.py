@@ -96,7 +96,7 @@ class Senders:
             peer.rights.check("send", target.address)
             # The mark first: a link that is refused it leaves no node behind.
             claim = self._claim(peer, asked)
-            granted_ms = 0 if claim is not None else self._termini.granted_ms(asked)
+            granted_ms = 0 if claim is not None else self._termini.granted_ms(link)
             try:
                 words = target.capabilities
                 node = self._nodes.to_send_to(peer, target.address, wants_topic(words), on_demand=asks_creation(words))

@@ -49,7 +49,7 @@ from acquit.errors import StoreFull
 from acquit.ledger.records import Namespace, State, StateDeleted
 from acquit.protocol.composite import decode_composite, encode_composite
 from acquit.protocol.constants import ACCEPTED
-from acquit.protocol.definitions import AmqpCondition, Attach
+from acquit.protocol.definitions import AmqpCondition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from acquit.broker.message import Message
     from acquit.broker.options import BrokerLimits
     from acquit.protocol.constants import Outcome
-    from acquit.protocol.delivery import Delivery, DeliveryState
+    from acquit.protocol.delivery import Delivery, DeliveryState, LinkBase
 
 GROUP_MAX: Final = 500
 """Tags that one entry of the journal remembers."""
@@ -85,9 +85,14 @@ class Termini:
 
     # -- links --------------------------------------------------------------------------------------------------------
 
-    def granted_ms(self, asked: Attach) -> int:
-        """Return for how long the terminus of a requested link outlives it; 0 where the link is not resumable."""
-        return granted_ms(asked, self.limits.terminus_kept_ms_max) if self.limits.termini_max else 0
+    def granted_ms(self, link: LinkBase) -> int:
+        """Return for how long the terminus of a requested link outlives it; 0 where the link is not resumable.
+
+        Raises Refused as `terminus.granted_ms` does.
+        """
+        asked, frame_bytes = link.remote_attach, link.session.connection.frame_size_max
+        assert asked is not None
+        return granted_ms(asked, self.limits.terminus_kept_ms_max, frame_bytes) if self.limits.termini_max else 0
 
     def open_source(
         self, peer: Peer, link_name: str, node: str, timeout_ms: int, default_outcome: Outcome | None, *, anew: bool

@@ -55,6 +55,8 @@ TAG_KEY: Final = b"t"
 
 _ANSWER_BYTES: Final = 320
 """Bytes of an answer to an attach that were not asked for: outcomes, properties, capabilities."""
+_ROOM_BYTES_MIN: Final = 40
+"""Bytes of an answer that a single entry of an unsettled map needs, or somewhat more."""
 _FLAGS: Final = Struct("<BB")
 _GROUP: Final = Struct("<Q")
 _OUTCOMES: Final = (Accepted, Rejected, Released, Modified)
@@ -250,10 +252,11 @@ def delivery_tag(message: Message) -> bytes:
     return b"%x.%x" % (message.sequence, message.attempt + returns)
 
 
-def granted_ms(asked: Attach, kept_ms_max: int) -> int:
+def granted_ms(asked: Attach, kept_ms_max: int, frame_bytes: int) -> int:
     """Return for how many milliseconds the terminus of a requested link outlives it; 0 where it does not.
 
-    Raises Refused for a link to a node of its own, or to wherever each message says: neither has a terminus to keep.
+    `frame_bytes`: of our answer, at most. Raises Refused where that is too little, and for a link to a node of its own, or
+    to wherever each message says: neither has a terminus to keep.
     """
     if RESUME not in asked.desired_capabilities:
         return 0
@@ -264,6 +267,11 @@ def granted_ms(asked: Attach, kept_ms_max: int) -> int:
         return 0
     if terminus.dynamic or terminus.address is None:
         raise Refused(f"a link of {RESUME} needs an address of its own", condition=AmqpCondition.NOT_IMPLEMENTED)
+    if map_room(asked, frame_bytes) < _ROOM_BYTES_MIN:
+        raise Refused(
+            f"an attach of {frame_bytes} bytes (max-frame-size) has no room for what is unsettled on a link of {RESUME}",
+            condition=AmqpCondition.NOT_IMPLEMENTED,
+        )
     if terminus.expiry_policy == TerminusExpiryPolicy.NEVER:
         return kept_ms_max
     return min(terminus.timeout * 1000, kept_ms_max)

@@ -647,3 +647,11 @@ def test_a_link_that_is_refused_leaves_no_terminus() -> None:
     refused = resume_from(world.client(), {})
     assert refused.state is LinkState.DETACHED
     assert world.core.administration.termini() == []
+
+
+def test_an_attach_whose_answer_has_no_room_for_a_map_is_refused() -> None:
+    world = posted("one")
+    link = resume_from(world.client(max_frame_size=512), {}, address="q" * 100)
+    assert link.state is LinkState.DETACHED
+    assert world.core.administration.termini() == []
+    assert resume_from(world.client(max_frame_size=1_024), {}, address="q" * 100).state is LinkState.ATTACHED
