@@ -280,9 +280,7 @@ async def _receive_once(world: World, holder: Holder, *, durable: bool, relays: 
         _abandon(tasks)
 
 
-async def _open_receiver(
-    world: World, holder: Holder, work: Work, session: Any, prefetch: int
-) -> tuple[Any, Terminus]:
+async def _open_receiver(world: World, holder: Holder, work: Work, session: Any, prefetch: int) -> tuple[Any, Terminus]:
     token, queue = holder.token, work.source.name
     terminus = work.terminus(world, IN, token)
     holder.termini.append(terminus)

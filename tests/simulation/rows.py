@@ -24,11 +24,7 @@ from acquit.protocol.settlement import Input, Phase
 Row = tuple[str, str, str]
 """Table, state and event (or mode)."""
 
-_NO_RESUMPTION: Final = "no link resumes yet"
 UNREACHABLE: Final[dict[str, str]] = {
-    "SUSPENDED": _NO_RESUMPTION,
-    "SUSPEND": _NO_RESUMPTION,
-    "RESUME": _NO_RESUMPTION,
     "RESTART": "recovery reads what it means from the fold",
     "RESTART_VOLATILE": "recovery reads what it means from the fold",
 }
@@ -36,6 +32,7 @@ UNREACHABLE: Final[dict[str, str]] = {
 
 _HELD: Final = "a posting in a transaction is no message yet: `transact.held_postings` goes by the rows without asking"
 _WAITS: Final = "who lets expire, purges or moves takes what waits: the rest is looked at when it comes back"
+_RESUMED: Final = "what is suspended is resumed before its outcome is applied"
 _CURSOR: Final = "a browser reads by a cursor of its own: nothing changes, and nobody asks"
 _NEXT_FRAME: Final = "a frame that is not the first asks only if it ends something"
 _NO_WORD: Final = (
@@ -56,8 +53,12 @@ NEVER_ASKED: Final[dict[Row, str]] = {
     ("a message at a node", "AVAILABLE", "BROWSE"): _CURSOR,
     **{
         ("a message at a node", state.name, event.name): _WAITS
-        for state in (NodeState.PENDING, NodeState.ACQUIRED)
+        for state in (NodeState.PENDING, NodeState.ACQUIRED, NodeState.SUSPENDED)
         for event in (NodeEvent.EXPIRE, NodeEvent.PURGE, NodeEvent.MOVE)
+    },
+    **{
+        ("a message at a node", NodeState.SUSPENDED.name, event.name): _RESUMED
+        for event in (NodeEvent.ACCEPT, NodeEvent.REJECT, NodeEvent.REJECT_NOWHERE)
     },
     **{
         ("settlement, sender", phase.name, input_.name): _NEXT_FRAME

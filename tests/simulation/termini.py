@@ -262,7 +262,9 @@ class Termini:
     def given_up(self, name: str, keys: Iterable[str]) -> None:
         """The client was told that the broker has ended the terminus, so that these may be sent again."""
         if not self.may_have_ended(name):
-            raise Violation(f"suspended: {self._by_name[name]} was ended before its time, and {list(keys)} are in doubt")
+            raise Violation(
+                f"suspended: {self._by_name[name]} was ended before its time, and {list(keys)} are in doubt"
+            )
         for key in keys:
             self._oracle.postings[key].exactly = False
         self._by_name.pop(name)

@@ -35,7 +35,9 @@ KEPT: Final[dict[str, str]] = {
         "a message that waits for its body as the broker starts is copied forward as if nobody had had it"
     ),
     "seed=1036 work_s=2.25 faults=kill,kill_in_a_step_of_the_disk,kill_again_and_again,kill_client,cut,"
-    f"stand_still,slow_disk,full_disk users={_BEFORE}": "a broker that starts on a full disk ends, and is started again",
+    f"stand_still,slow_disk,full_disk users={_BEFORE}": (
+        "a broker that starts on a full disk ends, and is started again"
+    ),
 }
 """Cases that once showed a fault, of the product or of the world, and which. They are run for ever."""
 

@@ -31,7 +31,6 @@ from acquit.protocol.extensions import ORIGIN, POSTED_AT, SEQUENCE
 from tests.simulation.administering import administer
 from tests.simulation.facts import Posting, Seen, Sent, Transaction, Violation
 from tests.simulation.places import COLOURS, VALUE, Place
-
 from tests.simulation.resuming import receive_once, receive_once_in_memory, relay_once, send_once, send_once_in_memory
 
 if TYPE_CHECKING:

@@ -448,6 +448,7 @@ class World(Simulation):
 
     async def _resume_all(self, *, receivers: bool) -> bool:
         """Returns whether all termini have ended."""
+
         async def connect(client: str) -> acquit.aio.Connection:
             holder = self.holders[client]
             return await acquit.aio.connect(URL, container_id=client, options=OPTIONS, on_event=holder.hear)

@@ -61,7 +61,8 @@ if TYPE_CHECKING:
     from acquit.broker.message import Message
     from acquit.broker.options import BrokerLimits
     from acquit.protocol.constants import Outcome
-    from acquit.protocol.delivery import Delivery, DeliveryState, LinkBase
+    from acquit.protocol.delivery import Delivery, DeliveryState
+    from acquit.protocol.endpoint import Link
 
 GROUP_MAX: Final = 500
 """Tags that one entry of the journal remembers."""
@@ -85,7 +86,7 @@ class Termini:
 
     # -- links --------------------------------------------------------------------------------------------------------
 
-    def granted_ms(self, link: LinkBase) -> int:
+    def granted_ms(self, link: Link) -> int:
         """Return for how long the terminus of a requested link outlives it; 0 where the link is not resumable.
 
         Raises Refused as `terminus.granted_ms` does.

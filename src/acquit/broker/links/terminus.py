@@ -255,8 +255,8 @@ def delivery_tag(message: Message) -> bytes:
 def granted_ms(asked: Attach, kept_ms_max: int, frame_bytes: int) -> int:
     """Return for how many milliseconds the terminus of a requested link outlives it; 0 where it does not.
 
-    `frame_bytes`: of our answer, at most. Raises Refused where that is too little, and for a link to a node of its own, or
-    to wherever each message says: neither has a terminus to keep.
+    `frame_bytes`: of our answer, at most. Raises Refused where that is too little, and for a link to a node of its own,
+    or to wherever each message says: neither has a terminus to keep.
     """
     if RESUME not in asked.desired_capabilities:
         return 0
@@ -269,7 +269,7 @@ def granted_ms(asked: Attach, kept_ms_max: int, frame_bytes: int) -> int:
         raise Refused(f"a link of {RESUME} needs an address of its own", condition=AmqpCondition.NOT_IMPLEMENTED)
     if map_room(asked, frame_bytes) < _ROOM_BYTES_MIN:
         raise Refused(
-            f"an attach of {frame_bytes} bytes (max-frame-size) has no room for what is unsettled on a link of {RESUME}",
+            f"an attach of {frame_bytes} bytes (max-frame-size) has no room for the unsettled map of {RESUME}",
             condition=AmqpCondition.NOT_IMPLEMENTED,
         )
     if terminus.expiry_policy == TerminusExpiryPolicy.NEVER:
