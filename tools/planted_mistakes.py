@@ -110,6 +110,43 @@ MISTAKES: tuple[Planted, ...] = (
         "    return min(max(0, link_credit_rcv - distance(known, delivery_count_snd)), MASK)\n",
         "    return min(max(0, link_credit_rcv + 1 - distance(known, delivery_count_snd)), MASK)\n",
     ),
+    # -- links that resume ---------------------------------------------------------------------------------------------
+    _one(
+        "outcome told before it is safe",
+        "an outcome of an exactly-once receiver is in its store before the broker hears of it",
+        "client/resuming.py",
+        "        self._store.write(entries, safe)\n",
+        "        safe(None)\n",
+    ),
+    _one(
+        "send forgotten as it is transferred",
+        "what was handed to an exactly-once sender is posted, whatever is killed",
+        "client/resuming.py",
+        "            self._unsettled.update(zip(tags[:sent], promises, strict=False))\n",
+        "            self._unsettled.update(zip(tags[:sent], promises, strict=False))\n"
+        "            self._store.write(forget(EntryKind.SEND, self.spec.name, tags[:sent]))\n",
+    ),
+    _one(
+        "tag not recorded with its posting",
+        "what an exactly-once sender sends again after a crash is posted once",
+        "broker/links/termini.py",
+        "            self._remember(*terminus.record(posted[at : at + GROUP_MAX]))\n",
+        "            terminus.record(posted[at : at + GROUP_MAX])\n",
+    ),
+    _one(
+        "suspended given back at once",
+        "what a terminus holds is nobody else's while it lasts",
+        "broker/links/termini.py",
+        "        terminus.since_ms = max(1, self._scribe.time_us // 1000)\n        self._record(terminus)\n",
+        "        terminus.since_ms = max(1, self._scribe.time_us // 1000)\n        self._give_back(terminus)\n",
+    ),
+    _one(
+        "refusal that ends a terminus",
+        "what a terminus holds stays there when its link is refused as it comes back",
+        "broker/links/receivers.py",
+        "                self._termini.refused(waiting)\n",
+        "",
+    ),
     # -- intake --------------------------------------------------------------------------------------------------------
     _one(
         "accept before sync",

@@ -350,7 +350,8 @@ class Oracle:
             copy = self.copies[sequence] = Copy(key, queue)
         if copy.key != key or copy.queue != queue:
             raise Violation(f"never: {sequence} was {copy.key} in {copy.queue}, and is {key} in {queue}")
-        if posting.exactly and not seen.origin and queue not in self._sweeps.targets:
+        # What is in a subscription that goes with its links is in memory alone, and so is its tag.
+        if posting.exactly and not seen.origin and queue not in self._sweeps.targets and queue not in self._begun_s:
             self._check_exactly(posting, queue)
         self.termini.look(copy)
         again = terminus is not None and tag in terminus.tags

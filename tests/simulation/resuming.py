@@ -131,7 +131,7 @@ async def _send_once(world: World, holder: Holder, *, durable: bool) -> None:
         while world.working:
             for _ in range(rng.choice((1, 1, 5, 12)) if len(tasks) < BUSY_MAX else 0):
                 prepared = durable and rng.random() < 0.5
-                tasks.add(await _post(world, holder, work, sender, terminus, prepared=prepared))
+                tasks[await _post(world, holder, work, sender, terminus, prepared=prepared)] = None
             await _some_end(tasks, rng.choice((0.0, 0.05, 0.5)))
             await asyncio.sleep(rng.choice((0.0, 0.01, 0.2)))
     finally:
@@ -140,7 +140,7 @@ async def _send_once(world: World, holder: Holder, *, durable: bool) -> None:
 
 async def _open_sender(
     world: World, holder: Holder, work: Work, session: Any
-) -> tuple[Any, Terminus, set[asyncio.Task[None]]]:
+) -> tuple[Any, Terminus, dict[asyncio.Task[None], None]]:
     """Attach it; what an earlier life left is sent."""
     token = holder.token
     terminus = work.terminus(world, OUT, token)
@@ -153,9 +153,9 @@ async def _open_sender(
             await _give_up(world, work)
         raise
     world.oracle.termini.attached(terminus, token, sender._core._identity)
-    tasks = set()
+    tasks = {}
     if keys:
-        tasks.add(asyncio.ensure_future(_flush(world, sender, keys)))
+        tasks[asyncio.ensure_future(_flush(world, sender, keys))] = None
     return sender, terminus, tasks
 
 
@@ -208,16 +208,16 @@ async def _hear(world: World, holder: Holder, sender: Any, terminus: Terminus, k
         world.oracle.termini.attached(terminus, token, sender._core._identity)
 
 
-async def _some_end(tasks: set[asyncio.Task[None]], timeout_s: float) -> None:
+async def _some_end(tasks: dict[asyncio.Task[None], None], timeout_s: float) -> None:
     """Wait a while for what is under way. Raises what one of them raised."""
     if tasks:
         done, _ = await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            tasks.discard(task)
+        for task in [task for task in tasks if task in done]:  # in order
+            del tasks[task]
             task.result()
 
 
-def _abandon(tasks: set[asyncio.Task[None]]) -> None:
+def _abandon(tasks: dict[asyncio.Task[None], None]) -> None:
     for task in tasks:
         task.cancel()
 
@@ -244,7 +244,7 @@ async def _receive_once(world: World, holder: Holder, *, durable: bool, relays: 
     rng, work = world.rng, work_of(world, holder, durable=durable)
     assert holder.connection is not None
     session = await holder.connection.session("individual")
-    tasks: set[asyncio.Task[None]] = set()
+    tasks: dict[asyncio.Task[None], None] = {}
     sender = outgoing = None
     if relays:
         sender, outgoing, tasks = await _open_sender(world, holder, work, session)
@@ -265,10 +265,10 @@ async def _receive_once(world: World, holder: Holder, *, durable: bool, relays: 
                 if sender is not None and outgoing is not None:
                     verb = "accept"
                     _commit(work, one, verb)
-                    tasks.add(await _post(world, holder, work, sender, outgoing, prepared=True))
+                    tasks[await _post(world, holder, work, sender, outgoing, prepared=True)] = None
                 elif durable and rng.random() < 0.5:
                     _commit(work, one, verb)
-                tasks.add(asyncio.ensure_future(_decide(world, terminus, one, seen, verb)))
+                tasks[asyncio.ensure_future(_decide(world, terminus, one, seen, verb))] = None
             if held and locks and rng.random() < 0.3:
                 world.oracle.renews(held[0][1].sequence)
                 with suppress(AcquitError):
@@ -365,10 +365,10 @@ async def _finish_sending(world: World, holder: Holder, work: Work, session: Any
 async def _finish_receiving(world: World, holder: Holder, work: Work, session: Any) -> None:
     receiver, terminus = await _open_receiver(world, holder, work, session, 0)
     await asyncio.sleep(0.5)  # what is resumed needs no credit of ours
-    tasks = set()
+    tasks = []
     while (message := receiver._core.take()) is not None:
         seen = _arrived(world, holder, work, terminus, message)
-        tasks.add(asyncio.ensure_future(_decide(world, terminus, message, seen, "accept")))
+        tasks.append(asyncio.ensure_future(_decide(world, terminus, message, seen, "accept")))
     for task in tasks:
         await task
     await asyncio.sleep(0.5)

@@ -60,6 +60,13 @@ class Terminus:
     def __str__(self) -> str:
         return f"{self.name}!{self.number}"
 
+    def __eq__(self, other: object) -> bool:
+        """Whether it is the same, in this run or in another one of the same case."""
+        return isinstance(other, Terminus) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
 
 class Termini:
     """All of them."""
