@@ -12,7 +12,7 @@ export ACQUIT_TEST_SEED := $(SEED)
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test check format generate interop foreign brokers-table interop-peers bench bench-spark simulate soak mutants planted \
-	fuzz spark-crash pins sbom audit-dependencies clean
+	fuzz spark-crash site pins sbom audit-dependencies clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
@@ -148,6 +148,10 @@ planted: ## plant some forty mistakes and see whether, and how soon, the simulat
 bench: ## each script of benchmarks/ in its short form
 	@tools/environment.sh dev interop spark
 	@set -e; for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python "$$script" --short; done
+
+site: ## the pages as a site in build/site, every link and anchor checked
+	@tools/environment.sh dev docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # The benchmarks of the Spark pipelines, each in its full form; CPUS=n: on how many CPUs (2). A claim that does not hold
 # is named, the others still run, and the exit code says it.
