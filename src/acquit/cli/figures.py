@@ -11,6 +11,7 @@ from typing import Any, Final
 from acquit.cli.management import table_of
 from acquit.client.management import Management, ManagementFailed
 from acquit.protocol.extensions import BROKER, QUEUE
+from acquit.protocol.types import Value
 
 Row = dict[str, Any]
 """The columns of one queue, or of something else that has a table, as the broker gives them."""
@@ -68,12 +69,17 @@ def look(node: Management) -> Look:
     return Look(time.monotonic(), broker, found)
 
 
-def query_all(node: Management, kind: str, key: str, first: int | str) -> list[Row]:
-    """Return all rows of a table, page by page; `first` is below every `key`. Raises as `Management.ask`."""
+def query_all(
+    node: Management, kind: str, key: str, first: int | str, chosen: Mapping[str, int | str] | None = None
+) -> list[Row]:
+    """Return all rows of a table, page by page; `first` is below every `key`, and `chosen` says which rows are meant.
+    Raises as `Management.ask`."""
     found: list[Row] = []
     after = first
     while True:
-        columns, rows = table_of(node.request("QUERY", kind, body={"after": after, "limit": _PAGE}))
+        body: dict[Value, Value] = {"after": after, "limit": _PAGE}
+        body.update(chosen or {})
+        columns, rows = table_of(node.request("QUERY", kind, body=body))
         found += (dict(zip(columns, row, strict=True)) for row in rows)
         if len(rows) < _PAGE:
             return found
