@@ -22,6 +22,7 @@ from acquit.protocol.definitions import (
     TerminusDurability,
     TerminusExpiryPolicy,
 )
+from acquit.protocol.endpoint import LinkState
 from acquit.protocol.extensions import MANAGEMENT_NODE, RESUME, SENDER_MARK, TERMINUS
 from acquit.protocol.resumption import first_fitting
 
@@ -139,6 +140,8 @@ class Senders:
                 offered_capabilities=(RESUME,),
                 properties={TERMINUS: terminus.identity},
             )
+            if link.state is not LinkState.ATTACHED:
+                return  # the peer has gone meanwhile, and the end of its link is on the way
             producer = _producer(peer, link, node)
             producer.resumable = terminus
             terminus.attached = link.context = producer
