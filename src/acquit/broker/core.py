@@ -120,7 +120,6 @@ from acquit.store.interface import Position
 TXN_ID: Final = "txn-id"
 """Property of a flow: what the link acquires from now on belongs to this transaction (4.4.3)."""
 
-
 logger = logging.getLogger("acquit.broker.journal")
 
 _FULL: Final = "the disk is full: postings are refused until there is room"
@@ -388,6 +387,7 @@ class Core:
         self.scribe.write_counters()
         self._connections.look(time_us)
         self.auditor.tick()
+        self.administration.trends.look(time_us)
 
     def turn(self, time_us: int) -> bool:
         """Do what has become possible. True: call again soon, after what was produced is written."""

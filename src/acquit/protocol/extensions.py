@@ -76,6 +76,8 @@ MANAGEMENT_NODE: Final = "$management"
 
 QUEUE: Final = "acquit:queue"
 """Type of entity, as are those below: a queue."""
+QUEUE_HISTORY: Final = "acquit:queue-history"
+"""The depth and traffic of a queue over the last hours."""
 BROKER: Final = "acquit:broker"
 """The broker itself."""
 CONNECTION: Final = "acquit:connection"

@@ -15,6 +15,7 @@ from acquit.broker.admin.moving import Move
 from acquit.broker.admin.purging import ChosenPurge, Purge
 from acquit.broker.admin.redriving import Redrive, Redriven
 from acquit.broker.admin.schedule import Cancel, Scheduled, all_of, found_by_id, found_by_sequence, listed
+from acquit.broker.admin.trends import Trends
 from acquit.broker.admin.walking import EVERYTHING, Walks, choose
 from acquit.broker.intake.limits import full
 from acquit.broker.links.terminus import SourceTerminus
@@ -94,6 +95,8 @@ class Administration:
         self._duplicates = duplicates
         self._purges: list[Purge | Cancel] = []
         self._walks = Walks()
+        self.trends = Trends(queues)
+        """The depth and traffic of queues over the last hours."""
         self._examinations = Examinations()
 
     def run(self) -> bool:

@@ -10,6 +10,8 @@ operation  type           request                                      body of t
 QUERY      acquit:queue   body, optional: {attributeNames: [name...],  {attributeNames: [...], results: [[...]...]}:
                           after: name, limit: number of rows}          all, or with after or limit a page, by name
 READ       acquit:queue   name: the queue                              {attribute: value, ...}
+QUERY      acquit:        name: the queue                              {step_ms, attributeNames: [...], points:
+           queue-history                                               [[...]...]}: a point a minute, hours back
 READ       acquit:broker                                               {broker_id, last_sequence, accepting, warnings},
                                                                        and the rest of `inspect.Overview`
 QUERY      acquit:        body, optional: {attributeNames: [name...],  {attributeNames: [...], results: [[...]...]}: a

@@ -31,6 +31,7 @@ from acquit.broker.admin.queue_operations import (
     delete_queue,
     move_messages,
     purge_queue,
+    query_queue_history,
     query_queues,
     read_queue,
     redrive_letters,
@@ -40,7 +41,17 @@ from acquit.broker.admin.requests import Deleted, ManagementRequest
 from acquit.broker.inspect import TerminusSnapshot
 from acquit.broker.refusal import Refused
 from acquit.errors import SelectorError
-from acquit.protocol.extensions import BROKER, CONNECTION, HISTORY, LINK, MESSAGE, QUEUE, TERMINUS_ENTITY, TRANSACTION
+from acquit.protocol.extensions import (
+    BROKER,
+    CONNECTION,
+    HISTORY,
+    LINK,
+    MESSAGE,
+    QUEUE,
+    QUEUE_HISTORY,
+    TERMINUS_ENTITY,
+    TRANSACTION,
+)
 from acquit.protocol.types import Value
 
 
@@ -118,6 +129,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ("PURGE", QUEUE): Operation(purge_queue, Needs.MANAGE),
     ("MOVE", QUEUE): Operation(move_messages, Needs.MANAGE),
     ("REDRIVE", QUEUE): Operation(redrive_letters, Needs.MANAGE),
+    ("QUERY", QUEUE_HISTORY): Operation(query_queue_history, Needs.BROWSE),
     ("QUERY", CONNECTION): Operation(query_connections, Needs.USER),
     ("DELETE", CONNECTION): Operation(close_connection, Needs.MANAGE_ALL),
     ("QUERY", LINK): Operation(query_links, Needs.BROWSE_ANY),

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from acquit.broker.admin.later import Later, RequestFailure
 from acquit.broker.admin.redriving import Redriven
 from acquit.broker.admin.requests import Deleted, ManagementRequest, is_number
+from acquit.broker.admin.trends import STEP_MS, TrendPoint
 from acquit.broker.inspect import QUEUE_COLUMNS, QueueSnapshot
 from acquit.broker.nodes.pausing import PAUSES
 from acquit.protocol.types import Value
@@ -37,6 +38,12 @@ def read_queue(request: ManagementRequest) -> Value:
     """Return what one queue or topic holds and counts."""
     queue = request.queue()
     return {column: getattr(queue, column) for column in QUEUE_COLUMNS}
+
+
+def query_queue_history(request: ManagementRequest) -> Value:
+    """Return what a queue was like over the last hours."""
+    points = [list[Value](point) for point in request.broker.trends.points(request.holder().name)]
+    return {"step_ms": STEP_MS, "attributeNames": list[Value](TrendPoint._fields), "points": list[Value](points)}
 
 
 def purge_queue(request: ManagementRequest) -> Later[Value]:
@@ -156,6 +163,7 @@ __all__ = [
     "delete_queue",
     "move_messages",
     "purge_queue",
+    "query_queue_history",
     "query_queues",
     "read_queue",
     "redrive_letters",

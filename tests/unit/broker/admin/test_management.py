@@ -9,6 +9,7 @@ from acquit.broker.access.permissions import EVERYTHING, Permissions, Rights
 from acquit.broker.admin.later import Later, RequestFailure
 from acquit.broker.admin.management import answer, reply_address
 from acquit.broker.admin.redriving import Redriven
+from acquit.broker.admin.trends import TrendPoint
 from acquit.broker.inspect import QUEUE_COLUMNS, BrokerSnapshot, QueueSnapshot
 from acquit.broker.options import Role, Security, User
 from acquit.broker.refusal import Refused
@@ -83,6 +84,13 @@ class FakeBroker:
     def pause(self, name: str, how: str, user: str | None) -> Later[str]:
         self.done.append(("pause", name, how, user))
         return ready(how)
+
+    @property
+    def trends(self) -> FakeBroker:
+        return self
+
+    def points(self, queue: str) -> list[TrendPoint]:
+        return [TrendPoint(9, 5, 4, 3, 2)]
 
     def reload(self) -> Later[list[object]]:
         return ready([{"key": "a", "old": 1, "new": 2}])
@@ -338,6 +346,21 @@ def test_a_redrive_tells_of_each_origin() -> None:
     assert ask(broker, None, rights(browse=("#",)), operation="REDRIVE", type="acquit:queue", name="DLQ")[0] == 403
     for wrong in ({"to": "a"}, {"max": 0}, {"sequences": ["a"]}, {"dry_run": 1}):
         assert ask(broker, wrong, operation="REDRIVE", type="acquit:queue", name="DLQ")[0] == 400
+
+
+def test_the_history_of_a_queue() -> None:
+    broker = FakeBroker()
+    status, _, body = ask(broker, operation="QUERY", type="acquit:queue-history", name="orders")
+    assert (status, body) == (
+        200,
+        {
+            "step_ms": 60_000,
+            "attributeNames": ["time_ms", "depth", "entered", "retired", "acquired"],
+            "points": [[9, 5, 4, 3, 2]],
+        },
+    )
+    nothing = rights(send=("#",))
+    assert ask(broker, rights=nothing, operation="QUERY", type="acquit:queue-history", name="orders")[0] == 403
 
 
 def test_a_queue_is_paused_by_who_may_manage_it() -> None:
