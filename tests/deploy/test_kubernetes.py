@@ -10,6 +10,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from acquit._version import VERSION
 from tests.support.deployed import DEPLOY, HTTP_PORT, options_of, serve_parameters
 from tests.unit.test_tree import load
 
@@ -47,8 +48,7 @@ def test_kubernetes_accepts_it(version: str) -> None:
 
 def test_its_version_is_ours() -> None:
     release = yaml.safe_load((chart.CHART / "Chart.yaml").read_text())
-    project = load("render_chart").ROOT / "pyproject.toml"
-    assert f'version = "{release["appVersion"]}"\n' in project.read_text()
+    assert release["version"] == release["appVersion"] == VERSION
 
 
 def test_its_configuration_is_one_of_ours() -> None:
