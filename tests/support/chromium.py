@@ -72,15 +72,15 @@ class Tab:
                 result: dict[str, Any] = heard["result"]
                 return result
 
-    def open(self, page: Path, width: int, height: int, *, dark: bool = False) -> None:
-        """Show a file, as a window of this size does; below 600 pixels, as a phone."""
+    def open(self, page: Path | str, width: int, height: int, *, dark: bool = False) -> None:
+        """Show a file, or what is at an address, as a window of this size does; below 600 pixels, as a phone."""
         self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.happened.clear()
-        self.call("Page.navigate", url=page.as_uri())
+        self.call("Page.navigate", url=page if isinstance(page, str) else page.as_uri())
         while "Page.loadEventFired" not in self.happened:
             self._hear()
 
@@ -90,6 +90,14 @@ class Tab:
         if "exceptionDetails" in found:
             raise RuntimeError(f"{expression}: {found['exceptionDetails']}")
         return found["result"].get("value")
+
+    def until(self, expression: str) -> Any:
+        """Wait until a script's expression is true, and return its value. Raises AssertionError if it never is."""
+        ends_at = time.monotonic() + WAIT_S / 3
+        while not (value := self.evaluate(expression)):
+            assert time.monotonic() < ends_at, f"never true: {expression}; {self.evaluate('document.body.innerText')}"
+            time.sleep(0.05)
+        return value
 
     def picture(self, path: Path) -> Path:
         """The whole page as a PNG."""

@@ -20,6 +20,7 @@ from acquit.broker.admin.requests import Deleted, ManagementRequest
 from acquit.errors import ConfigurationError
 from acquit.http import models
 from acquit.http.bridge import Bridge
+from acquit.http.console import add_console
 from acquit.http.guard import Guard
 from acquit.http.health import Health
 from acquit.http.logins import Logins
@@ -115,6 +116,7 @@ def make_app(server: Server, options: Http) -> ASGIApp:
     async def figures(request: Request) -> Response:
         return Response(await metrics.render(request.state.user), media_type=CONTENT_TYPE)
 
+    add_console(app)
     _handle_failures(app)
     _complete_document(app)
     return Guard(app, logins, options)
@@ -141,7 +143,7 @@ def _endpoint(route: Route, bridge: Bridge) -> Any:
             result: object = perform(wanted, ManagementRequest(surveyed, user, rights, name, None))
         else:
             asked = body if body is not None else query
-            value = None if asked is None else from_json(asked.model_dump(exclude_unset=True))
+            value = None if asked is None else from_json(asked.model_dump(exclude_none=True))
             result = await bridge.manage(wanted, user, name, value)
         status = 200 if isinstance(result, Deleted) else wanted.success[0]
         return JSONResponse(route.shape(result, query), status)

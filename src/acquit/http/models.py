@@ -139,8 +139,11 @@ class RowsQuery(CheckedModel):
     limit: int = Field(100, ge=1, le=1_000)
 
 
-class LinksQuery(RowsQuery):
+class LinksQuery(CheckedModel):
     """The links that are wanted."""
+
+    after: str | None = Field(None, max_length=64, description="Only those behind this id.")
+    limit: int = Field(100, ge=1, le=1_000)
 
     connection: int | None = Field(None, ge=0, le=ULONG_MAX, description="Only those of this connection.")
     node: str | None = Field(None, max_length=1024, description="Only those of this queue or topic.")
@@ -189,6 +192,65 @@ class MovedCount(BaseModel):
     """The number of messages that were moved."""
 
     moved: int
+
+
+class MessagesQuery(CheckedModel):
+    """The part of the list that is wanted."""
+
+    state: Literal["available", "acquired", "suspended", "scheduled", "all"] = "all"
+    after: int = Field(0, ge=0, le=ULONG_MAX, description="Only those with a higher sequence.")
+    limit: int = Field(100, ge=1, le=1_000)
+    selector: str | None = Field(None, description="Only those that this JMS selector takes.")
+
+
+class PageOfMessages(BaseModel):
+    """A page of the messages of a queue, by sequence."""
+
+    items: list[dict[str, Any]]
+    next_after: int | None = Field(description="The `after` of the next page; null on the last one.")
+
+
+class QueueTrend(BaseModel):
+    """The last hours of a queue."""
+
+    step_ms: int = Field(description="Milliseconds between two points, about.")
+    attributeNames: list[str] = Field(description="The names of what each point has.")  # noqa: N815 - AMQP's word
+    points: list[list[int]]
+
+
+class OneMessageQuery(CheckedModel):
+    """The message that is wanted."""
+
+    sequence: int = Field(ge=1, le=ULONG_MAX)
+
+
+class OneMessage(BaseModel):
+    """A message in full."""
+
+    model_config = ConfigDict(extra="allow")
+
+    sequence: int
+    state: str
+    attempts: list[dict[str, Any]] = Field(description="The attempts that failed.")
+    content: dict[str, Any] | None = Field(description="Its sections by name; null where it is too large to be shown.")
+
+
+class HistoryQuery(CheckedModel):
+    """The message that is asked about: one of these keys."""
+
+    sequence: int | None = Field(None, ge=1, le=ULONG_MAX)
+    message_id: str | None = None
+    duplicate_id: str | None = None
+
+
+class MessageHistory(BaseModel):
+    """The story of a message, and of the copies that it came from and became."""
+
+    model_config = ConfigDict(extra="allow")
+
+    lives: list[dict[str, Any]]
+    hidden: int = Field(description="Copies in queues that the user may not see.")
+    complete: bool
 
 
 class ScheduledQuery(CheckedModel):

@@ -12,7 +12,18 @@ from pydantic import BaseModel
 
 from acquit.broker.admin.requests import Deleted
 from acquit.http import models
-from acquit.protocol.extensions import BROKER, CONNECTION, LINK, MESSAGE, QUEUE, TERMINUS_ENTITY, TRANSACTION
+from acquit.http.content import content_of
+from acquit.protocol.extensions import (
+    BROKER,
+    CONNECTION,
+    HISTORY,
+    LINK,
+    MESSAGE,
+    QUEUE,
+    QUEUE_HISTORY,
+    TERMINUS_ENTITY,
+    TRANSACTION,
+)
 from acquit.protocol.jsonform import Json, to_json
 
 PREFIX: Final = "/api/v1"
@@ -30,6 +41,10 @@ def plain(result: object, query: object) -> Json:
 
 def rows(result: Mapping[str, Any], query: object) -> Json:
     """Return a list of objects, of the attributes and rows of a QUERY."""
+    return _items(result)
+
+
+def _items(result: Mapping[str, Any]) -> dict[str, Json]:
     names = result["attributeNames"]
     return {"items": [dict(zip(names, map(to_json, row), strict=True)) for row in result["results"]]}
 
@@ -47,6 +62,19 @@ def page_of_queues(result: Mapping[str, Any], query: models.QueuesQuery) -> Json
         "total": len(found),
         "warnings": to_json(result["warnings"]),
     }
+
+
+def page_of_messages(result: Mapping[str, Any], query: object) -> Json:
+    """Return a page of messages."""
+    return {**_items(result), "next_after": result["next_after"]}
+
+
+def one_message(result: Mapping[str, Any], query: object) -> Json:
+    """Return one message with its sections in place of its octets."""
+    said = {name: to_json(value) for name, value in result.items() if name != "message"}
+    payload = result["message"]
+    content: Json = None if payload is None else dict(content_of(bytes(payload)))
+    return {**said, "content": content}
 
 
 class Route(NamedTuple):
@@ -114,6 +142,30 @@ ROUTES: Final = (
         *("GET", "/transactions", "QUERY", TRANSACTION, "Open transactions, the oldest first", models.RowPage),
         query=models.LimitQuery,
         shape=rows,
+    ),
+    Route(
+        *("GET", "/queues/{name}/messages", "QUERY", MESSAGE, "Its messages, a page of them", models.PageOfMessages),
+        query=models.MessagesQuery,
+        shape=page_of_messages,
+    ),
+    Route(
+        *("GET", "/queues/{name}/message", "READ", MESSAGE, "One message in full", models.OneMessage),
+        query=models.OneMessageQuery,
+        shape=one_message,
+    ),
+    Route(
+        *(
+            "GET",
+            "/queues/{name}/history",
+            "QUERY",
+            QUEUE_HISTORY,
+            "Its last hours, a point a minute",
+            models.QueueTrend,
+        ),
+    ),
+    Route(
+        *("GET", "/history", "READ", HISTORY, "What became of a message", models.MessageHistory),
+        query=models.HistoryQuery,
     ),
     Route(
         *("GET", "/queues/{name}/scheduled", "QUERY", MESSAGE, "Messages that wait for their time", models.RowPage),

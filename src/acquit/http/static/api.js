@@ -1,0 +1,50 @@
+// The requests of the console, all to the host that it came from.
+
+const ROOT = "api/v1";
+
+export class Refused extends Error {
+  constructor(status, text) {
+    super(text);
+    this.status = status;
+  }
+}
+
+async function ask(method, path, body, signal) {
+  const options = { method, signal, cache: "no-store", headers: { accept: "application/json" } };
+  if (method !== "GET") options.headers["x-requested-with"] = "console";
+  if (body !== undefined) {
+    options.headers["content-type"] = "application/json";
+    options.body = JSON.stringify(body);
+  }
+  const answer = await fetch(`${ROOT}/${path}`, options);
+  const text = await answer.text();
+  let value = null;
+  try {
+    value = text ? JSON.parse(text) : null;
+  } catch {
+    throw new Refused(answer.status, `the broker answered with status ${answer.status}, and what is no JSON`);
+  }
+  if (!answer.ok) throw new Refused(answer.status, value?.detail ?? value?.title ?? `status ${answer.status}`);
+  return value;
+}
+
+const name = (text) => encodeURIComponent(text);
+const query = (values) => new URLSearchParams(Object.entries(values).filter(([, value]) => value !== "" && value != null)).toString();
+
+export const broker = (signal) => ask("GET", "broker", undefined, signal);
+export const queues = (values, signal) => ask("GET", `queues?${query(values)}`, undefined, signal);
+export const queue = (of, signal) => ask("GET", `queues/${name(of)}`, undefined, signal);
+export const history = (of, signal) => ask("GET", `queues/${name(of)}/history`, undefined, signal);
+export const messages = (of, values, signal) => ask("GET", `queues/${name(of)}/messages?${query(values)}`, undefined, signal);
+export const message = (of, sequence, signal) => ask("GET", `queues/${name(of)}/message?${query({ sequence })}`, undefined, signal);
+export const story = (values, signal) => ask("GET", `history?${query(values)}`, undefined, signal);
+export const connections = (signal) => ask("GET", "connections", undefined, signal);
+export const links = (values, signal) => ask("GET", `links?${query(values)}`, undefined, signal);
+export const termini = (signal) => ask("GET", "termini", undefined, signal);
+
+export const purge = (of, body) => ask("POST", `queues/${name(of)}/purge`, body);
+export const move = (of, body) => ask("POST", `queues/${name(of)}/move`, body);
+export const redrive = (of, body) => ask("POST", `queues/${name(of)}/redrive`, body);
+export const pause = (of, paused) => ask("PATCH", `queues/${name(of)}`, { paused });
+export const remove = (of) => ask("DELETE", `queues/${name(of)}`);
+export const close = (id, reason) => ask("DELETE", `connections/${id}?${query({ reason })}`);
