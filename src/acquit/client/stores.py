@@ -126,6 +126,18 @@ class _Writing(_Forgetting):
                 self._thread.start()
             self._changes.put((entries, done))
 
+    def _catch_up(self) -> None:
+        """Wait until what was handed in before is safe, so that a link that is made anew knows all of it. Raises what
+        the store failed of."""
+        over = threading.Event()
+        with self._lock:
+            if self._closed or self._thread is None:
+                return
+            self._changes.put(([], lambda error: over.set()))
+        over.wait()
+        if self._failure is not None:
+            raise self._failure
+
     def close(self) -> None:
         """Write what was handed in, and end. Close the links first."""
         with self._lock:
@@ -160,7 +172,8 @@ class _Writing(_Forgetting):
     def _perform(self, changes: list[tuple[Sequence[StoreEntry], Done | None]]) -> None:
         if self._failure is None:
             try:
-                self._commit([entry for entries, _ in changes for entry in entries])
+                if entries := [entry for change, _ in changes for entry in change]:
+                    self._commit(entries)
             except BaseException as exc:  # noqa: BLE001 -- whoever waits must hear of it, whatever it is
                 self._failure = exc  # what is written behind a gap would be worth nothing
         for _, done in changes:
@@ -201,6 +214,7 @@ class FileStore(_Writing):
 
     def load(self, link: str) -> LinkEntries:
         """Return the entries of a link."""
+        self._catch_up()
         with self._lock:
             return copied(self._links.get(link, LinkEntries()))
 
@@ -305,6 +319,7 @@ class SqlStore(_Writing):
 
     def load(self, link: str) -> LinkEntries:
         """Return the entries of a link."""
+        self._catch_up()
         connection = self._connect()
         try:
             cursor = connection.cursor()

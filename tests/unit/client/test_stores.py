@@ -111,6 +111,16 @@ def test_a_record_that_is_torn_is_cut_off(tmp_path: Path, cut: int) -> None:
         assert store.load("in").outcomes == {b"1": Accepted(), b"3": Accepted()}
 
 
+@pytest.mark.parametrize("make", DURABLE)
+def test_a_link_that_is_made_anew_knows_what_was_still_being_written(make: Make, tmp_path: Path) -> None:
+    store = make(tmp_path)
+    for number in range(20):
+        tag = b"%d" % number
+        store.write([outcome(tag, Accepted())])
+        assert tag in store.load("in").outcomes
+    close(store)
+
+
 def test_what_is_forgotten_makes_room(tmp_path: Path) -> None:
     path = tmp_path / "links"
     with FileStore(path) as store:
