@@ -301,6 +301,8 @@ def _arrived(world: World, holder: Holder, work: Work, terminus: Terminus, messa
     from tests.simulation.users import see
 
     seen = see(message, work.source.name)
+    # The link may be on another terminus than the store says yet: what is written is safe only a little later.
+    world.oracle.termini.identified(terminus.name, message.receiver._identity)
     world.oracle.arrives(seen, holder.token, terminus=terminus, tag=message.delivery_tag)
     return seen
 
