@@ -103,6 +103,8 @@ READS = re.compile(
 )
 """How bytes and texts from outside begin to be values."""
 ELSEWHERE = {
+    "bench.run": "the numbers that it put into its own messages",
+    "http.logins": "a name and a password in base64; whatever is wrong with them is a refused login",
     "broker.intake.marks": "values that the broker itself recorded; `records` reads what may stand around them",
     "broker.links.terminus": "values that the broker itself recorded; `records` reads what may stand around them",
     "ledger.duplicates": "through `records`: its state is set by records of one namespace",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 from acquit.broker.admin.later import Later
 from acquit.broker.admin.management import answer, reply_address
 from acquit.errors import DecodeError
+from acquit.http.content import content_of
 from acquit.protocol.message import AmqpValue, Message
 from tests.fuzz.target import Target
 from tests.support.broker_world import World, durable
@@ -30,6 +33,11 @@ def management(data: bytes) -> None:
     assert isinstance(said["statusCode"], int) and isinstance(said["statusDescription"], str)
     world.settle()
     world.check()
+
+
+def content(data: bytes) -> None:
+    """Whatever a message is, what people are shown of it is JSON."""
+    json.dumps(content_of(data))
 
 
 def request(operation: str, kind: str, body: object = None, **properties: object) -> bytes:
@@ -58,12 +66,27 @@ TARGETS = (
     Target(
         "management",
         management,
-        ("broker.admin.management", "broker.admin.administration"),
+        ("broker.admin.management", "broker.admin.operations", "broker.admin.administration"),
         (DecodeError,),
         REQUESTS,
         steps=60_000,
         steps_per_byte=400,
         words=(b"operation", b"type", b"name", b"acquit:", b"QUERY", b"MOVE", b"attributeNames"),
+        length_max=400,
+    ),
+    Target(
+        "content",
+        content,
+        ("http.content",),
+        (),
+        (
+            Message("text", durable=True, message_id="m", application_properties={"colour": "red"}).encode(),
+            Message(b'{"a": [1, 2.5, null]}', annotations={"x-opt-here": 1}, footer={"x-opt-sum": 2}).encode(),
+            Message(AmqpValue(b"\xff\x00A"), correlation_id=1).encode(),
+        ),
+        steps=60_000,
+        steps_per_byte=400,
+        words=(b"{", b"[", b'"'),
         length_max=400,
     ),
 )
