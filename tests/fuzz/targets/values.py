@@ -189,7 +189,8 @@ def posting(data: bytes) -> None:
     short = make_plain_body(data, 7, 1_000)
     assert short is None or short == body
     shared, own = scan_sections(SharedBody(found, 1_000).of(7)), scan_sections(body)  # numbers may differ in width
-    assert shared.decode_map(MESSAGE_ANNOTATIONS) == own.decode_map(MESSAGE_ANNOTATIONS)
+    # As text: a NaN, which may be a key, does not equal itself.
+    assert repr(shared.decode_map(MESSAGE_ANNOTATIONS)) == repr(own.decode_map(MESSAGE_ANNOTATIONS))
     assert (shared.delivery_annotations, shared.unchanging) == (own.delivery_annotations, own.unchanging)
     scan_sections(merge_annotations(body, encode({Symbol("x-opt-c"): "d"})))
 
