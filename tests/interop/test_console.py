@@ -212,7 +212,7 @@ def test_hostile_names_and_bodies_stay_text_on_every_screen(tab: Tab, broker: ac
     assert all(url.startswith((f"{broker.http_url}/", "data:", "about:")) for url in tab.requests)
 
 
-@pytest.mark.parametrize("address", [HOSTILE, "a/b?c#d%2Fe", "..."])
+@pytest.mark.parametrize("address", [HOSTILE, "a/b?c#d%2Fe", "...", "..", "."])
 def test_queues_of_any_name_can_be_looked_at(tab: Tab, broker: acquit.Broker, address: str) -> None:
     with acquit.connect(broker.url) as connection:
         connection.session().sender(address).send(HOSTILE)

@@ -302,13 +302,14 @@ class Server:
         """Times from the begin of a batch of the journal until it was on the disk."""
         return self._committer.syncs
 
-    def manage(self, wanted: Operation, user: str | None, name: str | None, body: object) -> Result:
-        """Perform an operation for a user who has come in by another way than AMQP. Raises RequestFailure."""
+    def manage(self, wanted: Operation, user: str | None, name: str | None, body: object, peer: str) -> Result:
+        """Perform an operation for a user who has come in by another way than AMQP, from the address `peer`. Raises
+        RequestFailure."""
         if self._stopping:
             raise RequestFailure(503, "the broker is stopping")
         rights = self._listeners.keys.permissions.of(user)
         try:
-            return perform(wanted, ManagementRequest(self._core.administration, user, rights, name, body))
+            return perform(wanted, ManagementRequest(self._core.administration, user, rights, name, body, peer))
         finally:
             self._turn()
 

@@ -28,6 +28,7 @@ from acquit.http.metrics import CONTENT_TYPE, Metrics
 from acquit.http.problems import MEDIA_TYPE, Problem, ProblemResponse
 from acquit.http.routes import PREFIX, ROUTES, Route
 from acquit.protocol.jsonform import from_json
+from acquit.transport.pump import endpoint_name
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -46,7 +47,8 @@ _PROBLEM: Final[dict[int | str, dict[str, Any]]] = {
 LOGINS_AT_ONCE: Final = 64
 DESCRIPTION: Final = (
     "Each route is one management operation of the broker, with the permission that it needs there. Names in paths are "
-    "percent-encoded, slashes in them, too. Values of AMQP that JSON does not have are objects with one key: "
+    "percent-encoded, slashes in them, too; a browser takes the names `.` and `..` out of a path, so `exact_name` can "
+    "say them. Values of AMQP that JSON does not have are objects with one key: "
     '`{"base64": "..."}`, `{"uuid": "..."}`, `{"timestamp_ms": 0}`.'
 )
 
@@ -133,18 +135,20 @@ def _endpoint(route: Route, bridge: Bridge) -> Any:
     named = "{name}" in route.path
 
     async def endpoint(**given: Any) -> Response:
-        user = given["request"].state.user
-        name = _decoded(given["name"]) if named else None
+        user, peer = given["request"].state.user, endpoint_name(given["request"].scope.get("client"))
         query, body = given.get("query"), given.get("body")
+        name = _decoded(given["name"]) if named else None
+        if isinstance(query, models.NamedQuery) and query.exact_name is not None:
+            name = query.exact_name
         if route.of_survey:
             found = await bridge.survey()
             surveyed = cast("Administration", _FoundBroker(found.broker))  # all of it that such an operation may use
             rights = bridge.server.keys.permissions.of(user)
             result: object = perform(wanted, ManagementRequest(surveyed, user, rights, name, None))
         else:
-            asked = body if body is not None else query
-            value = None if asked is None else from_json(asked.model_dump(exclude_none=True))
-            result = await bridge.manage(wanted, user, name, value)
+            asked = query if route.body is None else body
+            value = None if asked is None else from_json(asked.model_dump(exclude_none=True, exclude={"exact_name"}))
+            result = await bridge.manage(wanted, user, name, value or None, peer)
         status = 200 if isinstance(result, Deleted) else wanted.success[0]
         return JSONResponse(route.shape(result, query), status)
 

@@ -103,11 +103,13 @@ class Bridge:
             future.cancel()
             raise (RequestFailure(503, _LATE) if claim.take() else RequestFailure(504, _GOES_ON)) from None
 
-    async def manage(self, wanted: Operation, user: str | None, name: str | None, body: object) -> Value | Deleted:
-        """Perform an operation for a user. Raises RequestFailure."""
+    async def manage(
+        self, wanted: Operation, user: str | None, name: str | None, body: object, peer: str
+    ) -> Value | Deleted:
+        """Perform an operation for a user, who asks from the address `peer`. Raises RequestFailure."""
 
         def begin(give: Callable[[Value | Deleted | BaseException], None]) -> None:
-            result = self.server.manage(wanted, user, name, body)
+            result = self.server.manage(wanted, user, name, body, peer)
             if isinstance(result, Later):
                 result.when_finished(give)
             else:

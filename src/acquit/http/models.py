@@ -21,6 +21,17 @@ class CheckedModel(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+class NamedQuery(CheckedModel):
+    """The name, where the path cannot have it."""
+
+    exact_name: str | None = Field(
+        None,
+        max_length=4096,
+        description="The name, in place of that in the path, which is not looked at then: for `.` and `..`, which "
+        "browsers take out of a path.",
+    )
+
+
 class BrokerOverview(BaseModel):
     """The broker as a whole."""
 
@@ -82,7 +93,7 @@ class MadeNode(BaseModel):
     name: str
 
 
-class DeleteQuery(CheckedModel):
+class DeleteQuery(NamedQuery):
     """Conditions under which a queue is deleted."""
 
     if_unused: bool = Field(False, description="Only if no link uses it.")
@@ -194,7 +205,7 @@ class MovedCount(BaseModel):
     moved: int
 
 
-class MessagesQuery(CheckedModel):
+class MessagesQuery(NamedQuery):
     """The part of the list that is wanted."""
 
     state: Literal["available", "acquired", "suspended", "scheduled", "all"] = "all"
@@ -218,7 +229,7 @@ class QueueTrend(BaseModel):
     points: list[list[int]]
 
 
-class OneMessageQuery(CheckedModel):
+class OneMessageQuery(NamedQuery):
     """The message that is wanted."""
 
     sequence: int = Field(ge=1, le=ULONG_MAX)
@@ -253,7 +264,7 @@ class MessageHistory(BaseModel):
     complete: bool
 
 
-class ScheduledQuery(CheckedModel):
+class ScheduledQuery(NamedQuery):
     """The part of the list that is wanted."""
 
     after: int = Field(0, ge=0, le=ULONG_MAX, description="Only those with a higher sequence.")

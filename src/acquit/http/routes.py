@@ -13,17 +13,7 @@ from pydantic import BaseModel
 from acquit.broker.admin.requests import Deleted
 from acquit.http import models
 from acquit.http.content import content_of
-from acquit.protocol.extensions import (
-    BROKER,
-    CONNECTION,
-    HISTORY,
-    LINK,
-    MESSAGE,
-    QUEUE,
-    QUEUE_HISTORY,
-    TERMINUS_ENTITY,
-    TRANSACTION,
-)
+from acquit.protocol import extensions as entities
 from acquit.protocol.jsonform import Json, to_json
 
 PREFIX: Final = "/api/v1"
@@ -95,94 +85,116 @@ class Route(NamedTuple):
     """True for an operation that only reads a snapshot of everything: it is performed here, from a survey."""
 
 
+NAMED: Final = models.NamedQuery
+
 ROUTES: Final = (
-    Route("GET", "/broker", "READ", BROKER, "The broker as a whole", models.BrokerOverview),
+    Route("GET", "/broker", "READ", entities.BROKER, "The broker as a whole", models.BrokerOverview),
     Route(
-        *("GET", "/queues", "QUERY", QUEUE, "Queues, subscriptions and topics, a page of them", models.QueuePage),
+        *("GET", "/queues", "QUERY", entities.QUEUE, "Queues, subscriptions and topics, a page of them"),
+        models.QueuePage,
         query=models.QueuesQuery,
         shape=page_of_queues,
         of_survey=True,
     ),
-    Route("GET", "/queues/{name}", "READ", QUEUE, "One queue or topic", models.Queue),
-    Route("PUT", "/queues/{name}", "CREATE", QUEUE, "Make a queue or a topic", models.MadeNode, body=models.NewQueue),
-    Route("DELETE", "/queues/{name}", "DELETE", QUEUE, "Delete it", models.DeletedNode, query=models.DeleteQuery),
+    Route("GET", "/queues/{name}", "READ", entities.QUEUE, "One queue or topic", models.Queue, query=NAMED),
     Route(
-        "POST",
-        "/queues/{name}/purge",
-        "PURGE",
-        QUEUE,
-        "Remove its messages",
-        models.PurgedCount,
+        *("PUT", "/queues/{name}", "CREATE", entities.QUEUE, "Make a queue or a topic", models.MadeNode),
+        body=models.NewQueue,
+        query=NAMED,
+    ),
+    Route(
+        *("DELETE", "/queues/{name}", "DELETE", entities.QUEUE, "Delete it", models.DeletedNode),
+        query=models.DeleteQuery,
+    ),
+    Route(
+        *("POST", "/queues/{name}/purge", "PURGE", entities.QUEUE, "Remove its messages", models.PurgedCount),
         body=models.ChoiceBody,
+        query=NAMED,
     ),
     Route(
-        "POST", "/queues/{name}/move", "MOVE", QUEUE, "Move messages elsewhere", models.MovedCount, body=models.MoveBody
+        *("POST", "/queues/{name}/move", "MOVE", entities.QUEUE, "Move messages elsewhere", models.MovedCount),
+        body=models.MoveBody,
+        query=NAMED,
     ),
-    Route("PATCH", "/queues/{name}", "UPDATE", QUEUE, "Pause or resume it", models.PausedSide, body=models.PauseBody),
     Route(
-        *("POST", "/queues/{name}/redrive", "REDRIVE", QUEUE, "Send dead letters back", models.RedrivenCounts),
+        *("PATCH", "/queues/{name}", "UPDATE", entities.QUEUE, "Pause or resume it", models.PausedSide),
+        body=models.PauseBody,
+        query=NAMED,
+    ),
+    Route(
+        *("POST", "/queues/{name}/redrive", "REDRIVE", entities.QUEUE, "Send dead letters back"),
+        models.RedrivenCounts,
         body=models.RedriveBody,
+        query=NAMED,
     ),
     Route(
-        *("GET", "/connections", "QUERY", CONNECTION, "Connections, a page of them", models.RowPage),
+        *("GET", "/connections", "QUERY", entities.CONNECTION, "Connections, a page of them", models.RowPage),
         query=models.RowsQuery,
         shape=rows,
     ),
     Route(
-        *("DELETE", "/connections/{name}", "DELETE", CONNECTION, "Close a connection", models.ClosedConnection),
+        *("DELETE", "/connections/{name}", "DELETE", entities.CONNECTION, "Close a connection"),
+        models.ClosedConnection,
         query=models.ReasonQuery,
     ),
     Route(
-        *("GET", "/links", "QUERY", LINK, "Links, a page of them", models.RowPage),
+        *("GET", "/links", "QUERY", entities.LINK, "Links, a page of them", models.RowPage),
         query=models.LinksQuery,
         shape=rows,
     ),
-    Route(*("DELETE", "/links/{name}", "DELETE", LINK, "Detach a link", models.DetachedLink), query=models.ReasonQuery),
     Route(
-        *("GET", "/transactions", "QUERY", TRANSACTION, "Open transactions, the oldest first", models.RowPage),
+        *("DELETE", "/links/{name}", "DELETE", entities.LINK, "Detach a link", models.DetachedLink),
+        query=models.ReasonQuery,
+    ),
+    Route(
+        *("GET", "/transactions", "QUERY", entities.TRANSACTION, "Open transactions, the oldest first"),
+        models.RowPage,
         query=models.LimitQuery,
         shape=rows,
     ),
     Route(
-        *("GET", "/queues/{name}/messages", "QUERY", MESSAGE, "Its messages, a page of them", models.PageOfMessages),
+        *("GET", "/queues/{name}/messages", "QUERY", entities.MESSAGE, "Its messages, a page of them"),
+        models.PageOfMessages,
         query=models.MessagesQuery,
         shape=page_of_messages,
     ),
     Route(
-        *("GET", "/queues/{name}/message", "READ", MESSAGE, "One message in full", models.OneMessage),
+        *("GET", "/queues/{name}/message", "READ", entities.MESSAGE, "One message in full", models.OneMessage),
         query=models.OneMessageQuery,
         shape=one_message,
     ),
     Route(
-        *(
-            "GET",
-            "/queues/{name}/history",
-            "QUERY",
-            QUEUE_HISTORY,
-            "Its last hours, a point a minute",
-            models.QueueTrend,
-        ),
+        *("GET", "/queues/{name}/history", "QUERY", entities.QUEUE_HISTORY, "Its last hours, a point a minute"),
+        models.QueueTrend,
+        query=NAMED,
     ),
     Route(
-        *("GET", "/history", "READ", HISTORY, "What became of a message", models.MessageHistory),
+        *("GET", "/history", "READ", entities.HISTORY, "What became of a message", models.MessageHistory),
         query=models.HistoryQuery,
     ),
     Route(
-        *("GET", "/queues/{name}/scheduled", "QUERY", MESSAGE, "Messages that wait for their time", models.RowPage),
+        *("GET", "/queues/{name}/scheduled", "QUERY", entities.MESSAGE, "Messages that wait for their time"),
+        models.RowPage,
         query=models.ScheduledQuery,
         shape=rows,
     ),
     Route(
-        *("POST", "/queues/{name}/scheduled/cancel", "CANCEL", MESSAGE, "Cancel such messages", models.CancelledCount),
+        *("POST", "/queues/{name}/scheduled/cancel", "CANCEL", entities.MESSAGE, "Cancel such messages"),
+        models.CancelledCount,
         body=models.CancelBody,
+        query=NAMED,
     ),
-    Route("GET", "/transactions/{name}", "READ", TRANSACTION, "The fate of a transaction", models.FateOfTransaction),
     Route(
-        *("GET", "/termini", "QUERY", TERMINUS_ENTITY, "Termini that outlive their links", models.TerminusPage),
+        *("GET", "/transactions/{name}", "READ", entities.TRANSACTION, "The fate of a transaction"),
+        models.FateOfTransaction,
+    ),
+    Route(
+        *("GET", "/termini", "QUERY", entities.TERMINUS_ENTITY, "Termini that outlive their links"),
+        models.TerminusPage,
         shape=rows,
     ),
-    Route("DELETE", "/termini/{name}", "DELETE", TERMINUS_ENTITY, "End a terminus", models.ReturnedCount),
-    Route("POST", "/reload", "RELOAD", BROKER, "Read the configuration again", models.ConfigurationChanges),
+    Route(*("DELETE", "/termini/{name}", "DELETE", entities.TERMINUS_ENTITY, "End a terminus"), models.ReturnedCount),
+    Route(*("POST", "/reload", "RELOAD", entities.BROKER, "Read the configuration again"), models.ConfigurationChanges),
 )
 
 __all__ = ["PREFIX", "ROUTES", "Route", "page_of_queues", "plain", "rows"]

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from openapi_spec_validator import validate
 
 import acquit
 from acquit.broker.admin.operations import OPERATIONS
-from acquit.broker.options import BrokerOptions, Http
+from acquit.broker.options import BrokerOptions, Http, Role, Security, User
 from acquit.http import models
 from acquit.http.routes import ROUTES
-from tests.support.http import Answer, ask
+from acquit.ledger.audit_lines import read_audit
+from acquit.store.reading import FolderReader
+from tests.support.http import Answer, ask, basic
 
 API = "/api/v1"
 
@@ -123,14 +127,46 @@ def test_pages_of_queues() -> None:
     "name", ["a/b", "a%b", "ä.ö", "a b", "..", ".", "a?b#c", "x" * 200, "a+b", "%2F", "queues/purge", "'\"<script>"]
 )
 def test_any_name_of_a_queue_has_its_path(broker: acquit.Broker, name: str) -> None:
-    from urllib.parse import quote
-
     path = f"{API}/queues/{quote(name, safe='').replace('.', '%2E')}"
     made = ask(broker.http_url, path, "PUT", {})
     assert made.status == 201, made
     assert ask(broker.http_url, path).json["name"] == name
     assert ask(broker.http_url, f"{path}/purge", "POST", {}).json == {"purged": 0}
     assert ask(broker.http_url, path, "DELETE", {}).status == 200
+
+
+@pytest.mark.parametrize("name", [".", "..", "-", "a/b"])
+def test_a_name_that_browsers_take_out_of_a_path_is_said_beside_it(broker: acquit.Broker, name: str) -> None:
+    def at(rest: str = "") -> str:
+        return f"{API}/queues/-{rest}?exact_name={quote(name, safe='')}"
+
+    assert ask(broker.http_url, at(), "PUT", {}).json == {"name": name}
+    post(broker, name, "x")
+    (row,) = ask(broker.http_url, at("/messages")).json["items"]
+    assert ask(broker.http_url, f"{at('/message')}&sequence={row['sequence']}").json["content"]["body"] == "x"
+    assert ask(broker.http_url, at("/history")).json["step_ms"] == 60_000
+    assert ask(broker.http_url, at("/scheduled")).json == {"items": []}
+    assert ask(broker.http_url, at("/scheduled/cancel"), "POST", {"all": True}).json == {"cancelled": 0}
+    assert ask(broker.http_url, at(), "PATCH", {"paused": "none"}).json == {"paused": "none"}
+    assert ask(broker.http_url, at("/redrive"), "POST", {"dry_run": True}).json["without_origin"] == 1
+    assert ask(broker.http_url, at("/move"), "POST", {"to": "moved-there"}).json == {"moved": 1}
+    assert ask(broker.http_url, at("/purge"), "POST", {}).json == {"purged": 0}
+    assert ask(broker.http_url, at()).json["name"] == name
+    assert ask(broker.http_url, f"{at()}&if_empty=true", "DELETE", {}).json == {"messages": 0, "links": 0}
+
+
+def test_audit_lines_say_where_a_request_came_from(tmp_path: Path) -> None:
+    """Also the line of what is refused for want of a permission."""
+    security = Security(users={"eve": User(password="eve", roles=("some",))}, roles={"some": Role(manage=("mine.#",))})
+    with acquit.Broker(tmp_path, http_port=0, config=BrokerOptions(security=security).with_small_journal()) as running:
+        eve = basic("eve", "eve")
+        assert ask(running.http_url, f"{API}/queues/mine.one", "PUT", {}, eve).status == 201
+        assert ask(running.http_url, f"{API}/queues/other", "PUT", {}, eve).status == 403
+    found = list(read_audit(FolderReader(tmp_path)))
+    assert [(line.action, line.user, line.target, line.peer[:10]) for line in found] == [
+        ("CREATE acquit:queue", "eve", "mine.one", "127.0.0.1:"),
+        ("CREATE acquit:queue", "eve", "other", "127.0.0.1:"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -28,23 +28,29 @@ async function ask(method, path, body, signal) {
   return value;
 }
 
-const name = (text) => encodeURIComponent(text);
 const query = (values) => new URLSearchParams(Object.entries(values).filter(([, value]) => value !== "" && value != null)).toString();
+
+// The path of a queue. A browser takes the names . and .. out of a path, however they are written.
+function at(name, rest = "", values = {}) {
+  const hidden = name === "." || name === "..";
+  const asked = query({ ...values, exact_name: hidden ? name : null });
+  return `queues/${hidden ? "-" : encodeURIComponent(name)}${rest}${asked && `?${asked}`}`;
+}
 
 export const broker = (signal) => ask("GET", "broker", undefined, signal);
 export const queues = (values, signal) => ask("GET", `queues?${query(values)}`, undefined, signal);
-export const queue = (of, signal) => ask("GET", `queues/${name(of)}`, undefined, signal);
-export const history = (of, signal) => ask("GET", `queues/${name(of)}/history`, undefined, signal);
-export const messages = (of, values, signal) => ask("GET", `queues/${name(of)}/messages?${query(values)}`, undefined, signal);
-export const message = (of, sequence, signal) => ask("GET", `queues/${name(of)}/message?${query({ sequence })}`, undefined, signal);
+export const queue = (of, signal) => ask("GET", at(of), undefined, signal);
+export const history = (of, signal) => ask("GET", at(of, "/history"), undefined, signal);
+export const messages = (of, values, signal) => ask("GET", at(of, "/messages", values), undefined, signal);
+export const message = (of, sequence, signal) => ask("GET", at(of, "/message", { sequence }), undefined, signal);
 export const story = (values, signal) => ask("GET", `history?${query(values)}`, undefined, signal);
 export const connections = (signal) => ask("GET", "connections", undefined, signal);
 export const links = (values, signal) => ask("GET", `links?${query(values)}`, undefined, signal);
 export const termini = (signal) => ask("GET", "termini", undefined, signal);
 
-export const purge = (of, body) => ask("POST", `queues/${name(of)}/purge`, body);
-export const move = (of, body) => ask("POST", `queues/${name(of)}/move`, body);
-export const redrive = (of, body) => ask("POST", `queues/${name(of)}/redrive`, body);
-export const pause = (of, paused) => ask("PATCH", `queues/${name(of)}`, { paused });
-export const remove = (of) => ask("DELETE", `queues/${name(of)}`);
+export const purge = (of, body) => ask("POST", at(of, "/purge"), body);
+export const move = (of, body) => ask("POST", at(of, "/move"), body);
+export const redrive = (of, body) => ask("POST", at(of, "/redrive"), body);
+export const pause = (of, paused) => ask("PATCH", at(of), { paused });
+export const remove = (of) => ask("DELETE", at(of));
 export const close = (id, reason) => ask("DELETE", `connections/${id}?${query({ reason })}`);
