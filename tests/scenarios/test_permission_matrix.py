@@ -8,22 +8,35 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import combinations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
+from acquit.broker.admin.later import Later
+from acquit.broker.admin.operations import OPERATIONS
 from acquit.broker.options import BrokerLimits, BrokerOptions, Role, Security, User
-from acquit.protocol.definitions import Accepted, Error, Rejected, Source, Target
-from acquit.protocol.extensions import MANAGEMENT_NODE
+from acquit.ledger.history import Asked, History, history
+from acquit.protocol.definitions import (
+    Accepted,
+    Error,
+    RcvSettleMode,
+    Rejected,
+    Source,
+    Target,
+    TerminusDurability,
+    TerminusExpiryPolicy,
+)
+from acquit.protocol.extensions import MANAGEMENT_NODE, RESUME
 from acquit.protocol.link import Link, ReceivingLink, SendingLink
 from acquit.protocol.message import Message
-from tests.support.broker_world import Client, World, durable, live_of
+from tests.support.broker_world import DATA, Client, World, after_kill, durable, live_of
 from tests.support.transacting import Controller
 
 PERMISSIONS = ("send", "consume", "browse", "create", "delete", "manage")
 SETS = [frozenset(chosen) for size in range(7) for chosen in combinations(PERMISSIONS, size)]
 UNAUTHORIZED = "amqp:unauthorized-access"
 COVERED, ELSEWHERE = "mine", "other"
+GOOD, FORBIDDEN, NOT_FOUND = (200, 201, 204), 403, 404
 
 
 class Cell:
@@ -41,7 +54,14 @@ class Cell:
         self.world = World(BrokerOptions(security=security, limits=limits))
         self.owner = self.world.client("container", user="owner")
         self.tried = self.world.client("container", user="tried")
+        self.world.core.administration.history = self._history
         self._names = 0
+
+    def _history(self, asked: Asked, bytes_max: int) -> Later[History]:
+        """As the server does on a thread."""
+        later = Later[History]()
+        later.finish(history(DATA, sequence=asked.sequence, disk=after_kill(self.world.disk)))
+        return later
 
     def name(self) -> str:
         self._names += 1
@@ -175,8 +195,14 @@ def reply_to(cell: Cell, address: str) -> bool:
     return _judge(outcome.error if isinstance(outcome, Rejected) else None)
 
 
-def _ask(cell: Cell, operation: str, kind: str, name: str | None, body: object = None) -> bool:
-    """Whether a request was not answered with 403; later failures do not concern the permission."""
+class Answer(NamedTuple):
+    """The answer to a request to the management node."""
+
+    status: int
+    body: Any
+
+
+def _answer(cell: Cell, operation: str, kind: str, name: str | None, body: object = None) -> Answer:
     here = cell.name()
     replies = cell.tried.begun.attach_receiver(  # type: ignore[attr-defined]
         cell.name(), source=Source(MANAGEMENT_NODE), target=Target(here)
@@ -190,36 +216,159 @@ def _ask(cell: Cell, operation: str, kind: str, name: str | None, body: object =
     cell.tried.post(requests, Message(body, reply_to=here, application_properties=about))
     cell.world.settle()
     (answer,) = cell.tried.received[replies]
-    return Message.decode(answer.payload).application_properties["statusCode"] != 403
+    message = Message.decode(answer.payload)
+    return Answer(int(str(message.application_properties["statusCode"])), message.body)
 
 
 def command(
     operation: str, kind: str = "queue", body: object = None, *, named: bool = True
 ) -> Callable[[Cell, str], bool]:
-    """A request to the management node, about the address."""
-    return lambda cell, address: _ask(cell, operation, kind, address if named else None, body)
+    """A request to the management node, about the address. Later failures than 403 do not concern the permission."""
+    return lambda cell, address: _answer(cell, operation, kind, address if named else None, body).status != FORBIDDEN
+
+
+def does(
+    operation: str, kind: str, name: Callable[[Cell, str], str], body: object = None
+) -> Callable[[Cell, str], bool]:
+    """A request about what `name` makes at the address. Who may not know of it hears that there is none."""
+
+    def done(cell: Cell, address: str) -> bool:
+        answer = _answer(cell, operation, kind, name(cell, address), body)
+        assert answer.status in (*GOOD, FORBIDDEN, NOT_FOUND), answer
+        return answer.status in GOOD
+
+    return done
+
+
+def shows(
+    kind: str, column: str, made: Callable[[Cell, str], object], body: object = None
+) -> Callable[[Cell, str], bool]:
+    """A table, in which the one with this value in the column, made at the address, is told of, or is not."""
+
+    def shown(cell: Cell, address: str) -> bool:
+        wanted = made(cell, address)
+        answer = _answer(cell, "QUERY", kind, None, body)
+        assert answer.status in (200, FORBIDDEN), answer
+        if answer.status == FORBIDDEN:
+            return False
+        at = answer.body["attributeNames"].index(column)
+        return wanted in [row[at] for row in answer.body["results"]]
+
+    return shown
 
 
 def move(to: str) -> Callable[[Cell, str], bool]:
     def moved(cell: Cell, address: str) -> bool:
         cell.make(f"{to}.target")
-        return _ask(cell, "MOVE", "queue", address, {"to": f"{to}.target"})
+        return _answer(cell, "MOVE", "queue", address, {"to": f"{to}.target"}).status != FORBIDDEN
 
     return moved
 
 
+def redrive(to: str) -> Callable[[Cell, str], bool]:
+    """Whether the dead letters of an address went back to where they died."""
+
+    def redriven(cell: Cell, address: str) -> bool:
+        died = f"{to}.{cell.name()}"
+        cell.make(died)
+        link = cell.owner.receiver(died, cell.name(), credit=1)
+        cell.world.settle()
+        link.session.settle_all(cell.owner.held(link), Rejected(None))
+        cell.owner.detach(link)
+        cell.world.settle()
+        cell.world.core.administration.move("DLQ", address, None, messages_max=None, selector=None)
+        cell.world.settle()
+        answer = _answer(cell, "REDRIVE", "queue", address)
+        assert answer.status in (200, FORBIDDEN), answer
+        went = answer.status != FORBIDDEN and answer.body["redriven"] > 0
+        assert went == (live_of(cell.world, died) > 0)
+        return went
+
+    return redriven
+
+
+def read_history(cell: Cell, address: str) -> bool:
+    """Whether the life of a message is told to who knows its sequence."""
+    (sequence,) = (one.sequence for one in cell.world.core.queues.by_name[address].backlog.next_messages())
+    answer = _answer(cell, "READ", "history", None, {"sequence": sequence})
+    assert answer.status in (200, FORBIDDEN, NOT_FOUND), answer
+    assert answer.status != NOT_FOUND or b"the owner" not in repr(answer).encode()
+    return answer.status == 200 and len(answer.body["lives"]) == 1
+
+
+def create_again(cell: Cell, address: str) -> bool:
+    """Whether a queue that is there was replaced, and what was in it is gone."""
+    answer = _answer(cell, "CREATE", "queue", address)
+    assert answer.status in (409, FORBIDDEN), answer
+    return live_of(cell.world, address) != 1
+
+
+def read_figures(cell: Cell, _: str) -> bool:
+    """Whether the broker's figures are told beyond those that are everybody's."""
+    return "memory_bytes" in _answer(cell, "READ", "broker", None).body
+
+
+def read_fate(cell: Cell, _: str) -> bool:
+    """Whether another user's transaction is told of."""
+    txn_id = Controller(cell.owner, cell.name()).declare()
+    return bool(_answer(cell, "READ", "transaction", txn_id.hex()).body["fate"] != "unknown")
+
+
+def _address(_: Cell, address: str) -> str:
+    return address
+
+
+def _number(of: str) -> Callable[[Cell, str], int]:
+    """The number of the connection of "owner" or "tried"."""
+    return lambda cell, _: int(getattr(cell, of).peer.number)
+
+
+def _named(number: Callable[[Cell, str], int]) -> Callable[[Cell, str], str]:
+    return lambda cell, address: str(number(cell, address))
+
+
+def _link(cell: Cell, address: str) -> str:
+    """The id of a link of the owner's."""
+    cell.owner.receiver(address, cell.name())
+    peer = cell.owner.peer
+    return f"{peer.number}.{max(peer.links.values())}"
+
+
+def _transaction(cell: Cell, _: str) -> str:
+    return Controller(cell.owner, cell.name()).declare().hex()
+
+
+def _terminus(cell: Cell, address: str) -> str:
+    """The identity of a terminus of the owner's, which outlives its link."""
+    before = {one.identity for one in cell.world.core.administration.termini()}
+    cell.owner.begun.attach_receiver(  # type: ignore[attr-defined]
+        cell.name(),
+        source=Source(address, TerminusDurability.UNSETTLED_STATE, TerminusExpiryPolicy.NEVER),
+        target=Target("there"),
+        rcv_settle_mode=RcvSettleMode.SECOND,
+        unsettled={},
+        desired_capabilities=(RESUME,),
+    )
+    cell.world.settle()
+    (made,) = {one.identity for one in cell.world.core.administration.termini()} - before
+    return made
+
+
 class Way(NamedTuple):
     """`existing`: what it takes at an address that is there; `new`: at one that is not. Each has alternatives. None: it
-    is not tried. `pattern`: what the role names, where that is not below COVERED; tried at no other address."""
+    is not tried. `pattern`: what the role names, where that is not below COVERED; tried at no other address. `asks`:
+    the operation that it asks for, "VERB type"."""
 
     name: str
     go: Callable[[Cell, str], bool]
     existing: list[str] | None
     new: list[str] | None = None
     pattern: str | None = None
+    asks: str = ""
 
 
 NEVER: list[str] = []
+LOOK = ["browse", "manage"]
 WAYS = [
     Way("link", link, ["send"], ["send create"]),
     Way("anonymous relay", relay, ["send"], ["send create"]),
@@ -236,19 +385,52 @@ WAYS = [
     Way("another's dynamic node, send", send_to_anothers_dynamic_node, None, ["send"], "temporary.queue.*"),
     Way("another's dynamic node, receive", receive_from_anothers_dynamic_node, None, ["consume"], "temporary.queue.*"),
     Way("reply-to", reply_to, ["send"]),
-    Way("read the broker", command("READ", "broker", named=False), [""]),
-    Way("read a queue", command("READ"), ["browse", "manage"]),
-    Way("list scheduled", command("QUERY", "message"), ["browse", "manage"]),
-    Way("look at messages", command("QUERY", "message", {"state": "all"}), ["browse", "manage"]),
-    Way("read a message", command("READ", "message", {"sequence": 1}), ["browse", "manage"]),
-    Way("cancel scheduled", command("CANCEL", "message", {"sequence": 1}), ["manage"]),
-    Way("purge", command("PURGE"), ["manage"]),
-    Way("create", command("CREATE"), None, ["create", "manage"]),
-    Way("delete", command("DELETE"), ["delete", "manage"]),
-    Way("move within", move(COVERED), ["manage"]),
-    Way("move elsewhere", move(ELSEWHERE), NEVER),
-    Way("reload", command("RELOAD", "broker", named=False), NEVER),
-    Way("reload, of everything", command("RELOAD", "broker", named=False), ["manage"], None, "#"),
+    Way("read the broker", command("READ", "broker", named=False), [""], asks="READ broker"),
+    Way("read its figures", read_figures, NEVER, asks="READ broker"),
+    Way("read its figures, of everything", read_figures, ["browse", "manage"], None, "#", asks="READ broker"),
+    Way("list queues", shows("queue", "name", _address), LOOK, asks="QUERY queue"),
+    Way("list queues by the page", shows("queue", "name", _address, {"limit": 9}), LOOK, asks="QUERY queue"),
+    Way("read a queue", command("READ"), LOOK, LOOK, asks="READ queue"),
+    Way("read a queue's history", command("QUERY", "queue-history"), LOOK, LOOK, asks="QUERY queue-history"),
+    Way("list scheduled", command("QUERY", "message"), LOOK, LOOK, asks="QUERY message"),
+    Way("look at messages", command("QUERY", "message", {"state": "all"}), LOOK, asks="QUERY message"),
+    Way("search messages", command("QUERY", "message", {"selector": "TRUE"}), LOOK, asks="QUERY message"),
+    Way("read a message", command("READ", "message", {"sequence": 1}), LOOK, asks="READ message"),
+    Way("read a message's history", read_history, LOOK, asks="READ history"),
+    Way("cancel scheduled", command("CANCEL", "message", {"sequence": 1}), ["manage"], asks="CANCEL message"),
+    Way("pause", command("UPDATE", "queue", {"paused": "both"}), ["manage"], ["manage"], asks="UPDATE queue"),
+    Way("purge", command("PURGE"), ["manage"], ["manage"], asks="PURGE queue"),
+    Way("purge by selector", command("PURGE", "queue", {"selector": "TRUE"}), ["manage"], asks="PURGE queue"),
+    Way("purge by sequence", command("PURGE", "queue", {"sequences": [1]}), ["manage"], asks="PURGE queue"),
+    Way("create", command("CREATE"), ["create", "manage"], ["create", "manage"], asks="CREATE queue"),
+    Way("create over another's", create_again, NEVER, asks="CREATE queue"),
+    Way("delete", command("DELETE"), ["delete", "manage"], ["delete", "manage"], asks="DELETE queue"),
+    Way("move within", move(COVERED), ["manage"], asks="MOVE queue"),
+    Way("move elsewhere", move(ELSEWHERE), NEVER, asks="MOVE queue"),
+    Way("redrive within", redrive(COVERED), ["manage"], asks="REDRIVE queue"),
+    Way("redrive elsewhere", redrive(ELSEWHERE), NEVER, asks="REDRIVE queue"),
+    Way("see links", shows("link", "id", _link), LOOK, asks="QUERY link"),
+    Way("detach a link", does("DELETE", "link", _link, {"reason": "x"}), ["manage"], asks="DELETE link"),
+    Way("see one's connection", shows("connection", "id", _number("tried")), [""], asks="QUERY connection"),
+    Way("see another's connection", shows("connection", "id", _number("owner")), NEVER, asks="QUERY connection"),
+    Way("see all connections", shows("connection", "id", _number("owner")), ["manage"], None, "#", "QUERY connection"),
+    Way("close a connection", does("DELETE", "connection", _named(_number("owner"))), NEVER, asks="DELETE connection"),
+    Way(
+        "close any connection",
+        does("DELETE", "connection", _named(_number("owner"))),
+        ["manage"],
+        None,
+        "#",
+        "DELETE connection",
+    ),
+    Way("see transactions", shows("transaction", "id", _transaction), NEVER, asks="QUERY transaction"),
+    Way("see all transactions", shows("transaction", "id", _transaction), ["manage"], None, "#", "QUERY transaction"),
+    Way("another's transaction", read_fate, NEVER, asks="READ transaction"),
+    Way("another's transaction, of everything", read_fate, NEVER, None, "#", "READ transaction"),
+    Way("see termini", shows("terminus-entity", "identity", _terminus), LOOK, asks="QUERY terminus-entity"),
+    Way("end a terminus", does("DELETE", "terminus-entity", _terminus), ["manage"], asks="DELETE terminus-entity"),
+    Way("reload", command("RELOAD", "broker", named=False), NEVER, asks="RELOAD broker"),
+    Way("reload, of everything", command("RELOAD", "broker", named=False), ["manage"], None, "#", "RELOAD broker"),
 ]
 
 
@@ -262,14 +444,20 @@ def expected(needs: list[str], permissions: frozenset[str], *, covered: bool) ->
 def test_exactly_what_the_permissions_say(way: Way) -> None:
     wrong = []
     for permissions in SETS:
+        cell = Cell(permissions, way.pattern or f"{COVERED}.#")
         for place in (COVERED, ELSEWHERE) if way.pattern is None else (COVERED,):
             for exists, needs in ((True, way.existing), (False, way.new)):
                 if needs is None:
                     continue
-                cell = Cell(permissions, way.pattern or f"{COVERED}.#")
+                address = f"{place}.{'x' if exists else 'new'}"
                 if exists:
-                    cell.make(f"{place}.x")
-                let_in = way.go(cell, f"{place}.x")
+                    cell.make(address)
+                let_in = way.go(cell, address)
                 if let_in != expected(needs, permissions, covered=place == COVERED):
                     wrong.append((sorted(permissions), place, "there" if exists else "new", let_in))
     assert not wrong
+
+
+def test_each_operation_has_its_ways() -> None:
+    """An operation that is new in the table is a way in, which has to be written down here."""
+    assert {way.asks for way in WAYS} - {""} == {f"{verb} {kind.removeprefix('acquit:')}" for verb, kind in OPERATIONS}

@@ -130,7 +130,9 @@ class Administration:
 
     def create(self, name: str, user: str | None, *, topic: bool) -> Later[str]:
         """Make a queue, or a topic, that stays until somebody deletes it; its name, once that is durable. Raises
-        Refused."""
+        Refused, and RequestFailure where there is one, whoever may see it."""
+        if name in (self._topics.by_address if topic else self._queues.by_name):
+            raise RequestFailure(409, f"there is a {'topic' if topic else 'queue'} {name!r} already")
         self._check_makeable(name, user, topic=topic)
         if topic:
             self._topics.make(name, self._actor(user, name), auto_created=False)

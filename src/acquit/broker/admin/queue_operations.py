@@ -69,10 +69,6 @@ def create_queue(request: ManagementRequest) -> Later[Value]:
         raise RequestFailure(400, "the application property 'name' must be the name of a queue")
     if kind not in ("queue", "topic"):
         raise RequestFailure(400, f"kind must be 'queue' or 'topic', not {kind!r:.64}")
-    if request.find(name) and any(
-        row.name == name and ("topic" in row.kind) == (kind == "topic") for row in request.snapshot().queues
-    ):
-        raise RequestFailure(409, f"there is a {kind} {name!r} already")
     return request.broker.create(name, request.user, topic=kind == "topic").then(lambda made: {"name": made})
 
 

@@ -321,6 +321,21 @@ def test_a_deleted_address_remembers_no_ids() -> None:
     assert world.fold().table.windows == world.core.scribe.recorder.table.windows
 
 
+@pytest.mark.parametrize("topic", [False, True])
+def test_what_is_there_is_not_made_again(topic: bool) -> None:
+    """Whoever asks: who may only create does not see that it is there."""
+    world = World()
+    administration = world.core.administration
+    administration.create("q", None, topic=topic)
+    world.settle()
+    node = world.core.queues.by_name.get("q") or world.core.topics.by_address["q"]
+    with pytest.raises(RequestFailure, match=f"there is a {'topic' if topic else 'queue'} 'q' already"):
+        administration.create("q", "ada", topic=topic)
+    administration.create("q", None, topic=not topic)
+    world.settle()
+    assert node in (world.core.queues.by_name["q"], world.core.topics.by_address["q"])
+
+
 def test_a_deleted_queue_can_be_made_again() -> None:
     world, client = posted("q", durable(1))
     world.core.administration.delete("q", None)

@@ -54,6 +54,8 @@ class FakeBroker:
     def create(self, name: str, user: str | None, *, topic: bool) -> Later[str]:
         if name == "no":
             raise Refused("no", condition="amqp:not-found")
+        if name == "there":
+            raise RequestFailure(409, "there is one")
         self.done.append(("create", name, user, topic))
         return ready(name)
 
@@ -267,7 +269,7 @@ def test_create() -> None:
     assert ask(broker, operation="CREATE", type="acquit:queue", name="new")[::2] == (201, {"name": "new"})
     assert ask(broker, {"kind": "topic"}, operation="CREATE", type="acquit:queue", name="orders")[0] == 201
     assert broker.done == [("create", "new", "ada", False), ("create", "orders", "ada", True)]
-    assert ask(broker, operation="CREATE", type="acquit:queue", name="orders")[0] == 409
+    assert ask(broker, operation="CREATE", type="acquit:queue", name="there")[0] == 409
     assert ask(broker, operation="CREATE", type="acquit:queue")[0] == 400
     assert ask(broker, {"kind": "tub"}, operation="CREATE", type="acquit:queue", name="x")[0] == 400
     assert ask(broker, operation="CREATE", type="acquit:queue", name="no")[0] == 404
