@@ -24,11 +24,18 @@ def test_they_are_taken(page: str) -> None:
 def test_the_figures_of_sizing_are_those_of_the_options() -> None:
     """The page has constants of the code; here they are computed."""
     page = (ROOT / "docs" / "sizing-a-broker.md").read_text()
-    (small,) = _TOML.findall(page)
-    for text, megabytes in (("", "268"), (small, "16.8")):
+    (whole,) = _TOML.findall(page)
+    small = "[journal]\nsegment_bytes = 4_194_304"
+    for text, end, megabytes in (
+        ("", 0, "16.8"),
+        ("", (8 << 20) + 1, "268"),
+        (whole, 0, "268"),
+        (small, 1 << 40, "16.8"),
+    ):
         journal = parse_options(text).journal
-        empty = (journal.reserve_segments + journal.spare_segments + 1) * journal.segment_bytes
-        assert f"{empty / 1e6:.3g}" == megabytes and f"{megabytes} MB" in page
+        files = (journal.reserve_segments + journal.spare_segments + 1) * journal.prewritten_bytes(end)
+        assert f"{files / 1e6:.3g}" == megabytes and f"{megabytes} MB" in page
+    assert "`segment_bytes = 4_194_304`" in page
     options = parse_options("")
     assert f"`limits.duplicate_ids_max`, {options.limits.duplicate_ids_max:,}: " in page
     assert f"`limits.sender_marks_max`, {options.limits.sender_marks_max:,}: " in page

@@ -9,6 +9,7 @@ must be where it belongs, exactly once, and what was refused nowhere; and the jo
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -20,7 +21,7 @@ from acquit.protocol.delivery import Delivery
 from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.message import Message
 from acquit.testing.simulation.disk import FaultyDisk
-from tests.support.broker_world import Client, World, durable
+from tests.support.broker_world import SMALL, Client, World, durable
 from tests.support.transacting import Controller
 
 OPTIONS = BrokerOptions(
@@ -44,7 +45,8 @@ class Run:
     def __init__(self, random: Random) -> None:
         self.random = random
         self.disk = FaultyDisk()
-        self.world = World(OPTIONS, disk=self.disk)
+        journal = replace(SMALL, first_segment_bytes=random.choice((8, 64)) * KIB)
+        self.world = World(OPTIONS, disk=self.disk, journal=journal)
         self.number = 0
         self.asked: list[tuple[Delivery, str, str]] = []
         """Postings without an answer so far: where to, and the body."""

@@ -23,6 +23,7 @@ from tests.support.mini_broker import DATA, SMALL, Clock, History, MiniBroker, c
 
 TINY = JournalOptions(
     segment_bytes=16 * 1024,
+    first_segment_bytes=8 * 1024,
     alignment_bytes=512,
     reserve_segments=1,
     spare_segments=0,

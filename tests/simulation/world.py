@@ -84,6 +84,7 @@ JOURNALS: Final = (
     ),
     JournalOptions(
         segment_bytes=256 * 1024,
+        first_segment_bytes=64 * 1024,
         reserve_segments=0,
         spare_segments=1,
         recovery_bytes_max=512 * 1024,

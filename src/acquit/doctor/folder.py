@@ -134,13 +134,14 @@ def used_bytes(data: Path) -> int:
 def room(free_bytes: int, taken_bytes: int, options: BrokerOptions) -> Diagnosis:
     """Judge the free room, by what the journal and its archive may grow to."""
     limits = options.journal
-    first = (limits.reserve_segments + limits.spare_segments + 1) * limits.segment_bytes
-    grown = int(limits.recovery_bytes_max + limits.archive_bytes_max * SIDE_FILES) + first
+    files = limits.reserve_segments + limits.spare_segments + 1
+    first = files * limits.prewritten_bytes(0)
+    grown = int(limits.recovery_bytes_max + limits.archive_bytes_max * SIDE_FILES) + files * limits.segment_bytes
     left = max(0, grown - taken_bytes)
     found = f"{size_text(free_bytes)} free; the journal and its archive take {size_text(taken_bytes)}"
     if free_bytes + taken_bytes < first:
         return problem(
-            "disk", f"{found}, and need {size_text(first)} to start", "make room, or lower journal.segment_bytes"
+            "disk", f"{found}, and need {size_text(first)} to start", "make room, or lower journal.first_segment_bytes"
         )
     if free_bytes < left:
         happens = (

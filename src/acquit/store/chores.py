@@ -48,15 +48,17 @@ def _room_permitting(path: Path) -> Iterator[None]:
 
 
 class Prewrite:
-    """One more prewritten file; how it went is in `Reserve.disk_full`."""
+    """One more prewritten file of so many; how it went is in `Reserve.disk_full`."""
 
-    def __init__(self, folder: Folder, reserve: Reserve) -> None:
+    def __init__(self, folder: Folder, reserve: Reserve, size_bytes: int, count: int) -> None:
         self._folder = folder
         self._reserve = reserve
+        self._size_bytes = size_bytes
+        self._count = count
 
     def run(self) -> None:
         with _room_permitting(self._folder.journal):
-            self._reserve.prewrite()
+            self._reserve.prewrite(self._size_bytes, self._count)
 
 
 class Archive:

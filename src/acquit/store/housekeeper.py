@@ -1,6 +1,7 @@
 """What housekeeping is due: decided on the loop, from what it knows, in this order.
 
-1. prewrite segments, until spare and reserve are there (after a full disk: again every `retry_ms`);
+1. prewrite segments, until spare and reserve are there in the size that is due (after a full disk: again every
+   `retry_ms`);
 2. finish the side files of closed segments;
 3. archive segments that left the recovery set, once the record saying so is synced;
 4. delete archived segments beyond the bounds, oldest first: read what the record of the deletion must keep, append that
@@ -65,8 +66,10 @@ class Housekeeper:
 
     def next(self, synced: Position, now_s: float, now_us: int) -> Chore | None:
         options = self._options
-        if len(self._reserve) < options.reserve_segments + options.spare_segments and now_s >= self._prewrite_at_s:
-            return Prewrite(self._folder, self._reserve)
+        if now_s >= self._prewrite_at_s:
+            count, size_bytes = options.reserve_segments + options.spare_segments, options.prewritten_bytes(synced)
+            if not self._reserve.has(count, size_bytes):
+                return Prewrite(self._folder, self._reserve, size_bytes, count)
         if now_s < self._retry_at_s:
             return None
         while self._finished:

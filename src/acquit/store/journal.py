@@ -24,7 +24,7 @@ from acquit.store.housekeeper import Housekeeper
 from acquit.store.interface import EVENT_BYTES, EVENTFUL, Batch, Chore, Position, Record, SegmentInfo
 from acquit.store.options import MIB, JournalOptions
 from acquit.store.record import BATCH_HEAD_BYTES, StoreKind, pack_crc, pack_head, padding
-from acquit.store.reserve import Reserve
+from acquit.store.reserve import Reserve, which
 from acquit.store.segment import encode_left
 from acquit.store.writer import SegmentWriter, WriteBatch
 
@@ -183,17 +183,18 @@ class SegmentedJournal:
         limit = self._start + _PENDING_MAX
         self._full = False
         if self._reserve.disk_full:
-            options, left = self._options, len(self._reserve)
-            whole = self._writer.segment_room_bytes
+            options, sizes = self._options, self._reserve.sizes
+            whole = options.prewritten_bytes(self._synced)
+            overhead = self._writer.overhead_bytes
             room = self._writer.room_bytes
             flight = self._start - self._synced
             if flight > room:
-                left -= 1
-                room = whole
+                room = max(0, (sizes.pop(which(sizes, overhead + flight)) if sizes else whole) - overhead)
             room -= flight
-            limit = min(limit, self._start + max(0, room, whole if left > 0 else 0))
-            margin = min(options.segment_bytes // 8, options.batch_bytes_max)
-            self._full = left < options.reserve_segments or (left == options.reserve_segments and room < margin)
+            limit = min(limit, self._start + max(0, room, sizes[-1] - overhead if sizes else 0))
+            margin = min(whole // 8, options.batch_bytes_max)
+            left, kept = sum(sizes), options.reserve_segments * whole
+            self._full = left < kept or (room < margin and (not sizes or left - sizes[0] < kept))
         self._limit = limit
 
     # -- the loop: segments -----------------------------------------------------------------------------------------

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
 from acquit.errors import ConfigurationError
 
 MIB = 1 << 20
+_GROWTH: Final = 4
+"""A reserve of two files has room for eight times what was ever written, until files have their full size."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -17,6 +19,11 @@ class JournalOptions:
     segment_bytes: int = 64 * MIB
     """A segment is prewritten to this size, and left when the next batch no longer fits. Larger means fewer seals,
     smaller means that space comes back in smaller steps. A single larger batch gets a larger segment."""
+
+    first_segment_bytes: int = 4 * MIB
+    """Segments and reserve of a new journal begin at this size, and double while they are smaller than four times what
+    was ever written, up to segment_bytes: a broker that is little used takes little room. As large as segment_bytes,
+    the whole reserve is there from the beginning."""
 
     alignment_bytes: int = 4096
     """Batches start at multiples of this: no less than the sector of the device, so that a torn write never touches a
@@ -62,10 +69,10 @@ class JournalOptions:
         align = self.alignment_bytes
         if align < 512 or align > 65536 or align & (align - 1):
             raise ConfigurationError(f"alignment_bytes is {align}; expected a power of two from 512 to 65536")
-        if self.segment_bytes < 16 * align or self.segment_bytes % align:
-            raise ConfigurationError(
-                f"segment_bytes is {self.segment_bytes}; expected a multiple of alignment_bytes, at least 16 times"
-            )
+        for name in ("segment_bytes", "first_segment_bytes"):
+            size = getattr(self, name)
+            if size < 16 * align or size % align:
+                raise ConfigurationError(f"{name} is {size}; expected a multiple of alignment_bytes, at least 16 times")
         if self.batch_bytes_max > 1024 * MIB:
             raise ConfigurationError(f"batch_bytes_max is {self.batch_bytes_max}; at most 1 GiB")
         for name in (
@@ -82,6 +89,13 @@ class JournalOptions:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}; expected 0 or more")
         if self.open_files_max < 1:
             raise ConfigurationError(f"open_files_max is {self.open_files_max}; expected 1 or more")
+
+    def prewritten_bytes(self, end: int) -> int:
+        """Return the size of the files that are prewritten once `end` bytes were ever written."""
+        size = min(self.first_segment_bytes, self.segment_bytes)
+        while size < min(self.segment_bytes, _GROWTH * end):
+            size *= 2
+        return min(size, self.segment_bytes)
 
     @classmethod
     def small(cls) -> Self:

@@ -4,6 +4,9 @@ Writing into blocks that hold zeros already is a third faster to sync than growi
 and no metadata; and it cannot run out of room. So segments are prewritten ahead of time on the chore thread, and some
 more of them are kept as the reserve from which outcomes and checkpoints live when the disk is full.
 
+They grow with the journal (`JournalOptions.prewritten_bytes`): a file of the size that is due is made first, and one
+that has become too small removed then, so that on a disk without room for the larger the smaller stay.
+
 (On file systems that write elsewhere on every change, btrfs and zfs among them, prewriting reserves nothing: there a
 full disk shows on the batch itself, which then waits.)
 """
@@ -12,7 +15,9 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections import deque
+import threading
+from bisect import bisect_left, insort
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -22,25 +27,38 @@ from acquit.store.folder import PART, ZEROS, Folder
 _STEP_BYTES: Final = 1 << 20
 
 
+def which(sizes: Sequence[int], needed_bytes: int) -> int:
+    """Return the index of the file that is used for so much: the smallest that has room, or else the largest.
+
+    `sizes` ascend, and there is at least one.
+    """
+    return min(bisect_left(sizes, needed_bytes), len(sizes) - 1)
+
+
 class Reserve:
     """The prewritten files of one journal. Filled by the chore thread, used by the batch thread."""
 
-    def __init__(self, folder: Folder, segment_bytes: int) -> None:
+    def __init__(self, folder: Folder, size_bytes_max: int) -> None:
         self._folder = folder
-        self._segment_bytes = segment_bytes
-        self._files: deque[Path] = deque()
+        self._size_bytes_max = size_bytes_max
+        self._lock = threading.Lock()
+        self._files: list[tuple[int, Path]] = []
+        """Smallest first. Under the lock."""
         self.disk_full = False
         """The last attempt to get room failed. Read by the loop."""
 
-    def __len__(self) -> int:
-        return len(self._files)
-
     @property
-    def room_bytes(self) -> int:
-        return len(self._files) * self._segment_bytes
+    def sizes(self) -> list[int]:
+        """Bytes of each file, ascending. Of any thread."""
+        with self._lock:
+            return [size for size, _ in self._files]
+
+    def has(self, count: int, size_bytes: int) -> bool:
+        """Return True if there are so many files of no less than this size. On any thread."""
+        return sum(size >= size_bytes for size in self.sizes) >= count
 
     def adopt(self) -> None:
-        """Take over what an earlier process prewrote. Files of another size are removed. Raises OSError."""
+        """Take over what an earlier process prewrote. Files larger than a segment are removed. Raises OSError."""
         folder = self._folder
         for name in folder.disk.names(folder.journal):
             if name.endswith(ZEROS):
@@ -48,23 +66,41 @@ class Reserve:
                 file = folder.disk.open(path, Mode.READ)
                 size = file.size()
                 file.close()
-                if size == self._segment_bytes:
-                    self._files.append(path)
+                if size <= self._size_bytes_max:
+                    self._add(size, path)
                 else:
                     folder.disk.remove(path)
 
-    def take(self) -> Path | None:
-        """One file, or None when there is none."""
-        try:
-            return self._files.popleft()
-        except IndexError:
-            return None
+    def _add(self, size_bytes: int, path: Path) -> None:
+        with self._lock:
+            insort(self._files, (size_bytes, path))
 
-    def prewrite(self) -> None:
-        """Make one more. Raises OSError, leaving nothing behind; `disk_full` says how it went."""
-        self._files.append(self.make())
+    def take(self, needed_bytes: int = 0) -> Path | None:
+        """Return the file for so much, as `which` says, or None when there is none."""
+        with self._lock:
+            if not self._files:
+                return None
+            return self._files.pop(which([size for size, _ in self._files], needed_bytes))[1]
 
-    def make(self) -> Path:
+    def give_way(self) -> bool:
+        """Remove one file, the smallest, for what needs its room now. False when there is none. Raises OSError."""
+        path = self.take()
+        if path is None:
+            return False
+        self._folder.disk.remove(path)
+        return True
+
+    def prewrite(self, size_bytes: int, count: int) -> None:
+        """Make one more, and remove the smallest if it is smaller and that makes more than so many.
+
+        Raises OSError, leaving nothing behind; `disk_full` says how it went.
+        """
+        self._add(size_bytes, self.make(size_bytes))
+        sizes = self.sizes
+        if len(sizes) > count and sizes[0] < size_bytes:
+            self.give_way()
+
+    def make(self, size_bytes: int) -> Path:
         """Prewrite a file and give it to the caller. Raises OSError as `prewrite`."""
         folder = self._folder
         path = folder.journal / f"{secrets.token_hex(4)}{ZEROS}"
@@ -72,8 +108,8 @@ class Reserve:
         try:
             file = folder.disk.open(part, Mode.WRITE)
             try:
-                for offset in range(0, self._segment_bytes, _STEP_BYTES):
-                    write_all(file, bytes(min(_STEP_BYTES, self._segment_bytes - offset)), offset)
+                for offset in range(0, size_bytes, _STEP_BYTES):
+                    write_all(file, bytes(min(_STEP_BYTES, size_bytes - offset)), offset)
                 file.sync()
             finally:
                 file.close()

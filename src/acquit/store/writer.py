@@ -189,9 +189,9 @@ class SegmentWriter:
         return max(0, self._capacity - self._offset - self._seal_room())
 
     @property
-    def segment_room_bytes(self) -> int:
-        """What an empty prewritten segment takes; read by the loop."""
-        return max(0, self._options.segment_bytes - HEADER_BYTES - self._seal_room())
+    def overhead_bytes(self) -> int:
+        """What a segment has beside its batches; read by the loop."""
+        return HEADER_BYTES + self._seal_room()
 
     def _seal_room(self) -> int:
         used = SEAL_HEAD_BYTES + self._digest.seal_bytes_max
@@ -253,13 +253,27 @@ class SegmentWriter:
         with self._errors():
             occupied = self._offset > HEADER_BYTES
             if self._sealed or (occupied and self._offset + batch.size_bytes + self._seal_room() > self._capacity):
-                self._move_on()
-            assert self._file is not None and self._header is not None
+                self._move_on(self.overhead_bytes + batch.size_bytes)
+            assert self._header is not None
             data = batch.encode(self._header.epoch)
-            write_all(self._file, data, self._offset)
+            self._put(data)
         self._offset += len(data)
         self._catalog.end = batch.end
         return data
+
+    def _put(self, data: bytes) -> None:
+        """Write behind what was written. What would fit into a segment of full size, and is more than the first ones
+        of a journal hold, gets the room of the prewritten files when the disk has no other."""
+        assert self._file is not None
+        while True:
+            try:
+                return write_all(self._file, data, self._offset)
+            except OSError as error:
+                size = self._offset + len(data) + self._seal_room()
+                outgrown = self._capacity < size <= self._options.segment_bytes
+                if not (outgrown and isinstance(store_error(error, ""), StoreFull) and self._reserve.give_way()):
+                    raise
+                self._reserve.disk_full = True
 
     def digest(self, data: bytes, records: int) -> None:
         """Take a written batch into hash, summary and side file."""
@@ -295,10 +309,10 @@ class SegmentWriter:
 
     # -- from one segment to the next -------------------------------------------------------------------------------
 
-    def _move_on(self) -> None:
+    def _move_on(self, needed_bytes: int = 0) -> None:
         if not self._sealed:
             self._seal()
-        self._open_next()
+        self._open_next(needed_bytes)
 
     def _seal(self) -> None:
         """Close the open segment. Can be called again after a full disk."""
@@ -353,15 +367,16 @@ class SegmentWriter:
             previous_cut=self._cut,
         )
 
-    def _prepare(self, header: SegmentHeader) -> tuple[Path, DiskFile, SegmentHeader]:
+    def _prepare(self, header: SegmentHeader, needed_bytes: int = 0) -> tuple[Path, DiskFile, SegmentHeader]:
         """Take a prewritten file for it; remembered until it is open."""
-        path = self._reserve.take() or self._reserve.make()
+        size_bytes = self._options.prewritten_bytes(self._catalog.end)
+        path = self._reserve.take(needed_bytes) or self._reserve.make(size_bytes)
         self._next = (path, self._folder.disk.open(path, Mode.SYNCED), header)
         return self._next
 
-    def _open_next(self) -> None:
+    def _open_next(self, needed_bytes: int = 0) -> None:
         folder = self._folder
-        path, file, header = self._next or self._prepare(self._following())
+        path, file, header = self._next or self._prepare(self._following(), needed_bytes)
         page = header.encode()
         write_all(file, page, 0)
         # Should the sync fail for want of room, the next try finds the file under its new name.

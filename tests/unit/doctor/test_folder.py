@@ -52,6 +52,9 @@ def test_room_for_what_the_journal_may_grow_to() -> None:
     found = folder.room(whole - 10, 0, options)
     assert (found.severity, "goes early" in found.found) == (WARNING, True)
     assert folder.room(first - 1, 0, options).severity is PROBLEM
+    young = BrokerOptions(journal=JournalOptions())
+    assert folder.room(20_000_000, 0, young).severity is WARNING, "it begins small, and grows"
+    assert folder.room(10_000_000, 0, young).severity is PROBLEM
     strict = BrokerOptions(journal=JournalOptions(archive_yields=False))
     assert "messages are refused" in folder.room(1 << 30, 0, strict).found
 

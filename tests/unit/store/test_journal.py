@@ -260,9 +260,22 @@ def crowded() -> tuple[FaultyDisk, Raw]:
     return disk, raw
 
 
+def use_up(raw: Raw) -> int:
+    """How many outcomes, one in each batch, the reserve has room for."""
+    for outcomes in range(1000):
+        try:
+            raw.append(b"outcome")
+        except StoreFull:
+            return outcomes
+        raw.sync()
+        raw.chores()
+        raw.clock.us += 2_000_000
+    raise AssertionError("it has no end")
+
+
 def test_postings_are_refused_before_the_reserve_is_used_and_outcomes_go_on() -> None:
     disk, raw = crowded()
-    posted = outcomes = 0
+    posted = 0
     while not raw.journal.full:
         raw.put(bytes(900))
         raw.chores()
@@ -270,15 +283,7 @@ def test_postings_are_refused_before_the_reserve_is_used_and_outcomes_go_on() ->
         assert posted < 200
     assert posted > 10
     # What is small and must be said still can be, for as long as the reserve lasts.
-    while outcomes < 1000:
-        try:
-            raw.append(b"outcome")
-        except StoreFull:
-            break
-        raw.sync()
-        raw.chores()
-        raw.clock.us += 2_000_000
-        outcomes += 1
+    outcomes = use_up(raw)
     with pytest.raises(StoreFull, match="reserve is used up"):
         raw.append(b"outcome")
     assert outcomes > 20
@@ -323,6 +328,91 @@ def test_a_batch_that_waits_for_room_is_written_when_there_is_some() -> None:
     batch.write_and_sync()
     raw.journal.complete(batch)
     assert Raw(disk.after_kill()).replay.payloads == [huge]
+
+
+# -- a new journal is small --------------------------------------------------------------------------------------------
+GROWING = replace(OPTIONS, first_segment_bytes=8 * 1024, segment_bytes=64 * 1024)
+
+
+def zeros(disk: FaultyDisk) -> list[int]:
+    return sorted(len(disk.content(path)) for path in disk.paths() if path.suffix == ".zeros")
+
+
+def test_a_journal_begins_small_and_its_reserve_grows_before_it_is_needed(disk: FaultyDisk) -> None:
+    raw = Raw(disk, options=GROWING)
+    raw.chores()
+    assert disk.used_bytes < 3 * 8 * 1024 + 1024
+    while raw.journal.synced < 64 * 1024:
+        raw.put(bytes(900))
+        raw.chores()
+        due = GROWING.prewritten_bytes(raw.journal.synced)
+        assert len(zeros(disk)) == 2 and min(zeros(disk)) >= due, "as soon as it is due, and no file too many"
+        assert not raw.journal.full
+    assert zeros(disk) == [64 * 1024] * 2
+    again = Raw(disk.after_kill(), options=GROWING)
+    assert set(again.replay.payloads) == {bytes(900)}
+    assert again.chores() == ["Prewrite", "FinishEvents"], "in place of the one that is open now"
+    assert zeros(disk) == [64 * 1024] * 2
+
+
+@pytest.mark.parametrize("written", [0, 3_000, 30_000])
+def test_a_disk_that_gets_full_while_the_journal_is_small_leaves_outcomes_their_room(written: int) -> None:
+    """As `test_postings_are_refused_...`, from any point of its growth on: what is kept is twice what was written."""
+    disk = FaultyDisk()
+    raw = Raw(disk, options=replace(GROWING, archive_bytes_max=0, reserve_segments=2))
+    raw.chores()
+    while raw.journal.synced < written:
+        raw.put(bytes(900))
+        raw.chores()
+    disk.capacity_bytes = disk.used_bytes + 2000
+    while not raw.journal.full:
+        raw.put(bytes(900))
+        raw.chores()
+    posted = raw.journal.synced
+    outcomes = use_up(raw)
+    assert raw.journal.synced - posted >= max(8 * 1024, min(2 * written, 64 * 1024))
+    again = Raw(FaultyDiskWithRoom.of(disk), options=GROWING)
+    assert again.replay.payloads.count(b"outcome") == outcomes
+
+
+def test_a_batch_that_outgrows_the_first_segments_gets_their_room_when_the_disk_is_full(disk: FaultyDisk) -> None:
+    """A segment of full size would have held it, so it must not wait."""
+    raw = Raw(disk, options=GROWING)
+    raw.chores()
+    disk.capacity_bytes = disk.used_bytes + 2000
+    raw.put(bytes(20_000))
+    assert raw.journal.full, "for others there is nothing left"
+    assert Raw(disk.after_kill(), options=GROWING).replay.payloads == [bytes(20_000)]
+
+
+def test_a_batch_larger_than_any_segment_leaves_the_reserve_alone(disk: FaultyDisk) -> None:
+    raw = Raw(disk, options=GROWING)
+    raw.chores()
+    disk.capacity_bytes = disk.used_bytes + 2000
+    before = zeros(disk)
+    raw.append(bytes(70_000))
+    batch = raw.journal.take_batch()
+    assert batch is not None
+    with pytest.raises(StoreFull):
+        batch.write_and_sync()
+    assert zeros(disk) == before
+
+
+def test_a_batch_takes_the_file_that_has_room_for_it_and_that_is_counted_no_more(disk: FaultyDisk) -> None:
+    raw = Raw(disk, options=GROWING)
+    raw.chores()
+    raw.put(bytes(3_000))
+    raw.chores(1)
+    assert zeros(disk) == [8 * 1024, 16 * 1024]
+    disk.capacity_bytes = disk.used_bytes
+    raw.chores()  # finds out that there is no more
+    raw.append(bytes(10_000))
+    batch = raw.journal.take_batch()
+    assert batch is not None
+    assert raw.journal.room_bytes < 8 * 1024, "while it is in flight: the larger one is its"
+    batch.write_and_sync()
+    raw.journal.complete(batch)
+    assert zeros(disk) == [8 * 1024]
 
 
 # -- leaving -----------------------------------------------------------------------------------------------------------

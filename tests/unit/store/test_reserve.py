@@ -10,17 +10,19 @@ from acquit.store.folder import Folder
 from acquit.store.reserve import Reserve
 from acquit.testing.simulation.disk import FaultyDisk
 
+MIB = 1 << 20
 
-def reserve(disk: FaultyDisk, size: int = 3 << 20) -> Reserve:
-    return Reserve(Folder(Path("/data"), disk), size)
+
+def reserve(disk: FaultyDisk, most: int = 3 * MIB) -> Reserve:
+    return Reserve(Folder(Path("/data"), disk), most)
 
 
 def test_files_are_zeros_of_the_whole_size() -> None:
     disk = FaultyDisk()
     made = reserve(disk)
-    made.prewrite()
-    made.prewrite()
-    assert (len(made), made.room_bytes) == (2, 6 << 20)
+    made.prewrite(3 * MIB, 2)
+    made.prewrite(3 * MIB, 2)
+    assert made.sizes == [3 * MIB] * 2
     path = made.take()
     assert path is not None
     assert disk.content(path) == bytes(3 << 20)
@@ -31,22 +33,63 @@ def test_files_are_zeros_of_the_whole_size() -> None:
 def test_a_full_disk_leaves_nothing_behind() -> None:
     disk = FaultyDisk(capacity_bytes=4 << 20)
     made = reserve(disk)
-    made.prewrite()
+    made.prewrite(3 * MIB, 2)
     assert not made.disk_full
     with pytest.raises(OSError, match="No space"):
-        made.prewrite()
+        made.prewrite(3 * MIB, 2)
     assert made.disk_full
     assert len(disk.paths()) == 1
     disk.capacity_bytes = None
-    made.prewrite()
+    made.prewrite(3 * MIB, 2)
     assert not made.disk_full
 
 
 def test_what_an_earlier_process_made_is_used_if_it_fits() -> None:
     disk = FaultyDisk()
-    reserve(disk).prewrite()
-    reserve(disk, 1 << 20).prewrite()
+    for size in (3 * MIB, MIB, 4 * MIB):
+        reserve(disk).prewrite(size, 3)
     again = reserve(disk)
     again.adopt()
-    assert len(again) == 1
-    assert len(disk.paths()) == 1
+    assert again.sizes == [MIB, 3 * MIB]
+    assert len(disk.paths()) == 2
+
+
+def test_the_smallest_that_has_room_is_taken_or_else_the_largest() -> None:
+    disk = FaultyDisk()
+    made = reserve(disk)
+    for size in (3 * MIB, MIB, 2 * MIB):
+        made.prewrite(size, 3)
+
+    def taken(needed: int) -> int:
+        path = made.take(needed)
+        assert path is not None
+        return len(disk.content(path))
+
+    assert [taken(2 * MIB), taken(9 * MIB), taken(0)] == [2 * MIB, 3 * MIB, MIB]
+
+
+def test_a_larger_one_takes_the_place_of_the_smallest_once_it_is_there() -> None:
+    disk = FaultyDisk()
+    made = reserve(disk)
+    for size in (MIB, MIB, 2 * MIB):
+        assert not made.has(2, size)
+        made.prewrite(size, 2)
+    assert made.sizes == [MIB, 2 * MIB]
+    assert made.has(2, MIB) and made.has(1, 2 * MIB) and not made.has(2, 2 * MIB)
+    disk.capacity_bytes = disk.used_bytes + MIB
+    with pytest.raises(OSError, match="No space"):
+        made.prewrite(2 * MIB, 2)
+    assert made.sizes == [MIB, 2 * MIB]
+    assert disk.used_bytes == 3 * MIB
+
+
+def test_what_needs_the_room_gets_it_from_the_smallest() -> None:
+    disk = FaultyDisk()
+    made = reserve(disk)
+    made.prewrite(MIB, 2)
+    made.prewrite(2 * MIB, 2)
+    assert made.give_way()
+    assert made.sizes == [2 * MIB]
+    assert made.give_way()
+    assert not made.give_way()
+    assert disk.used_bytes == 0
