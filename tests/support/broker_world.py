@@ -355,7 +355,7 @@ class World:
         except StoreFull:
             self.stuck = batch
             return False
-        self.core.synced(self.opened.journal.complete(batch))
+        self.core.synced(self.opened.journal.complete(batch), self.now_us)
         self.chores()
         self.checkpoint()
         return True
@@ -382,7 +382,7 @@ class World:
         if self.stuck is not None:
             batch, self.stuck = self.stuck, None
             batch.write_and_sync()
-            self.core.synced(self.opened.journal.complete(batch))
+            self.core.synced(self.opened.journal.complete(batch), self.now_us)
 
     def settle(self) -> None:
         """Everything, until nothing moves."""

@@ -10,12 +10,15 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from acquit.protocol.definitions import AmqpCondition
+
 if TYPE_CHECKING:
     from acquit.broker.dispatching.consumers import Consumer
     from acquit.broker.links.endpoints import Producer
     from acquit.broker.links.peers import Peer
     from acquit.broker.message import Message
     from acquit.errors import RemoteProtocolError
+    from acquit.protocol.definitions import Error
 
 Report = Callable[[str, str, Mapping[str, object]], None]
 """Called with what happened, always in the same words; with whom to count it for; and with its particulars."""
@@ -33,7 +36,17 @@ class Denials:
         self._record = record
         self.report: Report = _nobody
         self.counts: Counter[tuple[str, str]] = Counter()
-        """Links and messages that were refused, by what it was ("link", "message") and the condition."""
+        """Links, messages, connections and logins that were refused, by what it was ("link", ...) and the condition."""
+
+    def connection(self, peer: Peer, why: Error) -> None:
+        """A connection is refused that has logged in: there are too many."""
+        self.counts["connection", str(why.condition)] += 1
+        self._tell("a connection is refused", peer, {}, why)
+
+    def login(self, *, busy: bool) -> None:
+        """A login is refused, as its peer and the log have heard; `busy`: it was not looked at."""
+        condition = AmqpCondition.RESOURCE_LIMIT_EXCEEDED if busy else AmqpCondition.UNAUTHORIZED_ACCESS
+        self.counts["login", str(condition)] += 1
 
     def link(self, peer: Peer, name: str, why: RemoteProtocolError) -> None:
         """A link of this name is refused."""
@@ -59,10 +72,11 @@ class Denials:
         self._tell("a message is larger than a receiver takes: it stays for others", consumer.peer, particulars)
 
     def _tell(
-        self, text: str, peer: Peer, particulars: dict[str, object], why: RemoteProtocolError | None = None
+        self, text: str, peer: Peer, particulars: dict[str, object], why: RemoteProtocolError | Error | None = None
     ) -> None:
-        particulars |= {"peer": peer.name, "user": peer.user, "container": peer.container}
-        by = peer.user or peer.network
+        user = peer.user or peer.engine.user  # of one that has not been let in the engine alone knows
+        particulars |= {"peer": peer.name, "user": user, "container": peer.container}
+        by = user or peer.network
         if why is not None:
             particulars |= {"condition": str(why.condition), "description": why.description}
             by = f"{by} {why.condition}"

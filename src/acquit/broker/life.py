@@ -313,7 +313,7 @@ class Life:
             case NodeState.ACQUIRED:
                 queue.acquired -= 1
                 if message.holder is not None:
-                    message.holder.held -= 1
+                    message.holder.let_go(message, self.scribe.time_us)
                     if queue.policy.prefetch_max:
                         message.holder.stand_in_line()
                         self.dirty[queue] = None
@@ -324,7 +324,7 @@ class Life:
                 queue.suspended -= 1
                 self._let_group_go(message)
                 if message.holder is not None:
-                    message.holder.held -= 1
+                    message.holder.let_go(message, self.scribe.time_us)
                     message.holder = None
             case NodeState.AVAILABLE:
                 queue.withdraw(message)

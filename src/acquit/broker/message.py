@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from acquit.broker.queue import NodeState
+from acquit.broker.tally import Tally
 from acquit.ledger.events import EventFlag
 from acquit.ledger.live import ATTEMPTS_KEPT_MAX
 from acquit.ledger.records import AttemptNote
@@ -47,6 +48,9 @@ class Holder(Protocol):
     def stand_in_line(self) -> None:
         """Wait for more, where it may have more."""
 
+    def let_go(self, message: Message, time_us: int) -> None:
+        """Hold this message no more."""
+
 
 class Former:
     """Who had messages acquired when the last run ended. They are in nobody's hands any more, but what becomes of them
@@ -61,6 +65,10 @@ class Former:
 
     def stand_in_line(self) -> None:
         """Do nothing: it is gone."""
+
+    def let_go(self, message: Message, time_us: int) -> None:
+        """Hold one less."""
+        self.held -= 1
 
 
 class Extra:
@@ -159,6 +167,7 @@ class QueueBase:
         "reading",
         "removing",
         "suspended",
+        "tally",
         "temporary",
         "volatile",
     )
@@ -228,6 +237,8 @@ class QueueBase:
         """By EventKind, since the beginning of the journal."""
         self.volatile = [0] * KINDS
         """Of volatile messages, what the journal has not been told yet."""
+        self.tally = Tally()
+        """What operators want to know beside that, of this run."""
 
     @property
     def live(self) -> int:

@@ -297,10 +297,28 @@ class Server:
         """Return the bytes that the disk of the data folder has left for this user. On any thread: it asks the disk."""
         return shutil.disk_usage(self._data).free
 
+    def disk_bytes(self) -> int:
+        """Return the size of that disk. On any thread: it asks the disk."""
+        return shutil.disk_usage(self._data).total
+
     @property
     def syncs(self) -> Durations:
         """Times from the begin of a batch of the journal until it was on the disk."""
         return self._committer.syncs
+
+    @property
+    def postings(self) -> Durations:
+        """Times from the arrival of a durable message until it was on the disk."""
+        return self._core.postings
+
+    @property
+    def lags(self) -> Durations:
+        """How late the loop came to what it had to do: a tick each second, and requests of other threads."""
+        return self._vitals.lags
+
+    def login_denied(self, *, busy: bool) -> None:
+        """Count a login that was refused, by whatever way it came."""
+        self._core.denials.login(busy=busy)
 
     def manage(self, wanted: Operation, user: str | None, name: str | None, body: object, peer: str) -> Result:
         """Perform an operation for a user who has come in by another way than AMQP, from the address `peer`. Raises
@@ -571,6 +589,7 @@ class Server:
         """Record that a login was refused; `user`: None for a name that is nobody's, `busy`: it was not looked at."""
         peer, result = client.peer, "refused: too many are being looked at" if busy else "refused"
         self._core.auditor.record("login", user, peer.name, peer.mechanism, result)
+        self.login_denied(busy=busy)
         self._turn()
 
     def closed(self, client: PeerSocket) -> None:
@@ -655,7 +674,7 @@ class Server:
         self._turn()
 
     def _synced(self, position: int) -> None:
-        self._core.synced(Position(position))
+        self._core.synced(Position(position), self._clock.now_us())
         if position >= self._checkpointer.look_at:
             self._checkpoint(self._clock.now_us())
         self._turn()

@@ -10,6 +10,7 @@ from acquit.broker.dispatching.browsing import Browser
 from acquit.broker.dispatching.consumers import Consumer
 from acquit.broker.inspect import ConnectionSnapshot, LinkSnapshot, QueueSnapshot, TransactionSnapshot
 from acquit.broker.nodes.node import whole
+from acquit.broker.survey import SurveyedQueue
 from acquit.ledger.events import EventKind
 from acquit.protocol.link import SendingLink
 
@@ -88,6 +89,13 @@ def queue_snapshot(queue: Queue, time_us: int) -> QueueSnapshot:
         rolled_back=queue.counts[EventKind.ROLLED_BACK],
         **{name: queue.counts[kind] for name, kind in _COUNTED},
     )
+
+
+def surveyed_queue(queue: Queue, time_us: int) -> SurveyedQueue:
+    """Return the same with its tally, from the same moment."""
+    counts = queue.counts
+    tally = queue.tally.snapshot(counts[EventKind.ACQUIRED] + counts[EventKind.CONSUMED], counts[EventKind.READ])
+    return SurveyedQueue(queue_snapshot(queue, time_us), tally)
 
 
 def _oldest_age_ms(queue: Queue, time_us: int) -> int:
@@ -190,6 +198,7 @@ __all__ = [
     "node_snapshots",
     "queue_snapshot",
     "starved",
+    "surveyed_queue",
     "topic_snapshot",
     "transaction_snapshot",
 ]

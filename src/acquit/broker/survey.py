@@ -9,15 +9,25 @@ be some milliseconds apart. What concerns the broker as a whole is looked at las
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple, Protocol
 
 from acquit.broker.inspect import BrokerSnapshot, ConnectionSnapshot, QueueSnapshot
+from acquit.broker.tally import TallySnapshot
 
 AT_ONCE: Final = 25
 """Queues or connections that one round of the loop looks at: a fifth of a millisecond's work."""
 
-Found = QueueSnapshot | ConnectionSnapshot | None
+
+class SurveyedQueue(NamedTuple):
+    """A queue, as a survey sees it."""
+
+    snapshot: QueueSnapshot
+    tally: TallySnapshot
+
+
+Found = SurveyedQueue | QueueSnapshot | ConnectionSnapshot | None
+"""A queue, a topic (a snapshot alone), a connection; None for what has gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +47,10 @@ class SurveyTotals:
     segment_bytes: int
     """Size of all of these, as far as they are filled."""
     refused: Mapping[tuple[str, str], int]
-    """Links and postings that were refused, by what was refused and the condition that the peer was given."""
+    """Links, messages, connections and logins that were refused, by which of these and the condition that the peer was
+    given, or would be in AMQP's words."""
+    connections_max: int
+    """Connections that are let in at once: limits.connections_max, or what the limit of open files leaves of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +59,8 @@ class Survey:
 
     broker: BrokerSnapshot
     figures: SurveyTotals
+    tallies: Mapping[str, TallySnapshot] = field(default_factory=dict)
+    """The tallies of queues, by name."""
 
 
 class Surveyed(Protocol):
@@ -65,6 +80,7 @@ class Surveying:
         self._core = core
         self._finished = finished
         self._queues: list[QueueSnapshot] = []
+        self._tallies: dict[str, TallySnapshot] = {}
         self._connections: list[ConnectionSnapshot] = []
         self._steps = self._walk()
 
@@ -81,13 +97,16 @@ class Surveying:
             for start in range(0, len(names), AT_ONCE):
                 for name in names[start : start + AT_ONCE]:
                     found = take(name)
-                    if isinstance(found, QueueSnapshot):
+                    if isinstance(found, SurveyedQueue):
+                        self._queues.append(found.snapshot)
+                        self._tallies[found.snapshot.name] = found.tally
+                    elif isinstance(found, QueueSnapshot):
                         self._queues.append(found)
                     elif found is not None:
                         self._connections.append(found)
                 yield
         broker, figures = self._core.figures()
-        self._finished(Survey(broker_with(broker, self._queues, self._connections), figures))
+        self._finished(Survey(broker_with(broker, self._queues, self._connections), figures, self._tallies))
 
 
 def broker_with(
@@ -98,4 +117,4 @@ def broker_with(
     return replace(broker, queues=tuple(queues), connections=tuple(connections))
 
 
-__all__ = ["AT_ONCE", "Survey", "SurveyTotals", "Surveying"]
+__all__ = ["AT_ONCE", "Found", "Survey", "SurveyTotals", "SurveyedQueue", "Surveying"]

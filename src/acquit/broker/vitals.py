@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from acquit.broker.durations import Durations
 from acquit.broker.inspect import ProcessSnapshot, SyncSnapshot
 
 SYNCS_KEPT: Final = 500
@@ -52,10 +53,13 @@ class Vitals:
         self._began_s = steady_s()
         self._lags_s: deque[float] = deque([0.0], maxlen=LAGS_KEPT)
         self.syncs = SyncLatencies()
+        self.lags = Durations()
+        """How late ticks were in all, and requests that came from other threads."""
 
     def late(self, seconds: float) -> None:
         """Note how late a tick came; below 0: it came early, because somebody asked for it."""
         self._lags_s.append(max(0.0, seconds))
+        self.lags.add(seconds)
 
     def snapshot(self, free_bytes: int | None) -> ProcessSnapshot:
         """Return the figures at this moment."""

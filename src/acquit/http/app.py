@@ -70,7 +70,7 @@ def make_app(server: Server, options: Http) -> ASGIApp:
     bridge = Bridge(server, requests_max=options.requests_max, timeout_s=timeout_s)
     logins = Logins(Bridge(server, requests_max=LOGINS_AT_ONCE, timeout_s=timeout_s))
     health = Health(Bridge(server, requests_max=1, timeout_s=timeout_s))
-    metrics = Metrics(bridge, options.metrics_queues_max)
+    metrics = Metrics(bridge, health, options.metrics_queues_max)
     app = FastAPI(
         title="acquit",
         version=version(),

@@ -14,7 +14,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from acquit.broker.admin.later import Later, RequestFailure
-from acquit.broker.durations import Durations
 
 if TYPE_CHECKING:
     from acquit.broker.admin.operations import Operation
@@ -52,8 +51,8 @@ class Bridge:
     def __init__(self, server: Server, *, requests_max: int, timeout_s: float) -> None:
         self.server = server
         self.timeout_s = timeout_s
-        self.lag = Durations()
-        """Times from a request until the broker's loop came to it."""
+        self.lag = server.lags
+        """Times until the broker's loop came to something, here to a request."""
         self._requests_max = requests_max
         self._under_way = 0
         self._loop = asyncio.get_running_loop()

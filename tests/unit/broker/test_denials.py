@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from acquit.broker.options import AddressRule, BrokerOptions
+from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions
 from acquit.protocol.message import Message
 from tests.support.broker_world import Client, World
 
@@ -46,6 +46,17 @@ def test_messages_that_are_refused() -> None:
     assert sum(int(str(particulars["messages"])) for _, _, particulars in told) == 2
     assert all(particulars["address"] == "small" for _, _, particulars in told)
     assert all(particulars["condition"] == "amqp:resource-limit-exceeded" for _, _, particulars in told)
+
+
+def test_connections_that_are_refused() -> None:
+    world = World(BrokerOptions(limits=BrokerLimits(connections_max=1)))
+    told = listening(world)
+    world.client("first", user="ann")
+    world.client("second", user="bob")
+    ((text, by, particulars),) = told
+    assert text == "a connection is refused" and by == "bob amqp:resource-limit-exceeded"
+    assert particulars["user"] == "bob" and particulars["condition"] == "amqp:resource-limit-exceeded"
+    assert world.core.denials.counts == {("connection", "amqp:resource-limit-exceeded"): 1}
 
 
 def test_what_is_taken_is_not_told() -> None:

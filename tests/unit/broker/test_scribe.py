@@ -25,7 +25,7 @@ def test_who_begins_to_wait_while_a_batch_is_in_flight() -> None:
     world.carry()
     scribe.when_synced(heard.append, "of another batch")
     batch.write_and_sync()
-    world.core.synced(world.opened.journal.complete(batch))
+    world.core.synced(world.opened.journal.complete(batch), world.now_us)
     assert heard == ["before", "during"]
     world.settle()
     assert heard == ["before", "during", "of another batch"]
@@ -51,7 +51,7 @@ def test_a_consumer_goes_on_when_the_mark_that_it_waits_for_is_in_flight(monkeyp
             if batch is None:
                 break
             batch.write_and_sync()
-            world.core.synced(world.opened.journal.complete(batch))
+            world.core.synced(world.opened.journal.complete(batch), world.now_us)
             batch = None
     (delivery,) = client.received[picky]
     assert Message.decode(delivery.payload).application_properties == {"n": count - 1}

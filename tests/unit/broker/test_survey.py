@@ -18,6 +18,7 @@ FIGURES = SurveyTotals(
     segments=1,
     segment_bytes=1,
     refused={},
+    connections_max=9,
 )
 
 CONNECTION = ConnectionSnapshot(

@@ -29,3 +29,4 @@ def test_the_longest_lag_is_told_until_it_is_long_ago() -> None:
     for _ in range(LAGS_KEPT):
         vitals.late(0)
     assert vitals.snapshot(None).loop_lag_ms == 0
+    assert (sum(vitals.lags.counts), vitals.lags.sum_s) == (2 + LAGS_KEPT, 0.25)

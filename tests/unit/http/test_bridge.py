@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from acquit.broker.admin.later import RequestFailure
+from acquit.broker.durations import Durations
 from acquit.http.bridge import Bridge
-from acquit.http.health import Health
+from acquit.http.health import REASONS, Health
 
 
 class BrokerLoop:
@@ -32,7 +33,7 @@ class BrokerLoop:
 
 
 def bridge_to(loop: BrokerLoop, **given: Any) -> Bridge:
-    server: Any = SimpleNamespace(loop=loop, failure=None, stopping=False, accepting=True)
+    server: Any = SimpleNamespace(loop=loop, failure=None, stopping=False, accepting=True, lags=Durations())
     return Bridge(server, **{"requests_max": 2, "timeout_s": 30.0, **given})
 
 
@@ -132,7 +133,7 @@ def test_reasons_why_a_broker_is_not_ready() -> None:
 def test_a_loop_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("acquit.http.health.ANSWERS_WITHIN_S", 0.01)
     found = asyncio.run(_ask_health(BrokerLoop()))
-    assert found == ["the broker's loop does not answer within 0.01 s"]
+    assert found == [REASONS["loop_late"]]
 
 
 async def _ask_health(loop: BrokerLoop) -> list[str]:

@@ -10,12 +10,17 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import acquit
-from acquit.broker.options import BrokerOptions, Http
-from tests.support.http import ask
+from acquit.broker.options import BrokerLimits, BrokerOptions, Http, Role, Security, User
+from acquit.broker.tally import HOLD_ENDS
+from acquit.http.health import Health
+from acquit.http.metrics import SILENT
+from tests.support.http import ask, basic
 
 
-def scrape(broker: acquit.Broker) -> tuple[str, dict[tuple[str, tuple[tuple[str, str], ...]], float]]:
-    answer = ask(broker.http_url, "/metrics")
+def scrape(
+    broker: acquit.Broker, headers: dict[str, str] | None = None
+) -> tuple[str, dict[tuple[str, tuple[tuple[str, str], ...]], float]]:
+    answer = ask(broker.http_url, "/metrics", headers=headers)
     assert answer.status == 200, answer
     assert answer.headers["content-type"].startswith("text/plain")
     samples = {}
@@ -48,6 +53,16 @@ def test_what_was_posted_is_what_left_and_what_is_there() -> None:
     assert of(samples, "acquit_queue_posted_total", queue="orders") == 5
     assert of(samples, "acquit_queue_retired_total", queue="orders", outcome="accepted") == 1
     assert of(samples, "acquit_queue_retired_total", queue="orders", outcome="dead_lettered") == 1
+    assert of(samples, "acquit_queue_acquired_total", queue="orders") == 2
+    assert of(samples, "acquit_queue_redelivered_total", queue="orders") == 0
+    for outcome in HOLD_ENDS:
+        expected = outcome in ("accepted", "rejected")
+        assert of(samples, "acquit_queue_outcomes_total", queue="orders", outcome=outcome) == expected
+    assert of(samples, "acquit_queue_wait_seconds_count", queue="orders") == 2
+    assert of(samples, "acquit_queue_held_seconds_count", queue="orders") == 1  # one of two that a link held at once
+    assert of(samples, "acquit_posting_durable_seconds_count") == 5
+    assert of(samples, "acquit_ready") == 1
+    assert sum(value for (name, _), value in samples.items() if name == "acquit_not_ready") == 0
     for queue in ("orders", "DLQ"):
         mine = [(name, value) for (name, labels), value in samples.items() if ("queue", queue) in labels]
         after = sum(value for name, value in mine if name in ("acquit_queue_retired_total", "acquit_queue_messages"))
@@ -55,7 +70,8 @@ def test_what_was_posted_is_what_left_and_what_is_there() -> None:
     assert of(samples, "acquit_accepting") == 1
     assert of(samples, "acquit_journal_sync_seconds_count") >= 5
     assert of(samples, "acquit_loop_lag_seconds_count") >= 1
-    assert of(samples, "acquit_disk_free_bytes") > 0
+    assert 0 < of(samples, "acquit_disk_free_bytes") < of(samples, "acquit_disk_bytes")
+    assert of(samples, "acquit_connections_limit") > 0
     assert of(samples, "process_resident_memory_bytes") > 0
     names = {name for name, _ in samples}
     for name in names:
@@ -70,11 +86,21 @@ def test_beyond_the_limit_queues_are_one(queues_max: int) -> None:
     http = Http(port=0, metrics_queues_max=queues_max)
     with acquit.Broker(config=BrokerOptions(http=http).with_small_journal()) as broker:
         with acquit.connect(broker.url) as connection:
-            session = connection.session()
+            session = connection.session(mode="individual")
             for count, name in enumerate(("a", "b", "_other", 'evil"\\{}')):
                 for _ in range(count + 1):
                     session.sender(name).send("x")
+            for count, name in enumerate(("a", "b", "_other")):
+                receiver = session.receiver(name, prefetch=0)
+                for _ in range(count + 1):
+                    message = receiver.receive(timeout=20)
+                    assert message is not None
+                    message.accept()
         _, samples = scrape(broker)
+    series = {dict(labels)["queue"] for (_, labels) in samples if "queue" in dict(labels)}
+    assert series == ({"_other"} if not queues_max else {'evil"\\{}', "_other"})
+    waits = [(dict(labels), v) for (name, labels), v in samples.items() if name == "acquit_queue_wait_seconds_bucket"]
+    assert sum(value for labels, value in waits if labels["le"] == "+Inf") == 6
     posted = {dict(labels)["queue"]: v for (name, labels), v in samples.items() if name == "acquit_queue_posted_total"}
     assert sum(posted.values()) == 10
     assert posted == ({"_other": 10} if not queues_max else {'evil"\\{}': 4, "_other": 6})
@@ -87,3 +113,58 @@ def test_refusals_are_counted_by_condition() -> None:
         _, samples = scrape(broker)
     refused = {labels: v for (name, labels), v in samples.items() if name == "acquit_refused_total"}
     assert sum(refused.values()) == 1
+
+
+def test_connections_and_logins_that_are_refused_are_counted() -> None:
+    security = Security(
+        users={"monitor": User(password="p", roles=("all",))}, roles={"all": Role(browse=("#",))}, refusal_delay_ms=0
+    )
+    options = BrokerOptions(security=security, limits=BrokerLimits(connections_max=1)).with_small_journal()
+    with acquit.Broker(http_port=0, config=options) as broker:
+        with pytest.raises(acquit.AcquitError):
+            acquit.connect(broker.url.replace("//", "//monitor:wrong@"))
+        assert ask(broker.http_url, "/metrics", headers=basic("nobody", "p")).status == 401
+        with (
+            acquit.connect(broker.url.replace("//", "//monitor:p@")),
+            pytest.raises(acquit.AcquitError),
+        ):
+            acquit.connect(broker.url.replace("//", "//monitor:p@"))
+        _, samples = scrape(broker, basic("monitor", "p"))
+    assert of(samples, "acquit_refused_total", what="login", condition="amqp:unauthorized-access") == 2
+    assert of(samples, "acquit_refused_total", what="connection", condition="amqp:resource-limit-exceeded") == 1
+    assert of(samples, "acquit_connections_limit") == 1
+
+
+def test_the_oldest_message_and_the_oldest_delivery_have_ages() -> None:
+    with (
+        acquit.Broker(http_port=0, config=BrokerOptions.small()) as broker,
+        acquit.connect(broker.url) as connection,
+    ):
+        session = connection.session(mode="individual")
+        for name in ("a", "b"):
+            session.sender(name).send("1")
+        receiver = session.receiver("b")
+        assert receiver.receive(timeout=20) is not None
+        broker.advance(3_000)
+        broker.advance(60_000)
+        _, samples = scrape(broker)
+    assert 60 <= of(samples, "acquit_queue_oldest_age_seconds", queue="a") < 120
+    assert of(samples, "acquit_queue_oldest_age_seconds", queue="b") == 0
+    assert 60 <= of(samples, "acquit_oldest_unsettled_seconds") < 120
+
+
+@pytest.mark.parametrize("reason", sorted(SILENT))
+def test_a_broker_that_cannot_be_surveyed_still_tells_that(monkeypatch: pytest.MonkeyPatch, reason: str) -> None:
+    async def reason_of(self: Health) -> str:
+        return reason
+
+    monkeypatch.setattr(Health, "reason", reason_of)
+    with acquit.Broker(http_port=0, config=BrokerOptions.small()) as broker:
+        monkeypatch.setattr(broker._server, "survey", lambda finished: pytest.fail("it would wait in vain"))
+        _, samples = scrape(broker)
+    assert of(samples, "acquit_ready") == 0
+    assert {labels: v for (name, labels), v in samples.items() if name == "acquit_not_ready" and v} == {
+        (("reason", reason),): 1
+    }
+    assert of(samples, "process_resident_memory_bytes") > 0
+    assert not any(name.startswith("acquit_queue") for name, _ in samples)

@@ -44,6 +44,9 @@ class LoginOwner(Protocol):
     def verify(self, client: Verifying, login: Login, response: bytes) -> None:
         """Do a step of a login on a thread, and call `conclude` with what comes of it."""
 
+    def login_denied(self, *, busy: bool) -> None:
+        """Count a login that is refused."""
+
 
 class PasswordLogin:
     """A login that is being decided. `decided` is called once: with the user, with None for one that is refused, or
@@ -112,6 +115,7 @@ class PasswordLogin:
             user=self._name if known else None,
             busy=busy,
         )
+        self._owner.login_denied(busy=busy)
         self._loop.call_later(self._owner.refusal_delay_s, self._decided, BUSY if busy else None)
 
 

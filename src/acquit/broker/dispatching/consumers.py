@@ -291,6 +291,8 @@ class Consumer(Actor):
         "stamp",
         "subscriber",
         "tag",
+        "timed",
+        "timed_us",
         "unsent",
     )
 
@@ -321,6 +323,10 @@ class Consumer(Actor):
         """The number of the last delivery, which is its tag."""
         self.held = 0
         """Messages it has acquired."""
+        self.timed: Message | None = None
+        """One of these, of which it is measured how long it is held."""
+        self.timed_us = 0
+        """When it was acquired."""
         self.outbox: deque[Outgoing] = deque()
         """Messages whose record is synced, to be sent as credit allows: of links that are pre-settled or resumable."""
         self.reserved = 0
@@ -383,6 +389,22 @@ class Consumer(Actor):
         if self.outbox:
             return held_back(self.peer, self.link)
         return self.room > 0 and held_back(self.peer, self.link)
+
+    def let_go(self, message: Message, time_us: int) -> None:
+        """Hold this message no more."""
+        self.held -= 1
+        if message is self.timed:
+            self.end_timing(time_us)
+
+    def begin_timing(self, message: Message, time_us: int) -> None:
+        """Measure from now on how long this message is held, where no other is measured."""
+        if self.timed is None:
+            self.timed, self.timed_us = message, time_us
+
+    def end_timing(self, time_us: int) -> None:
+        """Count how long the message that is measured was held."""
+        self.timed = None
+        self.queue.tally.held.add((time_us - self.timed_us) / 1e6)
 
     def stand_in_line(self) -> None:
         """Its credit, or what else kept it from being given more, has changed. The queue is to be woken then."""

@@ -98,7 +98,7 @@ class Sending:
         if queue.policy.lock_duration_ms:
             send = self._locks.noting(queue, send)
         session = link.session
-        produced = sent = 0
+        produced = sent = again = 0
         # What several links of a session were promised is the session's: the first ones may have used it up.
         for message in messages[: max(0, session.unsettled_max - len(session.outgoing))]:
             if link.half_written is not None or session.remote_incoming_window <= 0:  # messages have several frames
@@ -107,6 +107,7 @@ class Sending:
             payload = payload_of(message)
             send(_TAG(tag), payload, context=message)
             produced += len(payload)
+            again += message.flags & DISPATCHED
             message.flags |= DISPATCHED
             message.state = _WHEN_ACQUIRED
             message.holder = consumer
@@ -115,10 +116,16 @@ class Sending:
         consumer.peer.unwritten_bytes += produced
         consumer.held += sent
         queue.acquired += sent
+        queue.tally.redelivered += again // DISPATCHED
         return sent
 
     def record(self, queue: Queue, consumer: Consumer, messages: list[Message]) -> None:
         """Record what this consumer was given; if its link is pre-settled, it is sent once that is synced."""
+        if messages:
+            time_us = self._scribe.time_us
+            queue.tally.in_queue.add((time_us - messages[0].posted_us) / 1e6, len(messages))
+            if not consumer.presettled:
+                consumer.begin_timing(messages[len(messages) // 2], time_us)
         if consumer.presettled:
             self._consume(queue, consumer, messages)
         elif consumer.resumable is not None:
@@ -144,6 +151,7 @@ class Sending:
     def _consume(self, queue: Queue, consumer: Consumer, messages: list[Message]) -> None:
         """CONSUME, for each: recorded, and sent once that is synced."""
         outgoing = [Outgoing(self.payload(message)) for message in messages]
+        queue.tally.redelivered += sum([message.flags & DISPATCHED for message in messages]) // DISPATCHED
         durable = self._record(_CONSUMED, queue, consumer, messages)
         for message in messages:
             message.state = _WHEN_CONSUMED
@@ -164,6 +172,7 @@ class Sending:
 
     def _send_synced(self, queue: Queue, consumer: Consumer, messages: list[Message]) -> None:
         outgoing = [Outgoing(self.payload(message), message, delivery_tag(message)) for message in messages]
+        queue.tally.redelivered += sum([message.flags & DISPATCHED for message in messages]) // DISPATCHED
         for message in messages:
             message.flags |= DISPATCHED  # for whoever gets it after this
         durable = self._record(_ACQUIRED, queue, consumer, messages)

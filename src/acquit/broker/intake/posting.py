@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.denials import Denials
+from acquit.broker.durations import Durations
 from acquit.broker.intake.arrival import Arrival
 from acquit.broker.intake.limits import Room, admit, check_paused, full, note_value
 from acquit.broker.intake.shaping import (
@@ -105,6 +106,9 @@ class Poster:
         self._entering = entering
         self._transactions = transactions
         self._termini = termini
+        self.durations = Durations()
+        """Times from the arrival of a durable message until it was on the disk; a group that was synced together counts
+        as its first. Those of transactions do not count: they wait for their commit."""
 
     # -- from links ---------------------------------------------------------------------------------------------------
 
@@ -487,7 +491,7 @@ class Poster:
     def _accept(self, delivery: Delivery, *, durable: bool) -> None:
         """Answer *accepted*; where something of it was recorded, after the sync."""
         if durable:
-            self._scribe.when_synced(self._answer, delivery)
+            self._scribe.when_synced(self._answer, delivery, self._scribe.time_us)
         else:
             delivery.link.session.settle_all([delivery], ACCEPTED)
 
@@ -536,11 +540,13 @@ class Poster:
 
     def _synced(self, queue: Queue, messages: list[Message], session: Session, deliveries: list[Delivery]) -> None:
         """A group of durable postings without times is on the disk: senders hear so, consumers may have them."""
+        self.durations.add((self._scribe.time_us - messages[0].posted_us) / 1e6, len(messages))
         session.settle_all(deliveries, ACCEPTED)
         self._life.touch(session.connection)
         self._entering.group_synced(queue, messages)
 
-    def _answer(self, delivery: Delivery) -> None:
+    def _answer(self, delivery: Delivery, arrived_us: int) -> None:
+        self.durations.add((self._scribe.time_us - arrived_us) / 1e6)
         session = delivery.link.session
         session.settle_all([delivery], ACCEPTED)
         self._life.touch(session.connection)

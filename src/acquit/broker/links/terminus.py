@@ -156,6 +156,10 @@ class SourceTerminus(Terminus):
     def stand_in_line(self) -> None:
         """Do nothing: a terminus without a link waits for no messages."""
 
+    def let_go(self, message: Message, time_us: int) -> None:
+        """Hold one less."""
+        self.held -= 1
+
     def encode(self) -> bytes:
         """Return its state for the journal."""
         outcome = b"" if self.default_outcome is None else encode_composite(self.default_outcome)

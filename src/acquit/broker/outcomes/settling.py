@@ -37,6 +37,7 @@ from acquit.broker.queue import (
     step,
 )
 from acquit.broker.scribe import CONNECTION_LOST, UNDELIVERABLE_HERE
+from acquit.broker.tally import HoldEnd
 from acquit.broker.transact.retirement import Retirement
 from acquit.errors import StoreFull
 from acquit.ledger.events import EventKind
@@ -231,6 +232,9 @@ class Settling:
         count = len(durable) + volatile
         consumer.held -= count
         queue.acquired -= count
+        queue.tally.ended[HoldEnd.ACCEPTED] += count
+        if consumer.timed is not None and consumer.timed.holder is not consumer:
+            consumer.end_timing(self._scribe.time_us)
         queue.bytes -= payload_bytes
         memory.leave_all(queue, count, bodies, held_bytes)
         if durable:
@@ -380,6 +384,7 @@ class Settling:
     def _perform(self, message: Message, verdict: Verdict, account: Account, ending: Ending) -> bool:
         """Do to an acquired message what the verdict means under its address's policy. False: it counts as a failed
         attempt instead, for there was no room for its dead letter."""
+        message.queue.tally.end(verdict, ending)
         event = wanted = self._event(message, verdict, ending)
         origin = due_at_ms = 0
         if event in _COPIED:

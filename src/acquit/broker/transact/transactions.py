@@ -34,6 +34,7 @@ from acquit.broker.links.endpoints import verdict_of
 from acquit.broker.message import DURABLE, Message
 from acquit.broker.queue import LOSSES, Ending, NodeState, Verdict
 from acquit.broker.refusal import Refused
+from acquit.broker.tally import HoldEnd
 from acquit.broker.transact.fates import Fates
 from acquit.broker.transact.held_postings import HeldPostings, append_entering
 from acquit.broker.transact.retirement import CONTESTED, Retirement
@@ -424,6 +425,7 @@ class Transactions:
         retirement.delivery.context = None
         self._life.accepted(message)
         queue.counts[_ACCEPTED] += 1
+        queue.tally.ended[HoldEnd.ACCEPTED] += 1
         if not message.flags & DURABLE:
             self._scribe.count_volatile(queue, _ACCEPTED, 1)
 
