@@ -43,7 +43,6 @@ from acquit.broker.dispatching.dispatch import Dispatch
 from acquit.broker.dispatching.reading import Reading
 from acquit.broker.dispatching.resuming import Resuming
 from acquit.broker.dispatching.succession import reconsider
-from acquit.broker.durations import Durations
 from acquit.broker.inspect import BrokerSnapshot, QueueSnapshot
 from acquit.broker.intake.assembly import Assembly
 from acquit.broker.intake.duplicates import Duplicates
@@ -81,14 +80,7 @@ from acquit.broker.outcomes.timers import Timers
 from acquit.broker.queue import Ending
 from acquit.broker.recovery import recover, to_live
 from acquit.broker.scribe import Scribe
-from acquit.broker.snapshots import (
-    connection_snapshot,
-    if_there,
-    node_snapshots,
-    queue_snapshot,
-    surveyed_queue,
-    topic_snapshot,
-)
+from acquit.broker.snapshots import connection_snapshot, node_snapshots, queue_snapshot, surveyed, topic_snapshot
 from acquit.broker.survey import Found, SurveyTotals
 from acquit.broker.transact.coordinator import Control, Coordinator
 from acquit.broker.transact.transactions import Transactions
@@ -213,6 +205,8 @@ class Core:
             options.connection,
             self.denials,
         )
+        self.postings = self._poster.durations
+        """Times from the arrival of a durable message until it was on the disk."""
         self._coordinator = Coordinator(self.transactions, self.life.touch)
         temporary = TemporaryNodes(self.queues, self.topics, self.scribe)
         self._attaching = Attaching(
@@ -344,15 +338,9 @@ class Core:
         peer = Peer(engine, name, self.options.connection.output_bytes_max, network)
         self._peers[engine] = peer
         sole = gate(peer, self.quotas.of_container, self._put_out)
-        engine.admit = lambda opening: self._refusal(peer) or sole(opening)
+        engine.admit = lambda opening: self.denials.connection(peer, self.quotas.refusal(peer)) or sole(opening)
         engine.count_assembled = partial(self._assembly.count, peer)
         return peer
-
-    def _refusal(self, peer: Peer) -> Error | None:
-        refusal = self.quotas.refusal(peer)
-        if refusal is not None:
-            self.denials.connection(peer, refusal)
-        return refusal
 
     def _shed(self, peer: Peer) -> None:
         peer.engine.shed_assembled()
@@ -543,11 +531,7 @@ class Core:
 
     def surveyed(self) -> Iterator[tuple[Callable[[Any], Found], list[Any]]]:
         """Yield what a survey looks at: functions that make a snapshot of one thing, or None, and the things."""
-        time_us = self.scribe.time_us
-        queues, topics, peers = self.queues.by_name, self.topics.by_address, self._peers
-        yield lambda name: if_there(partial(surveyed_queue, time_us=time_us), queues.get(name)), list(queues)
-        yield lambda address: if_there(topic_snapshot, topics.get(address)), list(topics)
-        yield lambda engine: if_there(partial(connection_snapshot, time_us=time_us), peers.get(engine)), list(peers)
+        return surveyed(self.queues.by_name, self.topics.by_address, self._peers, self.scribe.time_us)
 
     def figures(self) -> tuple[BrokerSnapshot, SurveyTotals]:
         """Return the snapshot without queues and connections, and totals."""
@@ -562,11 +546,6 @@ class Core:
             refused=dict(self.denials.counts),
             connections_max=self.quotas.connections_max,
         )
-
-    @property
-    def postings(self) -> Durations:
-        """Times from the arrival of a durable message until it was on the disk."""
-        return self._poster.durations
 
     def queue_snapshot(self, name: str) -> QueueSnapshot | None:
         """One queue or topic of it, a queue first."""

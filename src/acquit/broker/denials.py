@@ -38,13 +38,15 @@ class Denials:
         self.counts: Counter[tuple[str, str]] = Counter()
         """Links, messages, connections and logins that were refused, by what it was ("link", ...) and the condition."""
 
-    def connection(self, peer: Peer, why: Error) -> None:
-        """A connection is refused that has logged in: there are too many."""
-        self.counts["connection", str(why.condition)] += 1
-        self._tell("a connection is refused", peer, {}, why)
+    def connection(self, peer: Peer, why: Error | None) -> Error | None:
+        """Tell that a connection is refused which has logged in, if there is a reason, and return the reason."""
+        if why is not None:
+            self.counts["connection", str(why.condition)] += 1
+            self._tell("a connection is refused", peer, {}, why)
+        return why
 
     def login(self, *, busy: bool) -> None:
-        """A login is refused, as its peer and the log have heard; `busy`: it was not looked at."""
+        """Count a login that is refused, as its peer and the log have heard; `busy`: it was not looked at."""
         condition = AmqpCondition.RESOURCE_LIMIT_EXCEEDED if busy else AmqpCondition.UNAUTHORIZED_ACCESS
         self.counts["login", str(condition)] += 1
 

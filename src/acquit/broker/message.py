@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from acquit.broker.queue import NodeState
-from acquit.broker.tally import Tally
+from acquit.broker.tally import QueueTally
 from acquit.ledger.events import EventFlag
 from acquit.ledger.live import ATTEMPTS_KEPT_MAX
 from acquit.ledger.records import AttemptNote
@@ -237,8 +237,8 @@ class QueueBase:
         """By EventKind, since the beginning of the journal."""
         self.volatile = [0] * KINDS
         """Of volatile messages, what the journal has not been told yet."""
-        self.tally = Tally()
-        """What operators want to know beside that, of this run."""
+        self.tally = QueueTally()
+        """The counts of this run that operators want beside those."""
 
     @property
     def live(self) -> int:

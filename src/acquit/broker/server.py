@@ -313,7 +313,7 @@ class Server:
 
     @property
     def lags(self) -> Durations:
-        """How late the loop came to what it had to do: a tick each second, and requests of other threads."""
+        """Times by which the loop was late: for a tick each second, and for requests of other threads."""
         return self._vitals.lags
 
     def login_denied(self, *, busy: bool) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from acquit.broker.dispatching import tags
 from acquit.broker.dispatching.browsing import Browser
@@ -15,12 +16,14 @@ from acquit.ledger.events import EventKind
 from acquit.protocol.link import SendingLink
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from acquit.broker.links.peers import Actor, Peer
     from acquit.broker.nodes.node import Queue
     from acquit.broker.nodes.topics import Topic
+    from acquit.broker.survey import Found
     from acquit.broker.transact.transaction import Transaction
+    from acquit.protocol.connection_base import ConnectionBase
     from acquit.protocol.link import Link
 
 _TEXT_MAX: Final = 256
@@ -96,6 +99,15 @@ def surveyed_queue(queue: Queue, time_us: int) -> SurveyedQueue:
     counts = queue.counts
     tally = queue.tally.snapshot(counts[EventKind.ACQUIRED] + counts[EventKind.CONSUMED], counts[EventKind.READ])
     return SurveyedQueue(queue_snapshot(queue, time_us), tally)
+
+
+def surveyed(
+    queues: Mapping[str, Queue], topics: Mapping[str, Topic], peers: Mapping[ConnectionBase, Peer], time_us: int
+) -> Iterator[tuple[Callable[[Any], Found], list[Any]]]:
+    """Yield what a survey looks at: functions that make a snapshot of one thing, or None, and the things."""
+    yield lambda name: if_there(partial(surveyed_queue, time_us=time_us), queues.get(name)), list(queues)
+    yield lambda address: if_there(topic_snapshot, topics.get(address)), list(topics)
+    yield lambda engine: if_there(partial(connection_snapshot, time_us=time_us), peers.get(engine)), list(peers)
 
 
 def _oldest_age_ms(queue: Queue, time_us: int) -> int:
@@ -198,6 +210,7 @@ __all__ = [
     "node_snapshots",
     "queue_snapshot",
     "starved",
+    "surveyed",
     "surveyed_queue",
     "topic_snapshot",
     "transaction_snapshot",

@@ -1,4 +1,4 @@
-"""What one queue counts of this run beside its accounts: how its messages were acquired, and how that ended.
+"""Counts of one queue in this run, beside its accounts: how its messages were acquired, and how that ended.
 
 Accounts (`QueueBase.counts`) are what the journal records, and outlive a restart. A tally is for operators alone and
 begins at 0 with the broker. It costs the hot path one addition a message; the rest is done once for each run of
@@ -6,7 +6,7 @@ messages that are handed out, or settled, together. So both histograms are estim
 
 in queue    each run counts as its first message, which has mostly waited longest
 held        each link has one message followed at a time, from the middle of a run until it is held no more, as TCP
-            times one segment a round trip
+            times one segment a round trip; then `RUNS_SKIPPED` runs pass
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from acquit.broker.queue import Ending, Verdict
 
 
 class HoldEnd(IntEnum):
-    """How it ended that a consumer held a message."""
+    """Ways in which it ends that a consumer holds a message."""
 
     ACCEPTED = 0
     REJECTED = 1
@@ -28,11 +28,13 @@ class HoldEnd(IntEnum):
     FAILED = 4
     """modified(delivery-failed=true)"""
     DETACHED = 5
-    """Nothing was said, and its link was closed, by whichever end."""
+    """The link was closed, by whichever end, and nothing was said."""
     CONNECTION_LOST = 6
     LOCK_EXPIRED = 7
 
 
+RUNS_SKIPPED: Final = 7
+"""Runs of a link that pass after one of which a message was timed: where each run is one message, that costs most."""
 _BY_VERDICT: Final = {verdict: HoldEnd[verdict.name] for verdict in Verdict}
 _BY_ENDING: Final = {
     Ending.DETACHED: HoldEnd.DETACHED,
@@ -42,7 +44,7 @@ _BY_ENDING: Final = {
     Ending.LOCK_EXPIRED: HoldEnd.LOCK_EXPIRED,
 }
 HOLD_ENDS: Final = tuple(end.name.lower() for end in HoldEnd)
-"""Their names, in the order of `TallySnapshot.ended`."""
+"""Names of these, in the order of `TallySnapshot.ended`."""
 
 
 class TallySnapshot(NamedTuple):
@@ -56,7 +58,7 @@ class TallySnapshot(NamedTuple):
     held: DurationsSnapshot
 
 
-class Tally:
+class QueueTally:
     """The tally of one queue."""
 
     __slots__ = ("ended", "held", "in_queue", "redelivered")
@@ -83,4 +85,4 @@ class Tally:
         )
 
 
-__all__ = ["HOLD_ENDS", "HoldEnd", "Tally", "TallySnapshot"]
+__all__ = ["HOLD_ENDS", "RUNS_SKIPPED", "HoldEnd", "QueueTally", "TallySnapshot"]

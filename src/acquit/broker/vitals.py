@@ -54,7 +54,7 @@ class Vitals:
         self._lags_s: deque[float] = deque([0.0], maxlen=LAGS_KEPT)
         self.syncs = SyncLatencies()
         self.lags = Durations()
-        """How late ticks were in all, and requests that came from other threads."""
+        """Times by which ticks were late, and requests that came from other threads."""
 
     def late(self, seconds: float) -> None:
         """Note how late a tick came; below 0: it came early, because somebody asked for it."""

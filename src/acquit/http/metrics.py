@@ -81,7 +81,7 @@ _STAYS: Final = {
     ),
     "held": (
         "acquit_queue_held_seconds",
-        "Time for which a consumer held a message. A sample: of each link one message at a time.",
+        "Time for which a consumer held a message. A sample: of each link one message at a time, of one run in eight.",
     ),
 }
 """Histograms of a queue's tally: attribute, name, meaning."""

@@ -21,8 +21,11 @@ from acquit.broker.dispatching.aside import BEYOND, FIRST, Aside, rank
 from acquit.broker.dispatching.backlog import Backlog
 from acquit.broker.links.peers import Actor, Peer
 from acquit.broker.message import ASIDE, Message, QueueBase
+from acquit.broker.tally import RUNS_SKIPPED
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from acquit.broker.dispatching.groups import Groups
     from acquit.broker.links.terminus import SourceTerminus
     from acquit.broker.nodes.lifetime import Temporary
@@ -294,6 +297,7 @@ class Consumer(Actor):
         "timed",
         "timed_us",
         "unsent",
+        "untimed",
     )
 
     def __init__(
@@ -324,9 +328,11 @@ class Consumer(Actor):
         self.held = 0
         """Messages it has acquired."""
         self.timed: Message | None = None
-        """One of these, of which it is measured how long it is held."""
+        """The one of these that is measured: how long it is held."""
         self.timed_us = 0
-        """When it was acquired."""
+        """Time at which that was acquired."""
+        self.untimed = 0
+        """Runs that pass before the next one is measured."""
         self.outbox: deque[Outgoing] = deque()
         """Messages whose record is synced, to be sent as credit allows: of links that are pre-settled or resumable."""
         self.reserved = 0
@@ -396,10 +402,14 @@ class Consumer(Actor):
         if message is self.timed:
             self.end_timing(time_us)
 
-    def begin_timing(self, message: Message, time_us: int) -> None:
-        """Measure from now on how long this message is held, where no other is measured."""
-        if self.timed is None:
-            self.timed, self.timed_us = message, time_us
+    def acquired(self, run: Sequence[Message], time_us: int) -> None:
+        """Measure how long the one in the middle of this run is held, where it is time for that."""
+        if self.timed is not None:
+            return
+        if self.untimed:
+            self.untimed -= 1
+        else:
+            self.timed, self.timed_us, self.untimed = run[len(run) // 2], time_us, RUNS_SKIPPED
 
     def end_timing(self, time_us: int) -> None:
         """Count how long the message that is measured was held."""

@@ -125,7 +125,7 @@ class Sending:
             time_us = self._scribe.time_us
             queue.tally.in_queue.add((time_us - messages[0].posted_us) / 1e6, len(messages))
             if not consumer.presettled:
-                consumer.begin_timing(messages[len(messages) // 2], time_us)
+                consumer.acquired(messages, time_us)
         if consumer.presettled:
             self._consume(queue, consumer, messages)
         elif consumer.resumable is not None:
