@@ -22,16 +22,13 @@ import hmac
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, Self
-
-from scramp import ScramException, ScramMechanism  # type: ignore[import-untyped,unused-ignore]
-from scramp.utils import saslprep  # type: ignore[import-untyped,unused-ignore]
+from functools import cache
+from typing import Any, Final, Self
 
 from acquit.errors import ConfigurationError, DecodeError
 from acquit.protocol.sasl import parse_plain
 
 _SCHEME: Final = "SCRAM-SHA-256"
-_MECHANISM: Final = ScramMechanism(_SCHEME)
 _SALT_BYTES_MIN: Final = 12
 """Shorter ones scramp does not take."""
 _SALT_BYTES: Final = 32
@@ -49,6 +46,14 @@ ITERATIONS_MAX: Final = 1_000_000
 """A verifier above this is refused: one login would keep a worker busy for seconds."""
 
 
+@cache
+def _mechanism() -> Any:
+    # A sixth of the memory of a broker, which without users does not need it.
+    from scramp import ScramMechanism  # type: ignore[import-untyped,unused-ignore]
+
+    return ScramMechanism(_SCHEME)
+
+
 @dataclass(frozen=True, slots=True)
 class Verifier:
     """A password as it is stored: salt, iterations and keys, from which it cannot be computed."""
@@ -64,8 +69,10 @@ class Verifier:
 
         Raises ConfigurationError for a password that SASLprep (RFC 4013) does not allow.
         """
+        from scramp import ScramException
+
         try:
-            salt, stored_key, server_key, iterations = _MECHANISM.make_auth_info(password, iterations, salt)
+            salt, stored_key, server_key, iterations = _mechanism().make_auth_info(password, iterations, salt)
         except ScramException as exc:
             raise ConfigurationError(f"this password cannot be used: {exc}") from exc
         return cls(iterations, salt, stored_key, server_key)
@@ -120,7 +127,7 @@ class ScramLogin:
             looked_up.append((name, known))
             return verifier.salt, verifier.stored_key, verifier.server_key, verifier.iterations
 
-        self._server = _MECHANISM.make_server(look_up)
+        self._server = _mechanism().make_server(look_up)
 
     @property
     def name(self) -> str:
@@ -129,6 +136,8 @@ class ScramLogin:
 
     def first(self, message: bytes) -> bytes | None:
         """The answer to the client's first message; None where that is none."""
+        from scramp import ScramException
+
         try:
             self._server.set_client_first(message.decode())
             return str(self._server.get_server_first()).encode()
@@ -137,6 +146,8 @@ class ScramLogin:
 
     def final(self, message: bytes) -> tuple[str, bytes] | None:
         """The user whose password the client has, and our proof that we know it too; None if it has not."""
+        from scramp import ScramException
+
         try:
             self._server.set_client_final(message.decode())
             proof = str(self._server.get_server_final()).encode()
@@ -230,6 +241,9 @@ def plain_name(response: bytes) -> str:
 
 def prepared(name: str) -> str:
     """A user name as SASLprep (RFC 4013) compares it; empty for one that it does not allow."""
+    from scramp import ScramException
+    from scramp.utils import saslprep  # type: ignore[import-untyped,unused-ignore]
+
     try:
         return str(saslprep(name))
     except ScramException:
