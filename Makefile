@@ -1,6 +1,6 @@
 # Every target works as the first command in a fresh clone: it makes .venv itself (see tools/environment.sh).
 # SEED=n repeats a seeded run; ARGS="..." goes to pytest: make test ARGS="tests/unit/store -x". JOBS=n: how many processes
-# `make test` runs in (2); 0 is one, as for a debugger.
+# `make test` and `make soak` run in (2); 0 is one, as for a debugger.
 
 SHELL := /bin/sh
 BIN := .venv/bin
@@ -105,9 +105,10 @@ interop-peers: ## get what these run against, once
 	@tools/environment.sh dev interop spark
 	@$(BIN)/python -m tests.interop.get_peers
 
+# Half of what these take they wait, for disks and for what was killed.
 soak: ## long seeded runs with kills, lost power, failing disks, service for long; prints the seed that repeats them
 	@tools/environment.sh dev spark
-	$(BIN)/python -m pytest -m slow $(ARGS)
+	$(BIN)/python -m pytest -m slow -n $(JOBS) --dist loadscope $(ARGS)
 
 # Fresh seeds for MINUTES=5 or HOURS=n on all CPUs (SEED: the first); CASE="seed=7 ..." is one world again, with its log.
 # COVERAGE=1: on one CPU, and slowly, and then says which branches of the machines were never taken.

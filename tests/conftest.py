@@ -29,10 +29,13 @@ from tests.support.shell import Ran, Shell
 if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import LoadScopeScheduling
+    from xdist.workermanage import WorkerController
 
     import acquit
 
 SEED = pytest.StashKey[int]()
+DRAWN = "acquit_seed"
+"""What the processes of pytest-xdist are told."""
 
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For a JVM that ends before its second compiler has paid off: Spark takes half of the processor time."""
@@ -64,7 +67,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     given = os.environ.get("ACQUIT_TEST_SEED", "")
     soaking = config.option.markexpr == "slow"
-    if given:
+    if hasattr(config, "workerinput"):
+        seed = config.workerinput[DRAWN]
+    elif given:
         seed = int(given)
     elif soaking:
         seed = random.SystemRandom().randrange(1_000_000)
@@ -83,6 +88,12 @@ def pytest_configure(config: pytest.Config) -> None:
         from pyspark.logger import PySparkLogger
 
         PySparkLogger.addHandler = logging.Logger.addHandler
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: WorkerController) -> None:
+    """The processes of one run have one seed, the one that is printed."""
+    node.workerinput[DRAWN] = node.config.stash[SEED]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
