@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from acquit.broker.admin.examining import STATES, Examination, Examinations, Examined, MessagePage, examined, in_full
+from acquit.broker.admin.examining import STATES, Examination, Examined, MessagePage, examined, in_full
 from acquit.broker.admin.later import Later, RequestFailure
 from acquit.broker.admin.moving import Move
 from acquit.broker.admin.purging import ChosenPurge, Purge
 from acquit.broker.admin.redriving import Redrive, Redriven
 from acquit.broker.admin.schedule import Cancel, Scheduled, all_of, found_by_id, found_by_sequence, listed
 from acquit.broker.admin.trends import Trends
-from acquit.broker.admin.walking import EVERYTHING, Walks, choose
+from acquit.broker.admin.turns import InTurns
+from acquit.broker.admin.walking import EVERYTHING, choose
 from acquit.broker.intake.limits import full
 from acquit.broker.links.terminus import SourceTerminus
 from acquit.broker.nodes.addresses import is_pattern
@@ -93,18 +94,15 @@ class Administration:
         self._topics = topics
         self._removal = removal
         self._duplicates = duplicates
-        self._purges: list[Purge | Cancel] = []
-        self._walks = Walks()
+        self._purges, self._walks, self._examinations = InTurns(), InTurns(), InTurns()
         self.trends = Trends(queues)
         """The depth and traffic of queues over the last hours."""
-        self._examinations = Examinations()
 
     def run(self) -> bool:
         """Go on with what has been begun. True if there is more that can be done at once."""
-        if self._purges:
-            self._purges = [purge for purge in self._purges if not purge.step()]
-        more = self._examinations.run()
-        return self._walks.run() or bool(self._purges) or more
+        more = self._purges.run()
+        more = self._examinations.run() or more
+        return self._walks.run() or more
 
     # -- connections ---------------------------------------------------------------------------------------------------
 
@@ -197,7 +195,7 @@ class Administration:
         purged = Later[int]()
         actor = self._actor(user, node.address)
         if choice == EVERYTHING:
-            self._begin(Purge(self._life, node, actor, purged.finish))
+            self._purges.begin(Purge(self._life, node, actor, purged.finish))
         else:
             self._walks.begin(ChosenPurge(self._life, node, choice, actor, purged.finish))
         return purged
@@ -222,7 +220,8 @@ class Administration:
             limit=limit,
             selector=None if selector is None else compile_selector(selector),
         )
-        return self._examinations.begin(examination)
+        self._examinations.begin(examination)
+        return examination.result
 
     @property
     def room_bytes(self) -> int:
@@ -243,7 +242,8 @@ class Administration:
             limit=1,
             among=None if known is None else (known,),
         )
-        return self._examinations.begin(examination)
+        self._examinations.begin(examination)
+        return examination.result
 
     def cancel(
         self, queue: str, user: str | None, *, sequence: int | None = None, message_id: MessageId | None = None
@@ -257,7 +257,7 @@ class Administration:
             messages = all_of(node) if message_id is None else found_by_id(node, message_id)
         cancelled = Later[int]()
         if messages:
-            self._begin(Cancel(self._life, messages, self._actor(user, node.address), cancelled.finish))
+            self._purges.begin(Cancel(self._life, node, messages, self._actor(user, node.address), cancelled.finish))
         else:
             cancelled.finish(0)
         return cancelled
@@ -364,11 +364,6 @@ class Administration:
         return ended
 
     # -- its own ------------------------------------------------------------------------------------------------------
-
-    def _begin(self, purge: Purge | Cancel) -> None:
-        """Do the first step, and see to the others."""
-        if not purge.step():
-            self._purges.append(purge)
 
     def _check_makeable(self, name: str, user: str | None, *, topic: bool) -> None:
         """Raise Refused unless it can be the name of a queue or topic, and there may be one more."""

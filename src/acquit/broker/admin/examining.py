@@ -8,7 +8,7 @@ that is not in memory is read back by the reader thread, and let go afterwards w
 
 Both parts are bounded: `LOOKED_AT_MAX` messages, `BYTES_MAX` bytes of bodies. Where a bound is met the page ends early,
 and says where the next one begins. A message whose state changes meanwhile may be missing, or be shown as it is when it
-is read. One examination has its turn at a time; others wait in line.
+is read. They take turns (`turns`).
 """
 
 from __future__ import annotations
@@ -53,8 +53,6 @@ BYTES_MAX: Final = 64 << 20
 """Bytes of bodies that one request reads, beyond which no further message is taken."""
 EXAMINED_MAX: Final = 1_000
 """Messages of one answer."""
-WAITING_MAX: Final = 256
-"""Examinations that wait for their turn."""
 _TEXT_MAX: Final = 1_000
 
 _HELD: Final = frozenset({NodeState.ACQUIRED, NodeState.SUSPENDED})
@@ -255,33 +253,6 @@ class Examination(Generic[T]):
                 self._rows.append(found[message.sequence])
 
 
-class Examinations:
-    """The examinations that have not ended, in turns."""
-
-    def __init__(self) -> None:
-        self._line: deque[Examination[object]] = deque()
-
-    def begin(self, examination: Examination[T]) -> Later[MessagePage[T]]:
-        """Do the first step now, where nobody waits, and the others with the turns that follow."""
-        if len(self._line) >= WAITING_MAX:
-            examination.result.finish(RequestFailure(503, "too many requests look at messages: ask again later"))
-        elif self._line or not examination.run():
-            self._line.append(examination)  # type: ignore[arg-type]  # what it makes is nobody's concern here
-        return examination.result
-
-    def run(self) -> bool:
-        """Go on with one of them. True if there is more that can be done at once."""
-        for _ in range(len(self._line)):
-            first = self._line.popleft()
-            if not first.ready:
-                self._line.append(first)
-                continue
-            if not first.run():
-                self._line.append(first)
-            break
-        return any(examination.ready for examination in self._line)
-
-
 def _portions(items: list[T]) -> Iterator[list[T]]:
     for at in range(0, len(items), STEP):
         yield items[at : at + STEP]
@@ -375,9 +346,7 @@ __all__ = [
     "READ_AT_ONCE",
     "STATES",
     "STEP",
-    "WAITING_MAX",
     "Examination",
-    "Examinations",
     "Examined",
     "MessagePage",
     "examined",

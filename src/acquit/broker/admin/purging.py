@@ -1,6 +1,6 @@
 """Removing messages of a queue that nobody has acquired, all or chosen ones.
 
-It goes a step at a time, so that nobody else waits.
+It goes a step at a time (`turns`), so that nobody else waits.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from acquit.broker.admin.walking import WAITING, MessageChoice, Walk
-from acquit.broker.queue import NodeEvent
+from acquit.broker.admin.walking import WAITING, MessageChoice, Walk, remembered
+from acquit.broker.queue import NodeEvent, NodeState
 
 if TYPE_CHECKING:
     from acquit.broker.life import Life
@@ -24,6 +24,9 @@ class Purge:
     """A purge of one queue. Messages posted after it began stay; none is handed out of the queue before it has
     ended."""
 
+    ready: Final = True
+    """True: it reads no bodies."""
+
     def __init__(self, life: Life, queue: Queue, actor: int, done: Callable[[int], None] | None = None) -> None:
         """`done` hears how many messages were purged, once that is recorded durably."""
         self._life = life
@@ -32,29 +35,38 @@ class Purge:
         self._done = done
         self._durable = False
         self._count = 0
-        self._messages: Iterator[Message] = iter(
-            [*queue.backlog.next_messages(), *queue.aside, *queue.scheduled.values()]
-        )
-        queue.purging += 1
+        self._states: tuple[NodeState, ...] = WAITING
+        self._messages: Iterator[Message] | None = None
 
-    def step(self) -> bool:
+    def run(self) -> bool:
         """Do some more of it. True when it has ended."""
+        if self._messages is None:
+            self._messages = self._begin()
         left = STEP
         for message in islice(self._messages, STEP):
             left -= 1
-            if message.state in WAITING:
+            if message.state in self._states:
+                self._durable = self._durable or message.durable
                 self._life.apply(message, NodeEvent.PURGE, actor=self._actor)
                 self._count += 1
-                self._durable = self._durable or message.durable
         if not left:
             return False
-        self._queue.purging -= 1
-        self._life.wake(self._queue)
+        self._finish()
         if self._done is not None and self._durable:
             self._life.scribe.once_durable(self._done, self._count)
         elif self._done is not None:
             self._done(self._count)
         return True
+
+    def _begin(self) -> Iterator[Message]:
+        """Return what is to be purged."""
+        self._queue.purging += 1
+        return remembered(self._queue)
+
+    def _finish(self) -> None:
+        """Let the queue go on."""
+        self._queue.purging -= 1
+        self._life.wake(self._queue)
 
 
 class ChosenPurge(Walk):

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from heapq import nsmallest
-from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from acquit.broker.queue import NodeEvent, NodeState
+from acquit.broker.admin.purging import Purge
+from acquit.broker.queue import NodeState
 from acquit.ledger.duplicates import window_id
 from acquit.ledger.records import MessageId, decode_id, encode_id
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from acquit.broker.message import Message
     from acquit.broker.nodes.node import Queue
 
-STEP: Final = 5_000
-"""Messages that one turn cancels."""
 _HASHED: Final = b"h"
 """Begins an id of which only a hash is kept (`window_id`)."""
 LISTED_MAX: Final = 1_000
@@ -62,33 +60,23 @@ def _describe(message: Message) -> Scheduled:
     )
 
 
-class Cancel:
-    """Cancels messages that wait for their delivery time, some of them a turn so that nobody else waits."""
+class Cancel(Purge):
+    """A purge of messages that wait for their delivery time. What has come to be available meanwhile is delivered, and
+    not counted."""
 
-    def __init__(self, life: Life, messages: list[Message], actor: int, done: Callable[[int], None]) -> None:
+    def __init__(
+        self, life: Life, queue: Queue, messages: list[Message], actor: int, done: Callable[[int], None]
+    ) -> None:
         """`done` hears how many there were, once it is recorded durably."""
-        self._life = life
-        self._actor = actor
-        self._done = done
-        self._durable = any(message.durable for message in messages)
-        self.count = len(messages)
-        self._messages: Iterator[Message] = iter(messages)
+        super().__init__(life, queue, actor, done)
+        self._states = (NodeState.SCHEDULED,)
+        self._named = messages
 
-    def step(self) -> bool:
-        """Do some more of it. True when it has ended."""
-        left = STEP
-        for message in islice(self._messages, STEP):
-            left -= 1
-            if message.state is NodeState.SCHEDULED:
-                self._life.apply(message, NodeEvent.PURGE, actor=self._actor)
-                self._life.wake(message.queue)
-        if not left:
-            return False
-        if self._durable:
-            self._life.scribe.once_durable(self._done, self.count)
-        else:
-            self._done(self.count)
-        return True
+    def _begin(self) -> Iterator[Message]:
+        return iter(self._named)
+
+    def _finish(self) -> None:
+        self._life.wake(self._queue)
 
 
 def found_by_sequence(queue: Queue, sequence: int) -> list[Message]:

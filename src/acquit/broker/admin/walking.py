@@ -1,6 +1,6 @@
 """Walks through the messages that wait in a queue, because somebody asked that something be done to them.
 
-A walk goes in small steps, one a turn, while everything else goes on. It sees what waited when it began: what consumers
+A walk goes in small steps (`turns`), while everything else goes on. It sees what waited when it began: what consumers
 have acquired, and what is posted meanwhile, is left alone. Bodies that are not in memory are read back first, some at a
 time.
 """
@@ -8,7 +8,7 @@ time.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from acquit.broker.queue import NodeState
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 STEP: Final = 256
 """Messages that are looked at in one turn, and whose bodies are asked for at once."""
+PASSED: Final = 5_000
+"""Messages of which one turn sees that they are not among those which are named."""
 STEP_BYTES: Final = 4 << 20
 """Bytes of one step, beyond which no further message is begun."""
 WAITING: Final = (NodeState.AVAILABLE, NodeState.SCHEDULED)
@@ -58,11 +60,12 @@ class Walk:
         self._source = source
         self._selector = choice.selector
         self._reads_bodies = reads_bodies or (choice.selector is not None and choice.selector.needs_body)
+        self._sequences = choice.sequences
         self._left = choice.messages_max
-        waiting = [*source.backlog.next_messages(), *source.aside, *source.scheduled.values()]
-        if choice.sequences is not None:
-            waiting = [message for message in waiting if message.sequence in choice.sequences]
-        self._messages: Iterator[Message] = iter(waiting)
+        if choice.sequences is not None:  # behind the last of them there is nothing to do
+            self._left = min(len(choice.sequences), len(choice.sequences) if self._left is None else self._left)
+        self._messages: Iterator[Message] | None = None
+        self._ended = False
         self._step: list[Message] = []
         self._unread: set[Message] = set()
         self._recorded = False
@@ -76,9 +79,11 @@ class Walk:
         """Go on. True when it has ended."""
         if self._is_cut_off():
             return self._end("a queue was deleted meanwhile")
+        if self._messages is None:
+            self._messages = remembered(self._source)
         if not self._step:
-            self._step = self._take()
-        if not self._step or self._left == 0:
+            self._step = self._take(self._messages)
+        if self._left == 0 or (self._ended and not self._step):
             return self._end("")
         if self._reads_bodies:
             self._unread = {message for message in self._step if message.body is None and message.state in WAITING}
@@ -96,14 +101,19 @@ class Walk:
         self._life.wake(self._source)
         return False
 
-    def _take(self) -> list[Message]:
+    def _take(self, messages: Iterator[Message]) -> list[Message]:
         taken: list[Message] = []
         size = 0
-        for message in islice(self._messages, STEP):
-            taken.append(message)
-            size += message.size_bytes
-            if size > STEP_BYTES:
+        for _ in range(PASSED):
+            message = next(messages, None)
+            if message is None:
+                self._ended = True
                 break
+            if self._sequences is None or message.sequence in self._sequences:
+                taken.append(message)
+                size += message.size_bytes
+                if len(taken) == STEP or size > STEP_BYTES:
+                    break
         return taken
 
     def _look_at(self, message: Message) -> None:
@@ -136,23 +146,9 @@ class Walk:
         return True
 
 
-class Walks:
-    """All walks that have not ended."""
-
-    def __init__(self) -> None:
-        self._walks: list[Walk] = []
-
-    def begin(self, walk: Walk) -> None:
-        """Do the first step now and the others with the turns that follow."""
-        if not walk.run():
-            self._walks.append(walk)
-
-    def run(self) -> bool:
-        """Go on with those that can. True if there is more that can be done at once."""
-        if not self._walks:
-            return False
-        self._walks = [walk for walk in self._walks if not (walk.ready and walk.run())]
-        return any(walk.ready for walk in self._walks)
+def remembered(queue: Queue) -> Iterator[Message]:
+    """Go through what waits in a queue now, in order, whatever becomes of it meanwhile."""
+    return chain(queue.backlog.remembered(), list(queue.aside), list(queue.scheduled.values()))
 
 
-__all__ = ["EVERYTHING", "STEP", "WAITING", "MessageChoice", "Walk", "Walks", "choose"]
+__all__ = ["EVERYTHING", "PASSED", "STEP", "WAITING", "MessageChoice", "Walk", "choose", "remembered"]

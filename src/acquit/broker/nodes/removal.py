@@ -129,7 +129,7 @@ class Removal:
         purge = self._purges.get(queue)
         if purge is None and (queue.available or queue.scheduled):
             purge = self._purges[queue] = Purge(self._life, queue, self._going[queue])
-        if purge is not None and purge.step():
+        if purge is not None and purge.run():
             del self._purges[queue]
         if not queue.live and self._queues.record_deleted(queue.number, self._going[queue]):
             del self._going[queue]

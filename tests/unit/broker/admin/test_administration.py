@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from acquit.broker.admin.later import Later, RequestFailure
@@ -202,6 +204,58 @@ def test_a_move_of_whole_steps_is_answered_although_all_of_it_is_durable_before_
         pass
     world.carry()
     assert result(later) == STEP
+
+
+def test_many_at_once_cost_a_turn_no_more_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, _ = posted("a", *[durable(number) for number in range(2 * STEP)])
+    looked_at = 0
+
+    def matches(fields: object) -> bool:
+        nonlocal looked_at
+        looked_at += 1
+        return False
+
+    monkeypatch.setattr("acquit.broker.admin.walking.compile_selector", lambda text: FakeSelector(matches))
+    laters = [world.core.administration.purge("a", None, selector="never") for _ in range(20)]
+    most = 0
+    while any(result(later) is None for later in laters):
+        before, looked_at = looked_at, 0
+        most = max(most, before)
+        world.core.turn(world.now_us)
+    assert most == STEP
+    assert [result(later) for later in laters] == [0] * 20
+
+
+class FakeSelector:
+    """A selector that notes what it is asked."""
+
+    needs_body = False
+
+    def __init__(self, matches: Callable[[object], bool]) -> None:
+        self.matches = matches
+
+
+def test_a_walk_by_sequence_passes_the_others_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("acquit.broker.admin.walking.PASSED", 10)
+    world, _ = posted("a", *[durable(number) for number in range(35)])
+    last = max(world.core.life.live)
+    purged = world.core.administration.purge("a", None, sequences=frozenset({last}))
+    turns = 0
+    while world.core.administration.run():
+        turns += 1
+    assert turns == 3
+    world.settle()
+    assert result(purged) == 1
+
+
+def test_what_leaves_while_it_is_remembered_is_passed_over() -> None:
+    """A queue is copied place by place: what was handed out since is not purged."""
+    world, client = posted("a", *[Message(number) for number in range(8 * STEP)])
+    later = world.core.administration.purge("a", None, selector="TRUE")
+    link = client.receiver("a", credit=10)
+    world.settle()
+    assert len(client.bodies(link)) == 10
+    assert result(later) == 8 * STEP - 10
 
 
 # -- purging ----------------------------------------------------------------------------------------------------------

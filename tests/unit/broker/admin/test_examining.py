@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from acquit.broker.admin import examining, message_operations
+from acquit.broker.admin import examining, message_operations, turns
 from acquit.broker.admin.examining import STEP, Examined
 from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions
 from acquit.broker.queue import NodeState
@@ -176,7 +176,8 @@ def test_a_page_is_found_in_steps_and_one_examination_has_its_turn_at_a_time(mon
 
 
 def test_too_many_at_once_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(examining, "WAITING_MAX", 1)
+    monkeypatch.setattr(turns, "GOING_MAX", 1)
+    monkeypatch.setattr(turns, "WAITING_MAX", 0)
     _, client = posted("q", *[durable(b"x") for _ in range(3)])
     sender = client.sender("$management", "asks")
     answers = [begin(client, "QUERY", {"state": "all"}, sender=sender) for _ in range(2)]

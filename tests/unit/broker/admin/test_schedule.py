@@ -8,7 +8,9 @@ from uuid import UUID
 
 import pytest
 
-from acquit.broker.admin.schedule import LISTED_MAX, STEP
+from acquit.broker.admin import purging
+from acquit.broker.admin.purging import STEP
+from acquit.broker.admin.schedule import LISTED_MAX
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.definitions import Modified, Source, Target
 from acquit.protocol.message import Message
@@ -172,7 +174,7 @@ def test_many_are_cancelled_over_some_turns() -> None:
 
 
 def test_it_is_said_although_all_of_it_is_durable_before_the_last_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("acquit.broker.admin.schedule.STEP", 2)
+    monkeypatch.setattr("acquit.broker.admin.purging.STEP", 2)
     world, _ = posted("q", later(b"x"), later(b"y"))
     told: list[object] = []
     world.core.administration.cancel("q", None).when_finished(told.append)
@@ -193,3 +195,17 @@ def test_it_is_said_when_it_is_durable() -> None:
     world.settle()
     assert told == [1]
     assert live_of(world.crash(), "q") == 0
+
+
+def test_what_has_become_available_meanwhile_is_delivered_and_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(purging, "STEP", 1)
+    world, client = posted("q", *[durable(n, annotations={"x-opt-delivery-delay": 60_000}) for n in range(3)])
+    later = world.core.administration.cancel("q", None)
+    world.now_us += 60_001_000  # the time has come before the second step
+    world.core.tick(world.now_us)
+    link = client.receiver("q", credit=10)
+    world.settle()
+    told: list[object] = []
+    later.when_finished(told.append)
+    assert told == [3 - len(client.bodies(link))]
+    assert client.bodies(link)
