@@ -11,7 +11,7 @@ export ACQUIT_TEST_SEED := $(SEED)
 # Tests start hundreds of processes: where bytecode is not kept, as in many containers, each compiles acquit anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check format generate interop foreign brokers-table interop-peers bench bench-spark simulate soak mutants planted \
+.PHONY: help demo test check format generate interop foreign brokers-table interop-peers bench bench-spark changelog simulate soak mutants planted \
 	fuzz spark-crash site pins sbom audit-dependencies clean
 
 help:
@@ -75,6 +75,10 @@ generate: ## rewrite everything that is generated from a table
 pins: ## resolve what constraints.txt pins, with the hashes of all files, after pyproject.toml has changed; UPGRADE=1
 	@tools/environment.sh dependencies
 	$(BIN)/python tools/pins.py $(if $(UPGRADE),--upgrade)
+
+changelog: ## what the next release's part of CHANGELOG.md says; RELEASE=0.2.0 writes it there, and removes the fragments
+	@tools/environment.sh dev
+	@$(BIN)/towncrier build $(if $(RELEASE),--yes --version $(RELEASE),--draft --version unreleased)
 
 sbom: ## list what acquit is delivered with, for scanners: build/sbom/acquit-*.cdx.json (CycloneDX)
 	@tools/environment.sh dependencies s3 spark
