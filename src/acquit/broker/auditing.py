@@ -1,14 +1,16 @@
 """The audit of a broker: what operators did, what they were refused, and whom it did not let in.
 
 Each is a line in the journal (`ledger.records.AuditLine`), where it stands in the order of what happened to messages,
-and one of the log. Whoever is refused can be so as often as it likes: of more than `LINES_PER_S` lines only their
-number is recorded. Where the disk is full nothing is: what room there is belongs to messages.
+and one of the log. Whoever is refused can be so as often as it likes: of more than `LINES_PER_S` refusals in a second
+only the number is recorded. What a user does is counted apart from these, and from what others do, so that nobody can
+hide it behind a flood. Where the disk is full nothing is recorded, for what room there is belongs to messages; how much
+that was is, when there is room again.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from acquit.errors import StoreFull
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
     from acquit.broker.scribe import Scribe
 
 LINES_PER_S: Final = 20
-"""Lines that are recorded between two ticks."""
+"""Lines of one user that are recorded between two ticks, and refusals of everybody."""
+TOO_MANY: Final = f"more than {LINES_PER_S} in a second, or no room"
+"""The reason for which lines are suppressed."""
 TEXT_MAX: Final = 256
 """Characters of each text in a line."""
 
@@ -35,8 +39,10 @@ class Auditor:
 
     def __init__(self, scribe: Scribe) -> None:
         self._scribe = scribe
-        self._left = LINES_PER_S
-        self._suppressed = 0
+        self._lines: Counter[str | None] = Counter()
+        """Lines since the last tick, by the user who did something; None: refusals."""
+        self._suppressed: Counter[str | None] = Counter()
+        """Lines that are not recorded, by the same."""
         self.tell: Tell = _nobody
 
     def performed(self, action: str, user: str | None, peer: str, target: str, result: str, *, refused: bool) -> None:
@@ -44,29 +50,34 @@ class Auditor:
         particulars: dict[str, object] = {"action": action, "user": user, "peer": peer}
         particulars |= {"target": target[:TEXT_MAX], "result": result[:TEXT_MAX]}
         self.tell(refused, user or peer.rpartition(":")[0], particulars)
-        self.record(action, user, peer, target, result)
+        self._take(None if refused else user or "", action, user, peer, target, result)
 
-    def record(self, action: str, user: str | None, peer: str, target: str, result: str) -> None:
-        """Record what happened, unless too much has since the last tick."""
-        if not self._left:
-            self._suppressed += 1
-            return
-        self._left -= 1
-        self._write(action, user or "", peer, target, result)
+    def refused(self, action: str, user: str | None, peer: str, target: str, result: str) -> None:
+        """Record that somebody was not let in, unless too many were since the last tick."""
+        self._take(None, action, user, peer, target, result)
 
     def tick(self) -> None:
         """Take lines again, and record how many were too many. Each second or so."""
-        self._left = LINES_PER_S
-        suppressed, self._suppressed = self._suppressed, 0
-        if suppressed:
-            self._write("suppressed", "", "", "", f"more than {LINES_PER_S} in a second", count=suppressed)
+        self._lines.clear()
+        suppressed, self._suppressed = self._suppressed, Counter()
+        for by, count in suppressed.items():
+            self._write(by, "suppressed", by, "", "", TOO_MANY, count=count)
 
-    def _write(self, *texts: str, count: int = 1) -> None:
-        if not self._scribe.journal.full:
-            action, user, peer, target, result = (text[:TEXT_MAX] for text in texts)
-            line = AuditLine(self._scribe.time_us, action, user, peer, target, result, count)
-            with suppress(StoreFull):
-                self._scribe.recorder.append(line)
+    def _take(self, by: str | None, action: str, user: str | None, peer: str, target: str, result: str) -> None:
+        self._lines[by] += 1
+        if self._lines[by] > LINES_PER_S:
+            self._suppressed[by] += 1
+        else:
+            self._write(by, action, user, peer, target, result)
+
+    def _write(self, by: str | None, action: str, user: str | None, *others: str, count: int = 1) -> None:
+        try:
+            if self._scribe.journal.full:
+                raise StoreFull("no room for the audit")
+            action, user, peer, target, result = (text[:TEXT_MAX] for text in (action, user or "", *others))
+            self._scribe.recorder.append(AuditLine(self._scribe.time_us, action, user, peer, target, result, count))
+        except StoreFull:
+            self._suppressed[by] += count
 
 
-__all__ = ["LINES_PER_S", "TEXT_MAX", "Auditor"]
+__all__ = ["LINES_PER_S", "TEXT_MAX", "TOO_MANY", "Auditor"]

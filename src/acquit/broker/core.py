@@ -155,7 +155,7 @@ class Core:
         self._limits = Limits(self.life)
         self._marks = Marks(self.scribe, options.limits)
         self.auditor = Auditor(self.scribe)
-        self.denials = Denials(self.auditor.record)
+        self.denials = Denials(self.auditor.refused)
         entering = Entering(self.life, self.duplicates)
         self._letters = Letters(self.scribe, entering, self.queues.of_address)
         self._expiry = Expiry(self.life, self._letters)

@@ -32,7 +32,7 @@ class Denials:
     """Tells of refusals. Set `report` to hear of them."""
 
     def __init__(self, record: Callable[[str, str | None, str, str, str], None]) -> None:
-        """`record` writes a line of the audit (`auditing.Auditor.record`)."""
+        """`record` writes a line of the audit (`auditing.Auditor.refused`)."""
         self._record = record
         self.report: Report = _nobody
         self.counts: Counter[tuple[str, str]] = Counter()

@@ -95,8 +95,8 @@ class Histories:
     def _finish(self, result: History | RequestFailure) -> None:
         reading, self._reading = self._reading, None
         if reading is not None and not self._stopping:
-            reading.finish(result)
             self._go_on()
+            reading.finish(result)
             self._answered()
 
 

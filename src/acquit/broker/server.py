@@ -588,7 +588,7 @@ class Server:
     def login_refused(self, client: PeerSocket, user: str | None, *, busy: bool) -> None:
         """Record that a login was refused; `user`: None for a name that is nobody's, `busy`: it was not looked at."""
         peer, result = client.peer, "refused: too many are being looked at" if busy else "refused"
-        self._core.auditor.record("login", user, peer.name, peer.mechanism, result)
+        self._core.auditor.refused("login", user, peer.name, peer.mechanism, result)
         self.login_denied(busy=busy)
         self._turn()
 

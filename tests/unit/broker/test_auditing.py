@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from acquit.broker.auditing import LINES_PER_S, TEXT_MAX, Auditor
+from acquit.broker.auditing import LINES_PER_S, TEXT_MAX, TOO_MANY, Auditor
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.ledger.audit_lines import read_audit
 from acquit.ledger.records import AuditLine
@@ -57,8 +57,21 @@ def test_of_a_flood_the_number_is_recorded() -> None:
     assert (last.action, last.count, len(lines(world))) == ("suppressed", 500, LINES_PER_S + 1)
     world.core.tick(world.now_us)
     assert len(lines(world)) == LINES_PER_S + 1
-    world.core.auditor.record("login", None, "here:1", "PLAIN", "refused")
+    world.core.auditor.refused("login", None, "here:1", "PLAIN", "refused")
     assert told(world)[-1] == ("login", "refused")
+
+
+def test_no_flood_hides_what_somebody_did() -> None:
+    world = World()
+    auditor = world.core.auditor
+    for _ in range(LINES_PER_S + 5):
+        auditor.refused("login", None, "there:1", "PLAIN", "refused")
+        auditor.performed("PURGE acquit:queue", "bob", "here:2", "q", "purged 0", refused=False)
+    auditor.performed("PURGE acquit:queue", "ada", "here:1", "orders", "purged 9", refused=False)
+    assert told(world)[-1] == ("PURGE acquit:queue", "purged 9")
+    world.core.tick(world.now_us)
+    suppressed = [(line.user, line.count) for line in lines(world) if line.action == "suppressed"]
+    assert suppressed == [("", 5), ("bob", 5)]
 
 
 def test_a_full_disk_has_no_room_for_it() -> None:
@@ -66,8 +79,14 @@ def test_a_full_disk_has_no_room_for_it() -> None:
     recorder = SimpleNamespace(append=written.append)
     scribe = SimpleNamespace(journal=SimpleNamespace(full=True), recorder=recorder, time_us=1)
     auditor = Auditor(scribe)  # type: ignore[arg-type]
-    auditor.record("login", None, "here:1", "PLAIN", "refused")
+    auditor.refused("login", None, "here:1", "PLAIN", "refused")
+    assert written == []
+    auditor.tick()
     assert written == []
     scribe.journal.full = False
-    auditor.record("login", None, "here:1", "PLAIN", "refused")
-    assert len(written) == 1
+    auditor.refused("login", None, "here:1", "PLAIN", "refused")
+    auditor.tick()
+    assert written == [
+        AuditLine(1, "login", "", "here:1", "PLAIN", "refused"),
+        AuditLine(1, "suppressed", "", "", "", TOO_MANY, 1),
+    ]

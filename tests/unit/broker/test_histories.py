@@ -128,6 +128,20 @@ def test_a_defect_leaves_nobody_waiting(asked: Histories, worker: SlowWorker, to
     assert told[2].first_segment == 1
 
 
+def test_an_answer_that_cannot_be_given_keeps_nothing_from_others(
+    asked: Histories, worker: SlowWorker, told: list[Any]
+) -> None:
+    def fail(result: object) -> None:
+        raise ZeroDivisionError
+
+    asked.ask(Asked(sequence=1)).when_finished(fail)
+    asked.ask(Asked(sequence=2)).when_finished(told.append)
+    with pytest.raises(ZeroDivisionError):
+        worker.jobs.pop()()
+    worker.jobs.pop()()
+    assert told[0].first_segment == 2
+
+
 def test_a_stop_cancels_what_is_read_and_what_waits(
     asked: Histories, worker: SlowWorker, told: list[Any], read: list[dict[str, Any]]
 ) -> None:

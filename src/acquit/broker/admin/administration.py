@@ -22,7 +22,7 @@ from acquit.broker.intake.limits import full
 from acquit.broker.links.terminus import SourceTerminus
 from acquit.broker.nodes.addresses import is_pattern
 from acquit.broker.nodes.finding import SEPARATOR
-from acquit.broker.nodes.queues import check_address
+from acquit.broker.nodes.queues import check_address, check_generated
 from acquit.broker.refusal import Refused
 from acquit.broker.selector import compile_selector
 from acquit.ledger.history import History
@@ -326,6 +326,7 @@ class Administration:
                 raise Refused(reason, condition=AmqpCondition.UNAUTHORIZED_ACCESS)
             if origin is None:
                 self._check_makeable(name, user, topic=False)
+                check_generated(name)
                 self._queues.check_policy(name)
                 if make:
                     self.create(name, user, topic=False)

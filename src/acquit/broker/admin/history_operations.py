@@ -1,7 +1,8 @@
 """The operation that tells what became of a message, by the journal.
 
 Who asks names no queue, so the permission is looked at message by message: shown are the copies that were in queues
-which the user may browse or manage. The others are counted.
+which the user may browse or manage. The others are counted. Who may see none of them is told the same as where there
+is no such message: ids are guessed easily, and whether there is one is nobody else's business.
 """
 
 from __future__ import annotations
@@ -45,19 +46,16 @@ def _is_id(value: object) -> bool:
 
 def _told(request: ManagementRequest, found: History) -> Value | RequestFailure:
     shown = [life for life in found.lives if _may_see(request, life)]
-    if not shown and found.lives:
-        return RequestFailure(
-            403, f"{request.rights.who} may neither browse nor manage the queue that the message was in"
-        )
     if not shown and not found.stopped:
+        hidden = "" if request.rights.unlimited else f" that {request.rights.who} may browse or manage the queue of"
         return RequestFailure(
             404,
-            f"the journal, which reaches back to segment {found.first_segment}, has no such message "
+            f"the journal, which reaches back to segment {found.first_segment}, has no such message{hidden} "
             "(of what is not durable it has none)",
         )
     return {
         "lives": [encode_life(life) for life in shown],
-        "hidden": len(found.lives) - len(shown),
+        "hidden": len(found.lives) - len(shown) if shown else 0,
         "complete": not (found.stopped or found.gone or found.left_out or found.truncated),
         "stopped": found.stopped or None,
         "stopped_in_segment": found.stopped_in or None,

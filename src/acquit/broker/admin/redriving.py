@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from acquit.broker.admin.moving import move_message
 from acquit.broker.admin.walking import MessageChoice, Walk
+from acquit.broker.nodes.addresses import ADDRESS_BYTES_MAX
 from acquit.broker.outcomes.letters import ORIG_QUEUE
 from acquit.broker.refusal import Refused
 from acquit.broker.selector.fields import fields_of
@@ -84,7 +85,7 @@ class Redrive(Walk):
 
     def _act_on(self, message: Message) -> bool:
         origin = fields_of(message)[_ORIGIN]
-        if not isinstance(origin, str) or origin == self._source.name:
+        if not isinstance(origin, str) or len(origin) > ADDRESS_BYTES_MAX or origin == self._source.name:
             self._without_origin += 1
             return False
         try:

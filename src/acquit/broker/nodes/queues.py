@@ -72,8 +72,8 @@ class Queues:
     def check_creation(self, peer: Peer, address: str, *, generated: bool = False, on_demand: bool = False) -> None:
         """May `peer` have a node made for this address, of whatever kind? `generated`: it is a new one, made up by us.
         `on_demand`: it asks for that, so that the policy, which is about who does not, is not asked. Raises Refused."""
-        if not generated and GENERATED.fullmatch(address):
-            raise Refused(f"the temporary {address!r} is gone", condition=AmqpCondition.NOT_FOUND)
+        if not generated:
+            check_generated(address)
         if not on_demand:
             self.check_policy(address)
         peer.rights.check("create", address)
@@ -237,8 +237,14 @@ def check_address(address: str, *, topic: bool = False) -> None:
         raise Refused(fault, condition=AmqpCondition.NOT_FOUND if missing else AmqpCondition.INVALID_FIELD)
 
 
+def check_generated(address: str) -> None:
+    """Raise Refused for an address that was made up for a client which has left."""
+    if GENERATED.fullmatch(address):
+        raise Refused(f"the temporary {address!r} is gone", condition=AmqpCondition.NOT_FOUND)
+
+
 def _no_room() -> Refused:
     return Refused("the broker's disk is full: no queue is made", condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED)
 
 
-__all__ = ["Queues", "check_address"]
+__all__ = ["Queues", "check_address", "check_generated"]

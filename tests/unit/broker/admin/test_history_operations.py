@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -156,12 +157,29 @@ def test_copies_in_queues_that_the_user_may_not_see_are_counted(world: World, pe
     assert (status, [life["sequence"] for life in answer["lives"]], answer["hidden"]) == (200, [3], 1)
 
 
-@pytest.mark.parametrize(
-    ("permissions", "match"), [(("browse",), "other"), (("send", "consume"), "#"), ((), "q")], ids=repr
-)
-def test_who_may_see_none_of_it_is_told_so(world: World, permissions: tuple[str, ...], match: str) -> None:
+@pytest.mark.parametrize(("permissions", "match"), [(("send", "consume"), "#"), ((), "q")], ids=repr)
+def test_who_may_see_no_queue_is_told_so(world: World, permissions: tuple[str, ...], match: str) -> None:
     status, why = ask(world, {"sequence": 2}, rights(*permissions, match=match))
     assert (status, "ada" in why) == (403, True)
+
+
+@pytest.mark.parametrize(
+    ("there", "not_there"), [({"sequence": 2}, {"sequence": 99}), ({"message_id": "m-1"}, {"message_id": "m"})]
+)
+def test_who_may_not_see_it_cannot_tell_it_from_one_that_there_is_not(
+    world: World, there: dict[str, object], not_there: dict[str, object]
+) -> None:
+    elsewhere = rights("browse", match="other")
+    assert ask(world, there)[0] == 200
+    assert ask(world, there, elsewhere) == ask(world, not_there, elsewhere)
+    assert ask(world, there, elsewhere)[0] == 404
+    life = history(DATA, sequence=2, disk=world.disk)
+    broker, later = FakeBroker(world), Later[History]()
+    later.finish(replace(life, stopped="bytes"))
+    broker.history = lambda asked, bytes_max: later  # type: ignore[method-assign]
+    told: list[Any] = []
+    read_history(ManagementRequest(broker, "ada", elsewhere, None, {"sequence": 2})).when_finished(told.append)  # type: ignore[arg-type]
+    assert (told[0]["lives"], told[0]["hidden"]) == ([], 0)
 
 
 def test_the_permission_for_a_subscription_is_that_of_its_address() -> None:
@@ -169,7 +187,7 @@ def test_the_permission_for_a_subscription_is_that_of_its_address() -> None:
     client = world.client()
     client.subscriber("news", "sub", durable=True, credit=0)
     client.post_all(client.publisher("news"), durable(b"x"))
-    assert [ask(world, {"sequence": 1}, rights("browse", match=match))[0] for match in ("news", "client")] == [200, 403]
+    assert [ask(world, {"sequence": 1}, rights("browse", match=match))[0] for match in ("news", "client")] == [200, 404]
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+import pytest
+
 from acquit.broker.access.permissions import EVERYTHING, Permissions, Rights
 from acquit.broker.admin.later import Later, RequestFailure
 from acquit.broker.admin.management import answer, reply_address
+from acquit.broker.admin.operations import operation, perform
 from acquit.broker.admin.redriving import Redriven
+from acquit.broker.admin.requests import ManagementRequest
 from acquit.broker.admin.trends import TrendPoint
 from acquit.broker.inspect import QUEUE_COLUMNS, BrokerSnapshot, QueueSnapshot
 from acquit.broker.options import Role, Security, User
@@ -163,9 +167,9 @@ def test_a_request_about_one_queue_looks_at_no_other() -> None:
             return FakeBroker().queue(name)
 
     everything = rights(browse=("#",), manage=("#",))
-    for operation, status in (("READ", 200), ("PURGE", 200), ("DELETE", 204)):
+    for verb, status in (("READ", 200), ("PURGE", 200), ("DELETE", 204)):
         for who in (EVERYTHING, everything):
-            asked = {"operation": operation, "type": "acquit:queue"}
+            asked = {"operation": verb, "type": "acquit:queue"}
             assert ask(Crowded(), None, who, **asked, name="orders")[0] == status
             assert ask(Crowded(), None, who, **asked, name="nothing")[0] == 404
 
@@ -423,3 +427,15 @@ def test_who_may_see_no_queue_is_told_so() -> None:
     """And not that there is none."""
     status, text, _ = ask(FakeBroker(), rights=rights(send=("#",)), operation="QUERY", type="acquit:queue", name="")
     assert status == 403 and "may not see any queue" in text
+
+
+@pytest.mark.parametrize("at", ["name", "body"])
+def test_half_a_pair_of_surrogates_is_refused_before_anything_is_done(at: str) -> None:
+    """JSON can say it; AMQP and the journal cannot, and would fail half way."""
+    broker = FakeBroker()
+    name, body = ("a\ud800", None) if at == "name" else ("new", {"kind": "topic", "more": ["a\ud800"]})
+    with pytest.raises(RequestFailure, match="half a pair of surrogates") as refused:
+        perform(operation("CREATE", "acquit:queue"), ManagementRequest(broker, "ada", EVERYTHING, name, body))  # type: ignore[arg-type]
+    assert refused.value.status == 400
+    str(refused.value).encode()
+    assert (broker.done, broker.auditor.lines) == ([], [])

@@ -12,7 +12,7 @@ from acquit.errors import SelectorError
 from acquit.ledger.events import EventKind
 from acquit.protocol.definitions import Error, Rejected
 from acquit.protocol.message import Message
-from tests.support.broker_world import World, durable, live_of
+from tests.support.broker_world import World, durable, live_of, posted
 
 
 def dead(*queues: str, each: int = 1, options: BrokerOptions | None = None) -> World:
@@ -140,6 +140,35 @@ def test_only_what_is_chosen() -> None:
 def test_what_stays_is_not_counted_among_the_most() -> None:
     world = dead("a", "b", each=2)
     assert redrive(world, refused="a", messages_max=2).by_origin == {"b": 2}
+
+
+@pytest.mark.parametrize(
+    ("origin", "reason"),
+    [
+        ("temporary.queue." + 32 * "0", "is gone"),
+        ("$management", ""),
+        ("a::b", "no plain address"),
+        ("x" * 1_024, "makes none"),
+    ],
+    ids=["temporary", "node", "subscription", "long"],
+)
+def test_where_a_letter_cannot_go(origin: str, reason: str) -> None:
+    """Whoever may send to a queue of dead letters can say anything of where a message died."""
+    rule = AddressRule("x" * 1_024, {"create": False})
+    world, _ = posted(
+        "DLQ", durable(b"x", annotations={"x-opt-ORIG-QUEUE": origin}), options=BrokerOptions(address=(rule,))
+    )
+    for dry_run in (True, False):
+        told = redrive(world, dry_run=dry_run)
+        assert (told.redriven, told.left) == (0, {origin: 1})
+        assert reason in told.reasons[origin]
+    assert list(world.core.queues.by_name) == ["DLQ"]
+
+
+def test_what_can_be_no_name_takes_no_room_in_the_answer() -> None:
+    world, _ = posted("DLQ", *[durable(b"x", annotations={"x-opt-ORIG-QUEUE": f"{n}" * 100_000}) for n in range(3)])
+    told = redrive(world)
+    assert (told.left, told.without_origin) == ({}, 3)
 
 
 def test_names_without_end_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
