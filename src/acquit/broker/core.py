@@ -35,6 +35,7 @@ from acquit.broker.admin.connections import Connections
 from acquit.broker.admin.figures import Figures
 from acquit.broker.admin.later import Later
 from acquit.broker.admin.management_node import ManagementNode, ReplyLink, RequestLink
+from acquit.broker.admin.survey import Surveys
 from acquit.broker.auditing import Auditor
 from acquit.broker.denials import Denials
 from acquit.broker.dispatching.browsing import Browser
@@ -80,8 +81,7 @@ from acquit.broker.outcomes.timers import Timers
 from acquit.broker.queue import Ending
 from acquit.broker.recovery import recover, to_live
 from acquit.broker.scribe import Scribe
-from acquit.broker.snapshots import connection_snapshot, node_snapshots, queue_snapshot, surveyed, topic_snapshot
-from acquit.broker.survey import Found, SurveyTotals
+from acquit.broker.snapshots import connection_snapshot, node_snapshots, queue_snapshot, topic_snapshot
 from acquit.broker.transact.coordinator import Control, Coordinator
 from acquit.broker.transact.transactions import Transactions
 from acquit.ledger.events import EventKind
@@ -188,7 +188,11 @@ class Core:
             self._termini,
             self._end_terminus_link,
             self._connections,
-            Figures(self._head, self.life, self.queues, self.topics, self.transactions, self._connections),
+            Figures(
+                *(self._head, self.life, self.queues, self.topics, self.transactions),
+                *(self._connections, self.denials, self.quotas),
+            ),
+            Surveys(self.queues, self.topics, self.policies, self.scribe, self._connections),
             self._pauses,
             self.auditor,
         )
@@ -527,24 +531,6 @@ class Core:
             last_sequence=self.scribe.sequences.last,
             accepting=not self.scribe.journal.full,
             warnings=tuple(self._warnings()),
-        )
-
-    def surveyed(self) -> Iterator[tuple[Callable[[Any], Found], list[Any]]]:
-        """Yield what a survey looks at: functions that make a snapshot of one thing, or None, and the things."""
-        return surveyed(self.queues.by_name, self.topics.by_address, self._peers, self.scribe.time_us)
-
-    def figures(self) -> tuple[BrokerSnapshot, SurveyTotals]:
-        """Return the snapshot without queues and connections, and totals."""
-        journal = self.scribe.journal
-        return self._head(), SurveyTotals(
-            memory_bytes=self.memory.bytes,
-            transactions=self.transactions.open,
-            journal_bytes=journal.end,
-            journal_pending_bytes=journal.pending_bytes,
-            segments=len(journal.segments),
-            segment_bytes=sum(segment.file_bytes for segment in journal.segments),
-            refused=dict(self.denials.counts),
-            connections_max=self.quotas.connections_max,
         )
 
     def queue_snapshot(self, name: str) -> QueueSnapshot | None:

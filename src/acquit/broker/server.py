@@ -51,7 +51,6 @@ from acquit.broker.nodes.addresses import Policies
 from acquit.broker.notices import Notices
 from acquit.broker.options import BrokerOptions, Listen
 from acquit.broker.sockets import PeerSocket
-from acquit.broker.survey import Survey, Surveying
 from acquit.broker.vitals import Vitals
 from acquit.errors import ConfigurationError, StoreError, StoreFull
 from acquit.ledger.checkpoint import BodyRead, Checkpointer
@@ -330,17 +329,6 @@ class Server:
             return perform(wanted, ManagementRequest(self._core.administration, user, rights, name, body, peer))
         finally:
             self._turn()
-
-    def survey(self, finished: Callable[[Survey], None]) -> None:
-        """Look at everything that is in it, a little in each round of the loop, and call `finished`, on the loop, with
-        what was found. Nobody is told where the broker stops meanwhile."""
-        surveying = Surveying(self._core, finished)
-
-        def go_on() -> None:
-            if not self._stopping and not surveying.step():
-                self._loop.call_soon(go_on)
-
-        go_on()
 
     def log_in(
         self,

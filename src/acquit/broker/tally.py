@@ -11,10 +11,11 @@ held        each link has one message followed at a time, from the middle of a r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final
 
-from acquit.broker.durations import STAY_BOUNDS_S, Durations, DurationsSnapshot
+from acquit.broker.durations import STAY_BOUNDS_S, Durations
 from acquit.broker.queue import Ending, Verdict
 
 
@@ -44,18 +45,24 @@ _BY_ENDING: Final = {
     Ending.LOCK_EXPIRED: HoldEnd.LOCK_EXPIRED,
 }
 HOLD_ENDS: Final = tuple(end.name.lower() for end in HoldEnd)
-"""Names of these, in the order of `TallySnapshot.ended`."""
+"""Names of these, in the order of `QueueTally.ended`."""
 
 
-class TallySnapshot(NamedTuple):
-    """The tally of one queue, with what its accounts say of acquisition, at one moment."""
-
-    acquired: int
-    read: int
-    redelivered: int
-    ended: tuple[int, ...]
-    in_queue: DurationsSnapshot
-    held: DurationsSnapshot
+_BUCKETS: Final = len(STAY_BOUNDS_S) + 1
+TALLY_FIGURES: Final = (
+    "acquisitions",
+    "read",
+    "redelivered",
+    *(f"ended_{name}" for name in HOLD_ENDS),
+    "in_queue_s",
+    *(f"in_queue_{place}" for place in range(_BUCKETS)),
+    "held_s",
+    *(f"held_{place}" for place in range(_BUCKETS)),
+)
+"""Names of what `QueueTally.figures` returns, all of which can be summed up. Of each histogram: the sum in seconds, and
+the number in each bucket."""
+NO_TALLY: Final[tuple[float, ...]] = (0,) * len(TALLY_FIGURES)
+"""The figures of a queue that never handed anything out."""
 
 
 class QueueTally:
@@ -78,11 +85,21 @@ class QueueTally:
         link's ending stood for."""
         self.ended[_BY_ENDING.get(ending, _BY_VERDICT[verdict])] += 1
 
-    def snapshot(self, acquired: int, read: int) -> TallySnapshot:
-        """Return the tally at this moment, with these two of the queue's accounts."""
-        return TallySnapshot(
-            acquired, read, self.redelivered, tuple(self.ended), self.in_queue.snapshot(), self.held.snapshot()
+    def figures(self, acquired: int, read: int) -> Sequence[float]:
+        """Return the `TALLY_FIGURES` at this moment, the first two of which are those of the queue's accounts."""
+        if not acquired and not read:
+            return NO_TALLY
+        in_queue, held = self.in_queue, self.held
+        return (
+            acquired,
+            read,
+            self.redelivered,
+            *self.ended,
+            in_queue.sum_s,
+            *in_queue.counts,
+            held.sum_s,
+            *held.counts,
         )
 
 
-__all__ = ["HOLD_ENDS", "RUNS_SKIPPED", "HoldEnd", "QueueTally", "TallySnapshot"]
+__all__ = ["HOLD_ENDS", "NO_TALLY", "RUNS_SKIPPED", "TALLY_FIGURES", "HoldEnd", "QueueTally"]

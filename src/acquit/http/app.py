@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import unquote_to_bytes
 
 from fastapi import Body, FastAPI, Path, Query
@@ -15,8 +15,8 @@ from starlette.responses import JSONResponse, Response
 
 from acquit._version import version
 from acquit.broker.admin.later import RequestFailure
-from acquit.broker.admin.operations import operation, perform
-from acquit.broker.admin.requests import Deleted, ManagementRequest
+from acquit.broker.admin.operations import operation
+from acquit.broker.admin.requests import Deleted
 from acquit.errors import ConfigurationError
 from acquit.http import models
 from acquit.http.bridge import Bridge
@@ -33,8 +33,6 @@ from acquit.transport.pump import endpoint_name
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from acquit.broker.admin.administration import Administration
-    from acquit.broker.inspect import BrokerSnapshot
     from acquit.broker.options.http import Http
     from acquit.broker.server import Server
 
@@ -51,17 +49,6 @@ DESCRIPTION: Final = (
     "say them. Values of AMQP that JSON does not have are objects with one key: "
     '`{"base64": "..."}`, `{"uuid": "..."}`, `{"timestamp_ms": 0}`.'
 )
-
-
-class _FoundBroker:
-    """A broker as a survey found it, for operations that only read a snapshot of everything."""
-
-    def __init__(self, found: BrokerSnapshot) -> None:
-        self._found = found
-
-    def snapshot(self) -> BrokerSnapshot:
-        """Return what was found."""
-        return self._found
 
 
 def make_app(server: Server, options: Http) -> ASGIApp:
@@ -116,7 +103,8 @@ def make_app(server: Server, options: Http) -> ASGIApp:
         summary="Figures for Prometheus",
     )
     async def figures(request: Request) -> Response:
-        return Response(await metrics.render(request.state.user), media_type=CONTENT_TYPE)
+        peer = endpoint_name(request.scope.get("client"))
+        return Response(await metrics.render(request.state.user, peer), media_type=CONTENT_TYPE)
 
     add_console(app)
     _handle_failures(app)
@@ -140,15 +128,9 @@ def _endpoint(route: Route, bridge: Bridge) -> Any:
         name = _decoded(given["name"]) if named else None
         if isinstance(query, models.NamedQuery) and query.exact_name is not None:
             name = query.exact_name
-        if route.of_survey:
-            found = await bridge.survey()
-            surveyed = cast("Administration", _FoundBroker(found.broker))  # all of it that such an operation may use
-            rights = bridge.server.keys.permissions.of(user)
-            result: object = perform(wanted, ManagementRequest(surveyed, user, rights, name, None))
-        else:
-            asked = query if route.body is None else body
-            value = None if asked is None else from_json(asked.model_dump(exclude_none=True, exclude={"exact_name"}))
-            result = await bridge.manage(wanted, user, name, value or None, peer)
+        asked = query if route.body is None else body
+        value = None if asked is None else from_json(asked.model_dump(exclude_none=True, exclude={"exact_name"}))
+        result = await bridge.manage(wanted, user, name, value or None, peer)
         status = 200 if isinstance(result, Deleted) else wanted.success[0]
         return JSONResponse(route.shape(result, query), status)
 

@@ -19,13 +19,10 @@ if TYPE_CHECKING:
     from acquit.broker.admin.operations import Operation
     from acquit.broker.admin.requests import Deleted
     from acquit.broker.server import Server
-    from acquit.broker.survey import Survey
     from acquit.protocol.types import Value
 
 T = TypeVar("T")
 
-SURVEY_AGE_S: Final = 1.0
-"""Seconds for which everybody who asks for figures of everything gets the same."""
 _BUSY: Final = "the broker has enough requests for now: try again"
 _LATE: Final = "the broker did not come to it in time: nothing was done"
 _GOES_ON: Final = "this takes longer: the broker goes on with it, and its end is in the journal"
@@ -56,7 +53,6 @@ class Bridge:
         self._requests_max = requests_max
         self._under_way = 0
         self._loop = asyncio.get_running_loop()
-        self._survey: tuple[float, asyncio.Task[Survey]] | None = None
 
     async def ask(
         self, begin: Callable[[Callable[[T | BaseException], None]], None], *, timeout_s: float | None = None
@@ -116,16 +112,5 @@ class Bridge:
 
         return await self.ask(begin)
 
-    async def survey(self) -> Survey:
-        """Return what is in the broker, as it was found at most a second ago. Raises RequestFailure."""
-        now = time.monotonic()
-        if self._survey is None or now - self._survey[0] > SURVEY_AGE_S or _failed(self._survey[1]):
-            self._survey = now, self._loop.create_task(self.ask(self.server.survey))
-        return await asyncio.shield(self._survey[1])
 
-
-def _failed(task: asyncio.Task[Survey]) -> bool:
-    return task.done() and (task.cancelled() or task.exception() is not None)
-
-
-__all__ = ["SURVEY_AGE_S", "Bridge"]
+__all__ = ["Bridge"]

@@ -1,16 +1,19 @@
-"""Figures for Prometheus, by its own client library, from one survey of the broker.
+"""Figures for Prometheus, by its own client library, from what the broker's operation READ of its metrics gives.
 
 The registry is made for each answer, from plain data: nothing is counted here that the broker does not count anyway.
-The number of series is bounded: beyond `queues_max` queues, the rest is summed up as ``queue="_other"``. A broker whose
-loop does not answer, or that stops, cannot be surveyed: then there are the figures of its health and its process alone.
+The number of series is bounded: beyond `queues_max` queues, the rest is summed up as ``queue="_other"``, by the broker,
+which makes no rows of it. An answer is good for a second, so that who asks more often costs the broker nothing more. A
+broker whose loop does not answer, or that stops, cannot be asked: then there are the figures of its health and its
+process alone.
 """
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
-from operator import add
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import (
@@ -25,16 +28,13 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
 
 from acquit._version import version
-from acquit.broker.admin.later import RequestFailure
+from acquit.broker.admin.operations import check_browse_any, operation
 from acquit.broker.durations import STAY_BOUNDS_S, DurationsSnapshot
 from acquit.broker.tally import HOLD_ENDS
 from acquit.http.health import REASONS
+from acquit.protocol.extensions import METRICS
 
 if TYPE_CHECKING:
-    from acquit.broker.access.permissions import Rights
-    from acquit.broker.inspect import QueueSnapshot
-    from acquit.broker.survey import Survey
-    from acquit.broker.tally import TallySnapshot
     from acquit.http.bridge import Bridge
     from acquit.http.health import Health
 
@@ -67,9 +67,12 @@ _GAUGES: Final = {
     "memory_bytes": ("memory_bytes", "Bytes of those messages whose bodies are in memory."),
     "undeliverable": ("undeliverable_messages", "Available messages that no present consumer may have."),
 }
-_ATTRIBUTES: Final = (*_COUNTERS, *_OUTCOMES, *_STATES, *_GAUGES)
+_Row = Mapping[str, float]
+"""The figures of one queue by the names of `admin.survey.MEASURED`, whether it is a topic, and an age."""
+GOOD_S: Final = 1.0
+"""Seconds for which an answer is good."""
 _TALLIED: Final = {
-    "acquired": ("acquired", "Messages that were handed out, each attempt counted, pre-settled links included."),
+    "acquisitions": ("acquired", "Messages that were handed out, each attempt counted, pre-settled links included."),
     "redelivered": ("redelivered", "Of these, messages that had been handed out before."),
     "read": ("read", "Outcomes of reading in a non-destructive queue, where messages stay."),
 }
@@ -86,7 +89,7 @@ _STAYS: Final = {
 }
 """Histograms of a queue's tally: attribute, name, meaning."""
 SILENT: Final = frozenset({"loop_late", "stopping"})
-"""Reasons of not being ready in which a survey would not come to an end."""
+"""Reasons of not being ready in which the broker would not answer."""
 
 
 class Metrics:
@@ -100,19 +103,34 @@ class Metrics:
         for kind in (ProcessCollector, PlatformCollector, GCCollector):
             kind(registry=registry)
         self._process = registry
+        self._found: dict[str | None, tuple[float, asyncio.Task[bytes]]] = {}
 
-    async def render(self, user: str | None) -> bytes:
-        """Return the figures, in Prometheus' text form. Raises RequestFailure, also for a user who may see no queue."""
-        rights = self._bridge.server.keys.permissions.of(user)
-        if not (rights.anywhere("browse") or rights.anywhere("manage")):
-            raise RequestFailure(403, f"{rights.who} may not see any queue: no role gives the permission to browse")
+    async def render(self, user: str | None, peer: str) -> bytes:
+        """Return the figures, in Prometheus' text form, as this user may see them, who asks from the address `peer`.
+        Raises RequestFailure, also for a user who may see no queue."""
+        now = time.monotonic()
+        self._found = {one: known for one, known in self._found.items() if _is_good(*known, now)}
+        if user not in self._found:
+            self._found[user] = now, asyncio.create_task(self._render(user, peer))
+        return await asyncio.shield(self._found[user][1])
+
+    async def _render(self, user: str | None, peer: str) -> bytes:
         reason = await self._health.reason()
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Found(_ready(reason)))
-        if reason not in SILENT:
-            found = await self._bridge.survey()
-            registry.register(_Found(families(found, rights, self._bridge, self._queues_max)))
+        if reason in SILENT:
+            check_browse_any(self._bridge.server.keys.permissions.of(user))
+        else:
+            wanted = operation("READ", METRICS)
+            found = await self._bridge.manage(wanted, user, None, {"limit": self._queues_max}, peer)
+            assert isinstance(found, dict)
+            registry.register(_Found(families(found, self._bridge)))
         return generate_latest(registry) + generate_latest(self._process)
+
+
+def _is_good(at: float, task: asyncio.Task[bytes], now: float) -> bool:
+    """Return whether an answer that was begun then is good for who asks now."""
+    return now - at < GOOD_S and not (task.done() and (task.cancelled() or task.exception() is not None))
 
 
 class _Found:
@@ -130,12 +148,9 @@ class _Found:
         return self._found
 
 
-def families(found: Survey, rights: Rights, bridge: Bridge, queues_max: int) -> Iterator[Metric]:
-    """Yield the figures of a survey, of the queues that the user may see."""
-    seen = [
-        one for one in found.broker.queues if rights.may("browse", one.address) or rights.may("manage", one.address)
-    ]
-    rows = _rows(seen, queues_max)
+def families(found: Mapping[Any, Any], bridge: Bridge) -> Iterator[Metric]:
+    """Yield the figures that the broker has given."""
+    rows = _rows(found)
     for attribute, (name, text) in _COUNTERS.items():
         yield _family(CounterMetricFamily, f"acquit_queue_{name}", text, rows, attribute)
     retired = CounterMetricFamily(
@@ -156,69 +171,51 @@ def families(found: Survey, rights: Rights, bridge: Bridge, queues_max: int) -> 
         "Age of the oldest available message, 0 without one; of queues that are summed up, of the oldest of all.",
         labels=("queue",),
     )
-    oldest_ms = dict.fromkeys(rows, 0)
-    for one in seen:
-        row_of = _row_of(one, rows)
-        oldest_ms[row_of] = max(oldest_ms[row_of], one.oldest_age_ms)
-    for name, age_ms in oldest_ms.items():
-        ages.add_metric((name,), age_ms / 1000)
+    for name, row in rows.items():
+        ages.add_metric((name,), row["oldest_age_ms"] / 1000)
     yield ages
-    yield from _tallied(found, seen, rows)
-    yield _gauge("acquit_queues", "Queues, subscriptions and topics.", len(seen))
+    yield from _tallied({name: row for name, row in rows.items() if not row["is_topic"]})
+    yield _gauge("acquit_queues", "Queues, subscriptions and topics.", found["queues"])
     yield from _whole(found, bridge)
 
 
-def _rows(queues: list[QueueSnapshot], queues_max: int) -> dict[str, dict[str, int]]:
-    """Return the figures of the queues with most in them by name, and the sums of the others."""
-    queues = sorted(queues, key=lambda one: (-one.depth, -one.entered, one.name))
-    rows: dict[str, dict[str, int]] = {}
-    for place, queue in enumerate(queues):
-        name = queue.name if place < queues_max and queue.name != OTHER else OTHER
-        row = rows.setdefault(name, dict.fromkeys(_ATTRIBUTES, 0))
-        for attribute in _ATTRIBUTES:
-            row[attribute] += getattr(queue, attribute)
+def _rows(found: Mapping[Any, Any]) -> dict[str, _Row]:
+    """Return the figures of queues by name, and the sums of the others."""
+    _, *names = found["attributeNames"]
+    rows: dict[str, _Row] = {}
+    for name, *values in (*found["results"], *([[OTHER, *found["other"][1:]]] if found["other"] else [])):
+        row = dict(zip(names, values, strict=True))
+        # A queue and a topic may have one name, and a queue that of the others.
+        rows[name] = _added(rows[name], row) if name in rows else row
     return rows
 
 
-def _row_of(queue: QueueSnapshot, rows: Mapping[str, object]) -> str:
-    return queue.name if queue.name in rows and queue.name != OTHER else OTHER
+def _added(one: _Row, other: _Row) -> _Row:
+    both = {key: value + other[key] for key, value in one.items()}
+    oldest_ms = max(one["oldest_age_ms"], other["oldest_age_ms"])
+    return both | {"is_topic": one["is_topic"] and other["is_topic"], "oldest_age_ms": oldest_ms}
 
 
-def _tallied(found: Survey, queues: list[QueueSnapshot], rows: Mapping[str, object]) -> Iterator[Metric]:
-    """Yield what queues count beside their accounts, in the same rows. Topics hold nothing, and count none of it."""
-    tallies: dict[str, list[TallySnapshot]] = {}
-    for queue in queues:
-        if queue.name in found.tallies and "topic" not in queue.kind:
-            tallies.setdefault(_row_of(queue, rows), []).append(found.tallies[queue.name])
+def _tallied(rows: Mapping[str, _Row]) -> Iterator[Metric]:
+    """Yield what queues count beside their accounts. Topics hold nothing, and count none of it."""
     for attribute, (name, text) in _TALLIED.items():
-        family = CounterMetricFamily(f"acquit_queue_{name}", text, labels=("queue",))
-        for row, some in tallies.items():
-            family.add_metric((row,), sum(getattr(one, attribute) for one in some))
-        yield family
+        yield _family(CounterMetricFamily, f"acquit_queue_{name}", text, rows, attribute)
     ended = CounterMetricFamily(
         "acquit_queue_outcomes",
         "Messages that consumers had been handed and hold no more, by what they said, or how their link ended.",
         labels=("queue", "outcome"),
     )
-    for row, some in tallies.items():
-        for outcome, count in zip(HOLD_ENDS, _sums(one.ended for one in some), strict=True):
-            ended.add_metric((row, outcome), count)
+    for queue, row in rows.items():
+        for outcome in HOLD_ENDS:
+            ended.add_metric((queue, outcome), row[f"ended_{outcome}"])
     yield ended
     for attribute, (name, text) in _STAYS.items():
         histogram = HistogramMetricFamily(name, text, labels=("queue",))
-        for row, some in tallies.items():
-            stays: list[DurationsSnapshot] = [getattr(one, attribute) for one in some]
-            counts, sum_s = _sums(one.counts for one in stays), sum(one.sum_s for one in stays)
-            histogram.add_metric((row,), _buckets(DurationsSnapshot(STAY_BOUNDS_S, counts, sum_s)), sum_s)
+        for queue, row in rows.items():
+            counts = tuple(int(row[f"{attribute}_{place}"]) for place in range(len(STAY_BOUNDS_S) + 1))
+            sum_s = row[f"{attribute}_s"]
+            histogram.add_metric((queue,), _buckets(DurationsSnapshot(STAY_BOUNDS_S, counts, sum_s)), sum_s)
         yield histogram
-
-
-def _sums(rows: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
-    """Return the sum of rows of one length, column by column."""
-    first, *others = rows
-    for row in others:
-        first = tuple(map(add, first, row))
-    return first
 
 
 def _ready(reason: str | None) -> Iterator[Metric]:
@@ -230,48 +227,48 @@ def _ready(reason: str | None) -> Iterator[Metric]:
     yield why
 
 
-def _whole(found: Survey, bridge: Bridge) -> Iterator[Metric]:
+def _whole(found: Mapping[Any, Any], bridge: Bridge) -> Iterator[Metric]:
     """Yield the figures of the broker as a whole."""
-    figures, connections = found.figures, found.broker.connections
-    yield InfoMetricFamily("acquit", "The broker.", {"version": version(), "broker_id": found.broker.broker_id})
+    connections = found["connections"]
+    yield InfoMetricFamily("acquit", "The broker.", {"version": version(), "broker_id": found["broker_id"]})
     refused = CounterMetricFamily(
         "acquit_refused",
         "Links, messages, connections and logins that were refused, by the condition.",
         labels=("what", "condition"),
     )
-    for (what, condition), count in sorted(figures.refused.items()):
+    for what, condition, count in found["refused"]:
         refused.add_metric((what, condition), count)
     yield refused
     for name, text, value in (
-        ("connections", "Connections of AMQP.", len(connections)),
-        ("connections_limit", "Connections that are let in at once.", figures.connections_max),
-        ("connections_blocked", "Connections whose peers do not read.", sum(not one.writable for one in connections)),
-        ("sessions", "Sessions.", sum(one.sessions for one in connections)),
-        ("links", "Links.", sum(one.links for one in connections)),
-        ("unsettled_deliveries", "Deliveries without an outcome.", sum(one.unsettled for one in connections)),
+        ("connections", "Connections of AMQP.", connections["connections"]),
+        ("connections_limit", "Connections that are let in at once.", found["connections_max"]),
+        ("connections_blocked", "Connections whose peers do not read.", connections["blocked"]),
+        ("sessions", "Sessions.", connections["sessions"]),
+        ("links", "Links.", connections["links"]),
+        ("unsettled_deliveries", "Deliveries without an outcome.", connections["unsettled"]),
         (
             "oldest_unsettled_seconds",
             "Age of the oldest delivery without an outcome, to about a second; 0 without one.",
-            max((one.oldest_unsettled_ms for one in connections), default=0) / 1000,
+            connections["oldest_unsettled_ms"] / 1000,
         ),
         (
             "links_starved",
             "Links that receive and have no credit, while messages are available for them.",
-            sum(one.credit_starved for one in connections),
+            connections["starved"],
         ),
-        ("transactions", "Transactions that are open.", figures.transactions),
-        ("memory_bytes", "Messages in memory.", figures.memory_bytes),
+        ("transactions", "Transactions that are open.", found["transactions"]),
+        ("memory_bytes", "Messages in memory.", found["memory_bytes"]),
         ("memory_limit_bytes", "limits.memory_bytes_max.", bridge.server.options.limits.memory_bytes_max),
-        ("journal_segments", "Segments of the journal.", figures.segments),
-        ("journal_segment_bytes", "Bytes of these files.", figures.segment_bytes),
-        ("journal_pending_bytes", "Bytes that wait to be written.", figures.journal_pending_bytes),
+        ("journal_segments", "Segments of the journal.", found["segments"]),
+        ("journal_segment_bytes", "Bytes of these files.", found["segment_bytes"]),
+        ("journal_pending_bytes", "Bytes that wait to be written.", found["journal_pending_bytes"]),
         ("disk_free_bytes", "Bytes that the disk of the data folder has left.", bridge.server.disk_free_bytes()),
         ("disk_bytes", "Size of that disk.", bridge.server.disk_bytes()),
-        ("accepting", "1 while postings are taken, 0 while the disk is full.", int(found.broker.accepting)),
-        ("warnings", "Things that somebody should see to.", len(found.broker.warnings)),
+        ("accepting", "1 while postings are taken, 0 while the disk is full.", int(found["accepting"])),
+        ("warnings", "Things that somebody should see to.", found["warnings"]),
     ):
         yield _gauge(f"acquit_{name}", text, value)
-    yield CounterMetricFamily("acquit_journal_written_bytes", "Bytes written to the journal.", figures.journal_bytes)
+    yield CounterMetricFamily("acquit_journal_written_bytes", "Bytes written to the journal.", found["journal_bytes"])
     for name, text, durations in (
         ("journal_sync", "Time from the begin of a batch until it is durable.", bridge.server.syncs),
         (
@@ -289,7 +286,7 @@ def _family(
     kind: type[CounterMetricFamily | GaugeMetricFamily],
     name: str,
     text: str,
-    rows: Mapping[str, Mapping[str, int]],
+    rows: Mapping[str, _Row],
     attribute: str,
 ) -> Metric:
     family = kind(name, text, labels=("queue",))

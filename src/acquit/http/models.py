@@ -10,6 +10,8 @@ from typing import Any, Final, Literal, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
+from acquit.broker.admin.survey_operations import ORDERS
+from acquit.broker.admin.troubles import TROUBLES
 from acquit.broker.inspect import QUEUE_COLUMNS, QueueSnapshot, TerminusSnapshot
 
 ULONG_MAX: Final = (1 << 64) - 1
@@ -45,7 +47,13 @@ class BrokerOverview(BaseModel):
 
 _HINTS: Final[dict[str, Any]] = {"depth": int, **get_type_hints(QueueSnapshot)}
 
-_QUEUE_FIELDS: Final[dict[str, Any]] = {column: (_HINTS[column], ...) for column in QUEUE_COLUMNS}
+_QUEUE_FIELDS: Final[dict[str, Any]] = {column: (_HINTS[column], ...) for column in QUEUE_COLUMNS} | {
+    "dead_letters": (bool, Field(description="True where dead or expired letters go.")),
+    "troubles": (
+        list[str],
+        Field(description=f"What somebody should see to: {', '.join(name for name, _ in TROUBLES)}."),
+    ),
+}
 _TERMINUS_FIELDS: Final[dict[str, Any]] = {name: (hint, ...) for name, hint in get_type_hints(TerminusSnapshot).items()}
 
 Queue: Final[type[BaseModel]] = create_model(
@@ -55,29 +63,31 @@ Queue: Final[type[BaseModel]] = create_model(
     **_QUEUE_FIELDS,
 )
 
-QUEUE_SORTS: Final = tuple(QUEUE_COLUMNS)
-
 
 class QueuesQuery(CheckedModel):
     """The part of the list that is wanted."""
 
     sort: str = Field(
         "name",
-        pattern=f"^({'|'.join(QUEUE_SORTS)})$",
-        description="The attribute that the queues are sorted by.",
-        json_schema_extra={"enum": list(QUEUE_SORTS)},
+        pattern=f"^({'|'.join(ORDERS)})$",
+        description="The attribute that the queues are sorted by; `trouble`: how much they need somebody, and then how "
+        "many messages are in them.",
+        json_schema_extra={"enum": list(ORDERS)},
     )
     descending: bool = False
     contains: str = Field("", max_length=1024, description="Only those with this in their name.")
+    dead_letters: bool = Field(False, description="True for only those where dead or expired letters go.")
+    totals: bool = Field(False, description="True to have the sums over all of them, too.")
     offset: int = Field(0, ge=0, le=1 << 31)
     limit: int = Field(100, ge=1, le=1_000)
 
 
 class QueuePage(BaseModel):
-    """A page of the list of queues, as they were at most a second ago."""
+    """A page of the list of queues."""
 
     items: list[Queue]  # type: ignore[valid-type]  # made from the snapshot's columns
     total: int = Field(description="How many there are, of which this is a page.")
+    totals: dict[str, int] = Field(description="Sums over all of these; nothing, where nobody asked for them.")
     warnings: list[str]
 
 

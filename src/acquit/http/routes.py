@@ -39,19 +39,9 @@ def _items(result: Mapping[str, Any]) -> dict[str, Json]:
     return {"items": [dict(zip(names, map(to_json, row), strict=True)) for row in result["results"]]}
 
 
-def page_of_queues(result: Mapping[str, Any], query: models.QueuesQuery) -> Json:
-    """Return the page of queues that is wanted."""
-    names = list(result["attributeNames"])
-    found = [row for row in result["results"] if query.contains in row[0]]
-    column = names.index(query.sort)
-    found.sort(key=lambda row: row[0])
-    found.sort(key=lambda row: row[column], reverse=query.descending)
-    page = found[query.offset : query.offset + query.limit]
-    return {
-        "items": [dict(zip(names, map(to_json, row), strict=True)) for row in page],
-        "total": len(found),
-        "warnings": to_json(result["warnings"]),
-    }
+def page_of_queues(result: Mapping[str, Any], query: object) -> Json:
+    """Return a page of queues."""
+    return {**_items(result), **{name: to_json(result[name]) for name in ("total", "totals", "warnings")}}
 
 
 def page_of_messages(result: Mapping[str, Any], query: object) -> Json:
@@ -79,10 +69,8 @@ class Route(NamedTuple):
     body: type[BaseModel] | None = None
     """The model of the body; None: there is none."""
     query: type[BaseModel] | None = None
-    """The model of the query. It is the body of the operation, unless `of_survey`."""
+    """The model of the query: the body of the operation, where there is no other."""
     shape: Shape = plain
-    of_survey: bool = False
-    """True for an operation that only reads a snapshot of everything: it is performed here, from a survey."""
 
 
 NAMED: Final = models.NamedQuery
@@ -94,7 +82,6 @@ ROUTES: Final = (
         models.QueuePage,
         query=models.QueuesQuery,
         shape=page_of_queues,
-        of_survey=True,
     ),
     Route("GET", "/queues/{name}", "READ", entities.QUEUE, "One queue or topic", models.Queue, query=NAMED),
     Route(

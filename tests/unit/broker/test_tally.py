@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pytest
 
-from acquit.broker.durations import STAY_BOUNDS_S
+from acquit.broker.durations import STAY_BOUNDS_S, DurationsSnapshot
 from acquit.broker.options import AddressRule, BrokerOptions
-from acquit.broker.snapshots import surveyed_queue
-from acquit.broker.tally import HOLD_ENDS, RUNS_SKIPPED, HoldEnd, QueueTally, TallySnapshot
+from acquit.broker.snapshots import QUEUE_FIGURES, queue_figures
+from acquit.broker.tally import HOLD_ENDS, RUNS_SKIPPED, TALLY_FIGURES, HoldEnd, QueueTally
 from acquit.ledger.events import EventKind
 from acquit.protocol.constants import ACCEPTED, RELEASED, Outcome
 from acquit.protocol.definitions import Modified, Received, Rejected
@@ -20,8 +22,31 @@ from tests.unit.broker.links.test_termini import resume_from
 SECOND_US = 1_000_000
 
 
-def tally(world: World, name: str = "q") -> TallySnapshot:
-    return surveyed_queue(world.core.queues.by_name[name], world.now_us).tally
+class Tally(NamedTuple):
+    acquired: int
+    read: int
+    redelivered: int
+    ended: tuple[int, ...]
+    in_queue: DurationsSnapshot
+    held: DurationsSnapshot
+
+
+def tally(world: World, name: str = "q") -> Tally:
+    figures = queue_figures(world.core.queues.by_name[name])[len(QUEUE_FIGURES) :]
+    found = dict(zip(TALLY_FIGURES, figures, strict=True))
+
+    def stays(name: str) -> DurationsSnapshot:
+        counts = tuple(int(found[f"{name}_{place}"]) for place in range(len(STAY_BOUNDS_S) + 1))
+        return DurationsSnapshot(STAY_BOUNDS_S, counts, found[f"{name}_s"])
+
+    return Tally(
+        int(found["acquisitions"]),
+        int(found["read"]),
+        int(found["redelivered"]),
+        tuple(int(found[f"ended_{end}"]) for end in HOLD_ENDS),
+        stays("in_queue"),
+        stays("held"),
+    )
 
 
 def ended(world: World) -> dict[str, int]:

@@ -32,8 +32,12 @@ def plain() -> Iterator[acquit.Broker]:
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[acquit.Broker]:
     security = Security(
-        users={"root": User(password="toor", roles=("all",)), "eve": User(password="é:v", roles=("some",))},
-        roles={"all": Role(manage=("#",)), "some": Role(browse=("orders.#",))},
+        users={
+            "root": User(password="toor", roles=("all",)),
+            "eve": User(password="é:v", roles=("some",)),
+            "mute": User(password="mute", roles=("few",)),
+        },
+        roles={"all": Role(manage=("#",)), "some": Role(browse=("orders.#",)), "few": Role(send=("#",))},
         refusal_delay_ms=0,
     )
     with acquit.Broker(http_port=0, config=options(security=security)) as running:
@@ -190,3 +194,12 @@ def test_tls(tmp_path: Path) -> None:
         context.check_hostname = False
         assert ask(running.http_url, "/healthz", context=context).json == {"status": "alive"}
         assert b"200 OK" not in raw(running, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+
+
+def test_who_may_see_no_queue_is_told_so(guarded: acquit.Broker) -> None:
+    """Also where all of them would be looked at: the refusal is written down there."""
+    nobody = basic("mute", "mute")
+    for path in (QUEUES, f"{QUEUES}?sort=trouble", "/metrics", "/api/v1/links"):
+        answer = ask(guarded.http_url, path, headers=nobody)
+        assert answer.status == 403
+        assert "may not see any queue" in answer.detail

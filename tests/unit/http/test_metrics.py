@@ -160,7 +160,7 @@ def test_a_broker_that_cannot_be_surveyed_still_tells_that(monkeypatch: pytest.M
 
     monkeypatch.setattr(Health, "reason", reason_of)
     with acquit.Broker(http_port=0, config=BrokerOptions.small()) as broker:
-        monkeypatch.setattr(broker._server, "survey", lambda finished: pytest.fail("it would wait in vain"))
+        monkeypatch.setattr(broker._server, "manage", lambda *asked: pytest.fail("it would wait in vain"))
         _, samples = scrape(broker)
     assert of(samples, "acquit_ready") == 0
     assert {labels: v for (name, labels), v in samples.items() if name == "acquit_not_ready" and v} == {

@@ -33,6 +33,7 @@ from acquit.protocol.types import Value
 if TYPE_CHECKING:
     from acquit.broker.admin.connections import Connections
     from acquit.broker.admin.figures import Figures
+    from acquit.broker.admin.survey import Surveys
     from acquit.broker.auditing import Auditor
     from acquit.broker.inspect import BrokerSnapshot, QueueSnapshot, TerminusSnapshot
     from acquit.broker.intake.duplicates import Duplicates
@@ -66,6 +67,7 @@ class Administration:
         end_link: Callable[[object, Error], None],
         connections: Connections,
         figures: Figures,
+        surveys: Surveys,
         pauses: Pauses,
         auditor: Auditor,
     ) -> None:
@@ -74,6 +76,7 @@ class Administration:
         self._pauses = pauses
         self._end_link = end_link
         self.figures = figures
+        self.surveys = surveys
         self.auditor = auditor
         self._connections = connections
         self.snapshot = snapshot
@@ -102,6 +105,7 @@ class Administration:
         """Go on with what has been begun. True if there is more that can be done at once."""
         more = self._purges.run()
         more = self._examinations.run() or more
+        more = self.surveys.run() or more
         return self._walks.run() or more
 
     # -- connections ---------------------------------------------------------------------------------------------------

@@ -25,9 +25,12 @@ from acquit.broker.snapshots import (
 )
 from acquit.protocol.link import Link
 from acquit.protocol.session import Session
+from acquit.protocol.types import Value
 
 if TYPE_CHECKING:
+    from acquit.broker.access.quotas import Quotas
     from acquit.broker.admin.connections import Connections
+    from acquit.broker.denials import Denials
     from acquit.broker.inspect import (
         BrokerSnapshot,
         ConnectionSnapshot,
@@ -56,8 +59,12 @@ class Figures:
         topics: Topics,
         transactions: Transactions,
         connections: Connections,
+        denials: Denials,
+        quotas: Quotas,
     ) -> None:
         """`head` gives a snapshot that has no queues and no connections."""
+        self._denials = denials
+        self._quotas = quotas
         self._head = head
         self._life = life
         self._queues = queues
@@ -99,6 +106,28 @@ class Figures:
             sync=process.sync,
             loop_lag_ms=process.loop_lag_ms,
         )
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Return what somebody should see to, and why."""
+        return self._head().warnings
+
+    def totals(self) -> dict[Value, Value]:
+        """Return figures of the broker as a whole, for monitoring."""
+        head, journal = self._head(), self._life.scribe.journal
+        return {
+            "broker_id": head.broker_id,
+            "accepting": head.accepting,
+            "warnings": len(head.warnings),
+            "memory_bytes": self._life.memory.bytes,
+            "transactions": self._transactions.open,
+            "journal_bytes": journal.end,
+            "journal_pending_bytes": journal.pending_bytes,
+            "connections_max": self._quotas.connections_max,
+            "segments": len(journal.segments),
+            "segment_bytes": sum(segment.file_bytes for segment in journal.segments),
+            "refused": [[what, condition, count] for (what, condition), count in sorted(self._denials.counts.items())],
+        }
 
     def queues(self, after: str, limit: int, *, of: Callable[[str], bool]) -> list[QueueSnapshot]:
         """Return so many queues and topics, in the order of their names, of names above `after` and of addresses that

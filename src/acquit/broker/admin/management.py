@@ -14,6 +14,10 @@ QUERY      acquit:        name: the queue                              {step_ms,
            queue-history                                               [[...]...]}: a point a minute, hours back
 READ       acquit:broker                                               {broker_id, last_sequence, accepting, warnings},
                                                                        and the rest of `inspect.Overview`
+READ       acquit:metrics body, optional: {limit: number of rows}      {attributeNames: [...], results: [[...]...],
+                                                                       other: [...] or null, queues, connections:
+                                                                       {...}, ...}: figures of the queues with most
+                                                                       in them, and the sums of the others
 QUERY      acquit:        body, optional: {attributeNames: [name...],  {attributeNames: [...], results: [[...]...]}: a
            connection     after: id, limit: number of rows}            page of the connections, by id
 DELETE     acquit:        name: the id of a connection; body,          {closed: true}

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from functools import partial
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from acquit.broker.admin.connection_operations import (
     close_connection,
@@ -38,6 +38,7 @@ from acquit.broker.admin.queue_operations import (
     update_queue,
 )
 from acquit.broker.admin.requests import Deleted, ManagementRequest
+from acquit.broker.admin.survey_operations import read_metrics
 from acquit.broker.inspect import TerminusSnapshot
 from acquit.broker.refusal import Refused
 from acquit.errors import SelectorError
@@ -47,12 +48,16 @@ from acquit.protocol.extensions import (
     HISTORY,
     LINK,
     MESSAGE,
+    METRICS,
     QUEUE,
     QUEUE_HISTORY,
     TERMINUS_ENTITY,
     TRANSACTION,
 )
 from acquit.protocol.types import Value
+
+if TYPE_CHECKING:
+    from acquit.broker.access.permissions import Rights
 
 
 def _reload(request: ManagementRequest) -> Later[Value]:
@@ -123,6 +128,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ("QUERY", QUEUE): Operation(query_queues, Needs.BROWSE_ANY),
     ("READ", QUEUE): Operation(read_queue, Needs.BROWSE),
     ("READ", BROKER): Operation(read_broker, Needs.NOTHING),
+    ("READ", METRICS): Operation(read_metrics, Needs.BROWSE_ANY),
     ("CREATE", QUEUE): Operation(create_queue, Needs.CREATE, (201, "Created")),
     ("DELETE", QUEUE): Operation(delete_queue, Needs.DELETE, (204, "No Content")),
     ("UPDATE", QUEUE): Operation(update_queue, Needs.MANAGE),
@@ -225,6 +231,14 @@ def _record(operation: Operation, request: ManagementRequest, result: object) ->
     )
 
 
+def check_browse_any(rights: Rights) -> None:
+    """Raise RequestFailure unless the user may browse or manage some queue."""
+    if not (rights.anywhere("browse") or rights.anywhere("manage")):
+        raise RequestFailure(
+            403, f"{rights.who} may not see any queue: no role gives the permission to browse or to manage"
+        )
+
+
 def _check_permission(request: ManagementRequest, needs: Needs) -> None:
     """Raise RequestFailure unless the user of the request has the permission."""
     rights, name = request.rights, request.name
@@ -235,10 +249,7 @@ def _check_permission(request: ManagementRequest, needs: Needs) -> None:
             raise RequestFailure(403, f"{rights.who} may not see any connection: no role gives the permission")
         return
     if needs is Needs.BROWSE_ANY:
-        if not (rights.anywhere("browse") or rights.anywhere("manage")):
-            raise RequestFailure(
-                403, f"{rights.who} may not see any queue: no role gives the permission to browse or to manage"
-            )
+        check_browse_any(rights)
         return
     if name is None or needs is Needs.MANAGE_ALL:
         if needs is not Needs.BROWSE and not rights.everywhere("manage"):
@@ -261,6 +272,7 @@ __all__ = [
     "Needs",
     "Operation",
     "Result",
+    "check_browse_any",
     "operation",
     "perform",
 ]

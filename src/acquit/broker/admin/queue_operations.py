@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from acquit.broker.admin.later import Later, RequestFailure
 from acquit.broker.admin.redriving import Redriven
 from acquit.broker.admin.requests import Deleted, ManagementRequest, is_number
+from acquit.broker.admin.survey_operations import is_ordered, list_queues
 from acquit.broker.admin.trends import STEP_MS, TrendPoint
 from acquit.broker.inspect import QUEUE_COLUMNS, QueueSnapshot
 from acquit.broker.nodes.pausing import PAUSES
@@ -19,9 +20,11 @@ _CHOOSING: Final[Mapping[str, type]] = {"selector": str, "sequences": list, "max
 """Options that choose among the messages of a queue."""
 
 
-def query_queues(request: ManagementRequest) -> Value:
+def query_queues(request: ManagementRequest) -> Value | Later[Value]:
     """Return a table of the queues and topics that the user may see: all of them, or with *after* or *limit* a page,
-    by name."""
+    by name, or with *sort* and its like a page in that order."""
+    if is_ordered(request.body):
+        return list_queues(request)
     page = request.page(QUEUE_COLUMNS, "")
     paged = isinstance(request.body, Mapping) and not request.body.keys().isdisjoint(("after", "limit"))
     if paged:
@@ -36,8 +39,7 @@ def query_queues(request: ManagementRequest) -> Value:
 
 def read_queue(request: ManagementRequest) -> Value:
     """Return what one queue or topic holds and counts."""
-    queue = request.queue()
-    return {column: getattr(queue, column) for column in QUEUE_COLUMNS}
+    return request.broker.surveys.row(request.queue())
 
 
 def query_queue_history(request: ManagementRequest) -> Value:

@@ -60,17 +60,17 @@ class ManagementRequest:
         whole = self.broker.snapshot()
         if self.rights.unlimited:
             return whole
-        return replace(whole, queues=tuple(queue for queue in whole.queues if self._may_see(queue)))
+        return replace(whole, queues=tuple(queue for queue in whole.queues if self.may_see(queue.address)))
 
     def queues(self, after: str, limit: int) -> list[QueueSnapshot]:
         """Return snapshots of so many queues and topics that the user may see, by name, of names above `after`. Where a
         queue and a topic have one name, both are in one page: it may have one row more."""
-        return self.broker.figures.queues(after, limit, of=self._may_see_at)
+        return self.broker.figures.queues(after, limit, of=self.may_see)
 
     def find(self, name: str) -> QueueSnapshot | None:
         """Return a snapshot of one queue or topic; None if there is none that the user may see."""
         queue = self.broker.queue(name)
-        return queue if queue is not None and self._may_see(queue) else None
+        return queue if queue is not None and self.may_see(queue.address) else None
 
     def queue(self) -> QueueSnapshot:
         """Return a snapshot of the queue or topic that the request names. Raises RequestFailure."""
@@ -118,10 +118,8 @@ class ManagementRequest:
             raise RequestFailure(400, f"the body must be a map of some of: {', '.join(known)}")
         return {str(key): value for key, value in self.body.items()}
 
-    def _may_see(self, queue: QueueSnapshot) -> bool:
-        return self._may_see_at(queue.address)
-
-    def _may_see_at(self, address: str) -> bool:
+    def may_see(self, address: str) -> bool:
+        """Return whether the user may browse or manage an address."""
         return self.rights.may("browse", address) or self.rights.may("manage", address)
 
 

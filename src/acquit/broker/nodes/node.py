@@ -9,6 +9,7 @@ The queue itself decides nothing; it is what posting, dispatch and settlement wo
 from __future__ import annotations
 
 from heapq import heappop, heappush
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, Protocol
 
 from acquit.broker.dispatching.consumers import ServedQueue
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from acquit.broker.options import AddressPolicy
     from acquit.protocol.link import ReceivingLink
 
-_ENTERING: Final = tuple(map(int, ENTERING))
-_RETIRING: Final = tuple(map(int, RETIRING))
+_entering: Final = itemgetter(*map(int, ENTERING))
+_retiring: Final = itemgetter(*map(int, RETIRING))
 
 
 class Sender(Protocol):
@@ -139,14 +140,12 @@ class Queue(ServedQueue):
     @property
     def entered(self) -> int:
         """Messages that ever entered."""
-        counts = self.counts
-        return sum(counts[kind] for kind in _ENTERING)
+        return sum(_entering(self.counts))
 
     @property
     def retired(self) -> int:
         """Messages that left for good."""
-        counts = self.counts
-        return sum(counts[kind] for kind in _RETIRING)
+        return sum(_retiring(self.counts))
 
     @property
     def held_up(self) -> bool:
@@ -174,6 +173,8 @@ class Queue(ServedQueue):
     def undeliverable(self) -> int:
         """Available messages that none of the consumers that are here may have: each called it undeliverable, or takes
         only smaller ones."""
+        if not self.aside:
+            return 0
         if any(interest.members and not interest.wants.particular for interest in self.interests):
             return 0  # somebody who is here passed over nothing for that: there may be a million to look at
         consumers = {(consumer.terminus, consumer.body_bytes_max) for consumer in self.consumers}

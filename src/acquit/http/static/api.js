@@ -16,8 +16,13 @@ async function ask(method, path, body, signal) {
     options.headers["content-type"] = "application/json";
     options.body = JSON.stringify(body);
   }
-  const answer = await fetch(`${ROOT}/${path}`, options);
-  const text = await answer.text();
+  let answer, text;
+  try {
+    answer = await fetch(`${ROOT}/${path}`, options);
+    text = await answer.text();
+  } catch (error) {
+    throw signal?.aborted ? error : new Refused(503, "the broker does not answer");
+  }
   let value = null;
   try {
     value = text ? JSON.parse(text) : null;
@@ -44,7 +49,7 @@ export const history = (of, signal) => ask("GET", at(of, "/history"), undefined,
 export const messages = (of, values, signal) => ask("GET", at(of, "/messages", values), undefined, signal);
 export const message = (of, sequence, signal) => ask("GET", at(of, "/message", { sequence }), undefined, signal);
 export const story = (values, signal) => ask("GET", `history?${query(values)}`, undefined, signal);
-export const connections = (signal) => ask("GET", "connections", undefined, signal);
+export const connections = (values, signal) => ask("GET", `connections?${query(values)}`, undefined, signal);
 export const links = (values, signal) => ask("GET", `links?${query(values)}`, undefined, signal);
 export const termini = (signal) => ask("GET", "termini", undefined, signal);
 

@@ -5,6 +5,8 @@ import { bytes, cards, chart, clock, facts, h, number, plain, rate, span, svg, t
 
 const EVERY_MS = 2000;
 const KEPT_POINTS = 1800;
+const SEEN_MS = 60000;
+const PAGE_ROWS = 100;
 
 const main = document.getElementById("main");
 const state = document.getElementById("state");
@@ -15,54 +17,49 @@ const dialog = document.getElementById("dialog");
 
 const seen = new Map();
 
+// Adds to each queue its rates since it was last seen here.
 function noted(queues) {
   const now = Date.now();
-  let [entered, retired, depth] = [0, 0, 0];
   for (const queue of queues) {
     const out = gone(queue);
-    entered += queue.entered;
-    retired += out;
-    depth += queue.depth;
     const before = seen.get(queue.name);
     const s = before ? (now - before.at) / 1000 : 0;
-    seen.set(queue.name, {
-      at: now,
-      entered: queue.entered,
-      out,
-      in_rate: s > 0.5 ? Math.max(0, queue.entered - before.entered) / s : before?.in_rate,
-      out_rate: s > 0.5 ? Math.max(0, out - before.out) / s : before?.out_rate,
-    });
-    const known = seen.get(queue.name);
-    queue.in_rate = known.in_rate;
-    queue.out_rate = known.out_rate;
+    if (!before || s > 0.5) {
+      const rates = s > 0.5 && s < SEEN_MS / 1000 ? { in_rate: Math.max(0, queue.entered - before.entered) / s, out_rate: Math.max(0, out - before.out) / s } : {};
+      seen.set(queue.name, { at: now, entered: queue.entered, out, ...rates });
+    }
+    const { in_rate, out_rate } = seen.get(queue.name);
+    Object.assign(queue, { in_rate, out_rate });
   }
-  const last = noted.points[noted.points.length - 1];
-  if (!last || now - last.at > EVERY_MS / 2) {
-    const s = last ? (now - last.at) / 1000 : 0;
-    noted.points.push({ at: now, entered, retired, depth, in: s ? Math.max(0, entered - last.entered) / s : 0, out: s ? Math.max(0, retired - last.retired) / s : 0 });
-    if (noted.points.length > KEPT_POINTS) noted.points.shift();
-  }
+  for (const [name, known] of seen) if (now - known.at > SEEN_MS) seen.delete(name);
 }
-noted.points = [];
+
+// The sums over all queues, as far as this page has seen them.
+const points = [];
+
+function notedSums({ depth, entered, retired }) {
+  const last = points[points.length - 1];
+  const now = Date.now();
+  if (last && now - last.at <= EVERY_MS / 2) return;
+  const s = last ? (now - last.at) / 1000 : 0;
+  points.push({ at: now, entered, retired, depth, in: s ? Math.max(0, entered - last.entered) / s : 0, out: s ? Math.max(0, retired - last.retired) / s : 0 });
+  if (points.length > KEPT_POINTS) points.shift();
+}
 
 const ENDS = ["accepted", "consumed", "dead_lettered", "expired", "dropped", "displaced", "moved_out", "purged", "lost_volatile"];
 const gone = (queue) => ENDS.reduce((sum, name) => sum + (queue[name] ?? 0), 0);
 const isTopic = (queue) => queue.kind.includes("topic");
-const isDeadLetters = (queue) => /(^|[.:/_-])(dlq|dead[-_ ]?letters?)($|[.:/_-])/i.test(queue.name);
 
-// What is in trouble comes first, and says why.
-function troubles(queue) {
-  const found = [];
-  if (isTopic(queue)) return found;
-  if (isDeadLetters(queue) && queue.depth) found.push(["bad", `${number(queue.depth)} dead letters`]);
-  if (queue.paused && queue.paused !== "none") found.push(["warn", `paused: ${queue.paused}`]);
-  if (queue.undeliverable) found.push(["bad", `${number(queue.undeliverable)} that no consumer may have`]);
-  if (queue.available && !queue.consumers && !isDeadLetters(queue)) found.push(["warn", "nobody consumes"]);
-  if ((queue.oldest_age_ms ?? 0) > 600000 && queue.available && !isDeadLetters(queue)) found.push(["warn", `the oldest is ${span(queue.oldest_age_ms)} old`]);
-  if (queue.suspended) found.push(["warn", `${number(queue.suspended)} held for a link that is away`]);
-  return found;
-}
-const rank = (queue) => troubles(queue).reduce((sum, [kind]) => sum + (kind === "bad" ? 1000 : 100), 0);
+// What the broker calls a trouble, in words; it sorts by them, the worst first.
+const TROUBLES = {
+  "undeliverable": ["bad", (queue) => `${number(queue.undeliverable)} that no consumer may have`],
+  "dead-letters": ["bad", (queue) => `${number(queue.depth)} dead letters`],
+  "no-consumer": ["warn", () => "nobody consumes"],
+  "paused": ["warn", (queue) => `paused: ${queue.paused}`],
+  "old": ["warn", (queue) => `the oldest is ${span(queue.oldest_age_ms)} old`],
+  "suspended": ["warn", (queue) => `${number(queue.suspended)} held for a link that is away`],
+};
+const troubles = (queue) => queue.troubles.map((name) => (TROUBLES[name] ? [TROUBLES[name][0], TROUBLES[name][1](queue)] : ["warn", name]));
 
 const tags = (queue) => troubles(queue).map(([kind, text]) => [h(`span.tag.${kind}`, {}, text), " "]);
 const to = (...parts) => `#/${parts.map(encodeURIComponent).join("/")}`;
@@ -71,12 +68,11 @@ const queueLink = (name) => h("a", { href: to("queue", name) }, name);
 // -- pages ------------------------------------------------------------------------------------------------------------
 
 async function overview(signal) {
-  const [broker, { items, total }] = await Promise.all([api.broker(signal), api.queues({ limit: 1000 }, signal)]);
-  noted(items);
-  const points = noted.points;
+  const wanted = { sort: "trouble", descending: true, limit: 20, totals: true };
+  const [broker, { items, total, totals }] = await Promise.all([api.broker(signal), api.queues(wanted, signal)]);
+  notedSums(totals);
   const now = points[points.length - 1] ?? {};
-  const sum = (key) => items.reduce((all, queue) => all + (queue[key] ?? 0), 0);
-  const worst = items.filter(rank).sort((a, b) => rank(b) - rank(a) || b.depth - a.depth);
+  const worst = items.filter((queue) => queue.troubles.length);
   const disk = broker.disk ?? {};
   return [
     h("h1", {}, "Overview"),
@@ -84,8 +80,8 @@ async function overview(signal) {
     cards([
       ["Takes messages", broker.accepting ? "yes" : "no", broker.accepting ? "good" : "bad"],
       ["Queues", number(total)],
-      ["Messages", number(sum("depth"))],
-      ["Held by consumers", number(sum("acquired"))],
+      ["Messages", number(totals.depth)],
+      ["Held by consumers", number(totals.acquired)],
       ["In", rate(now.in)],
       ["Out", rate(now.out)],
       ["Connections", number(broker.connections)],
@@ -94,7 +90,6 @@ async function overview(signal) {
       ["Sync, p99", broker.sync?.p99_ms == null ? "" : `${broker.sync.p99_ms} ms`],
       ["Up", span(broker.uptime_ms)],
     ].filter(([, value]) => value !== "")),
-    total > items.length && h("p.faint", {}, `The sums are of the first ${number(items.length)} queues.`),
     h("h2", {}, "Messages a second, in and out (dashed), while this page is open"),
     chart("Messages a second", points.slice(1).map((point) => [point.at, point.in, point.out]), rate),
     chart("Messages in all queues", points.map((point) => [point.at, point.depth]), number),
@@ -103,7 +98,8 @@ async function overview(signal) {
       ["name", "queue", queueLink],
       ["depth", "messages", number, "number"],
       ["why", "why", (_, queue) => tags(queue)],
-    ], worst.slice(0, 20), { empty: "No queue is in trouble." }),
+    ], worst, { empty: "No queue is in trouble." }),
+    worst.length < total && worst.length === items.length ? h("p", {}, h("a", { href: "#/queues" }, "All queues, by trouble")) : null,
     h("p.faint", {}, `Broker ${broker.broker_id}${broker.version ? `, acquit ${broker.version}` : ""}, last sequence ${number(broker.last_sequence)}.`),
   ];
 }
@@ -111,21 +107,21 @@ async function overview(signal) {
 async function queues(signal, view) {
   view.sort ??= { key: "trouble", descending: true };
   view.contains ??= "";
-  const { items, total } = await api.queues({ limit: 1000, contains: view.contains }, signal);
-  noted(items);
+  view.offset ??= 0;
   const { key, descending } = view.sort;
-  const value = (queue) => (key === "trouble" ? rank(queue) : queue[key] ?? "");
-  items.sort((a, b) => (value(a) < value(b) ? -1 : value(a) > value(b) ? 1 : b.depth - a.depth || (a.name < b.name ? -1 : 1)));
-  if (descending) items.reverse();
+  const { items, total } = await api.queues({ sort: key, descending, contains: view.contains, offset: view.offset, limit: PAGE_ROWS }, signal);
+  noted(items);
   const onsort = (wanted) => {
-    view.sort = { key: wanted, descending: wanted === key ? !descending : wanted !== "name" };
+    view.sort = { key: wanted, descending: wanted === key ? !descending : !["name", "kind"].includes(wanted) };
+    view.offset = 0;
     draw();
   };
-  const filter = h("input", { type: "search", id: "contains", value: view.contains, oninput: (event) => { view.contains = event.target.value; draw(); } });
+  const go = (offset) => () => { view.offset = offset; draw(); };
+  const filter = h("input", { type: "search", id: "contains", value: view.contains, oninput: (event) => { view.contains = event.target.value; view.offset = 0; draw(); } });
   return [
     h("h1", {}, "Queues"),
     h("label", { for: "contains" }, "Only those with this in their name ", filter),
-    table(`${number(items.length)} of ${number(total)} queues`, [
+    table(items.length < total ? `${number(view.offset + 1)} to ${number(view.offset + items.length)} of ${number(total)} queues` : `${number(total)} queues`, [
       ["name", "name", queueLink],
       ["trouble", "trouble", (_, queue) => tags(queue)],
       ["depth", "messages", number, "number"],
@@ -138,21 +134,24 @@ async function queues(signal, view) {
       ["producers", "producers", number, "number"],
       ["body_bytes", "size", bytes, "number"],
       ["kind", "kind"],
-    ], items, { sort: view.sort, onsort, empty: "No queue has such a name." }),
+    ], items, { sort: view.sort, onsort, unsorted: ["in_rate", "out_rate"], empty: view.offset ? "There are no more." : "No queue has such a name." }),
+    h("div.actions", {},
+      view.offset ? h("button", { type: "button", onclick: go(Math.max(0, view.offset - PAGE_ROWS)) }, "Back") : null,
+      view.offset + items.length < total ? h("button", { type: "button", onclick: go(view.offset + PAGE_ROWS) }, "Further") : null),
   ];
 }
 
 async function queue(signal, view, name) {
   const [one, past, linked] = await Promise.all([api.queue(name, signal), api.history(name, signal).catch(optional), api.links({ node: name, limit: 200 }, signal).catch(optional)]);
   noted([one]);
-  view.state ??= isDeadLetters(one) ? "available" : "all";
-  const page = isTopic(one) ? null : await api.messages(name, { state: view.state, after: view.after ?? 0, limit: 50, selector: view.selector ?? "" }, signal).catch((error) => error);
-  const points = past?.points ?? [];
+  view.state ??= one.dead_letters ? "available" : "all";
+  const page = isTopic(one) ? null : await api.messages(name, { state: view.state, after: view.after ?? 0, limit: 50, selector: view.selector ?? "" }, signal).catch(told);
+  const hours = past?.points ?? [];
   const step = (past?.step_ms ?? 60000) / 1000;
   return [
     h("h1", {}, `${one.kind[0].toUpperCase()}${one.kind.slice(1)} ${one.name}`),
     h("p", {}, tags(one)),
-    !isTopic(one) && actions(one),
+    !isTopic(one) && actions(one, page?.items?.some((row) => row.origin_queue)),
     cards([
       ["Messages", number(one.depth)],
       ["Available", number(one.available)],
@@ -168,8 +167,8 @@ async function queue(signal, view, name) {
     h("h2", {}, "The balance"),
     balance(one),
     h("h2", {}, "The last hours"),
-    chart("Messages", points.map((point) => [point[0], point[1]]), number),
-    chart("Messages a second, in and out (dashed)", points.map((point) => [point[0], point[2] / step, point[3] / step]), rate),
+    chart("Messages", hours.map((point) => [point[0], point[1]]), number),
+    chart("Messages a second, in and out (dashed)", hours.map((point) => [point[0], point[2] / step, point[3] / step]), rate),
     h("h2", {}, "Who is there"),
     table("Links", [
       ["container", "container"],
@@ -234,35 +233,48 @@ function reasons(rows) {
 
 const idText = (id) => (id == null || id === "" ? "" : typeof id === "object" ? Object.values(id)[0] : String(id));
 
-function actions(one) {
+function actions(one, letters) {
   const paused = one.paused && one.paused !== "none";
   const button = (text, grave, act) => h(grave ? "button.grave" : "button", { type: "button", onclick: act }, text);
   return h("div.actions", { role: "group", "aria-label": "What can be done" },
     one.paused !== undefined && button(paused ? "Resume" : "Pause consumers", false, () => paused ? perform(api.pause(one.name, "none"), () => `${one.name} goes on.`) : pauseDialog(one)),
-    isDeadLetters(one) && button("Redrive…", false, () => redriveDialog(one)),
+    (one.dead_letters || letters) && button("Redrive…", false, () => redriveDialog(one)),
     button("Move…", false, () => moveDialog(one)),
     button("Purge…", true, () => purgeDialog(one)),
     button("Delete…", true, () => deleteDialog(one)));
 }
 
-async function deadLetters(signal, view) {
-  const { items } = await api.queues({ limit: 1000 }, signal);
-  noted(items);
-  const dead = items.filter(isDeadLetters);
-  const rows = await Promise.all(dead.map(async (one) => ({ one, page: await api.messages(one.name, { state: "available", limit: 200 }, signal).catch((error) => error) })));
+const LETTER_QUEUES = 10;
+
+async function deadLetters(signal) {
+  const { items, total } = await api.queues({ dead_letters: true, sort: "depth", descending: true, limit: LETTER_QUEUES }, signal);
+  const rows = [];
+  for (const one of items) rows.push({ one, page: await api.messages(one.name, { state: "available", limit: 200 }, signal).catch(optional) });
   return [
     h("h1", {}, "Dead letters"),
-    dead.length ? null : h("p.faint", {}, "No queue of dead letters: a queue is one if DLQ or dead-letter is in its name."),
+    items.length ? null : h("p.faint", {}, "There is no queue that dead or expired letters have gone to."),
     rows.map(({ one, page }) => [
       h("h2", {}, queueLink(one.name), ` ${number(one.depth)}`),
-      page instanceof Error ? h("p.box.bad", {}, page.message) : page.items.length ? reasons(page.items) : h("p.faint", {}, "Empty."),
+      !page ? h("p.box.bad", {}, "Its messages may not be shown.") : page.items.length ? reasons(page.items) : h("p.faint", {}, "Empty."),
       one.depth ? h("div.actions", {}, h("button", { type: "button", onclick: () => redriveDialog(one) }, "Redrive…")) : null,
     ]),
+    total > items.length ? h("p.faint", {}, `And ${number(total - items.length)} more with fewer messages.`) : null,
   ];
 }
 
+// What the journal tells is read from the disk, so it is asked for anew only when something has become of the message.
+async function storyOf(view, asked, standing, signal) {
+  const key = JSON.stringify([asked, standing]);
+  if (view.life_of !== key) {
+    view.life = await api.story(asked, signal).catch(told);
+    view.life_of = key;
+  }
+  return view.life;
+}
+
 async function message(signal, view, name, sequence) {
-  const [one, life] = await Promise.all([api.message(name, sequence, signal).catch((error) => error), api.story({ sequence }, signal).catch((error) => error)]);
+  const one = await api.message(name, sequence, signal).catch(told);
+  const life = await storyOf(view, { sequence }, one instanceof Error ? one.message : [one.state, one.delivery_count, one.holder], signal);
   const parts = one instanceof Error ? h("p.box", {}, one.message) : [
     facts([
       ["State", one.state],
@@ -339,19 +351,21 @@ function pictured(one) {
 async function find(signal, view, sequence) {
   if (sequence) view.text ??= sequence;
   const by = view.by ?? "sequence";
-  const form = h("form", { onsubmit: (event) => { event.preventDefault(); view.by = event.target.by.value; view.text = event.target.text.value.trim(); draw(); } },
+  const form = h("form", { onsubmit: (event) => { event.preventDefault(); view.by = event.target.by.value; view.text = event.target.text.value.trim(); view.asked = Date.now(); draw(); } },
     h("label", {}, "Find by", h("select", { name: "by" }, [["sequence", "sequence"], ["message_id", "message id"], ["duplicate_id", "duplicate id"]].map(([value, text]) => h("option", { value, selected: value === by }, text)))),
     h("label", {}, "Which", h("input", { name: "text", value: view.text ?? "", required: true, spellcheck: "false" })),
     h("button", {}, "What became of it?"));
-  const life = view.text ? await api.story({ [by]: view.text }, signal).catch((error) => error) : null;
+  const life = view.text ? await storyOf(view, { [by]: view.text }, view.asked, signal) : null;
   return [h("h1", {}, "What became of a message"), form, life && story(life)];
 }
 
-async function connections(signal) {
-  const { items } = await api.connections(signal);
+async function connections(signal, view) {
+  const { items } = await api.connections({ after: view.after ?? 0, limit: PAGE_ROWS }, signal);
+  const more = items.length === PAGE_ROWS;
+  const go = (after) => () => { view.after = after; draw(); };
   return [
     h("h1", {}, "Connections"),
-    table(`${number(items.length)} ${items.length === 1 ? "connection" : "connections"}`, [
+    table(view.after || more ? `${number(items.length)} of the connections` : `${number(items.length)} ${items.length === 1 ? "connection" : "connections"}`, [
       ["peer", "peer"],
       ["container", "container"],
       ["user", "user", (user) => user ?? ""],
@@ -365,7 +379,10 @@ async function connections(signal) {
       ["writable", "reads", (writable) => (writable ? "yes" : h("span.bad", {}, "no"))],
       ["since_ms", "for", span, "number"],
       ["id", "", (id, one) => h("button.grave", { type: "button", "aria-label": `Close ${one.peer}`, onclick: () => closeDialog(one) }, "Close…")],
-    ], items, { empty: "Nobody is connected." }),
+    ], items, { empty: view.after ? "There are no more." : "Nobody is connected." }),
+    h("div.actions", {},
+      view.after ? h("button", { type: "button", onclick: go(0) }, "From the beginning") : null,
+      more ? h("button", { type: "button", onclick: go(items[items.length - 1].id) }, "Further") : null),
   ];
 }
 
@@ -401,10 +418,12 @@ async function disk(signal) {
   ];
 }
 
-const optional = (error) => {
-  if (error instanceof api.Refused) return null;
+// What the broker refuses is shown in its place; what it does not answer ends the drawing.
+const told = (error) => {
+  if (error instanceof api.Refused && error.status < 500) return error;
   throw error;
 };
+const optional = (error) => (told(error), null);
 
 // -- what is done -----------------------------------------------------------------------------------------------------
 
@@ -513,6 +532,14 @@ function redriveDialog(one) {
 
 // -- drawing ----------------------------------------------------------------------------------------------------------
 
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part; // typed by hand
+  }
+}
+
 const PAGES = { "": overview, queues, queue, "dead-letters": deadLetters, message, find, connections, disk };
 const views = new Map();
 let under_way = null;
@@ -524,7 +551,7 @@ async function draw() {
   under_way?.abort();
   const control = (under_way = new AbortController());
   const hash = location.hash || "#/";
-  const [page, ...rest] = hash.slice(2).split("/").map((part) => decodeURIComponent(part));
+  const [page, ...rest] = hash.slice(2).split("/").map(decoded);
   const view = views.get(hash) ?? {};
   views.set(hash, view);
   for (const link of document.querySelectorAll("nav a")) {
@@ -545,6 +572,8 @@ async function draw() {
       state.className = "";
       state.textContent = "";
     } else {
+      if (!(error instanceof api.Refused)) reportError(error); // of this page: seen where its author looks
+      if (state.className !== "lost") say("The broker does not answer: the figures stay as they were.", true);
       state.className = "lost";
       state.textContent = good_at ? `no answer from the broker; the figures are of ${new Date(good_at).toLocaleTimeString("en-GB")}` : "no answer from the broker";
     }
@@ -552,13 +581,15 @@ async function draw() {
   timer = setTimeout(draw, document.hidden ? EVERY_MS * 10 : EVERY_MS);
 }
 
+const isChanged = (input) => (input.tagName === "SELECT" ? !input.selectedOptions[0]?.defaultSelected : input.value !== input.defaultValue);
+
 // The new page in place of the old one, with the focus, what is typed and how far it was scrolled as they were.
 function replace(hash, made) {
   const same = main.dataset.page === hash;
   const active = same && main.contains(document.activeElement) ? document.activeElement : null;
   const at = active && [...main.querySelectorAll("input, select, button, a, [tabindex]")].indexOf(active);
   const [typed, begin, end] = active?.tagName === "INPUT" ? [active.value, active.selectionStart, active.selectionEnd] : [];
-  const entered = same ? [...main.querySelectorAll("input[name]")].filter((input) => input.value !== input.defaultValue).map((input) => [input.name, input.value]) : [];
+  const entered = same ? [...main.querySelectorAll("input[name], select[name]")].filter(isChanged).map((input) => [input.name, input.value]) : [];
   const scrolled = [...main.querySelectorAll(".wide")].map((box) => box.scrollLeft);
   main.replaceChildren(...made.flat(Infinity).filter((part) => part != null && part !== false && part !== true && part !== ""));
   main.dataset.page = hash;
@@ -570,7 +601,7 @@ function replace(hash, made) {
   }
   main.querySelectorAll(".wide").forEach((box, index) => { box.scrollLeft = scrolled[index] ?? 0; });
   for (const [name, value] of entered) {
-    const input = main.querySelector(`input[name="${name}"]`);
+    const input = main.querySelector(`input[name="${name}"], select[name="${name}"]`);
     if (input) input.value = value;
   }
   const again = at != null && at >= 0 ? main.querySelectorAll("input, select, button, a, [tabindex]")[at] : null;

@@ -22,9 +22,9 @@ export function svg(tag, attributes, ...children) {
 
 const shown = (child) => (child instanceof Node ? child : document.createTextNode(plain(child)));
 
-// Control characters and those that turn the direction of a text are shown by their number.
-const HIDDEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
-export const plain = (text) => String(text).replace(HIDDEN, (sign) => `\\u${sign.charCodeAt(0).toString(16).padStart(4, "0")}`);
+// Characters that are not seen, or turn the direction of a text, are shown by their number.
+const HIDDEN = /(?![\t\n\r])[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\u115f\u1160\u2800\u3164\uffa0]/gu;
+export const plain = (text) => String(text).replace(HIDDEN, (sign) => `\\u${sign.codePointAt(0).toString(16).padStart(4, "0")}`);
 
 const NUMBER = new Intl.NumberFormat("en");
 export const number = (value) => (value == null ? "" : NUMBER.format(value));
@@ -54,11 +54,11 @@ export const rate = (value) => (value == null ? "" : `${value < 10 ? value.toFix
 export const clock = (ms) => (ms ? new Date(ms).toISOString().replace("T", " ").replace(/\.(\d{3})Z/, ".$1 UTC") : "");
 
 // Columns: [key, heading, form, kind]; form(value, row) gives text or nodes.
-export function table(caption, columns, rows, { sort, onsort, empty = "Nothing." } = {}) {
+export function table(caption, columns, rows, { sort, onsort, unsorted = [], empty = "Nothing." } = {}) {
   if (!rows.length) return h("p.faint", {}, empty);
   const head = columns.map(([key, heading, , kind]) =>
     h(kind === "number" ? "th.number" : "th", { scope: "col", "aria-sort": sort?.key === key ? (sort.descending ? "descending" : "ascending") : null },
-      onsort ? h("button", { type: "button", onclick: () => onsort(key) }, heading) : heading));
+      onsort && !unsorted.includes(key) ? h("button", { type: "button", onclick: () => onsort(key) }, heading) : heading));
   const body = rows.map((row) =>
     h("tr", {}, columns.map(([key, , form, kind]) => h(kind ? `td.${kind}` : "td", {}, form ? form(row[key], row) : row[key] ?? ""))));
   return h("div.wide", { tabindex: "0", role: "region", "aria-label": caption }, h("table", {}, h("caption", {}, caption), h("thead", {}, h("tr", {}, head)), h("tbody", {}, body)));

@@ -50,6 +50,13 @@ class FakeBroker:
     def queue(self, name: str) -> QueueSnapshot | None:
         return self.snapshot().queue(name)
 
+    @property
+    def surveys(self) -> FakeBroker:
+        return self
+
+    def row(self, found: QueueSnapshot) -> dict[str, object]:
+        return {column: getattr(found, column) for column in QUEUE_COLUMNS}
+
     def purge(self, queue: str, user: str | None, **choice: object) -> Later[int]:
         self.purged.append((queue, user))
         self.done.append(("purge", *choice.values()))
