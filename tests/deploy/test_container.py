@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from acquit.cli.exits import Exit
-from tests.support.deployed import AMQP_PORT, DEPLOY, HTTP_PORT, here, known, options_in, serve_parameters
+from tests.support.deployed import AMQP_PORT, DEPLOY, HTTP_PORT, here, options_in, serve_parameters
 from tests.support.pages import ROOT
 from tests.unit.test_tree import load
 
@@ -96,7 +96,7 @@ def test_nobody_in_it_is_root_and_signals_arrive() -> None:
 
 def test_its_command_starts_and_sigterm_stops_it(tmp_path: Path) -> None:
     text = (DEPLOY / "container" / "acquit.toml").read_text()
-    config = re.sub(r"^port = \d+$", "port = 0", known(text), flags=re.MULTILINE)
+    config = re.sub(r"^port = \d+$", "port = 0", text, flags=re.MULTILINE)
     (tmp_path / "acquit.toml").write_text(config.replace("0.0.0.0", "127.0.0.1"))
     command = shlex.join([*json.loads(last("ENTRYPOINT")), *json.loads(last("CMD"))])
     places = {"/etc/acquit/acquit.toml": str(tmp_path / "acquit.toml"), last("VOLUME"): str(tmp_path / "data")}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import configparser
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -15,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from acquit.cli.exits import Exit
-from tests.support.deployed import AMQP_PORT, DEPLOY, here, options_in, serve_parameters
+from tests.support.deployed import AMQP_PORT, DEPLOY, HTTP_PORT, here, options_in, serve_parameters
+from tests.support.syscalls import require
 
 FOLDER = DEPLOY / "systemd"
 UNIT = FOLDER / "acquit.service"
@@ -35,8 +35,8 @@ def service() -> configparser.SectionProxy:
 
 
 def test_what_it_runs_is_a_command_of_ours(service: configparser.SectionProxy) -> None:
-    program, command, *arguments = service["ExecStart"].split()
-    assert (program, command) == ("/opt/acquit/bin/acquit", "serve")
+    binary, command, *arguments = service["ExecStart"].split()
+    assert (binary, command) == ("/opt/acquit/bin/acquit", "serve")
     parameters = serve_parameters(arguments)
     assert (str(parameters["config"]), str(parameters["data"])) == (CONFIG, DATA)
     assert service["StateDirectory"] == Path(DATA).name
@@ -58,7 +58,8 @@ def test_its_limits_are_those_of_its_configuration(service: configparser.Section
 def test_its_configuration_is_for_this_machine_only() -> None:
     options = options_in(FOLDER / "acquit.toml")
     assert [(listen.host, listen.port) for listen in options.listen] == [("127.0.0.1", AMQP_PORT)]
-    assert set(options.security.roles) == {"program", "operator"}
+    assert options.http is not None and (options.http.host, options.http.port) == ("127.0.0.1", HTTP_PORT)
+    assert set(options.security.roles) == {"program", "operator", "monitor"}
     assert not options.security.users
 
 
@@ -88,12 +89,10 @@ def test_a_service_manager_sees_it_start_reload_and_stop(service: configparser.S
 
 def analyze(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run systemd-analyze on the unit, with a program that exists in the place of acquit."""
-    program = shutil.which("systemd-analyze")
-    if program is None:
-        pytest.skip("systemd-analyze is not here")
+    command = [require("systemd-analyze"), *arguments]
     unit = tmp_path / UNIT.name
     unit.write_text(UNIT.read_text().replace("/opt/acquit/bin/acquit", "/bin/true"))
-    return subprocess.run([program, *arguments, str(unit)], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([*command, str(unit)], capture_output=True, text=True, timeout=60, check=False)
 
 
 def test_systemd_understands_it(tmp_path: Path) -> None:

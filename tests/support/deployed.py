@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import sys
 from collections.abc import Iterable, Mapping
@@ -28,12 +27,7 @@ def options_in(path: Path) -> BrokerOptions:
 
 def options_of(text: str, source: str) -> BrokerOptions:
     """The same, of one that stands in another file."""
-    return parse_options(known(text), source)
-
-
-def known(text: str) -> str:
-    """The configuration without the table of the HTTP interface, where this version has none."""
-    return text if hasattr(BrokerOptions, "http") else re.sub(r"^\[http\]\n(\S.*\n)*", "", text, flags=re.MULTILINE)
+    return parse_options(text, source)
 
 
 def serve_parameters(arguments: Iterable[str]) -> Mapping[str, object]:
