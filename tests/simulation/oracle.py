@@ -563,6 +563,8 @@ class Oracle:
         self._retirings += 1
         copy = self.copies[sequence]
         copy.maybe_rejected |= rejects
+        copy.failures_max += rejects  # where there is no room for its dead letter, this was a failed attempt
+        copy.count_max += rejects
         if copy.state is not Held.RETIRED:
             copy.state, copy.holder = Held.MAYBE_RETIRED, None
             copy.retiring.add(self._retirings)

@@ -207,7 +207,8 @@ class Termini:
         mine = copy.holder is terminus
         if verb in RETIRING:
             retiring = oracle.retires(seen.sequence, rejects=verb == "reject")
-            if mine and "locks" not in oracle.place(seen.queue).traits:
+            # What is rejected comes again where there is no room for its dead letter.
+            if mine and verb == "accept" and "locks" not in oracle.place(seen.queue).traits:
                 copy.state = Held.RETIRED
             elif copy.keeper is terminus:
                 copy.keeper = None
@@ -239,7 +240,8 @@ class Termini:
         oracle.happened(f"exactly-once {status.name.lower()}")
         if status is ReceiptStatus.STALE:
             lasts = oracle.postings[seen.key].durable  # what does not may be gone with the broker's process
-            if decision is not None and lasts and not locks and not self._may_have_ended(terminus):
+            full = verb == "reject" and said_s <= oracle.no_room_until_s
+            if decision is not None and lasts and not locks and not full and not self._may_have_ended(terminus):
                 raise Violation(f"receipt: {seen} was {terminus}'s, and {verb} is stale")
             if verb in RETIRING and decision is not None:
                 oracle.stale(seen.sequence, decision.retiring)

@@ -160,7 +160,7 @@ class Core:
         self._letters = Letters(self.scribe, entering, self.queues.of_address)
         self._expiry = Expiry(self.life, self._letters)
         self._termini = Termini(self.life, options.limits)
-        self._settling = Settling(self.life, self._letters, self._termini.take)
+        self._settling = Settling(self.life, self._letters, self._termini.take, self._termini.tell)
         self._leaving = Leaving()
         self._parting = Parting(
             self.life, self._settling, self._leaving, self._termini, self._subscriptions, self.removal
@@ -558,7 +558,7 @@ class Core:
             self._heard(context, event.deliveries, event.state, settled=event.settled)
         elif context.__class__ is Producer:
             if context.resumable is not None and event.settled:
-                self._termini.heard(context.resumable, event.deliveries)
+                self._termini.posted_heard(context.resumable, event.deliveries)
         elif isinstance(context, Browser) and context.reads and isinstance(event.state, TransactionalState):
             self.transactions.read(context, event.deliveries, event.state, event.settled)
         elif isinstance(context, Browser) and context.reads:
@@ -582,8 +582,8 @@ class Core:
             self.transactions.retire(consumer, deliveries, state, settled)
         else:
             self._settling.heard(consumer, deliveries, state, settled)
-            if consumer.resumable is not None and consumer.resumable.taken:
-                self._termini.heard(consumer.resumable, deliveries)
+            if consumer.resumable is not None:
+                self._termini.heard(consumer, deliveries, state, settled=settled)
 
     def _credit_changed(self, peer: Peer, event: CreditChanged) -> None:
         context = event.link.context

@@ -115,11 +115,11 @@ class Resuming:
         match what:
             case ResumeAction.ABORT:
                 link.abort_resumed(tag)
-                self._termini.forget(terminus, (tag,))
+                self._termini.tell(consumer, [tag])
             case ResumeAction.SETTLE:
                 delivery = link.send(tag, b"", resume=True, settled=False)
                 link.session.settle_all([delivery], ours)  # type: ignore[arg-type]
-                self._termini.forget(terminus, (tag,))
+                self._termini.tell(consumer, [tag])
             case ResumeAction.RESTATE:
                 delivery = link.send(tag, b"", resume=True, settled=False, state=ours)  # type: ignore[arg-type]
             case ResumeAction.FORGET:

@@ -27,7 +27,7 @@ from __future__ import annotations
 import secrets
 from collections import deque
 from heapq import heapify, heappop, heappush
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from acquit.broker.inspect import TerminusSnapshot
@@ -50,9 +50,10 @@ from acquit.ledger.records import Namespace, State, StateDeleted
 from acquit.protocol.composite import decode_composite, encode_composite
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.definitions import AmqpCondition
+from acquit.protocol.serial import distance
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from acquit.broker.dispatching.consumers import Consumer
     from acquit.broker.life import Life
@@ -151,6 +152,8 @@ class Termini:
         terminus.timeout_ms = timeout_ms
         terminus.since_ms = 0
         terminus.busy = terminus.attached is not None  # by the link that this one takes the name of
+        if isinstance(terminus, SourceTerminus):
+            terminus.told.clear()  # on a session that is no more; what the peer has heard, its map does not name
         self._by_name[terminus.name] = terminus
         self._record(terminus)
         return terminus
@@ -209,17 +212,43 @@ class Termini:
             terminus.taken[tag] = outcome
             self._remember(terminus.tag_key(tag), encode_composite(outcome))
 
-    def heard(self, terminus: SourceTerminus | TargetTerminus, deliveries: Iterable[Delivery]) -> None:
-        """Forget the tags of deliveries that the peer has settled, or whose outcome it has heard."""
-        known = terminus.taken if isinstance(terminus, SourceTerminus) else terminus.answered
-        if known:
+    def tell(self, consumer: Consumer, tags: Iterable[bytes]) -> None:
+        """Note that the peer is being told, on this link, what became of deliveries. What was taken from it is not
+        forgotten before the peer has shown that it heard: if the connection is lost before that, it would take what we
+        do not know any more for performed (2.6.13)."""
+        terminus, session = consumer.resumable, consumer.link.session
+        if terminus is None or not terminus.taken or terminus.attached is not consumer:
+            return
+        session.flush_dispositions()  # no later transfer overtakes them
+        terminus.told.update(dict.fromkeys([tag for tag in tags if tag in terminus.taken], session.next_delivery_id))
+
+    def posted_heard(self, terminus: TargetTerminus, deliveries: Iterable[Delivery]) -> None:
+        """Forget the tags of postings that the peer has settled."""
+        if terminus.answered:
             self.forget(terminus, [delivery.tag for delivery in deliveries])
+
+    def heard(
+        self, consumer: Consumer, deliveries: Sequence[Delivery], state: DeliveryState | None, *, settled: bool
+    ) -> None:
+        """Forget what the peer knows, by what it says of these: it has settled them, or repeats the outcome that it was
+        told, or was told of others before these were sent."""
+        terminus = consumer.resumable
+        if terminus is None or not terminus.taken:
+            return
+        taken, told = terminus.taken, terminus.told
+        known = [one.tag for one in deliveries if one.tag in taken and (settled or taken[one.tag] == state)]
+        if told and terminus.attached is consumer:
+            first = next(iter(told.values()))
+            newest = max(distance(first, one.delivery_id) for one in deliveries)
+            known += takewhile(lambda tag: distance(first, told[tag]) <= newest, list(told))
+        self.forget(terminus, known)
 
     def forget(self, terminus: SourceTerminus | TargetTerminus, tags: Iterable[bytes]) -> None:
         """Forget tags: the peer does not ask for them any more."""
         for tag in tags:
             key: bytes | None
             if isinstance(terminus, SourceTerminus):
+                terminus.told.pop(tag, None)
                 key = terminus.tag_key(tag) if terminus.taken.pop(tag, None) is not None else None
             else:
                 key = terminus.forget(tag) if terminus.answered.pop(tag, None) is not None else None

@@ -132,7 +132,7 @@ class Terminus:
 class SourceTerminus(Terminus):
     """A terminus that messages leave from: it holds what its consumer had acquired and not settled."""
 
-    __slots__ = ("default_outcome", "held", "messages", "taken")
+    __slots__ = ("default_outcome", "held", "messages", "taken", "told")
 
     def __init__(
         self,
@@ -152,6 +152,9 @@ class SourceTerminus(Terminus):
         """The messages that it holds, by delivery-tag, in the order in which they were sent."""
         self.taken: dict[bytes, DeliveryState] = {}
         """Outcomes of deliveries whose message somebody else has taken away, until the peer has heard of it."""
+        self.told: dict[bytes, int] = {}
+        """Those of `taken` that the peer was told on this link, and the delivery-id of the next transfer after that: a
+        word of the peer about that one, or a later one, shows that it has heard."""
 
     def stand_in_line(self) -> None:
         """Do nothing: a terminus without a link waits for no messages."""

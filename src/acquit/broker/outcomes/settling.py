@@ -93,9 +93,12 @@ class Settling:
         life: Life,
         letters: Letters,
         take: Callable[[SourceTerminus, Iterable[bytes], DeliveryState], None],
+        tell: Callable[[Consumer, Iterable[bytes]], None],
     ) -> None:
-        """`take` is told of delivery-tags of a resumable link whose message was taken from it."""
+        """`take` is told of delivery-tags of a resumable link whose message was taken from it, `tell` of those of such
+        a link that were just settled."""
         self._take = take
+        self._tell = tell
         self._life = life
         self._scribe = life.scribe
         self._memory = life.memory
@@ -342,6 +345,8 @@ class Settling:
     def _settle(self, consumer: Consumer, deliveries: list[Delivery], state: DeliveryState | None) -> None:
         session = consumer.link.session
         session.settle_all(deliveries, state)
+        if consumer.resumable is not None:
+            self._tell(consumer, [delivery.tag for delivery in deliveries])
         self._life.touch(session.connection)
 
     # -- what it means ------------------------------------------------------------------------------------------------

@@ -419,6 +419,58 @@ def test_a_lock_that_ran_out_is_told_as_the_link_comes_back() -> None:
     assert map_of(resume_from(client, {}, credit=0)) == {}
 
 
+def tags_of(world: World) -> int:
+    """How many deliveries the broker still has to tell the receiver of."""
+    (terminus,) = world.core._termini.snapshots()
+    return terminus.tags
+
+
+@pytest.mark.parametrize("way", ["answer", "abort"])
+def test_what_was_taken_is_not_forgotten_before_the_peer_has_heard(way: str) -> None:
+    """The connection is lost with the frame that tells it: a map without the tag would say that all went well."""
+    policy = AddressRule("q", {"lock_duration_ms": 1_000})
+    world = posted("one", options=BrokerOptions(address=(policy,)))
+    client = world.client()
+    link = resume_from(client, None, credit=1)
+    (one,) = client.received[link]
+    client.reading = False
+    world.advance(2_000)
+    world.settle()
+    if way == "answer":
+        one.settle(ACCEPTED)
+    else:
+        client.lose()
+        client = world.client()
+        client.reading = False
+        resume_from(client, {one.tag: None}, credit=1)
+    world.settle()
+    client.lose()
+    world.settle()
+    client = world.client()
+    assert map_of(resume_from(client, {one.tag: ACCEPTED}, credit=0)) == {one.tag: Modified(delivery_failed=True)}
+
+
+def test_what_was_taken_is_forgotten_when_the_peer_speaks_of_what_was_sent_later() -> None:
+    policy = AddressRule("q", {"lock_duration_ms": 1_000})
+    world = posted("one", options=BrokerOptions(address=(policy,)))
+    client = world.client()
+    link = resume_from(client, None, credit=1)
+    (one,) = client.received[link]
+    client.reading = False
+    world.advance(2_000)
+    world.settle()
+    one.settle(ACCEPTED)
+    world.settle()
+    client.reading = True
+    world.settle()
+    assert tags_of(world) == 1
+    link.grant(1)
+    world.settle()
+    client.received[link][-1].settle(ACCEPTED)
+    world.settle()
+    assert tags_of(world) == 0
+
+
 def test_a_queue_that_is_deleted_takes_its_termini_along() -> None:
     world = posted("one")
     client = world.client()
