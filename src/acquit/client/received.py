@@ -346,6 +346,10 @@ class SessionBase:
         """Tell the outcome of messages of a receiver that resumes, which its store has now (loop side)."""
         raise NotImplementedError
 
+    def decided(self, messages: Sequence[MessageCore]) -> None:
+        """Return the credit of messages whose outcome is being stored: others may come meanwhile (loop side)."""
+        raise NotImplementedError
+
     def take_number(self) -> int:
         """Return the number of one more message (loop side)."""
         self.number += 1

@@ -182,6 +182,7 @@ class ResumingReceiver(ReceiverCore):
             else:
                 receipt.expire(f"the outcome could not be stored: {error}")
 
+        session.core.post((session.decided, messages))
         self._store.write(entries, safe)
 
     # -- loop side: life -----------------------------------------------------------------------------------------------

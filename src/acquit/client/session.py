@@ -239,8 +239,12 @@ class SessionCore(SessionBase):
             receiver = message.receiver
             assert isinstance(receiver, ResumingReceiver)
             receiver.settle(message, outcome, receipt)
-            receiver.give_back(message)
-            self.core.short_of_credit[receiver] = None
+
+    def decided(self, messages: Sequence[MessageCore]) -> None:
+        """Return the credit of messages whose outcome is being stored: others may come meanwhile."""
+        for message in messages:
+            message.receiver.give_back(message)
+            self.core.short_of_credit[message.receiver] = None
 
     def on_answers(self, deliveries: list[Delivery], state: object, settled: bool) -> None:
         """The peer told a state of deliveries that we received."""

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from struct import Struct
-from typing import BinaryIO, Final, Self
+from typing import Any, BinaryIO, Final, Self
 from zlib import crc32
 
 from acquit.client.entries import (
@@ -355,9 +355,10 @@ class SqlStore(_Writing):
             return
         if self._connection is None:
             self._connection = self._connect()
+        latest = {(one.link, int(one.kind), one.tag.hex()): one.value for one in entries}
         cursor = self._connection.cursor()
-        for entry in entries:
-            self.write_within(cursor, entry)
+        _execute_many(cursor, [self._delete(*key) for key in latest])
+        _execute_many(cursor, [self._insert(*key, _text(value)) for key, value in latest.items() if value is not None])
         self._connection.commit()
 
     def write_within(self, cursor: Cursor, entry: StoreEntry) -> None:
@@ -365,7 +366,7 @@ class SqlStore(_Writing):
         key = entry.link, int(entry.kind), entry.tag.hex()
         cursor.execute(*self._delete(*key))
         if entry.value is not None:
-            cursor.execute(*self._insert(*key, base64.b64encode(entry.value).decode()))
+            cursor.execute(*self._insert(*key, _text(entry.value)))
 
     def _thread_ends(self) -> None:
         if self._connection is not None:
@@ -373,10 +374,28 @@ class SqlStore(_Writing):
 
 
 class SqliteStore(SqlStore):
-    """Remembers deliveries in a SQLite database, which may be the user's own: see `SqlStore`."""
+    """Remembers deliveries in a SQLite database, which may be the user's own: see `SqlStore`.
+
+    A database that is not there yet is made in WAL mode, in which a commit is one sync, as safe as the others. One that
+    is there stays as it is.
+    """
 
     def __init__(self, path: str | os.PathLike[str], table: str = "acquit_deliveries") -> None:
-        super().__init__(partial(sqlite3.connect, path, timeout=30.0), table)
+        connect = partial(sqlite3.connect, path, timeout=30.0)
+        if not os.path.exists(path):
+            with contextlib.closing(connect()) as database:
+                database.execute("PRAGMA journal_mode = WAL")
+        super().__init__(connect, table)
+
+
+def _text(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+def _execute_many(cursor: Any, statements: Sequence[tuple[str, Any]]) -> None:
+    """Run the same statement with each of these parameters."""
+    if statements:
+        cursor.executemany(statements[0][0], [parameters for _, parameters in statements])
 
 
 # -- records of the file -----------------------------------------------------------------------------------------------

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 import acquit
-from acquit import ConfigurationError, LinkDetached, MemoryStore, ReceiptStatus, SqliteStore
+from acquit import ConfigurationError, LinkDetached, MemoryStore, ReceiptStatus, SqliteStore, StoreEntry
 from acquit.broker.configuration import parse_options
+from acquit.client.entries import Done
 from acquit.client.receiving import ReceiverCore
 from acquit.protocol.delivery import Delivery
 from acquit.testing import Proxy
@@ -243,6 +244,35 @@ def test_what_was_taken_away_meanwhile_is_stale_and_comes_again(decided: bool) -
         assert told.reason
         assert again.accept().status is ReceiptStatus.APPLIED
         assert depth(broker) == 0
+
+
+class SlowStore(MemoryStore):
+    """Says that a change is safe when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: list[Done] = []
+
+    def write(self, entries: Sequence[StoreEntry], done: Done | None = None) -> None:
+        super().write(entries)
+        if done is not None:
+            self.waiting.append(done)
+
+
+def test_the_next_message_comes_while_an_outcome_is_being_stored(broker: acquit.Broker) -> None:
+    store = SlowStore()
+    with connect(broker.url) as connection:
+        connection.session().sender("q").send("one")
+        connection.session().sender("q").send("two")
+        receiver = receiver_of(connection, store, prefetch=1)
+        (one,) = bodies(receiver, 1)
+        receipt = one.accept(sync=False)
+        (two,) = bodies(receiver, 1)
+        assert two.body == "two"
+        assert not receipt.done
+        (safe,) = store.waiting
+        safe(None)
+        assert receipt.result(timeout=10) is ReceiptStatus.APPLIED
 
 
 def test_a_terminus_that_the_broker_has_ended_is_no_silent_end(broker: acquit.Broker, proxy: Proxy) -> None:

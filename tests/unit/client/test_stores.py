@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -130,6 +131,31 @@ def test_what_is_forgotten_makes_room(tmp_path: Path) -> None:
             write(store, StoreEntry(EntryKind.SEND, "out", tag, None))
         assert path.stat().st_size < 20_000_000
         assert store.load("out").sends == {}
+
+
+def test_the_last_of_several_changes_together_holds(tmp_path: Path) -> None:
+    """They are one commit, in which a key may come more than once."""
+    ready = threading.Event()
+    with acquit.SqliteStore(tmp_path / "db") as store:
+        entries = [
+            StoreEntry(EntryKind.SEND, "one", b"1", b"first"),
+            StoreEntry(EntryKind.SEND, "one", b"1", b"last"),
+            StoreEntry(EntryKind.SEND, "one", b"2", b"forgotten"),
+            StoreEntry(EntryKind.SEND, "one", b"2", None),
+        ]
+        store.write(entries, lambda _: ready.set())
+        assert ready.wait(10)
+        assert store.load("one").sends == {b"1": b"last"}
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_database_that_is_there_keeps_its_journal_mode(tmp_path: Path, there: bool) -> None:
+    path = tmp_path / "db"
+    if there:
+        with contextlib.closing(sqlite3.connect(path)) as database:
+            database.execute("CREATE TABLE orders (number INTEGER)")
+    with acquit.SqliteStore(path), contextlib.closing(sqlite3.connect(path)) as database:
+        assert database.execute("PRAGMA journal_mode").fetchone() == ("delete" if there else "wal",)
 
 
 def test_a_file_has_one_user(tmp_path: Path) -> None:
