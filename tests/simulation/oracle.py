@@ -666,8 +666,8 @@ class Oracle:
             if copy.taker is transaction:
                 copy.holder, copy.taker = None, None
                 copy.retiring.discard(transaction.retirings.get(sequence, 0))
-                # It may have come again, on a connection that is lost as well, and have been retired there.
-                if copy.state is not Held.MAYBE_RETIRED or not copy.retiring:
+                # It may have come again, on a connection that is lost as well or to a terminus, and have been retired.
+                if copy.state is not Held.RETIRED and (copy.state is not Held.MAYBE_RETIRED or not copy.retiring):
                     copy.state = Held.NO
 
     def _resolve(self, transaction: Transaction, *, committed: bool, because: str) -> None:

@@ -38,6 +38,8 @@ KEPT: Final[dict[str, str]] = {
     f"stand_still,slow_disk,full_disk users={_BEFORE}": (
         "a broker that starts on a full disk ends, and is started again"
     ),
+    "seed=310118": "a delivery whose lock had run out is forgotten before its receiver has heard of it",
+    "seed=310076": "what is rejected on a full disk comes again",
 }
 """Cases that once showed a fault, of the product or of the world, and which. They are run for ever."""
 

@@ -646,10 +646,7 @@ USERS: dict[str, User] = {
     "relay_once": relay_once,
 }
 """Who is in a world, each with a process and a connection of their own."""
-ON_REQUEST: frozenset[str] = frozenset(name for name in USERS if "_once" in name and name != "take_at_once")
-"""Users of exactly-once links, who are there when a case names them: in one world of thirty the oracle still expects of
-them what does not hold, and which of the two is wrong is not known yet."""
 NAMELESS: frozenset[User] = frozenset({share})
 """Whose connections have no container id of their own, so that their subscriptions are everybody's."""
 
-__all__ = ["ON_REQUEST", "URL", "USERS", "Holder", "compose", "live", "see"]
+__all__ = ["URL", "USERS", "Holder", "compose", "live", "see"]

@@ -34,7 +34,7 @@ from tests.simulation.limits import draw_limits
 from tests.simulation.oracle import DEAD_LETTERS, EXPIRED, Oracle
 from tests.simulation.places import TRAITS, Place, draw
 from tests.simulation.resuming import KEPT_MS, Work, come_back, end_termini, unsent
-from tests.simulation.users import ON_REQUEST, OPTIONS, URL, USERS, Holder, live, see
+from tests.simulation.users import OPTIONS, URL, USERS, Holder, live, see
 from tests.support.broker_world import check_accounts
 
 WORK_S: Final = 6.0
@@ -99,7 +99,7 @@ STEPS: Final = (1, 4, 256)
 
 USUAL: Final[dict[str, tuple[str, ...]]] = {
     "faults": tuple(FAULTS),
-    "users": (*(name for name in USERS if name not in ON_REQUEST), *PEERS),
+    "users": (*USERS, *PEERS),
     "traits": tuple(TRAITS),
 }
 """What a case has all of, if it says nothing."""
