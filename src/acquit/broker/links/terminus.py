@@ -153,7 +153,7 @@ class SourceTerminus(Terminus):
         self.taken: dict[bytes, DeliveryState] = {}
         """Outcomes of deliveries whose message somebody else has taken away, until the peer has heard of it."""
         self.told: dict[bytes, int] = {}
-        """Those of `taken` that the peer was told on this link, and the delivery-id of the next transfer after that: a
+        """Tags of `taken` that the peer was told on this link, and the delivery-id of the next transfer after that: a
         word of the peer about that one, or a later one, shows that it has heard."""
 
     def stand_in_line(self) -> None:
