@@ -228,6 +228,9 @@ class Dispatch:
         link = browser.link
         if not link.credit:
             return False
+        if browser.reads and browser.queue.consumers_paused:
+            self._drain(browser)
+            return False
         self._sending.measure(browser.peer)
         if not browser.started:
             browser.start(held_by(browser.queue.consumers))
@@ -250,11 +253,16 @@ class Dispatch:
                 self._memory.drop(message)  # it was only looked at: whoever acquires it reads it again
         if message is not None:
             return held_back(browser.peer, link)
+        self._drain(browser)
+        return False
+
+    def _drain(self, browser: Browser) -> None:
+        """Give back the credit of a browser that wants only what is there: there is nothing more for it."""
+        link = browser.link
         if link.drain and link.credit:
             link.available = browser.queue.available
             link.drained()
             self._life.touch(link.session.connection)
-        return False
 
     def _read_for(self, browser: Browser) -> None:
         """Read what it is to see next, as many as is good at once."""

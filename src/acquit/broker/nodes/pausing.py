@@ -1,11 +1,11 @@
 """Queues and topics that an operator has paused: for those who send, for those who receive, or for both.
 
 A queue that is paused for consumers hands nothing out. Links stay, with their credit, and what is acquired can be
-settled; browsers go on. Credit that drains is given back at once, as from an empty queue. One that is paused for
-producers gives them no credit, takes back what they have, and refuses what comes all the same with
-amqp:resource-limit-exceeded, as a queue does that is full: clients that try again later do the right thing. What the
-broker itself puts there enters: dead letters, what is moved, what a transaction posted before. Time goes on: messages
-expire, delays end.
+settled; browsers go on, but for the readers of a non-destructive queue, which are its consumers. Credit that drains is
+given back at once, as from an empty queue. One that is paused for producers gives them no credit, takes back what they
+have, and refuses what comes all the same with amqp:resource-limit-exceeded, as a queue does that is full: clients that
+try again later do the right thing. What the broker itself puts there enters: dead letters, what is moved, what a
+transaction posted before. Time goes on: messages expire, delays end.
 
 A topic holds nothing, so it is paused for producers alone; the queue of a subscription for consumers alone.
 

@@ -76,6 +76,24 @@ def test_browsers_go_on() -> None:
     assert client.bodies(link) == [1]
 
 
+def test_the_readers_of_a_non_destructive_queue_are_its_consumers() -> None:
+    world = World(BrokerOptions(address=(AddressRule("q", {"non_destructive": True}),)))
+    client = world.client()
+    client.post_all(client.sender("q"), durable(1), durable(2))
+    pause(world, "consumers")
+    link = client.receiver("q", credit=5)
+    world.settle()
+    assert client.bodies(link) == []
+    pause(world, "none")
+    assert client.bodies(link) == [1, 2]
+    pause(world, "both")
+    asks = client.receiver("q", "asks")
+    asks.grant(5)
+    asks.drain_credit()
+    world.settle()
+    assert (asks.credit, client.bodies(asks)) == (0, [])
+
+
 def test_who_asks_for_what_is_there_is_told_nothing() -> None:
     world, client = posted("q", durable(1))
     pause(world, "consumers")
