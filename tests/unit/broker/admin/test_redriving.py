@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acquit.broker.admin import redriving
+from acquit.broker.admin import redriving, walking
 from acquit.broker.admin.later import Later, RequestFailure
 from acquit.broker.admin.redriving import OTHERS, Redriven
 from acquit.broker.options import AddressRule, BrokerOptions
@@ -210,3 +210,26 @@ def test_a_queue_that_is_deleted_ends_it() -> None:
     later.when_finished(results.append)
     assert isinstance(results[0], RequestFailure)
     assert "deleted meanwhile" in str(results[0])
+
+
+@pytest.mark.promise("durable")
+def test_a_crash_at_any_step_leaves_each_letter_in_one_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walking, "STEP", 2)
+    world = dead("a", "b", each=10)
+    later = world.core.administration.redrive("DLQ", "ada", lambda address: None)
+    told: list[object] = []
+    later.when_finished(told.append)
+    went = set()
+    for step in range(200):
+        busy = world.core.turn(world.now_us)
+        after = world.crash()
+        there = sum(live_of(after, name) for name in ("a", "b"))
+        assert there + live_of(after, "DLQ") == 20
+        assert there == 20 or not told, "who was told finds it done"
+        after.check_journal()
+        went.add(there)
+        if told and not busy:
+            break
+        if step % 2:
+            world.sync()
+    assert len(went) > 4 and there == 20
