@@ -32,7 +32,7 @@ from acquit.broker.access.admission import DETECTION_POLICY, SOLE_CONNECTION, ST
 from acquit.broker.access.listeners import Caller, Keys, Listeners, make_keys
 from acquit.broker.access.login_throttle import LoginThrottle
 from acquit.broker.access.logins import Challenge, Login, Proven
-from acquit.broker.access.password_login import BUSY, PasswordLogin, Verifying
+from acquit.broker.access.password_login import BUSY, PasswordAttempt, PasswordLogin, Verifying
 from acquit.broker.access.unauthenticated import Unauthenticated
 from acquit.broker.access.users import Users
 from acquit.broker.admin.later import Later, RequestFailure
@@ -315,10 +315,6 @@ class Server:
         """Times by which the loop was late: for a tick each second, and for requests of other threads."""
         return self._vitals.lags
 
-    def login_denied(self, *, busy: bool) -> None:
-        """Count a login that was refused, by whatever way it came."""
-        self._core.denials.login(busy=busy)
-
     def manage(self, wanted: Operation, user: str | None, name: str | None, body: object, peer: str) -> Result:
         """Perform an operation for a user who has come in by another way than AMQP, from the address `peer`. Raises
         RequestFailure."""
@@ -331,19 +327,13 @@ class Server:
             self._turn()
 
     def log_in(
-        self,
-        peer: str,
-        network: str,
-        mechanism: str,
-        response: bytes,
-        patience_s: float,
-        decided: Callable[[str | BaseException | None], None],
+        self, attempt: PasswordAttempt, patience_s: float, decided: Callable[[str | BaseException | None], None]
     ) -> None:
         """Decide a login by password that comes by another way than AMQP; see `access.password_login`."""
         if self._stopping:
             decided(BUSY)
         else:
-            PasswordLogin(self, self._loop, peer, network, mechanism, response, patience_s, decided).begin()
+            PasswordLogin(self, self._loop, attempt, patience_s, decided).begin()
 
     def replace_keys(self, keys: Keys) -> int:
         """Let in by other keys from now on (made by `listeners.make_keys`), and return how many are put out for it.
@@ -573,11 +563,14 @@ class Server:
 
     # -- for `sockets.PeerSocket` -------------------------------------------------------------------------------------
 
-    def login_refused(self, client: PeerSocket, user: str | None, *, busy: bool) -> None:
-        """Record that a login was refused; `user`: None for a name that is nobody's, `busy`: it was not looked at."""
-        peer, result = client.peer, "refused: too many are being looked at" if busy else "refused"
-        self._core.auditor.refused("login", user, peer.name, peer.mechanism, result)
-        self.login_denied(busy=busy)
+    def login_refused(self, name: str, peer: str, network: str, mechanism: str, *, busy: bool) -> None:
+        """Record that a login by this name was refused; `busy`: it was not looked at."""
+        user = name if name in self.users else None  # what is no user's name may be somebody's password
+        by = f"{network} {user or ''}"
+        self.notices.warn("a login is refused", by, peer=peer, mechanism=mechanism, user=user, busy=busy)
+        result = "refused: too many are being looked at" if busy else "refused"
+        self._core.auditor.refused("login", user, peer, mechanism, result)
+        self._core.denials.login(busy=busy)
         self._turn()
 
     def closed(self, client: PeerSocket) -> None:

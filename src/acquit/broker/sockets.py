@@ -45,8 +45,8 @@ class Owner(Protocol):
     def verify(self, client: PeerSocket, login: Login, response: bytes) -> None:
         """Do a step of a login on a thread, and call `PeerSocket.conclude` with what comes of it."""
 
-    def login_refused(self, client: PeerSocket, user: str | None, *, busy: bool) -> None:
-        """Record that a login was refused; `user`: None for a name that is nobody's, `busy`: it was not looked at."""
+    def login_refused(self, name: str, peer: str, network: str, mechanism: str, *, busy: bool) -> None:
+        """Record that a login by this name was refused; `busy`: it was not looked at."""
 
     def writable(self, client: PeerSocket, writable: bool) -> None:
         """The socket takes no more, or does again."""
@@ -160,16 +160,8 @@ class PeerSocket:
                     self.handle(events)  # it did not wait to be asked
             case None:
                 name = self._tried or ("" if self._login is None else self._login.name)
-                known = name in self._owner.users  # what is no user's name may be somebody's password
-                self._owner.notices.warn(
-                    "a login is refused",
-                    f"{self._place.network} {name if known else ''}",
-                    peer=self.peer.name,
-                    mechanism=self.peer.mechanism,
-                    user=name if known else None,
-                    busy=busy,
-                )
-                self._owner.login_refused(self, name if known else None, busy=busy)
+                peer = self.peer
+                self._owner.login_refused(name, peer.name, self._place.network, peer.mechanism, busy=busy)
                 code = SaslCode.SYS_TEMP if busy else SaslCode.AUTH
                 self._loop.call_later(self._owner.refusal_delay_s, self._refuse, code)
         self.pump.touch()

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from acquit.broker.access.listeners import is_loopback, mechanisms
 from acquit.broker.access.logins import ANONYMOUS, PLAIN
-from acquit.broker.access.password_login import BUSY
+from acquit.broker.access.password_login import BUSY, PasswordAttempt
 from acquit.broker.access.unauthenticated import peer_network
 from acquit.transport.pump import endpoint_name
 
@@ -94,7 +94,8 @@ class Logins:
         peer, network = endpoint_name(address), peer_network(address)
 
         def begin(give: Callable[[str | BaseException | None], None]) -> None:
-            self._bridge.server.log_in(peer, network, "HTTP Basic", response, PATIENCE_S, give)
+            attempt = PasswordAttempt(peer, network, "HTTP Basic", response)
+            self._bridge.server.log_in(attempt, PATIENCE_S, give)
 
         try:
             user = await self._bridge.ask(begin)

@@ -12,6 +12,8 @@ import pytest
 
 import acquit
 from acquit.broker.options import BrokerOptions, Http, Role, Security, Tls, User
+from acquit.ledger.audit_lines import read_audit
+from acquit.store.reading import FolderReader
 from tests.support.http import TIMEOUT_S, ask, basic
 
 TLS = Path(__file__).parents[2] / "support" / "tls"
@@ -106,6 +108,19 @@ def test_who_guesses_has_to_wait() -> None:
         told = [ask(running.http_url, QUEUES, headers=basic("root", str(n))).status for n in range(9)]
         assert told[:4] == [401] * 4
         assert told[-1] == 429, "it is not even looked at"
+
+
+def test_a_login_that_fails_is_in_the_audit(tmp_path: Path) -> None:
+    security = Security(users={"ada": User(password="right")}, refusal_delay_ms=0)
+    with acquit.Broker(tmp_path, http_port=0, config=options(security=security)) as broker:
+        for user, status in (("ada", 401), ("secret", 401)):
+            assert ask(broker.http_url, QUEUES, headers=basic(user, "wrong")).status == status
+        assert ask(broker.http_url, QUEUES, headers=basic("ada", "right")).status == 200
+    lines = read_audit(FolderReader(tmp_path))
+    assert [(one.action, one.user, one.target, one.result) for one in lines] == [
+        ("login", "ada", "HTTP Basic", "refused"),
+        ("login", "", "HTTP Basic", "refused"),
+    ]
 
 
 def test_a_password_is_not_remembered_when_users_change(tmp_path: Path) -> None:

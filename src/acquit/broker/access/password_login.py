@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from acquit.broker.access.logins import Challenge, Login, PlainLogin, Proven
 
 if TYPE_CHECKING:
     from acquit.broker.access.login_throttle import LoginThrottle
     from acquit.broker.access.users import Users
-    from acquit.broker.notices import Notices
 
 BUSY: BaseException = RuntimeError("too many passwords wait to be verified, or this login has to wait for too long")
 
@@ -34,7 +33,6 @@ class LoginOwner(Protocol):
     """The broker, as a login sees it."""
 
     login_throttle: LoginThrottle
-    notices: Notices
     refusal_delay_s: float
 
     @property
@@ -44,8 +42,21 @@ class LoginOwner(Protocol):
     def verify(self, client: Verifying, login: Login, response: bytes) -> None:
         """Do a step of a login on a thread, and call `conclude` with what comes of it."""
 
-    def login_denied(self, *, busy: bool) -> None:
-        """Count a login that is refused."""
+    def login_refused(self, name: str, peer: str, network: str, mechanism: str, *, busy: bool) -> None:
+        """Record that a login by this name was refused; `busy`: it was not looked at."""
+
+
+class PasswordAttempt(NamedTuple):
+    """A name and a password that somebody came with."""
+
+    peer: str
+    """Address for the log, ``host:port``."""
+    network: str
+    """Network by which failures are counted."""
+    mechanism: str
+    """Way that it came by, as the log names it."""
+    response: bytes
+    """Name and password as SASL PLAIN has them (RFC 4616)."""
 
 
 class PasswordLogin:
@@ -56,33 +67,27 @@ class PasswordLogin:
         self,
         owner: LoginOwner,
         loop: asyncio.AbstractEventLoop,
-        peer: str,
-        network: str,
-        mechanism: str,
-        response: bytes,
+        attempt: PasswordAttempt,
         patience_s: float,
         decided: Callable[[str | BaseException | None], None],
     ) -> None:
-        """`peer` is for the log, by `network` failures are counted, `response` is that of SASL PLAIN (RFC 4616)."""
+        """`patience_s`: how long it may have to wait for others."""
         self._owner = owner
         self._loop = loop
-        self._peer = peer
-        self._network = network
-        self._mechanism = mechanism
-        self._response = response
+        self._attempt = attempt
         self._decided = decided
         self._give_up_at = loop.time() + patience_s
         self._login = PlainLogin(owner.users)
-        self._name = self._login.decides(response) or ""
+        self._name = self._login.decides(attempt.response) or ""
         self._deciding = False
 
     def begin(self) -> None:
         """Begin with it, as soon as it may be decided."""
         now = self._loop.time()
-        wait_s = self._owner.login_throttle.ask(self._network, self._name, now)
+        wait_s = self._owner.login_throttle.ask(self._attempt.network, self._name, now)
         if not wait_s:
             self._deciding = True
-            self._owner.verify(self, self._login, self._response)
+            self._owner.verify(self, self._login, self._attempt.response)
         elif now + wait_s >= self._give_up_at:
             self.answer(None, busy=True)
         else:
@@ -102,21 +107,13 @@ class PasswordLogin:
         """Hear what the login has come to."""
         if self._deciding:
             right = None if busy else isinstance(found, Proven)
-            self._owner.login_throttle.ended(self._network, self._name, self._loop.time(), right=right)
+            self._owner.login_throttle.ended(self._attempt.network, self._name, self._loop.time(), right=right)
         if isinstance(found, Proven):
             self._decided(found.user)
             return
-        known = self._name in self._owner.users  # what is no user's name may be somebody's password
-        self._owner.notices.warn(
-            "a login is refused",
-            f"{self._network} {self._name if known else ''}",
-            peer=self._peer,
-            mechanism=self._mechanism,
-            user=self._name if known else None,
-            busy=busy,
-        )
-        self._owner.login_denied(busy=busy)
+        peer, network, mechanism, _ = self._attempt
+        self._owner.login_refused(self._name, peer, network, mechanism, busy=busy)
         self._loop.call_later(self._owner.refusal_delay_s, self._decided, BUSY if busy else None)
 
 
-__all__ = ["BUSY", "PasswordLogin", "Verifying"]
+__all__ = ["BUSY", "PasswordAttempt", "PasswordLogin", "Verifying"]
