@@ -88,6 +88,12 @@ _STAYS: Final = {
     ),
 }
 """Histograms of a queue's tally: attribute, name, meaning."""
+_REFUSALS: Final = (
+    ("connection", "amqp:resource-limit-exceeded"),
+    ("login", "amqp:unauthorized-access"),
+    ("message", "amqp:resource-limit-exceeded"),
+)
+"""Refusals that are told from the beginning, so that the first one is an increase."""
 SILENT: Final = frozenset({"loop_late", "stopping"})
 """Reasons of not being ready in which the broker would not answer."""
 
@@ -236,7 +242,11 @@ def _whole(found: Mapping[Any, Any], bridge: Bridge) -> Iterator[Metric]:
         "Links, messages, connections and logins that were refused, by the condition.",
         labels=("what", "condition"),
     )
-    for what, condition, count in found["refused"]:
+    counts = {
+        **dict.fromkeys(_REFUSALS, 0),
+        **{(what, condition): count for what, condition, count in found["refused"]},
+    }
+    for (what, condition), count in sorted(counts.items()):
         refused.add_metric((what, condition), count)
     yield refused
     for name, text, value in (

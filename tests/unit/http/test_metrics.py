@@ -122,6 +122,7 @@ def test_refusals_are_counted_by_condition() -> None:
         _, samples = scrape(broker)
     refused = {labels: v for (name, labels), v in samples.items() if name == "acquit_refused_total"}
     assert sum(refused.values()) == 1
+    assert {dict(labels)["what"] for labels in refused} == {"connection", "link", "login", "message"}
 
 
 def test_connections_and_logins_that_are_refused_are_counted() -> None:

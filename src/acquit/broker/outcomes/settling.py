@@ -63,6 +63,7 @@ _ACQUIRED = NodeState.ACQUIRED
 _ACCEPT: Final = step(NodeState.ACQUIRED, NodeEvent.ACCEPT)
 _WHEN_ACCEPTED: Final = _ACCEPT.next
 _ACCEPTED: Final = int(_ACCEPT.record)
+_ENDED_ACCEPTED: Final = int(HoldEnd.ACCEPTED)
 _FAILED: Final = Modified(delivery_failed=True)
 _COPIED: Final = frozenset({NodeEvent.REJECT, NodeEvent.FAIL_LAST, NodeEvent.RETURN_LAST})
 """Events that post a copy elsewhere."""
@@ -235,7 +236,7 @@ class Settling:
         count = len(durable) + volatile
         consumer.held -= count
         queue.acquired -= count
-        queue.tally.ended[HoldEnd.ACCEPTED] += count
+        queue.tally.ended[_ENDED_ACCEPTED] += count
         if consumer.timed is not None and consumer.timed.holder is not consumer:
             consumer.end_timing(self._scribe.time_us)
         queue.bytes -= payload_bytes
