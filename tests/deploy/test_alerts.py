@@ -118,7 +118,7 @@ def on_loop(broker: acquit.Broker, call: Callable[[Server], object]) -> None:
 def fresh() -> Iterator[pytest.MonkeyPatch]:
     """Every scrape is of its moment, not one of the second before; and of `DISK`."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("acquit.http.bridge.SURVEY_AGE_S", -1)
+        patch.setattr("acquit.http.metrics.GOOD_S", -1)
         patch.setattr("acquit.http.health.ASKED_AGAIN_S", -1)
         patch.setattr("acquit.broker.server.shutil.disk_usage", DISK.usage)
         yield patch

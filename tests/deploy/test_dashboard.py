@@ -60,7 +60,7 @@ def busy() -> list[tuple[Samples, int]]:
         receiver = session.receiver("orders")
         told: list[tuple[Samples, int]] = []
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("acquit.http.bridge.SURVEY_AGE_S", -1)
+            patch.setattr("acquit.http.metrics.GOOD_S", -1)
             for _ in range(2):
                 session.sender("orders").send("x")
                 message = receiver.receive(timeout=30)

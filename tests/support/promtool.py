@@ -6,7 +6,6 @@ It is looked for on the PATH, and where .ci/run unpacks it. Where it is not, tes
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -14,12 +13,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.pages import ROOT
+from tests.support.syscalls import require
 
 Labels = tuple[tuple[str, str], ...]
+UNPACKED: Final = ROOT / "build" / "prometheus" / "usr" / "bin" / "promtool"
 Samples = Mapping[tuple[str, Labels], float]
 """The samples of one scrape, by name and labels."""
 TARGET: Final = (("instance", "acquit:8161"), ("job", "acquit"))
@@ -27,13 +27,7 @@ TARGET: Final = (("instance", "acquit:8161"), ("job", "acquit"))
 
 def promtool() -> str:
     """Return where promtool is. Skips without it, and fails in CI."""
-    found = shutil.which("promtool") or shutil.which(str(ROOT / "build" / "prometheus" / "usr" / "bin" / "promtool"))
-    if found is None:
-        why = "promtool is not here: .ci/run gets it"
-        if os.environ.get("CI") == "true":
-            pytest.fail(why)
-        pytest.skip(why)
-    return found
+    return shutil.which(str(UNPACKED)) or require("promtool")
 
 
 def samples(text: str) -> dict[tuple[str, Labels], float]:
